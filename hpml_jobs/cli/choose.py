@@ -88,7 +88,7 @@ def read_choices(
     from hpml_jobs.report.choose.table import choices
     from hpml_jobs.study.snapshot import read_study
 
-    study = find_study(name, outputs)
+    study = find_study(name, outputs, CHOOSE_KEYS)
     snapshots = read_study(study, history_of(study))
     commands = commands_here(study, study.commands_to_repeat())
     resubmitted = None if study.is_unpacked else study_words(study)

@@ -77,8 +77,19 @@ def collect(
     Example: hpml-jobs collect digits-local
     """
     name, values = parse_words("collect", words, REPORT_KEYS)
-    selected = find_study(name, outputs)
+    selected = find_study(name, outputs, REPORT_KEYS)
+    from hpml_jobs.report.folder import make, write_tables
+
+    if to is not None:
+        make(to.expanduser())
     report, status = current_report(selected, values, wait=wait, out_of_the_way=json)
+
+    def write() -> list[Path]:
+        return write_report(
+            "collect", selected, to, lambda folder: write_tables(report, folder)
+        )
+
+    written = None if to is None else write()  # what is refused is refused first
     if json:
         from hpml_jobs.report.files import json_tables
 
@@ -93,13 +104,11 @@ def collect(
         )
         show = show_all if all_tables else show_first
         show(report_here, console())
-    from hpml_jobs.report.folder import write_tables
     from hpml_jobs.report.page import HTML
     from hpml_jobs.report.page.contents import is_outdated, records_of
 
-    written = write_report(
-        "collect", selected, to, lambda folder: write_tables(report, folder)
-    )
+    if written is None:
+        written = write()
     if written and not json:
         folder = written[0].parent
         print(f"written: {_files(written)} in {folder}")
@@ -223,7 +232,7 @@ def report(
     Example: hpml-jobs report digits-local --open
     """
     name, values = parse_words("report", words, REPORT_KEYS)
-    study = find_study(name, outputs)
+    study = find_study(name, outputs, REPORT_KEYS)
     contents, _ = current_report(study, values)
     from hpml_jobs.report.folder import write_all
     from hpml_jobs.report.page import HTML, MARKDOWN

@@ -31,8 +31,7 @@ class Shell(StrEnum):
 
 
 def completion(
-    ctx: typer.Context,
-    shell: Annotated[Shell, typer.Argument(help="your shell")],
+    ctx: typer.Context, shell: Annotated[Shell, typer.Argument(help="your shell")]
 ) -> None:
     """Print the script that makes the shell complete commands, options, studies, keys and choices.
 

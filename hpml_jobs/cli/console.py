@@ -62,14 +62,8 @@ def coloured(outcome: Outcome) -> Text:
 
 _BY_URGENCY = (
     *(Outcome.RUNNING, Outcome.UNKNOWN, Outcome.FAILED, Outcome.INVALID, Outcome.TIMEOUT),
-    *(
-        Outcome.OOM,
-        Outcome.NODE_FAIL,
-        Outcome.PREEMPTED,
-        Outcome.CANCELLED,
-        Outcome.MISSING,
-    ),
-    *(Outcome.PENDING, Outcome.OK),
+    *(Outcome.OOM, Outcome.NODE_FAIL, Outcome.PREEMPTED, Outcome.CANCELLED),
+    *(Outcome.MISSING, Outcome.PENDING, Outcome.OK),
 )
 """Outcomes by urgency: the first ones are shown if not all cells fit on the screen."""
 
@@ -263,7 +257,8 @@ def show_preview(selection: "Selection", *, json: bool, all_cells: bool = False)
     if preview.blocks:
         out.print(_block_table(preview.blocks))
         print(_block_note(preview.blocks))
-    for sentence in filter(None, (preview.overlap, preview.exclusive, preview.unused)):
+    notes = (preview.partial_nodes, preview.overlap, preview.exclusive, preview.unused)
+    for sentence in filter(None, notes):
         print(sentence)
     if preview.refused:
         print(f"it would be refused: {preview.refused}")

@@ -7,9 +7,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from hpml_jobs.cli.help import GROUPS, Folders, KeyDoc, all_keys, description, files_of
+from hpml_jobs.core import errors
 from hpml_jobs.core.strategies import TRAFFIC
 from hpml_jobs.core.text import PROGRAM
-from hpml_jobs.plan.key_types import choices_of, type_of, type_words, words_of_type
+from hpml_jobs.plan.key_types import (
+    choices_of,
+    leaf_of,
+    type_of,
+    type_words,
+    words_of_type,
+)
 
 UNITS = (
     *("minutes", "seconds", "GB", "MB", "samples", "pixels", "%"),
@@ -34,30 +41,22 @@ EXAMPLES = {
     "strategy": "-m gpus=1,2 strategy=ddp,fsdp",
     "gpu_type": "gpu_type=v100",
     "device": "device=cpu",
-    "loader_workers": "loader_workers=4",
     "protocol": "protocol=lab",
-    "epochs": "epochs=5",
-    "iterations": "iterations=40",
     "seed": "-m seed=0,1,2",
-    "repeats": "repeats=4",
     "data.root": "data.root=/scratch/me/data",
-    "data.limit": "data.limit=1000",
     "study": "study=first",
     "outputs": "outputs=/scratch/me/outputs",
-    "minutes": "minutes=60",
     "script": "script=train.py",
     "args": "script=train.py 'args=--batch-size {batch}'",
     "launcher": "script=train.py launcher=srun",
     "window": "script=train.py window=50,200",
     "stop": "script=train.py stop=false",
     "nodes": "gpus=2 nodes=1",
-    "threads": "threads=2",
     "loader": "loader=device",
     "sync_buffers": "gpus=2 sync_buffers=off",
     "path": "path=auto gpu_type=v100",
     "cudnn_benchmark": "cudnn_benchmark=false",
     "compile": "-m compile=false,true",
-    "accumulate": "accumulate=2",
     "global_batch": "-m gpus=1,2,4 global_batch=512",
     "bucket_cap_mb": "-m gpus=2 bucket_cap_mb=1,25",
     "gradient_as_bucket_view": "gpus=2 gradient_as_bucket_view=true",
@@ -79,15 +78,7 @@ EXAMPLES = {
     "cluster.qos": "cluster.qos=normal",
     "cluster.comment": "'cluster.comment=class project'",
     "cluster.constraint": "cluster.constraint=a100",
-    "cluster.max_minutes": "cluster.max_minutes=240",
-    "cluster.mem_gb_per_gpu": "cluster.mem_gb_per_gpu=64",
-    "cluster.array_parallelism": "cluster.array_parallelism=8",
-    "cluster.link_gb_per_s": "cluster.link_gb_per_s=450",
-    "cluster.peak_tflop_per_s": "cluster.peak_tflop_per_s=989",
     "cluster.cancel_below_utilization": "+cluster.cancel_below_utilization.gpu01=50",
-    "cluster.max_array_size": "cluster.max_array_size=100",
-    "cluster.gpu_hours_budget": "cluster.gpu_hours_budget=10",
-    "cluster.confirm_gpu_hours": "cluster.confirm_gpu_hours=5",
     "cluster.cpu_partition": "collect_after=true cluster.cpu_partition=cpu",
     "cluster.interactive_partition": "cluster.interactive_partition=short",
     "cluster.wckey": "cluster.wckey=class",
@@ -111,9 +102,6 @@ EXAMPLES = {
     "workload.unit": f"{OWN_CODE} workload.unit=tokens",
     "workload.schedule": "workload.schedule=mine:schedule",
     "workload.parameters": "workload.parameters=null",
-    "workload.lr": "workload.lr=0.05",
-    "workload.momentum": "workload.momentum=0.8",
-    "workload.weight_decay": "workload.weight_decay=0.001",
     "workload.args": "workload.model=mine:build +workload.args.width=8",
     "workload.layers": "workload=gpt_nano workload.layers=6",
     "workload.heads": "workload=gpt_nano workload.heads=8",
@@ -179,7 +167,7 @@ class Entries:
     def words(self) -> set[str]:
         """Return every word that has an entry."""
         words = {doc.key for doc in self.docs.values()}
-        words |= {_leaf(key) for key in self.docs}
+        words |= {leaf_of(key) for key in self.docs}
         for key in self.docs:
             words |= {choice.word for choice in self._choices(key)}
         return words - {*SWITCH}
@@ -214,7 +202,7 @@ class Entries:
         for name in (word, _singular(word)):
             if name in self.docs:
                 return [name]
-            ends = [key for key in self.docs if _leaf(key) == name]
+            ends = [key for key in self.docs if leaf_of(key) == name]
             if ends:
                 return ends
         return [key for key in self.docs if f".{word}." in f".{key}"]
@@ -278,7 +266,7 @@ class Entries:
         others = [
             choice.word for choice in self._choices(doc.key) if choice.word != doc.value
         ]
-        value = others[0] if others else doc.value
+        value = others[0] if others else errors.EXAMPLES.get(doc.key, doc.value)
         return shlex.quote(f"{doc.key}={value}")
 
 
@@ -323,10 +311,6 @@ def _unit(comment: str) -> str:
 def _table(title: str, rows: Iterable[tuple[str, str]]) -> str:
     lines = [f"  {name:9} {text}".rstrip() for name, text in rows]
     return "\n".join([title, *lines, ""])
-
-
-def _leaf(key: str) -> str:
-    return key.rpartition(".")[2]
 
 
 def _singular(word: str) -> str:

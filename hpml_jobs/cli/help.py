@@ -179,9 +179,12 @@ _POINTERS = (
     ),
     (
         "lightning accelerate train.py",
-        "script=train.py measures it unchanged; docs/own_code.md",
+        "script=train.py measures it unchanged, with launcher=torchrun; docs/own_code.md",
     ),
-    ("containers apptainer singularity", "cluster.container.image=FILE; docs/start.md"),
+    (
+        "containers apptainer singularity docker",
+        "cluster.container.image=FILE; docs/start.md",
+    ),
     ("module modules", "cluster.setup='[module load NAME]'; docs/commands.md"),
     (
         "site install installation",

@@ -12,10 +12,10 @@ import typer
 
 from hpml_jobs.cli.commands import repeated
 from hpml_jobs.cli.completion import StudiesAndKeys, cells, keys, studies
-from hpml_jobs.core.errors import HpmlError, UsageError
+from hpml_jobs.core.errors import HpmlError, UsageError, example
 from hpml_jobs.core.paths import resolve_path
 from hpml_jobs.core.strategies import Baseline
-from hpml_jobs.core.text import nearest, one_of, with_command
+from hpml_jobs.core.text import alike, did_you_mean, nearest, one_of, with_command
 from hpml_jobs.study.manifest import History
 from hpml_jobs.study.selection import NoStudyError, OfCell, find, is_path, matching
 from hpml_jobs.study.study import Study
@@ -195,19 +195,29 @@ def parse_words(
             names.append(word)
             continue
         if key not in keys:
-            near = nearest(key, keys)
-            hint = f"; did you mean {near}=?" if near else ""
+            hint = did_you_mean(f"{name}=" for name in alike(key, keys))
             noun = "keys" if len(keys) > 1 else "key"
             raise UsageError(f"{word}: {command} has the {noun} {', '.join(keys)}{hint}")
         if key in values:
             raise UsageError(f"{word}: {key} is given twice")
+        if not text:
+            refuse_lone_keys([key], keys)
         try:
             values[key] = keys[key](text)
         except UsageError as fault:
             raise UsageError(f"{word}: {fault}") from None
     if len(names) > 1:
-        raise UsageError(f"{' '.join(names)}: {command} is for one study")
+        refuse_lone_keys(names, keys)
+        raise UsageError(f"{' '.join(names)}: {command} is for one study; name one")
     return names[0] if names else None, values
+
+
+def refuse_lone_keys(words: Iterable[str], keys: Iterable[str]) -> None:
+    """Raise UsageError if a word is almost a key, which has no value then."""
+    for word in words:
+        for key in keys:
+            if word in key.split("_") or nearest(word, [key], cutoff=0.75):
+                raise UsageError(f"{word}: write {key}=VALUE{example(key)}")
 
 
 def reader_of(kind: type[Number], words: str) -> Callable[[str], Number]:
@@ -258,22 +268,22 @@ REPORT_KEYS: Mapping[str, Reader] = {"baseline": choice_of(Baseline)}
 """The keys of a report: `baseline` says what speedups and efficiencies are against."""
 
 
-def find_study(study: str | None, outputs: Path | None) -> Study:
+def find_study(study: str | None, outputs: Path | None, keys: Iterable[str] = ()) -> Study:
     """Return the study of that name; without a name the most recently submitted one, and say so.
 
     Raises:
         HpmlError: there is none; of one in a folder nearby, the message has the command for it.
+        UsageError: there is none, and the name is almost one of the keys.
     """
     try:
         selected = find(outputs_of(outputs), study)
     except NoStudyError as fault:
+        refuse_lone_keys([study or ""], keys)
         if fault.elsewhere is None or study is None or outputs is not None:
             raise
         path = os.path.relpath(fault.elsewhere)
         command = repeated({study: path if is_path(path) else f"./{path}"})
-        raise HpmlError(
-            with_command(f"{fault}; there is one elsewhere", command)
-        ) from fault
+        raise HpmlError(with_command(str(fault), command)) from fault
     if study is None:
         print(f"study {selected.name} (most recently submitted)", file=sys.stderr)
     return selected

@@ -14,7 +14,7 @@ from hpml_jobs import __version__
 from hpml_jobs.core.built_in import GPT
 from hpml_jobs.core.cell_hash import digest_of
 from hpml_jobs.core.cluster import Shape
-from hpml_jobs.core.errors import UsageError
+from hpml_jobs.core.errors import UsageError, refuse_below
 from hpml_jobs.core.features import cell_parts, load
 from hpml_jobs.core.formulas import iterations
 from hpml_jobs.core.recipe import Recipe
@@ -153,9 +153,7 @@ class Cell(Value, frozen=True, kw_only=True, dict=True):
     def __post_init__(self) -> None:
         """Refuse cells that cannot be measured, and show the arithmetic."""
         for name, least in _LEAST.items():
-            value = getattr(self, name)
-            if value < least:
-                raise UsageError(f"{name}={value}: must be {least} or more")
+            refuse_below(least, name, getattr(self, name))
         if self.epochs < self.protocol.epochs:
             least = self.protocol.epochs
             raise UsageError(

@@ -13,7 +13,7 @@ import msgspec
 from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.sbatch import user_options
 from hpml_jobs.core.strategies import Device
-from hpml_jobs.core.text import counted, did_you_mean
+from hpml_jobs.core.text import alike, counted, did_you_mean
 
 
 class Launcher(StrEnum):
@@ -151,7 +151,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             )
         if self.gpu_types and gpu_type not in self.gpu_types:
             types = ", ".join(sorted(self.gpu_types))
-            hint = did_you_mean(gpu_type, self.gpu_types)
+            hint = did_you_mean(alike(gpu_type, self.gpu_types))
             raise UsageError(f"gpu_type={gpu_type}: cluster={self.name} has {types}{hint}")
         return gpu_type
 

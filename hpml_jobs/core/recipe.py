@@ -7,7 +7,7 @@ from math import ceil, cos, pi
 
 import msgspec
 
-from hpml_jobs.core.errors import UsageError
+from hpml_jobs.core.errors import UsageError, refuse_below
 from hpml_jobs.core.value import Value
 from hpml_jobs.core.workload import Optimizer, Workload
 
@@ -36,14 +36,8 @@ class Recipe(Value, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         """Refuse recipes that no run can follow."""
-        if self.reference_batch < 1:
-            raise UsageError(
-                f"recipe.reference_batch={self.reference_batch}: must be 1 or more"
-            )
-        if not 0 <= self.warmup_epochs < float("inf"):
-            raise UsageError(
-                f"recipe.warmup_epochs={self.warmup_epochs:g}: must be 0 or more"
-            )
+        refuse_below(1, "recipe.reference_batch", self.reference_batch)
+        refuse_below(0, "recipe.warmup_epochs", self.warmup_epochs)
         if self.reference_batch != REFERENCE_BATCH and not self.scaled:
             raise UsageError(
                 f"recipe.reference_batch={self.reference_batch} with recipe.scaled=false: nothing "

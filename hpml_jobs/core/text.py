@@ -1,6 +1,7 @@
 """Numbers, durations, times and shares as text for people."""
 
 import difflib
+import itertools
 import re
 import time
 from collections.abc import Iterable
@@ -258,33 +259,55 @@ class Share(float):
         return percent_text(self)
 
 
-def nearest(word: str, choices: Iterable[str], cutoff: float = 0.6) -> str | None:
-    """Return the choice that a misspelt word is most like, whatever its case; None: none is.
+def alike(word: str, names: Iterable[str]) -> list[str]:
+    """Return the names that a misspelt word is most like, else those with a part between `_`.
 
-    Of a likeness below `cutoff` (0 to 1, difflib's ratio) it is none.
-
-    >>> nearest("DDP", ["single", "ddp"]), nearest("dpp", ["single", "ddp"]), nearest("x", ["ddp"])
-    ('ddp', 'ddp', None)
+    >>> strategies = ["single", "dp", "ddp", "gather_scatter"]
+    >>> [alike(word, strategies) for word in ("DDP", "dpp", "scater", "x")]
+    [['ddp'], ['dp', 'ddp'], ['gather_scatter'], []]
     """
-    by_lower = {choice.lower(): choice for choice in choices}
-    near = difflib.get_close_matches(word.lower(), by_lower, n=1, cutoff=cutoff)
-    return by_lower[near[0]] if near else None
+    parts = {name: name.split("_") for name in names}
+    near = _most_alike(word, parts, 0.6)
+    if near:
+        return near
+    near = _most_alike(word, itertools.chain(*parts.values()), 0.7)
+    return [name for name in parts if not set(near).isdisjoint(parts[name])]
 
 
-def did_you_mean(word: str, choices: Iterable[str]) -> str:
-    """Return the end of a message on a misspelt word: `; did you mean ddp?`, or nothing."""
-    near = nearest(word, choices)
-    return f"; did you mean {near}?" if near else ""
+def nearest(word: str, names: Iterable[str], cutoff: float = 0.6) -> str | None:
+    """Return the first of the names that a misspelt word is most like; None: it is like none."""
+    return next(iter(_most_alike(word, names, cutoff)), None)
+
+
+def _most_alike(word: str, names: Iterable[str], cutoff: float) -> list[str]:
+    """Return the names with most letters of a word, whatever its case, of a likeness of `cutoff`.
+
+    By the likeness itself (0 to 1, difflib's ratio) dpp would be nearer to dp than to ddp.
+    """
+    shares = {}
+    for name in names:
+        matcher = difflib.SequenceMatcher(None, name.lower(), word.lower())
+        if matcher.ratio() >= cutoff:
+            common = sum(block.size for block in matcher.get_matching_blocks())
+            shares[name] = common / max(len(word), len(name))
+    most = max(shares.values(), default=0)
+    return [name for name, share in shares.items() if share == most]
+
+
+def did_you_mean(names: Iterable[str]) -> str:
+    """Return a guess as the end of a message, `; did you mean dp or ddp?`; of no names, nothing."""
+    guess = " or ".join(names)
+    return f"; did you mean {guess}?" if guess else ""
 
 
 def one_of(word: str, choices: Iterable[str]) -> str:
     """Return what to write instead of a word that is none of the choices.
 
-    >>> one_of("dpp", ["single", "ddp"]), one_of("x", ["single", "ddp"])
+    >>> one_of("ddq", ["single", "ddp"]), one_of("x", ["single", "ddp"])
     ('choose one of single, ddp; did you mean ddp?', 'choose one of single, ddp')
     """
     names = list(choices)
-    return f"choose one of {', '.join(names)}{did_you_mean(word, names)}"
+    return f"choose one of {', '.join(names)}{did_you_mean(alike(word, names))}"
 
 
 _NUMBER = re.compile(r"([0-9]+[.][0-9]+(?![.0-9])|[0-9]+)")

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from hpml_jobs.core.errors import UsageError
+from hpml_jobs.core.errors import UsageError, refuse_below, refuse_not_positive
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.value import Value
 
@@ -85,12 +85,10 @@ class TrainingPath(Value, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         """Refuse numbers out of range."""
-        if self.accumulate < 1:
-            raise UsageError(f"accumulate={self.accumulate}: must be 1 or more")
+        refuse_below(1, "accumulate", self.accumulate)
+        refuse_not_positive("bucket_cap_mb", self.bucket_cap_mb)
         if self.bucket_cap_mb is not None:  # 100 and 100.0 are one cell
             msgspec.structs.force_setattr(self, "bucket_cap_mb", float(self.bucket_cap_mb))
-        if self.bucket_cap_mb is not None and self.bucket_cap_mb <= 0:
-            raise UsageError(f"bucket_cap_mb={self.bucket_cap_mb:g}: must be more than 0")
         if (
             self.compile
             and self.bucket_cap_mb is not None

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from enum import StrEnum
-from math import inf
 
 import msgspec
 
@@ -20,7 +19,7 @@ from hpml_jobs.core.built_in import (
     check_heads,
 )
 from hpml_jobs.core.data_files import BYTE_DATA, BYTES
-from hpml_jobs.core.errors import UsageError
+from hpml_jobs.core.errors import UsageError, refuse_below
 from hpml_jobs.core.value import Value
 
 
@@ -111,11 +110,8 @@ class Workload(Value, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         """Refuse values that no optimizer or no transformer accepts."""
         for name in ("lr", "momentum", "weight_decay"):
-            value = getattr(self, name)
-            if not 0 <= value < inf:
-                raise UsageError(f"workload.{name}={value:g}: must be 0 or more")
-        if self.test_batch < 1:
-            raise UsageError(f"workload.test_batch={self.test_batch}: must be 1 or more")
+            refuse_below(0, f"workload.{name}", getattr(self, name))
+        refuse_below(1, "workload.test_batch", self.test_batch)
         if self.optimizer == Optimizer.ADAMW and self.momentum >= 1:
             raise UsageError(
                 f"workload.momentum={self.momentum:g} with workload.optimizer=adamw: it is the "
@@ -175,9 +171,7 @@ class Workload(Value, frozen=True, kw_only=True):
 
     def _check_shape(self) -> None:
         for key in SHAPE_KEYS:
-            value = getattr(self, key)
-            if value is not None and value < 1:
-                raise UsageError(f"workload.{key}={value}: must be 1 or more")
+            refuse_below(1, f"workload.{key}", getattr(self, key))
         check_heads(self.width, self.heads)
         if (
             self.model == GPT

@@ -26,11 +26,7 @@ from hpml_jobs.core.stack_files import HOST_VARIABLE, STACK_SIGNAL
 from hpml_jobs.slurm import commands
 from hpml_jobs.slurm.commands import about_allocation, scrubbed
 from hpml_jobs.slurm.jobs import is_slurm
-from hpml_jobs.study.attempt import (
-    JOB_STARTED_VARIABLE,
-    SLURM_VARIABLE,
-    AttemptFolder,
-)
+from hpml_jobs.study.attempt import JOB_STARTED_VARIABLE, SLURM_VARIABLE, AttemptFolder
 from hpml_jobs.study.cell_folder import CellFolder
 
 JOB_VARIABLE = "HPML_JOBS_JOB"

@@ -20,9 +20,10 @@ from hpml_jobs.core.errors import HpmlError, UsageError
 from hpml_jobs.core.paths import conf_folder
 from hpml_jobs.core.recipe import PLAIN
 from hpml_jobs.core.sbatch import Default, default_variables
+from hpml_jobs.core.text import PROGRAM, did_you_mean
 from hpml_jobs.plan.config_folders import GROUPS, ConfigFolders
 from hpml_jobs.plan.key_types import holds_any_key, type_of
-from hpml_jobs.plan.keys import checked_value, make_settings, nearest_key
+from hpml_jobs.plan.keys import alike_keys, checked_value, make_settings
 from hpml_jobs.plan.settings import COMPLETE, Settings
 from hpml_jobs.plan.user_config import FileDefault, file_defaults
 
@@ -186,11 +187,11 @@ def check_keys(config: DictConfig, keys: Iterable[str], place: str = "") -> None
                 raise UsageError(
                     f"{place}this cluster= has no key {key}: choose another cluster="
                 )
-            near = nearest_key(key, valid)
             hint = (
-                f"did you mean {near}?" if near else "hpml-jobs help keys lists the keys"
+                did_you_mean(alike_keys(key, valid))
+                or f"; {PROGRAM} help keys lists the keys"
             )
-            raise UsageError(f"{place}unknown key {key}: {hint}")
+            raise UsageError(f"{place}unknown key {key}{hint}")
 
 
 def _is_free(config: DictConfig, key: str) -> bool:

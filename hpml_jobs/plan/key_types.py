@@ -56,6 +56,11 @@ def holds_any_key(key: str) -> bool:
     return typing.get_origin(type_of(key)) is dict
 
 
+def leaf_of(key: str) -> str:
+    """Return the last part of a dotted key."""
+    return key.rpartition(".")[2]
+
+
 def members_of(needed: Any) -> tuple[Any, ...]:
     """Return the types that a key accepts, apart from null."""
     members = typing.get_args(needed) if isinstance(needed, types.UnionType) else (needed,)

@@ -3,7 +3,7 @@
 import itertools
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -17,13 +17,14 @@ from hydra.core.override_parser.types import (
 )
 from hydra.errors import HydraException
 
-from hpml_jobs.core.errors import UsageError
-from hpml_jobs.core.text import nearest, one_of
+from hpml_jobs.core.errors import UsageError, example
+from hpml_jobs.core.text import alike, one_of
 from hpml_jobs.core.workload import arg_text
 from hpml_jobs.plan.config_folders import GROUPS
 from hpml_jobs.plan.key_types import (
     NAMES_OF_TYPES,
     holds_any_key,
+    leaf_of,
     members_of,
     type_of,
     type_words,
@@ -106,26 +107,44 @@ def _check_inner(key: str, value: Any) -> None:
             checked_value(f"{key}.{name}", inner)
 
 
-def nearest_key(key: str, valid: set[str]) -> str | None:
-    """Return the key that was probably meant: alike in its last part, or elsewhere with that."""
-    leaf = _leaf(key)
-    alike = sorted(name for name in valid if nearest(leaf, [_leaf(name)]))
-    elsewhere = (name for name in alike if _leaf(name) == leaf)
-    return nearest(key, alike) or next(elsewhere, None)
+OTHER_WORDS: Mapping[str, str] = {
+    **dict.fromkeys(("run", "runs", "trials"), "repeats"),
+    **dict.fromkeys(("bs", "batch_size"), "batch"),
+    **dict.fromkeys(("world_size", "nproc", "nproc_per_node"), "gpus"),
+    **dict.fromkeys(("nnodes", "num_nodes"), "nodes"),
+    **dict.fromkeys(("time", "walltime", "timeout"), "minutes"),
+    **dict.fromkeys(("steps", "max_steps"), "iterations"),
+    **dict.fromkeys(("model", "network", "arch"), "workload"),
+    **dict.fromkeys(("mem", "memory"), "cluster.mem_gb_per_gpu"),
+    **{"learning_rate": "workload.lr", "dataset": "workload.data", "amp": "precision"},
+}
+"""What other tools call a key."""
+
+OTHER_VALUES = {"gpu": "cuda", "float16": "fp16", "float32": "fp32", "zero": "zero1"}
+"""What other tools call a value."""
 
 
-def _leaf(key: str) -> str:
-    return key.rpartition(".")[2]
+def alike_keys(key: str, valid: Collection[str]) -> list[str]:
+    """Return the keys that were probably meant: alike in their last part, then as a whole."""
+    if key in OTHER_WORDS:
+        return [OTHER_WORDS[key]]
+    leaf = leaf_of(key)
+    leaves = alike(leaf, {leaf_of(name) for name in valid})
+    ends = sorted(name for name in valid if leaf_of(name) in leaves)
+    near = alike(key, ends)
+    # cluster.limit is data.limit, but cluster.grene is not rerun
+    is_elsewhere = leaf in (key, *leaves)
+    return ends if is_elsewhere and not near else near
 
 
 def _complaint(key: str, text: str) -> str:
     """Return what a key needs instead of a wrong value, quoted as it was typed."""
     if words := words_of_type(key):
-        return f"{key}={text}: {one_of(text, words)}"
+        return f"{key}={text}: {one_of(OTHER_VALUES.get(text, text), words)}"
     needed = type_words(key)
     if key == "minutes":
         needed += " of minutes"
-    hint = ""
+    hint = example(key)
     if text.startswith("[") and NAMES_OF_TYPES[tuple] not in needed:
         hint = (
             f"; for several cells, sweep it: -m {key}={text.strip('[]').replace(' ', '')}"

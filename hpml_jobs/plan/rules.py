@@ -21,7 +21,7 @@ from hpml_jobs.core.data_files import BYTE_DATA, TOKENS
 from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.script import ScriptLauncher
 from hpml_jobs.core.strategies import Device, Loader, Strategy
-from hpml_jobs.core.text import did_you_mean
+from hpml_jobs.core.text import alike, did_you_mean
 from hpml_jobs.core.workload import Loss, Optimizer, Workload
 from hpml_jobs.plan.settings import Settings, Sweep
 
@@ -70,29 +70,13 @@ def global_batch_gives_batch(sweep: Sweep) -> str | None:
 KEYS_OF_SCRIPT = ("script", "args", "launcher", "window", "stop")
 """The keys that only a cell with a script reads."""
 
-READ_WITH_SCRIPT = frozenset(
-    [
-        *(
-            *KEYS_OF_SCRIPT,
-            "workload.unit",
-            "gpus",
-            "nodes",
-            "batch",
-            "global_batch",
-            "strategy",
-        ),
-        *("gpu_type", "device", "threads", "loader_workers", "seed", "repeats", "study"),
-        *(
-            "outputs",
-            "minutes",
-            "pack",
-            "quiet_minutes",
-            "rerun",
-            "collect_after",
-            "retries",
-        ),
-    ]
-)
+READ_WITH_SCRIPT = {
+    *KEYS_OF_SCRIPT,
+    *("workload.unit", "gpus", "nodes", "batch", "global_batch", "strategy"),
+    *("gpu_type", "device", "threads", "loader_workers", "seed", "repeats", "study"),
+    *("outputs", "minutes", "pack", "quiet_minutes", "rerun"),
+    *("collect_after", "retries"),
+}
 """The keys that a cell with a script reads, beside those of the cluster."""
 
 STRATEGIES_OF_SCRIPT = (Strategy.DDP, Strategy.FSDP, Strategy.DP, Strategy.ALLREDUCE)
@@ -278,7 +262,7 @@ def names_are_known(workload: Workload) -> str | None:
         if ":" not in name and name not in names:
             return (
                 f"workload.{key}={name}: choose one of {', '.join(names)}, or your own pkg.mod:name"
-                f"{did_you_mean(name, names)}"
+                f"{did_you_mean(alike(name, names))}"
             )
     return None
 

@@ -8,7 +8,7 @@ import msgspec
 
 from hpml_jobs.core.cell import Protocol
 from hpml_jobs.core.cluster import Cluster
-from hpml_jobs.core.errors import UsageError
+from hpml_jobs.core.errors import UsageError, refuse_below
 from hpml_jobs.core.features import cell_parts, load
 from hpml_jobs.core.recipe import Recipe
 from hpml_jobs.core.script import Script, ScriptLauncher
@@ -104,20 +104,11 @@ class Settings(Value, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         """Refuse values that no cluster accepts."""
         for key, least in _LEAST.items():
-            number = operator.attrgetter(key)(self)
-            if number is not None and number < least:
-                raise UsageError(f"{key}={number:g}: must be {least} or more")
+            refuse_below(least, key, operator.attrgetter(key)(self))
         self._check_cluster()
         if not self.outputs.strip():
             raise UsageError(
                 "outputs=: name the folder of the studies, e.g. outputs=outputs"
-            )
-        if self.ladder.start is not None and (
-            self.ladder.start < 1 or self.ladder.factor < 2
-        ):
-            raise UsageError(
-                f"ladder.start={self.ladder.start} ladder.factor={self.ladder.factor}: a ladder "
-                "starts at 1 or more and grows by 2 or more"
             )
         if self.baseline not in BASELINES:
             raise UsageError(
@@ -173,8 +164,7 @@ class Settings(Value, frozen=True, kw_only=True):
                 key = f"cluster.cancel_below_utilization={{{pattern}: {percent}}}"
                 raise UsageError(f"{key}: give a percentage from 1 to 100")
         for gpu_type, gpus in cluster.gpu_types.items():
-            if gpus < 1:
-                raise UsageError(f"cluster.gpu_types.{gpu_type}={gpus}: must be 1 or more")
+            refuse_below(1, f"cluster.gpu_types.{gpu_type}", gpus)
         if cluster.max_minutes and self.minutes > cluster.max_minutes:
             raise UsageError(
                 f"minutes={self.minutes}: cluster={cluster.name} allows at most "
@@ -249,6 +239,8 @@ _LEAST = {
     "nodes": 1,
     "largest_batch": 1,
     "data.limit": 1,
+    "ladder.start": 1,
+    "ladder.factor": 2,
     "workload.images": 1,
     "workload.classes": 1,
     "workload.image_size": 1,

@@ -16,7 +16,7 @@ from hpml_jobs.core.record import Record
 from hpml_jobs.core.text import percent_text
 from hpml_jobs.core.value import Value
 from hpml_jobs.report.choose.cost import measured_peak
-from hpml_jobs.report.frame.numbers import DASH, count, gb_per_s, seconds, significant
+from hpml_jobs.report.frame.numbers import DASH, count, seconds, significant, three_digits
 from hpml_jobs.results.cells import cell_results
 from hpml_jobs.results.figures import NAMES, PHASES, bandwidth, figures_of, gpu_figures
 from hpml_jobs.results.groups import group
@@ -221,7 +221,7 @@ ALIASES = ("unit", "images_per_s")
 """Key numbers that are another one under a second name, for programs only."""
 
 _TEXTS: dict[str, Callable[[float], str]] = {
-    "gb_per_s": lambda value: f"{gb_per_s(value)} GB/s",
+    "gb_per_s": lambda value: f"{three_digits(value)} GB/s",
     "flop_per_s_per_gpu": lambda value: f"{significant(value / 1e12, 3)} TFLOP/s",
     "_per_s": lambda value: f"{significant(value, 4)} per second",
     **dict.fromkeys(

@@ -10,6 +10,7 @@ from typing import Protocol, TypeVar
 
 from hpml_jobs.core.errors import HpmlError, UsageError
 from hpml_jobs.core.paths import resolve_path
+from hpml_jobs.core.text import alike, did_you_mean
 from hpml_jobs.study.files import reading
 from hpml_jobs.study.manifest import last_time
 from hpml_jobs.study.study import Study
@@ -104,7 +105,11 @@ def find(outputs: Path, word: str | None) -> Study:
         if root not in folders:
             names = ", ".join(sorted(path.name for path in folders)) or "none"
             message = f"no study {name} in {outputs.absolute()} (studies: {names})"
-            raise NoStudyError(message, _elsewhere(name))
+            elsewhere = _elsewhere(name)
+            if elsewhere:
+                raise NoStudyError(f"{message}; there is one elsewhere", elsewhere)
+            near = alike(name, sorted(path.name for path in folders))
+            raise NoStudyError(f"{message}{did_you_mean(near)}", None)
     else:
         if not folders:
             raise no_study(outputs)
@@ -135,10 +140,17 @@ def _by_path(word: str) -> Path:
     for root in (folder, folder.parent / OUTPUTS / folder.name):
         if (root / "cells").is_dir():
             return root
+    around = next((parent for parent in folder.parents if is_study(parent)), None)
+    if around:
+        raise NoStudyError(
+            f"{folder} is inside of study {around.name}; name the study", around
+        )
     studies = [*_roots(folder), *_roots(folder / OUTPUTS)]
     names = ", ".join(sorted(path.name for path in studies))
     inside = f"; name a study in it: {names}" if studies else ""
-    raise NoStudyError(f"no study in {folder}: it has no folder cells/{inside}", None)
+    near = did_you_mean(alike(folder.name, (path.name for path in _roots(folder.parent))))
+    remedy = inside or near
+    raise NoStudyError(f"no study in {folder}: it has no folder cells/{remedy}", None)
 
 
 def _elsewhere(name: str) -> Path | None:
@@ -194,6 +206,10 @@ def matching(items: Iterable[OfCell], pattern: str, study: str) -> list[OfCell]:
     candidates = list(items)
     matches = [item for item in candidates if fnmatchcase(item.slug, pattern)]
     if not matches:
+        if any(pattern in item.slug for item in candidates):
+            raise HpmlError(
+                f"no cell of study {study} is named {pattern}: write '*{pattern}*'"
+            )
         names = ", ".join(item.slug for item in candidates[:SHOWN_CELLS]) or "none"
         more = len(candidates) - SHOWN_CELLS
         names += f", and {more} more" if more > 0 else ""

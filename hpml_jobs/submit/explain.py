@@ -25,6 +25,7 @@ from hpml_jobs.submit.job_requests import (
     exclusive_note,
     isolation_note,
     make_requests,
+    partial_nodes_note,
 )
 from hpml_jobs.submit.scripts import script
 from hpml_jobs.submit.selection import Selection
@@ -71,8 +72,8 @@ class Preview(Value, frozen=True, kw_only=True):
     """The output of `hpml-jobs plan`; `refused` is the reason why the plan cannot be submitted.
 
     `overlap` says how long the cells take one by one, or that several would share a node;
-    `exclusive` what nodes without jobs of others cost; `unused` which variables of sbatch the jobs
-    do not follow.
+    `exclusive` what nodes without jobs of others cost; `partial_nodes` which nodes are not filled;
+    `unused` which variables of sbatch the jobs do not follow.
     `blocks` are those of a grid that names them.
     `values` are empty where their origins are not known, as in a resubmission.
     """
@@ -82,6 +83,7 @@ class Preview(Value, frozen=True, kw_only=True):
     refused: str
     overlap: str
     exclusive: str
+    partial_nodes: str
     unused: str
     cells: list[CellRow]
     blocks: list[BlockRow]
@@ -101,6 +103,7 @@ def preview_of(selection: Selection) -> Preview:
         refused="" if is_local else _refusal(selection, requests),
         overlap=isolation_note(plan.cluster, requests),
         exclusive=exclusive_note(plan.cluster, requests),
+        partial_nodes=partial_nodes_note(plan.cluster, requests),
         unused=unused_variables(plan, requests),
         cells=cell_rows(selection, {}),
         blocks=_block_rows(selection, submitted),

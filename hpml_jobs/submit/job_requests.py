@@ -14,7 +14,7 @@ import msgspec
 from hpml_jobs.core.cluster import Cluster, GpuRequest, Isolate, Launcher, Rule, Shape
 from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.formulas import gpu_hours
-from hpml_jobs.core.text import duration_text
+from hpml_jobs.core.text import counted, duration_text
 from hpml_jobs.plan import machine
 from hpml_jobs.plan.cells import Plan, PlannedCell
 from hpml_jobs.slurm import commands
@@ -300,6 +300,21 @@ def exclusive_note(cluster: Cluster, requests: Sequence[JobRequest]) -> str:
         "jobs of others may run on the node of a cell; cluster.isolate=exclusive asks for whole "
         f"nodes, and costs {cost}"
     )
+
+
+def partial_nodes_note(cluster: Cluster, requests: Sequence[JobRequest]) -> str:
+    """Return how the GPUs of cells are spread that do not fill their nodes; else nothing."""
+    nodes = _nodes(cluster)
+    spreads = []
+    for shape in dict.fromkeys(request.shape for request in requests):
+        of_node = _gpus_of_node(shape, nodes)
+        if shape.nodes > 1 and 0 < shape.gpus_per_node < of_node:
+            gpus = shape.nodes * shape.gpus_per_node
+            each = counted(shape.gpus_per_node, "GPU")
+            spreads.append(
+                f"{gpus} GPUs are {shape.nodes} nodes x {each}; a node has {of_node}"
+            )
+    return "; ".join(spreads)
 
 
 def _gpus_of_node(shape: Shape, nodes: Iterable[Node]) -> int:

@@ -10,7 +10,7 @@ from hpml_jobs.checks.disturbance import is_worth_repeating
 from hpml_jobs.checks.study import check_record
 from hpml_jobs.core.cell import Cell, CellFile, Outcome
 from hpml_jobs.core.cluster import Launcher, Shape
-from hpml_jobs.core.errors import HpmlError, UsageError
+from hpml_jobs.core.errors import HpmlError, refuse_below
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.source_files import changed_files, differing_names
 from hpml_jobs.core.text import counted, few
@@ -163,8 +163,7 @@ class Changes(Value, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         """Refuse values that no cluster accepts."""
         for name, value in (("minutes", self.minutes), ("mem", self.mem_gb)):
-            if value is not None and value < 1:
-                raise UsageError(f"--{name} {value}: must be 1 or more")
+            refuse_below(1, f"--{name}", value)
 
     def applied_to(self, shape: Shape) -> Shape:
         """Return a shape with the changes made."""

@@ -18,13 +18,7 @@ from hpml_jobs.core.collective_times import (
     paired,
     service_s,
 )
-from hpml_jobs.core.measurements import (
-    CollectiveKind,
-    Exchange,
-    Purpose,
-    Role,
-    Stage,
-)
+from hpml_jobs.core.measurements import CollectiveKind, Exchange, Purpose, Role, Stage
 from hpml_jobs.core.rank import Rank
 from hpml_jobs.core.record import Attempt, Facts, Model, Record
 from hpml_jobs.core.validation import decode

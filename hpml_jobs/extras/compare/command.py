@@ -15,7 +15,7 @@ from hpml_jobs.cli.completion import outputs_of_words, studies
 from hpml_jobs.cli.console import console, print_json
 from hpml_jobs.cli.options import Json, Outputs, find_study, history_of, outputs_of
 from hpml_jobs.core.errors import HpmlError, UsageError
-from hpml_jobs.core.text import counted, did_you_mean
+from hpml_jobs.core.text import alike, counted, did_you_mean
 from hpml_jobs.extras.compare import PICTURES
 from hpml_jobs.study.selection import all_studies, check_name
 from hpml_jobs.study.study import Study
@@ -349,7 +349,7 @@ def _named(name: str, outputs: Path) -> Side:
         references = reference_names(outputs)
         raise HpmlError(
             f"no study or reference {name} in {outputs}"
-            f"{did_you_mean(name, [*studies, *references])} (studies: {_names(studies)}; "
+            f"{did_you_mean(alike(name, [*studies, *references]))} (studies: {_names(studies)}; "
             f"references: {_names(references)})"
         )
     study = find_study(name, outputs)

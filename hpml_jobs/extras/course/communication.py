@@ -15,7 +15,7 @@ from hpml_jobs.extras.course.words import (
 from hpml_jobs.report.communication.messages import gradients_only
 from hpml_jobs.report.frame import captions
 from hpml_jobs.report.frame.captions import cell_words, work_text
-from hpml_jobs.report.frame.numbers import count, gb_per_s, percent, seconds
+from hpml_jobs.report.frame.numbers import count, percent, seconds, three_digits
 from hpml_jobs.report.page.formats import Answer
 from hpml_jobs.results.groups import ConditionGroup
 from hpml_jobs.results.rows import Row
@@ -151,7 +151,7 @@ def bandwidths(group: ConditionGroup) -> Answer:
     texts = [
         f"{cell_words(row.place, group.device)}: "
         + captions.shown(
-            gb_per_s(row.bandwidth.lab_gb_per_s), group, Affected.BANDWIDTH, row
+            three_digits(row.bandwidth.lab_gb_per_s), group, Affected.BANDWIDTH, row
         )
         + " GB/s"
         for row in answered

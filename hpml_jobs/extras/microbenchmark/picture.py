@@ -11,7 +11,7 @@ from hpml_jobs.extras.microbenchmark.points import (
     kinds_of,
 )
 from hpml_jobs.report.frame import captions, style
-from hpml_jobs.report.frame.numbers import gb_per_s
+from hpml_jobs.report.frame.numbers import three_digits
 from hpml_jobs.report.frame.picture import (
     Axes,
     Entry,
@@ -85,7 +85,7 @@ def bandwidth(report: Report) -> Picture | None:
             axis.plot(sizes, list(curve.gb_per_s.values()), **look.line, ms=3.5, lw=1.4)
             ends += [*least, *most]
             size = max(sizes, key=lambda size: curve.gb_per_s[size])
-            speed = gb_per_s(curve.gb_per_s[size])
+            speed = three_digits(curve.gb_per_s[size])
             texts.append(f"{title} {curve.name} {speed} GB/s at {size_text(size)}".strip())
         for number, (strategy, sizes) in enumerate(sent.items()):
             height, at = [0.025 + 0.045 * number] * len(sizes), axis.get_xaxis_transform()

@@ -4,7 +4,7 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
 
-from hpml_jobs.core.errors import UsageError
+from hpml_jobs.core.errors import UsageError, refuse_below
 from hpml_jobs.core.strategies import BASELINE, Strategy
 from hpml_jobs.core.value import Value
 from hpml_jobs.extras.predict.forecast import CommandOf
@@ -30,13 +30,10 @@ class Question(Value, frozen=True, kw_only=True):
         """Refuse numbers that no cell can have."""
         for key in ("gpus", "batch"):
             for value in getattr(self, key):
-                if value < 1:
-                    raise UsageError(f"{key}={value}: must be 1 or more")
+                refuse_below(1, key, value)
         for key in ("nodes", "gpus_per_node"):
-            value = getattr(self, key)
-            if value is not None and value < 1:
-                prefix = "cluster." if key == "gpus_per_node" else ""
-                raise UsageError(f"{prefix}{key}={value}: must be 1 or more")
+            prefix = "cluster." if key == "gpus_per_node" else ""
+            refuse_below(1, f"{prefix}{key}", getattr(self, key))
         if BASELINE in self.strategy:
             raise UsageError(
                 f"strategy={BASELINE.value}: it has one GPU, 2 or more are predicted"

@@ -14,7 +14,7 @@ from hpml_jobs import __version__
 from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.check_result import Level
 from hpml_jobs.core.cluster import Launcher
-from hpml_jobs.core.errors import UsageError
+from hpml_jobs.core.errors import refuse_below
 from hpml_jobs.core.record import Facts, Record
 from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.core.text import counted
@@ -53,8 +53,7 @@ def self_test_plan(
     Raises:
         UsageError: the words are wrong, or cannot be measured here.
     """
-    if gpus < 1:
-        raise UsageError(f"--gpus {gpus}: must be 1 or more")
+    refuse_below(1, "--gpus", gpus)
     common = {"study": STUDY, "gpus": str(gpus), "protocol": "full", "minutes": "15"}
     common |= {"probe_s": "5", "rerun": "true", "batch": str(BATCH)}
     trial_words = _with_defaults(words, common | {"workload": "synthetic"})

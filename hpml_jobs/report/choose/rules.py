@@ -19,7 +19,7 @@ from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.check_result import Affected, Level
 from hpml_jobs.core.cluster import Cluster
 from hpml_jobs.core.conditions import CPU_COUNT
-from hpml_jobs.core.errors import UsageError
+from hpml_jobs.core.errors import UsageError, refuse_not_positive
 from hpml_jobs.core.noise import known_interval
 from hpml_jobs.core.statistics import Interval, ratio_interval
 from hpml_jobs.core.strategies import BASELINE, Device, Strategy
@@ -55,9 +55,7 @@ class Wish(Value, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         """Refuse numbers that are not above zero, and a limit without the number of epochs."""
         for key in self.__struct_fields__:
-            value = getattr(self, key)
-            if value is not None and not (math.isfinite(value) and value > 0):
-                raise UsageError(f"{key}={value:g}: must be more than 0")
+            refuse_not_positive(key, getattr(self, key))
         if (self.has_limit or self.runs) and self.epochs is None:
             raise UsageError(
                 "gpu_hours_budget=, deadline_min= and runs= are of whole trainings: add epochs=N"

@@ -4,11 +4,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from hpml_jobs.core.place import Setup
-from hpml_jobs.report.frame.builder import (
-    Number,
-    filled,
-    row_sheet,
-)
+from hpml_jobs.report.frame.builder import Number, filled, row_sheet
 from hpml_jobs.report.frame.numbers import count
 from hpml_jobs.report.frame.table import Sheet
 from hpml_jobs.results.groups import ConditionGroup

@@ -18,14 +18,7 @@ from hpml_jobs.report.frame.builder import (
     rest,
 )
 from hpml_jobs.report.frame.numbers import percent, seconds
-from hpml_jobs.report.frame.picture import (
-    Axes,
-    Bar,
-    Picture,
-    bars,
-    marked,
-    rows,
-)
+from hpml_jobs.report.frame.picture import Axes, Bar, Picture, bars, marked, rows
 from hpml_jobs.report.frame.table import Table
 from hpml_jobs.results.groups import ConditionGroup
 from hpml_jobs.results.rows import Row

@@ -253,15 +253,8 @@ def _row(
 
 
 MEASURED = (
-    *(
-        "samples_per_s",
-        "units_per_s",
-        "unit",
-        "speedup",
-        "efficiency",
-        "train_loss",
-        "train_accuracy",
-    ),
+    *("samples_per_s", "units_per_s", "unit", "speedup", "efficiency"),
+    *("train_loss", "train_accuracy"),
     *("test_accuracy_rank0", "iterations", "samples", "loader_workers_total"),
 )
 """Columns of measured cells beside their figures."""

@@ -48,15 +48,6 @@ def ratio(value: float) -> str:
     return significant(value, 3)
 
 
-def gb_per_s(value: float) -> str:
-    """Return a bandwidth in GB/s (1e9 bytes) with three significant digits.
-
-    >>> gb_per_s(6.570289656)
-    '6.57'
-    """
-    return significant(value, 3)
-
-
 def count(value: int) -> str:
     """Return a count with separators of thousands.
 

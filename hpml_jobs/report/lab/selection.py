@@ -18,7 +18,7 @@ from hpml_jobs.report.frame.builder import (
     filled,
     texts_of,
 )
-from hpml_jobs.report.frame.numbers import DASH, OOM, gb_per_s, percent, ratio, seconds
+from hpml_jobs.report.frame.numbers import DASH, OOM, percent, ratio, seconds, three_digits
 from hpml_jobs.report.frame.table import Block, Line, Table
 from hpml_jobs.results.groups import ConditionGroup
 from hpml_jobs.results.rows import Row
@@ -177,9 +177,9 @@ class LabLine(NamedTuple):
     comm_exposed_s: Number
     compute_residual_s: Annotated[Number, Shown("Compute", seconds)]
     comm_residual_s: Annotated[Number, Shown("Comm", seconds)]
-    gb_per_s: Annotated[Number, Shown("GB/s", gb_per_s)]
+    gb_per_s: Annotated[Number, Shown("GB/s", three_digits)]
     of_peak: Annotated[Number, Shown("% of peak", percent)]
-    bus_residual_gb_per_s: Annotated[Number, Shown("GB/s", gb_per_s)]
+    bus_residual_gb_per_s: Annotated[Number, Shown("GB/s", three_digits)]
     is_doubtful: bool
 
     @classmethod

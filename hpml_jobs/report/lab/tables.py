@@ -398,9 +398,7 @@ def table2r(selection: StrategyRows) -> Table:
 def _definition(selection: StrategyRows) -> str:
     work = selection.group.work
     text = RESIDUAL_LOADING if _loading(selection) == {True} else RESIDUAL
-    return text.format(
-        per=captions.work_text(work),
-    )
+    return text.format(per=captions.work_text(work))
 
 
 def table3r(selection: StrategyRows) -> Table:

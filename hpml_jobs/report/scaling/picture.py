@@ -7,14 +7,7 @@ from typing import NamedTuple
 from hpml_jobs.core.statistics import ratio_interval
 from hpml_jobs.report.frame import captions, series, style
 from hpml_jobs.report.frame.numbers import percent, ratio
-from hpml_jobs.report.frame.picture import (
-    Axes,
-    Panel,
-    Picture,
-    logarithmic,
-    named,
-    panels,
-)
+from hpml_jobs.report.frame.picture import Axes, Panel, Picture, logarithmic, named, panels
 from hpml_jobs.report.frame.series import Point, Series
 from hpml_jobs.results.groups import ConditionGroup
 from hpml_jobs.results.pairs import Pair, pairs

@@ -11,7 +11,7 @@ from typing import Any
 import hpml_jobs
 from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.source_files import imported_code, refuse_changed, versions_of, without
-from hpml_jobs.core.text import nearest
+from hpml_jobs.core.text import alike, did_you_mean
 from hpml_jobs.core.workload import RESERVED_ARGS, SourceFile, Workload
 
 
@@ -131,11 +131,10 @@ def check_args(workload: Workload) -> None:
     choices = sorted(names - {*RESERVED_ARGS, *workload.sizes})
     for name in workload.args:
         if name not in names:
-            near = nearest(name, choices)
             takes = f"they take {', '.join(choices)}" if choices else "they take no args"
-            hint = f"did you mean {near}?" if near else takes
+            hint = did_you_mean(alike(name, choices)) or f"; {takes}"
             raise HpmlError(
-                f"workload.args.{name}: none of your functions takes {name}; {hint}"
+                f"workload.args.{name}: none of your functions takes {name}{hint}"
             )
 
 

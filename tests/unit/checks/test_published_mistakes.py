@@ -12,7 +12,7 @@ from hpml_jobs.core.check_result import Level
 from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.strategies import BandwidthKind, Strategy
 from hpml_jobs.core.validation import InvalidRecordError, decode
-from hpml_jobs.report.frame.numbers import gb_per_s
+from hpml_jobs.report.frame.numbers import three_digits
 from hpml_jobs.study.files import encode
 from tests.unit.builders import PUBLISHED_S, a_cell, lab_cell, lab_record, texts_by_label
 from tests.unit.check_cases import (
@@ -261,7 +261,7 @@ def test_e17_unexpected_model_size_fails_and_is_in_caption(
 
 
 def test_e18_gigabyte_is_ten_to_the_ninth():
-    assert gb_per_s(formulas.algorithm_gb_per_s(2**30, 1.0)) == "1.07"
+    assert three_digits(formulas.algorithm_gb_per_s(2**30, 1.0)) == "1.07"
     assert formulas.bus_gb_per_s(1e9, 1.0, 2) == 1.0
     binary = ("2**30", "2 ** 30", "1024**3", "1024 ** 3", "GiB", "<< 30")
     for file in PACKAGE.rglob("*.py"):

@@ -53,8 +53,8 @@ def test_choose_json_has_every_cell_with_its_reason(study, capsys):
         (["min_efficency=0.5"], "did you mean min_efficiency=?"),
         (["deadline_min=10"], "add epochs=N"),
         (["epochs=2.5", "deadline_min=10"], "epochs=2.5: must be a whole number"),
-        (["min_efficiency=nan"], "min_efficiency=nan: must be more than 0"),
-        (["gpu_hours_budget=-1", "epochs=3"], "gpu_hours_budget=-1: must be more than 0"),
+        (["min_efficiency=nan"], "min_efficiency=nan: use more than 0"),
+        (["gpu_hours_budget=-1", "epochs=3"], "gpu_hours_budget=-1: use more than 0"),
         (["mine", "yours"], "choose is for one study"),
         (
             ["--predicted", "gpus=4"],

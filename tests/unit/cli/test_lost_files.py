@@ -272,8 +272,18 @@ def test_read_only_study_is_collected_elsewhere(read_only, working_folder, capsy
     assert f"in {target}" in capsys.readouterr().out
     assert "1.25" in (target / "tables.md").read_text()
     assert (target / "shuffling.csv").read_text() == "mine"  # not of an earlier report
-    assert run(["collect", "mine", "--to", str(read_only.study.root / "x")]) == 1
-    assert "Read-only file system" in capsys.readouterr().err
+    capsys.readouterr()
+    (target / "tables.md").write_text("mine")
+    (target / "tables.json").unlink()
+    for folder, code, fault in (
+        (read_only.study.root / "x", 1, "Read-only file system"),
+        (target / "tables.md", 1, "a file is there; name a folder"),
+        (target, 2, "tables.md would be written over"),
+    ):
+        assert run(["collect", "mine", "--to", str(folder)]) == code
+        out, err = capsys.readouterr()
+        assert out == ""  # refused before the tables are shown
+        assert fault in err
 
 
 @pytest.mark.parametrize("command", ["status", "record", "logs", "cancel"])

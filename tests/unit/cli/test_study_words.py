@@ -29,7 +29,7 @@ def test_words_in_any_order_give_study_and_values():
             "baseline=smalest",
             "baseline=smalest: choose one of single, smallest; did you mean sma",
         ),
-        ("baseline=", "baseline=: choose one of single, smallest"),
+        ("baseline=", "baseline: write baseline=VALUE"),
         (
             "basline=single",
             "basline=single: collect has the keys share, epochs, baseline; did you",

@@ -17,14 +17,14 @@ from tests.unit.builders import DIGITS, a_cell
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"gpus": 0}, "gpus=0: must be 1 or more"),
-        ({"nodes": 0}, "nodes=0: must be 1 or more"),
-        ({"batch": 0}, "batch=0: must be 1 or more"),
-        ({"threads": 0}, "threads=0: must be 1 or more"),
-        ({"loader_workers": -1}, "loader_workers=-1: must be 0 or more"),
-        ({"seed": -1}, "seed=-1: must be 0 or more"),
-        ({"repeat": -1}, "repeat=-1: must be 0 or more"),
-        ({"probe_s": -1.0}, "probe_s=-1.0: must be 0 or more"),
+        ({"gpus": 0}, "gpus=0: use 1 or more"),
+        ({"nodes": 0}, "nodes=0: use 1 or more"),
+        ({"batch": 0}, "batch=0: use 1 or more"),
+        ({"threads": 0}, "threads=0: use 1 or more"),
+        ({"loader_workers": -1}, "loader_workers=-1: use 0 or more"),
+        ({"seed": -1}, "seed=-1: use 0 or more"),
+        ({"repeat": -1}, "repeat=-1: use 0 or more"),
+        ({"probe_s": -1.0}, "probe_s=-1: use 0 or more"),
         ({"epochs": 2}, "epochs=2: protocol=full needs 3 or more"),
         ({"gpus": 5, "nodes": 2}, "gpus=5 does not divide over nodes=2; take gpus=6"),
         ({"strategy": Strategy.SINGLE}, "strategy=single with gpus=4"),
@@ -178,7 +178,7 @@ def test_cell_file_round_trips():
         (lambda text: text.replace(b'"gpus": 4', b'"gpus": "4"'), "`$.cell.gpus`"),
         (
             lambda text: text.replace(b'"gpus": 4', b'"gpus": 0'),
-            "gpus=0: must be 1 or more",
+            "gpus=0: use 1 or more",
         ),
         (lambda text: text.replace(b'"seed"', b'"sead"'), "unknown field `sead`"),
         (

@@ -34,10 +34,10 @@ def cell(**changes):
         ),
         (
             {"warmup_epochs": -1, "scaled": True},
-            "recipe.warmup_epochs=-1: must be 0 or more",
+            "recipe.warmup_epochs=-1: use 0 or more",
         ),
-        ({"warmup_epochs": float("nan"), "scaled": True}, "must be 0 or more"),
-        ({"reference_batch": 0}, "recipe.reference_batch=0: must be 1 or more"),
+        ({"warmup_epochs": float("nan"), "scaled": True}, "use 0 or more"),
+        ({"reference_batch": 0}, "recipe.reference_batch=0: use 1 or more"),
         ({"reference_batch": 64}, "recipe.reference_batch=64 with recipe.scaled=false"),
         (
             {"scaled": True, "warmup_epochs": 2, "drop_epochs": (1,)},

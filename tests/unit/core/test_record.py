@@ -88,7 +88,7 @@ def test_truncated_record_is_refused(share):
         (change_record().replace(b'"slug"', b'"slag"'), "unknown field `slag`"),
         (
             change_record().replace(b'"gpus": 4', b'"gpus": 0', 1),
-            "gpus=0: must be 1 or more",
+            "gpus=0: use 1 or more",
         ),
         (
             change_rank(2, epoch_s=None),

@@ -70,8 +70,8 @@ def test_accumulated_batches_make_the_global_batch():
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        ({"path": {"accumulate": 0}}, "accumulate=0: must be 1 or more"),
-        ({"path": {"bucket_cap_mb": 0.0}}, "bucket_cap_mb=0: must be more than 0"),
+        ({"path": {"accumulate": 0}}, "accumulate=0: use 1 or more"),
+        ({"path": {"bucket_cap_mb": 0.0}}, "bucket_cap_mb=0: use more than 0"),
         (
             {"path": {"accumulate": 2, "static_graph": True}},
             "static_graph with accumulate=2",

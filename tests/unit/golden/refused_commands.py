@@ -92,6 +92,10 @@ OF_COMMANDS = {
         status ../x
         status 'a*' 'b*'
         status full 'no-such-*'
+        status full ddp
+        status outputs/full/cells
+        status outputs/ful
+        report ./outputs/full/report
         status --outputs nowhere
         status newer
         status damaged
@@ -129,9 +133,15 @@ OF_COMMANDS = {
         report full --to full-of-files
         report full --handin full-of-files
         report full --to file
+        collect full --to file
+        collect full baseline
         choose full min_efficiency=70
         choose full min_efficiency=x
         choose full min_efficiency=0
+        choose full deadline
+        choose deadline
+        choose full epochs 3
+        choose full epochs=
         choose full epochs=2.5
         choose full epochs=0
         choose full epochs=1 epochs=2

@@ -131,7 +131,7 @@ def test_user_config_with_packaged_name_is_refused(working_folder):
     [
         ("gpus: [1, 2]\n", "a grid is `blocks:`, a list of"),
         ("blocks: {gpus: [1]}\n", "a grid is `blocks:`, a list of"),
-        ("blocks:\n- {gpu: [1]}\n", "unknown key gpu: did you mean gpus"),
+        ("blocks:\n- {gpu: [1]}\n", "unknown key gpu; did you mean gpus"),
         (
             "blocks:\n- {name: 1, gpus: [1]}\n",
             "the name of a block is a text, e.g. name: Q1",
@@ -258,8 +258,8 @@ ALIASES = "a0: &a0 [1, 1]\n" + "".join(
         ),
         ("batch: [\n", "config.yaml line 2 is not YAML: expected the node content"),
         ("- a\n", "must hold keys and values"),
-        ("batches: 3\n", "config.yaml: unknown key batches: did you mean batch?"),
-        ("clusters: {greene: {acount: x}}\n", "unknown key cluster.acount: did you mean"),
+        ("batches: 3\n", "config.yaml: unknown key batches; did you mean batch?"),
+        ("clusters: {greene: {acount: x}}\n", "unknown key cluster.acount; did you mean"),
         ("clusters: {greene: mine}\n", "clusters: must hold NAME: with keys and values"),
         ("clusters: [greene]\n", "clusters: must hold NAME: with keys and values"),
         ("batch: many\n", "config.yaml: batch=many: a whole number is needed"),

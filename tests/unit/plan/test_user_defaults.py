@@ -169,7 +169,7 @@ def test_variable_names_another_file_of_the_site(laptop, site_config_file, monke
             "clusters: {torhc: {account: a}}",
             "etc/config.yaml: clusters=torhc: choose one of auto",
         ),
-        ("batches: 3\n", "etc/config.yaml: unknown key batches: did you mean batch?"),
+        ("batches: 3\n", "etc/config.yaml: unknown key batches; did you mean batch?"),
         ("batch: many\n", "etc/config.yaml: batch=many: a whole number is needed"),
         (
             "clusters: {local: {account: foo}}\n",

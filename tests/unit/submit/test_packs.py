@@ -107,13 +107,13 @@ def test_ladder_grows_to_share_of_data_per_gpu(slurm):
     ("overrides", "message"),
     [
         (("grid=ladder", "batch=64"), "batch= with a ladder"),
-        (("ladder.start=0",), "a ladder starts at 1 or more and grows by 2 or more"),
-        (("ladder.start=8", "ladder.factor=1"), "grows by 2 or more"),
+        (("ladder.start=0",), "ladder.start=0: use 1 or more"),
+        (("ladder.start=8", "ladder.factor=1"), "ladder.factor=1: use 2 or more"),
         (
             ("ladder.start=8", "pack=true,false"),
             "pack= cannot be swept: a study has only one",
         ),
-        (("retries=-1",), "retries=-1: must be 0 or more"),
+        (("retries=-1",), "retries=-1: use 0 or more"),
     ],
 )
 def test_impossible_ladder_or_pack_is_refused(slurm, overrides, message):

@@ -109,8 +109,8 @@ def test_resubmit_accepts_two_outcomes_at_once(finished_study, capsys):
     ("words", "code", "message"),
     [
         ([], 2, "specify what to resubmit: --failed (1) --timeout (1), or a PATTERN"),
-        (["--failed", "--minutes", "0"], 2, "--minutes 0: must be 1 or more"),
-        (["--failed", "--mem", "-1"], 2, "--mem -1: must be 1 or more"),
+        (["--failed", "--minutes", "0"], 2, "--minutes=0: use 1 or more"),
+        (["--failed", "--mem", "-1"], 2, "--mem=-1: use 1 or more"),
         (["--failed", "--mem", "4000"], 2, "4000 GB of memory each"),
         (["--failed", "--retries", "2"], 2, "--retries can only be combined with --lost"),
         (["ddp-8*"], 1, "no cell of study mine matches ddp-8*"),

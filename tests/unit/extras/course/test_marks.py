@@ -10,7 +10,7 @@ from hpml_jobs.extras.course.communication import bandwidths, communication_seco
 from hpml_jobs.extras.course.times import epoch_by_batch, speedups
 from hpml_jobs.report.choose import words
 from hpml_jobs.report.choose.rules import Wish, choose
-from hpml_jobs.report.frame.numbers import gb_per_s, ratio, seconds, share_text
+from hpml_jobs.report.frame.numbers import ratio, seconds, share_text, three_digits
 from hpml_jobs.report.overview import overview
 from hpml_jobs.report.page.contents import answer_items
 from tests.unit.builders import a_cell, a_record
@@ -78,7 +78,7 @@ def test_sentences_of_splits_and_bandwidths_are_marked(report):
     assert is_marked(
         seconds(four.figures.comm_s), communication_seconds(group.source).text
     )
-    reached = gb_per_s(four.bandwidth.lab_gb_per_s)
+    reached = three_digits(four.bandwidth.lab_gb_per_s)
     assert is_marked(reached, bandwidths(group.source).text)
 
 

@@ -169,9 +169,7 @@ def test_choose_names_the_cell_to_ask_for(builder):
 def test_choose_refuses_a_limit_without_epochs(builder):
     with pytest.raises(hpml_jobs.HpmlError, match="add epochs=N"):
         hpml_jobs.open_study("mine").choose(deadline_min=10)
-    with pytest.raises(
-        hpml_jobs.HpmlError, match="min_efficiency=-1: must be more than 0"
-    ):
+    with pytest.raises(hpml_jobs.HpmlError, match="min_efficiency=-1: use more than 0"):
         hpml_jobs.open_study("mine").choose(min_efficiency=-1)
 
 

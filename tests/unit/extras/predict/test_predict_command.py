@@ -168,9 +168,9 @@ def test_predict_refuses_what_no_cell_can_be(words, message, study, capsys):
     ("words", "message"),
     [
         (["gpu=8"], "did you mean gpus=?"),
-        (["gpus=8,0"], "gpus=0: must be 1 or more"),
+        (["gpus=8,0"], "gpus=0: use 1 or more"),
         (["gpus=1,8"], "gpus=1: 2 or more are predicted; measure one: hpml-jobs gpus=1"),
-        (["batch=-32"], "batch=-32: must be 1 or more"),
+        (["batch=-32"], "batch=-32: use 1 or more"),
         (["gpus=2048"], "gpus=2048: at most 1024 are predicted"),
         (["gpus=20", "nodes=3"], "does not divide over nodes=3; use gpus=21"),
         (["strategy=dpp"], "did you mean d"),

@@ -19,6 +19,7 @@ from hpml_jobs.core.features import cell_parts, load
 from hpml_jobs.core.formulas import iterations
 from hpml_jobs.core.recipe import Recipe
 from hpml_jobs.core.script import Script
+from hpml_jobs.core.source import IMPORT, OWN_LOOP, SCRIPT, Origin
 from hpml_jobs.core.strategies import (
     Device,
     Loader,
@@ -389,6 +390,13 @@ class Cell(Value, frozen=True, kw_only=True, dict=True):
     def ladder(self) -> str:
         """The hash of all but the batch, which the cells of one ladder share."""
         return msgspec.structs.replace(self, batch=1).digest
+
+    @property
+    def origin(self) -> Origin:
+        """Where its numbers come from."""
+        if self.protocol is Protocol.IMPORTED:
+            return IMPORT
+        return OWN_LOOP if self.script is None else SCRIPT
 
     @property
     def slug(self) -> str:

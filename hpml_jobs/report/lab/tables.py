@@ -136,8 +136,6 @@ def _elsewhere(selection: StrategyRows) -> list[str]:
 
 def _of_window(selection: StrategyRows) -> tuple[str, ...]:
     group = selection.group
-    if group.a_cell.script is None:
-        return ()
     if all(record.per_instrumented == 1 for record in selection.parallel_records):
         return ()
     part = "the beginning of the third epoch" if group.work is None else "the third window"
@@ -146,14 +144,8 @@ def _of_window(selection: StrategyRows) -> tuple[str, ...]:
 
 def table2(selection: StrategyRows) -> Table:
     """Return the measured seconds of computation and of communication."""
-    how = "as reported elsewhere" if selection.group.imported else "measured"
-    caption = (
-        REPORTED if selection.group.imported else MEASURED,
-        *_of_window(selection),
-        *([WITH_OTHER] if selection.group.a_cell.script else []),
-        *_where_packing_counts(selection),
-        captions.runs(selection.parallel_rows),
-    )
+    how = selection.group.origin.how
+    caption = (*_how_split(selection), captions.runs(selection.parallel_rows))
     text = TableText(
         "table2",
         f"Table 2: computation and exposed communication, {how}",
@@ -170,6 +162,19 @@ def table2(selection: StrategyRows) -> Table:
     ]
     names = ("compute_s", "comm_s")
     return strategy_table(selection, text, selection.parallel_setups, names, notes)
+
+
+def _how_split(selection: StrategyRows) -> list[str]:
+    """Return where the seconds of Table 2 come from, and what they contain."""
+    origin, traffic = selection.group.origin, selection.strategy.traffic
+    if not origin.has_ranks:
+        return [REPORTED]
+    lines = [MEASURED, *_of_window(selection)]
+    if origin.has_other:
+        lines.append(WITH_OTHER)
+    if traffic.under_torchrun:
+        lines.append(HIDDEN_COST if traffic.overlaps_backward else PACKED)
+    return lines
 
 
 def _waiting(selection: StrategyRows) -> list[str]:
@@ -218,14 +223,6 @@ def _changing_ranks(selection: StrategyRows) -> list[str]:
                 f"waits least in {exceptions} of {len(records)}"
             )
     return [f"runs whose late ranks differ: {'; '.join(texts)}"] if texts else []
-
-
-def _where_packing_counts(selection: StrategyRows) -> tuple[str, ...]:
-    """Return where Table 2 has the work that exists only for the exchange of gradients."""
-    traffic = selection.strategy.traffic
-    if selection.group.imported or not traffic.under_torchrun:
-        return ()
-    return (HIDDEN_COST if traffic.overlaps_backward else PACKED,)
 
 
 def table3(selection: StrategyRows) -> Table:
@@ -290,7 +287,7 @@ def _unmeasured(selection: StrategyRows, is_measured: Callable[[Row], bool]) -> 
 
 def _why_unmeasured(selection: StrategyRows, row: Row) -> str:
     records = selection.group.records(row)
-    files = sorted({record.imported.file for record in records if record.imported})
+    files = sorted({record.source.file for record in records if record.source.file})
     if files:
         return f"{', '.join(files)} does not report it"
     if selection.group.a_cell.script is not None:
@@ -344,11 +341,10 @@ def _of_strategy(selection: StrategyRows) -> StrategyTables:
     has_residual = is_single or any(row.residual for row in selection.rows)
     if has_residual:
         tables.append(table2r(selection))
-    if selection.instrumented and not selection.group.imported:
+    if selection.instrumented and selection.group.origin.has_ranks:
         tables.append(table3(selection))
-    if (
-        has_residual and selection.group.work is None
-    ):  # the bytes of other work are not known
+    # the bytes of other work are not known
+    if has_residual and selection.group.work is None:
         tables.append(table3r(selection))
     return StrategyTables(
         strategy=selection.strategy,
@@ -396,11 +392,8 @@ def table2r(selection: StrategyRows) -> Table:
 
 
 def _definition(selection: StrategyRows) -> str:
-    work = selection.group.work
     text = RESIDUAL_LOADING if _loading(selection) == {True} else RESIDUAL
-    return text.format(
-        per=captions.work_text(work),
-    )
+    return text.format(per=captions.work_text(selection.group.work))
 
 
 def table3r(selection: StrategyRows) -> Table:
@@ -430,7 +423,7 @@ def _residual_caption(selection: StrategyRows) -> tuple[str, ...]:
     rows = selection.rows
     baseline = references.baseline_train(selection.group, rows, selection.batches)
     beside = _unsplit(selection)
-    if not (beside or selection.instrumented or selection.group.imported):
+    if selection.group.origin.has_ranks and not (beside or selection.instrumented):
         beside = NOT_MEASURED
     return (f"{baseline} {captions.runs(rows)}", *filter(None, [beside]))
 

@@ -144,11 +144,10 @@ def _of_window(selection: StrategyRows) -> tuple[str, ...]:
 
 def table2(selection: StrategyRows) -> Table:
     """Return the measured seconds of computation and of communication."""
-    how = selection.group.origin.how
     caption = (*_how_split(selection), captions.runs(selection.parallel_rows))
     text = TableText(
         "table2",
-        f"Table 2: computation and exposed communication, {how}",
+        f"Table 2: computation and exposed communication, {selection.group.origin.how}",
         "Table 2 (s)",
         caption,
         affected=Affected.SPLIT,
@@ -185,15 +184,11 @@ def _waiting(selection: StrategyRows) -> list[str]:
         if waiting_s is None or comm_s is None:
             continue
         if waiting_s > IMBALANCE_LIMIT * (comm_s + (row.figures.compute_s or 0.0)):
-            label = captions.row_label(row.setup, selection.group.device)
-            texts.append(
-                f"{label} at batch {row.batch_per_gpu}: {seconds(waiting_s)} of {seconds(comm_s)} s"
-            )
-    return (
-        [f"waiting for ranks that were later, part of Comm: {'; '.join(texts)}"]
-        if texts
-        else []
-    )
+            where = captions.row_at_batch(row, selection.group.device)
+            texts.append(f"{where}: {seconds(waiting_s)} of {seconds(comm_s)} s")
+    if not texts:
+        return []
+    return [f"waiting for ranks that were later, part of Comm: {'; '.join(texts)}"]
 
 
 def _other(selection: StrategyRows) -> list[str]:
@@ -202,8 +197,8 @@ def _other(selection: StrategyRows) -> list[str]:
     for row in selection.parallel_rows:
         other_s, compute_s = row.figures.phase_other_s or 0.0, row.figures.compute_s or 0.0
         if other_s > IMBALANCE_LIMIT * (other_s + compute_s + (row.figures.comm_s or 0.0)):
-            label = captions.row_label(row.setup, selection.group.device)
-            texts.append(f"{label} at batch {row.batch_per_gpu}: {seconds(other_s)} s")
+            where = captions.row_at_batch(row, selection.group.device)
+            texts.append(f"{where}: {seconds(other_s)} s")
     return [f"other, in neither Compute nor Comm: {'; '.join(texts)}"] if texts else []
 
 
@@ -217,10 +212,10 @@ def _changing_ranks(selection: StrategyRows) -> list[str]:
             record.least_waiting != record.rank_of(shown_rank) for record in records
         )
         if exceptions:
-            label = captions.row_label(row.setup, selection.group.device)
+            where = captions.row_at_batch(row, selection.group.device)
             texts.append(
-                f"{label} at batch {row.batch_per_gpu}: rank {shown_rank} is shown, another one "
-                f"waits least in {exceptions} of {len(records)}"
+                f"{where}: rank {shown_rank} is shown, another one waits least in {exceptions} of "
+                f"{len(records)}"
             )
     return [f"runs whose late ranks differ: {'; '.join(texts)}"] if texts else []
 

@@ -96,9 +96,8 @@ def impossible_loss(record: Record) -> Observation | None:
     if workload.loss != Loss.CROSS_ENTROPY or workload.targets < 2 or not losses:
         return None
     for epoch in epochs:
-        share = (
-            epoch.accuracy or 1.0
-        )  # nothing right, or not classes: nothing follows from it
+        # nothing right, or not classes: nothing follows from it
+        share = epoch.accuracy or 1.0
         least = (1 - share) * math.log(2)
         if epoch.loss is not None and epoch.loss < least - 1e-6:
             return Observation(

@@ -66,9 +66,8 @@ def too_few_iterations(record: Record) -> Observation | None:
     Limit: at least {LEAST_ITERATIONS} iterations
     Fix: use a smaller batch= or more training samples
     """
-    is_unknown = (
-        record.cell.workload.images is None and record.cell.origin.has_fixed_epochs
-    )
+    cell = record.cell
+    is_unknown = cell.workload.images is None and cell.origin.has_fixed_epochs
     if is_unknown or record.iterations is None:
         return None
     in_windows = record.facts is not None and record.facts.in_windows

@@ -210,11 +210,8 @@ def measured_conditions(record: Record) -> Conditions | None:
     An imported timing reports no others than the model and the GPU.
     """
     if not record.cell.origin.has_facts:
-        reported = (
-            (PARAMETERS, _parameters(record)),
-            (GPU_MODEL, record.source.gpu_model),
-        )
-        return tuple((name, in_words(value)) for name, value in reported)
+        parameters, gpu = _parameters(record), record.source.gpu_model
+        return (PARAMETERS, in_words(parameters)), (GPU_MODEL, in_words(gpu))
     facts = record.facts
     if facts is None or _parameters(record) is None:
         return None

@@ -192,10 +192,9 @@ def setting(group: ConditionGroup) -> str:
 
 def _parameters(group: ConditionGroup, name: str) -> str:
     """Return the number of parameters of the model."""
-    model = group.model
-    return (
-        f"{count(model.parameters)} {name}" if model else f"{name} unknown (no record yet)"
-    )
+    if group.model is None:
+        return f"{name} unknown (no record yet)"
+    return f"{count(group.model.parameters)} {name}"
 
 
 def _model(workload: Workload) -> str:

@@ -189,7 +189,7 @@ def other_epoch(run: ComparedRun) -> Observation | None:
     samples are compared
     """
     record, baseline = run.record, run.baseline
-    if record.cell.script is None or record.work_samples:
+    if record.cell.origin.has_fixed_epochs or record.work_samples:
         return None
     counted_here = record.samples
     if baseline is None or baseline.timing is None or counted_here is None:

@@ -166,13 +166,12 @@ class GroupRuns:
     def kind(self) -> tuple[object, ...]:
         """What groups have in common that could be one table under the same conditions."""
         cell = self.group.a_cell
-        settings = cell.workload, cell.device, cell.gpu_type, cell.loader, cell.script
-        return *settings, self.group.imported
+        return cell.workload, cell.device, cell.gpu_type, cell.loader, cell.script
 
     @property
     def conditions(self) -> Conditions:
         """The hardware and software of all its runs; none of imported timings."""
-        return () if self.group.imported else self.group.measured_as
+        return self.group.measured_as if self.group.origin.has_facts else ()
 
     @cached_property
     def remarks(self) -> ByValue:

@@ -96,9 +96,8 @@ def impossible_loss(record: Record) -> Observation | None:
     if workload.loss != Loss.CROSS_ENTROPY or workload.targets < 2 or not losses:
         return None
     for epoch in epochs:
-        share = (
-            epoch.accuracy or 1.0
-        )  # nothing right, or not classes: nothing follows from it
+        # nothing right, or not classes: nothing follows from it
+        share = epoch.accuracy or 1.0
         least = (1 - share) * math.log(2)
         if epoch.loss is not None and epoch.loss < least - 1e-6:
             return Observation(
@@ -137,9 +136,8 @@ def ranks_differ(record: Record) -> Observation | None:
     longest = max(times_s)
     spread, step_s = longest - min(times_s), longest / max(1, epochs[0].iterations)
     limit = max(RANKS_LIMIT * longest, step_s)
-    if spread <= limit and late_ranks(
-        record
-    ):  # equal only because ranks wait for the late one
+    # equal only because ranks wait for the late one
+    if spread <= limit and late_ranks(record):
         return None
     is_start = spread <= START_SPREAD_S
     of_script = (_SHORT, Level.WARN) if is_start else (_ONE_RANK_WORKS, None)
@@ -147,7 +145,7 @@ def ranks_differ(record: Record) -> Observation | None:
         spread <= limit,
         f"ranks differ by {spread:.3g} s, {percent_text(spread / longest)} of the epoch "
         f"(limit {RANKS_LIMIT} or one iteration, {limit:.3g} s)",
-        *(of_script if record.cell.script else ()),
+        *(() if record.cell.origin.ranks_meet else of_script),
     )
 
 

@@ -193,9 +193,8 @@ def epochs_differ(record: Record) -> Observation | None:
     if steps is not None and steps <= OVERHEAD_LIMIT:
         text += f", its median iteration {percent_text(steps)}"
         text += ": the instrumented epoch was disturbed"
-        text += (
-            ", or the script does more in it, e.g. a test" if record.cell.script else ""
-        )
+        if not record.cell.origin.has_fixed_epochs:
+            text += ", or the script does more in it, e.g. a test"
     else:
         text += ", its median iteration too: the instruments take time, or the machine was slower"
     affects = AFFECTED_BY[Role.INSTRUMENTED]  # the timed epoch has no instruments in it

@@ -262,10 +262,8 @@ def half_precision(gpu_model: str) -> Precision | None:
 
 def gpu_model_of(record: Record) -> str | None:
     """Return the GPUs' name, measured or imported; None on the CPU or if not reported."""
-    facts, imported = record.facts, record.imported
-    return (facts.gpu_model if facts else None) or (
-        imported.gpu_model if imported else None
-    )
+    measured = record.facts.gpu_model if record.facts else None
+    return measured or record.source.gpu_model
 
 
 def peak_of(record: Record) -> PeakRate | None:

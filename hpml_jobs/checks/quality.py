@@ -67,7 +67,8 @@ def too_few_iterations(record: Record) -> Observation | None:
     Fix: use a smaller batch= or more training samples
     """
     cell = record.cell
-    if (cell.workload.images is None and cell.script is None) or record.iterations is None:
+    is_unknown = cell.workload.images is None and cell.origin.has_fixed_epochs
+    if is_unknown or record.iterations is None:
         return None
     in_windows = record.facts is not None and record.facts.in_windows
     measured = record.ranks[0].timed.iterations if record.ranks else record.iterations

@@ -86,7 +86,7 @@ def check_record(record: Record) -> tuple[CheckResult, ...]:
     """Return the results of the checks that one record alone allows."""
     if record.outcome is not Outcome.OK:
         return ()
-    checks = OF_IMPORTED if record.imported else MEASURED
+    checks = MEASURED if record.cell.origin.has_ranks else OF_IMPORTED
     results = [(check, result) for check in checks for result in check(record)]
     violated = [result for _, result in results if result.level is not Level.PASS]
     return tuple(

@@ -20,8 +20,6 @@ IMBALANCE_LIMIT = Share(0.05)
 STALL_LIMIT = Share(0.05)
 START_LIMIT = Share(0.05)
 
-OWN_WORKERS = "give the script's DataLoader more num_workers=, or use faster storage"
-OWN_START = "give the script's DataLoader persistent_workers=True, or use window=A,B"
 LARGER_BATCH = "use a larger batch=: the device waits for the host, no batch is loaded"
 NO_WORKERS = "set loader_workers=, so that batches are loaded while the device computes"
 
@@ -71,9 +69,8 @@ def imbalance(record: Record) -> Observation | None:
     explained = explains(record, lateness.share, Role.INSTRUMENTED) or _by_loaders(
         record, lateness
     )
-    tier = (
-        Tier.LIST if explained else None
-    )  # the line of disturbed, or loader-cpus, is enough
+    # the line of disturbed, or loader-cpus, is enough
+    tier = Tier.LIST if explained else None
     remedies = dict.fromkeys(_remedy(record, late) for late in lateness.late)
     remedy = "repeat the cell on a quiet machine" if causes else "; ".join(remedies)
     text += "".join(f"; {cause.text}" for cause in causes)
@@ -147,7 +144,7 @@ def loader_bound(record: Record) -> Observation | None:
     Limit: waiting is {STALL_LIMIT} of the epoch on every rank {LOWER_END}
     Fix: increase loader_workers=, or use loader=device or faster storage
     """
-    if record.imported:
+    if not record.ranks:
         if record.train_s is None:
             return None
         share = 1 - record.train_s / record.epoch_s
@@ -162,8 +159,8 @@ def loader_bound(record: Record) -> Observation | None:
     text = f"{what} is {percent_text(share)} of the epoch{where} ({limit})"
     if record.cell.loader is Loader.DEVICE:
         return Observation(holds, text, LARGER_BATCH, share=share)
-    if record.cell.script is not None:
-        return Observation(holds, text, OWN_WORKERS, share=share)
+    if remedy := record.cell.origin.loading_remedy:
+        return Observation(holds, text, remedy, share=share)
     if rank.loader_workers == 0:
         delayed = "" if holds else ", no loader workers: loading delays computing"
         return Observation(holds, f"{text}{delayed}", NO_WORKERS, share=share)
@@ -234,6 +231,5 @@ def loaders_start_slowly(record: Record) -> Observation | None:
     text = f"waiting for the first batch takes {percent_text(share)} of"
     if share <= START_LIMIT:
         return Observation(True, f"{text} the epoch (limit {START_LIMIT})", share=share)
-    remedy = OWN_START if record.cell.script else ""
     text = f"short epoch: {text} it (limit {START_LIMIT})"
-    return Observation(False, text, remedy, share=share)
+    return Observation(False, text, record.cell.origin.first_batch_remedy, share=share)

@@ -19,6 +19,7 @@ from hpml_jobs.core.features import cell_parts, load
 from hpml_jobs.core.formulas import iterations
 from hpml_jobs.core.recipe import Recipe
 from hpml_jobs.core.script import Script
+from hpml_jobs.core.source import IMPORT, OWN_LOOP, SCRIPT, Origin
 from hpml_jobs.core.strategies import (
     Device,
     Loader,
@@ -389,6 +390,13 @@ class Cell(Value, frozen=True, kw_only=True, dict=True):
         return msgspec.structs.replace(self, batch=1).digest
 
     @property
+    def origin(self) -> Origin:
+        """Where its numbers come from."""
+        if self.protocol is Protocol.IMPORTED:
+            return IMPORT
+        return OWN_LOOP if self.script is None else SCRIPT
+
+    @property
     def slug(self) -> str:
         """A readable name, e.g. `ddp-4gpu-b512-digits-1a2b3c`; `slug_of` has more digits."""
         return self.slug_of(SLUG_DIGITS)
@@ -491,19 +499,24 @@ class CellFile(Value, frozen=True, kw_only=True):
     @property
     def import_root(self) -> Path:
         """The folder that the user's modules are below: of a script, its own."""
-        script, root = self.cell.script, Path(self.code_root)
-        return root if script is None or script.module else (root / script.path).parent
+        file = self._script_file
+        return Path(self.code_root) if file is None else file.parent
 
     @property
     def script_source(self) -> str:
         """The text of the script; empty of a module, and where it cannot be read."""
-        script = self.cell.script
-        if script is None or script.module:
-            return ""
+        file = self._script_file
         try:
-            return (Path(self.code_root) / script.path).read_text(errors="replace")
+            return file.read_text(errors="replace") if file else ""
         except OSError:
             return ""
+
+    @property
+    def _script_file(self) -> Path | None:
+        script = self.cell.script
+        if script is None or script.module:
+            return None
+        return Path(self.code_root) / script.path
 
 
 def decode_cell_file(text: bytes, place: str) -> CellFile:
@@ -523,8 +536,6 @@ def decode_cell_file(text: bytes, place: str) -> CellFile:
                 "the cell's folder, and submit the cell again with a number"
             ) from fault
         raise UsageError(f"{place} cannot be read: {fault}") from fault
-    except (
-        ValueError,
-        UsageError,
-    ) as fault:  # not UTF-8, not JSON, not a cell's file, not a cell
+    # not UTF-8, not JSON, not a cell's file, not a cell
+    except (ValueError, UsageError) as fault:
         raise UsageError(f"{place} cannot be read: {fault}") from fault

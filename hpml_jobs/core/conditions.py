@@ -7,7 +7,7 @@ from typing import NamedTuple
 import msgspec
 
 from hpml_jobs.core import environment
-from hpml_jobs.core.cell import Cell, Protocol
+from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.data_files import FOLDER, IMAGE_FOLDER
 from hpml_jobs.core.measurements import Card
 from hpml_jobs.core.rank import NodeSystem
@@ -105,7 +105,7 @@ def _packages(record: Record, facts: Facts) -> str | None:
 
 def _timed(record: Record, facts: Facts) -> Conditions:
     """Return a condition for what of a script was timed; none without a script."""
-    if record.cell.script is None:
+    if record.cell.origin.has_fixed_epochs:
         return ()
     return (
         ("timed", "windows of iterations" if facts.in_windows else "passes over a loader"),
@@ -209,21 +209,17 @@ def measured_conditions(record: Record) -> Conditions | None:
 
     An imported timing reports no others than the model and the GPU.
     """
-    if record.imported is not None:
-        reported = (
-            (PARAMETERS, _parameters(record)),
-            (GPU_MODEL, record.imported.gpu_model),
-        )
-        return tuple((name, in_words(value)) for name, value in reported)
+    if not record.cell.origin.has_facts:
+        parameters, gpu = _parameters(record), record.source.gpu_model
+        return (PARAMETERS, in_words(parameters)), (GPU_MODEL, in_words(gpu))
     facts = record.facts
     if facts is None or _parameters(record) is None:
         return None
     conditions = [
         (condition.name, condition.value(record, facts)) for condition in CONDITIONS
     ]
-    return tuple((name, in_words(value)) for name, value in conditions) + _timed(
-        record, facts
-    )
+    in_text = tuple((name, in_words(value)) for name, value in conditions)
+    return in_text + _timed(record, facts)
 
 
 def requested_conditions(cell: Cell) -> Conditions:
@@ -235,10 +231,14 @@ def requested_conditions(cell: Cell) -> Conditions:
     timed epoch is the same in both; epochs beyond those a protocol needs change what is learned.
     Of a script its model, data and optimizer are not known.
     """
-    names = Workload.__struct_fields__
+    names: tuple[str, ...] = Workload.__struct_fields__
+    script: Conditions = ()
+    if cell.script is not None:
+        names = ("name", "unit")
+        script = ((SCRIPT, cell.script.text),)
     workload = [
         (WORKLOAD if name == "name" else name, getattr(cell.workload, name))
-        for name in (("name", "unit") if cell.script else names)
+        for name in names
         if name not in ("args", "code", "imported", "data_sha256")
     ]
     workload.append(("args", cell.workload.args_text or None))
@@ -249,7 +249,7 @@ def requested_conditions(cell: Cell) -> Conditions:
         (RECIPE, (cell.recipe if is_usual else COSINE).label if cosine else None),
         ("device", cell.device.value),
         ("requested GPU type", cell.gpu_type),
-        ("measured", _WHERE.get(cell.protocol, "here")),
+        ("measured", cell.origin.where),
         (
             "epochs",
             cell.epochs if cell.epochs > cell.protocol.epochs else "as the protocol needs",
@@ -259,11 +259,8 @@ def requested_conditions(cell: Cell) -> Conditions:
         (LOADER_WORKERS, cell.loader_workers),
     ]
     pairs = tuple((name, in_words(value)) for name, value in [*workload, *settings])
-    script = ((SCRIPT, cell.script.text),) if cell.script else ()
-    return pairs + script + _data(cell.workload) + _code(cell)
-
-
-_WHERE = {Protocol.IMPORTED: "elsewhere", Protocol.OUTSIDE: "from outside"}
+    code = _code(cell.workload) if cell.workload.own_code or script else ()
+    return pairs + script + _data(cell.workload) + code
 
 
 def _data(workload: Workload) -> Conditions:
@@ -274,11 +271,9 @@ def _data(workload: Workload) -> Conditions:
     return ((DATA, digest[:12] if digest else "files not recorded"),)
 
 
-def _code(cell: Cell) -> Conditions:
-    """Return a condition for each source file of the user's functions; none without functions."""
-    if not cell.workload.own_code and cell.script is None:
-        return ()
-    files = cell.workload.sources
+def _code(workload: Workload) -> Conditions:
+    """Return a condition for each source file of the user's code."""
+    files = workload.sources
     named = tuple((f"{CODE} {file.name}", file.sha256[:7]) for file in files)
     return ((CODE, "recorded" if files else "code not recorded"), *named)
 

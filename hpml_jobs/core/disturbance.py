@@ -287,9 +287,8 @@ def _stops(accounts: Sequence[_Account]) -> list[OutsideCause]:
         if epoch and slow and steps and slow.longest_s > 2 * steps.median_s:
             longest = "" if len(continued_s) == 1 else "the longest "
             lasted = f", {longest}for about {slow.longest_s - steps.median_s:.2g} s"
-            share = max(
-                a.epoch.slow_share for a in accounts if a.epoch
-            )  # others wait for it
+            # others wait for it
+            share = max(a.epoch.slow_share for a in accounts if a.epoch)
         text = (
             f"rank {account.rank.rank} on {account.rank.host} was stopped{times}{lasted}"
         )

@@ -49,7 +49,7 @@ def run_noise(record: Record) -> float | None:
     """
     error = epoch_error(record, Role.TIMED)
     overhead = record.overhead
-    if overhead is None or record.cell.script is not None:
+    if overhead is None or not record.cell.origin.has_fixed_epochs:
         return error
     difference = abs(log(1 + overhead)) / sqrt(2)
     return difference if error is None else max(error, difference)

@@ -95,9 +95,8 @@ class Attempt(Value, frozen=True, kw_only=True):
     hosts: tuple[str, ...] = ()
     started: str = ""  # UTC, ISO 8601
     ended: str = ""
-    neighbours: Neighbours | None = (
-        None  # None where SLURM was not asked or did not answer
-    )
+    # None where SLURM was not asked or did not answer
+    neighbours: Neighbours | None = None
     incomplete: str | None = None
 
 
@@ -149,35 +148,27 @@ class Facts(Value, frozen=True, kw_only=True):
     slurm: dict[str, str] = {}
     compute_capability: str | None = None  # of the first GPU, e.g. 8.0; None before 0.8.0
     nccl_environment: dict[str, str] = {}
-    environment: dict[
-        str, str
-    ] = {}  # other variables that may change numbers (core.environment)
+    # other variables that may change numbers (core.environment)
+    environment: dict[str, str] = {}
     nccl_algorithm: str | None = None  # NCCL_ALGO where it was set, not NCCL's own choice
-    link_gb_per_s: float | None = (
-        None  # the link's specified one-way speed (cluster config)
-    )
-    peak_tflop_per_s: float | None = (
-        None  # of a device at the cell's precision (cluster config)
-    )
+    # the link's specified one-way speed (cluster config)
+    link_gb_per_s: float | None = None
+    # of a device at the cell's precision (cluster config)
+    peak_tflop_per_s: float | None = None
     cancel_below_percent: int | None = None  # the site's limit of GPU utilization
-    code_commit: str | None = (
-        None  # of the working tree of the user's functions, at submission
-    )
+    # of the working tree of the user's functions, at submission
+    code_commit: str | None = None
     code_dirty: bool | None = None  # whether their source files differed from it
     precision: str = "fp32"  # unknown for own models: they may compute in another one
     text: Text | None = None  # of byte data
-    packages: dict[str, str] | None = (
-        None  # that own code imports, versions; None before 0.9.0
-    )
-    imported: tuple[
-        SourceFile, ...
-    ] = ()  # own files that the cell's workload does not name
-    helpers: tuple[
-        SourceFile, ...
-    ] = ()  # those of a script, named from its folder; since 0.10.0
-    in_windows: bool = (
-        False  # a script was measured in windows of iterations, not in passes
-    )
+    # that own code imports, versions; None before 0.9.0
+    packages: dict[str, str] | None = None
+    # own files that the cell's workload does not name
+    imported: tuple[SourceFile, ...] = ()
+    # those of a script, named from its folder; since 0.10.0
+    helpers: tuple[SourceFile, ...] = ()
+    # a script was measured in windows of iterations, not in passes
+    in_windows: bool = False
     missing: tuple[str, ...] = ()  # facts that could not be read, with the reason
 
 
@@ -217,15 +208,15 @@ class Record(Value, frozen=True, kw_only=True, dict=True):
         """Where its numbers come from."""
         if self.imported is not None:
             return Reported(self.cell, self.imported)
-        if self.cell.script is not None:
-            in_windows = self.facts is not None and self.facts.in_windows
-            return ObservedScript(self.ranks, in_windows=in_windows)
-        return Measured(self.ranks)
+        if self.cell.origin.has_fixed_epochs:
+            return Measured(self.ranks)
+        in_windows = self.facts is not None and self.facts.in_windows
+        return ObservedScript(self.ranks, in_windows=in_windows)
 
     @property
     def measured_facts(self) -> Facts | None:
         """The software and hardware; None of an imported timing, which reports little of them."""
-        return None if self.imported else self.facts
+        return self.facts if self.cell.origin.has_facts else None
 
     @property
     def least_waiting(self) -> Rank | None:

@@ -2,12 +2,50 @@
 
 from collections.abc import Sequence
 from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
 
-from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.formulas import iterations, samples_processed
 from hpml_jobs.core.measurements import Imported, Phases, Role
 from hpml_jobs.core.rank import Rank, least_waiting, most_stalled, timed_s
 from hpml_jobs.core.workload import WORK_SAMPLES
+
+if TYPE_CHECKING:
+    from hpml_jobs.core.cell import Cell
+
+
+class Origin(NamedTuple):
+    """What is true of all cells whose numbers come from one place.
+
+    With `has_ranks` processes were observed: their epochs, phases and messages. With `has_other`
+    there is time in an epoch that no phase of training accounts for. With `has_facts` the software
+    and hardware of the training are recorded. With `has_fixed_epochs` the settings of a cell say
+    what an epoch does, so that all of its epochs do the same. Where `ranks_meet` before an epoch,
+    they begin it together. Remedies are empty where those of the checks help.
+    """
+
+    where: str = "here"
+    how: str = "measured"
+    has_ranks: bool = True
+    has_other: bool = False
+    has_facts: bool = True
+    has_fixed_epochs: bool = True
+    ranks_meet: bool = True
+    loading_remedy: str = ""
+    first_batch_remedy: str = ""
+
+
+OWN_LOOP = Origin()
+SCRIPT = Origin(
+    where="from outside",
+    has_other=True,
+    has_fixed_epochs=False,
+    ranks_meet=False,
+    loading_remedy="give the script's DataLoader more num_workers=, or use faster storage",
+    first_batch_remedy="give the script's DataLoader persistent_workers=True, or use window=A,B",
+)
+IMPORT = Origin(
+    where="elsewhere", how="as reported elsewhere", has_ranks=False, has_facts=False
+)
 
 
 class Measured:
@@ -20,7 +58,9 @@ class Measured:
     """The unit of the rate that the times were computed from; None: they were measured."""
 
     date: str | None = None
-    """The day that is reported of an imported timing."""
+    file: str | None = None
+    gpu_model: str | None = None
+    """The day, the file and the model of the GPUs of an imported timing."""
 
     def __init__(self, ranks: Sequence[Rank]) -> None:
         self.ranks = ranks
@@ -142,7 +182,7 @@ class Reported:
     least_waiting = None
     phases = None
 
-    def __init__(self, cell: Cell, imported: Imported) -> None:
+    def __init__(self, cell: "Cell", imported: Imported) -> None:
         self.cell = cell
         self.work_samples = imported.work_samples
         self.epoch_s = imported.epoch_s
@@ -152,6 +192,8 @@ class Reported:
         self.comm_s = self.comm_exposed_s = imported.comm_s
         self.rate_unit = imported.unit
         self.date = imported.date
+        self.file = imported.file
+        self.gpu_model = imported.gpu_model
         self.loss = imported.loss
         self.accuracy = imported.accuracy
         self._iterations = imported.iterations

@@ -24,9 +24,8 @@ def printable(text: str) -> str:
     'a]0;title\\tb\\nc\\nd'
     """
     text = text.replace("\r\n", "\n").replace("\r", "\n")
-    if (
-        text.isascii()
-    ):  # tables of a large study have megabytes: five times as fast as the other
+    # tables of a large study have megabytes: five times as fast as the other
+    if text.isascii():
         return text.encode().translate(None, _ASCII_CONTROL).decode()
     return _CONTROL.sub("", text)
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from hpml_jobs.core.cell import Cell, Outcome, Protocol
+from hpml_jobs.core.cell import Cell, Outcome
 from hpml_jobs.core.errors import HpmlError, UsageError
 from hpml_jobs.core.features import cell_parts, load
 from hpml_jobs.core.formulas import closure, iterations, samples_processed
@@ -44,10 +44,8 @@ def decode(text: bytes, place: str) -> Record:
         record = decode_upgraded(text, Record, SCHEMA, UPGRADES)
     except UnreadableSchemaError as fault:
         raise InvalidRecordError(f"{place} has record {fault}") from fault
-    except (
-        ValueError,
-        UsageError,
-    ) as fault:  # not UTF-8, not JSON, not a record, not a cell
+    # not UTF-8, not JSON, not a record, not a cell
+    except (ValueError, UsageError) as fault:
         raise InvalidRecordError(f"{place} is not a whole record: {fault}") from fault
     if fault_text := _fault(record):
         raise InvalidRecordError(f"{place}: {fault_text}")
@@ -63,8 +61,12 @@ def _fault(record: Record) -> str | None:
     impossible = out_of_range(msgspec.to_builtins(record))
     if impossible:
         return impossible
-    if record.imported is not None or record.cell.protocol is Protocol.IMPORTED:
-        return _imported_fault(record)
+    imported = record.imported
+    has_ranks = record.cell.origin.has_ranks
+    if has_ranks is not (imported is None) or (imported and record.ranks):
+        return "an imported timing and a measurement in one record"
+    if imported is not None:
+        return None if imported.epoch_s > 0 else f"epoch_s={imported.epoch_s} s"
     if record.model is None or record.facts is None:
         return "outcome ok without model and facts"
     cell = record.cell
@@ -73,7 +75,7 @@ def _fault(record: Record) -> str | None:
     ):
         present = [rank.rank for rank in record.ranks]
         return f"ranks {present} are there, {cell.processes} were expected"
-    if cell.workload.images is None and cell.script is None:
+    if cell.workload.images is None and cell.origin.has_fixed_epochs:
         return f"the number of training {cell.workload.samples_name} is missing"
     of_rank = next(
         (text for rank in record.ranks if (text := _rank_fault(cell, rank))), None
@@ -106,16 +108,6 @@ def _part_fault(record: Record) -> str | None:
     """Return what an extra finds wrong with its part of the record."""
     faults = (load(part.record_fault)(record) for part in cell_parts().values())
     return next(filter(None, faults), None)
-
-
-def _imported_fault(record: Record) -> str | None:
-    if (
-        record.imported is None
-        or record.cell.protocol is not Protocol.IMPORTED
-        or record.ranks
-    ):
-        return "an imported timing and a measurement in one record"
-    return None if record.imported.epoch_s > 0 else f"epoch_s={record.imported.epoch_s} s"
 
 
 def out_of_range(value: Any) -> str | None:

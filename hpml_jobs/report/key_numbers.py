@@ -196,9 +196,8 @@ def _phases(record: Record) -> dict[str, float] | None:
     """Return the seconds of the phases, of the epoch or work that `epoch_s` is of."""
     if record.phases is None:
         return None
-    parts_s = msgspec.structs.asdict(record.phases) | {
-        "work_blocks_s": None
-    }  # of an iteration
+    # work_blocks_s is of an iteration
+    parts_s = msgspec.structs.asdict(record.phases) | {"work_blocks_s": None}
     return {
         name: record.per_instrumented * part_s
         for name, part_s in _known_parts(parts_s).items()

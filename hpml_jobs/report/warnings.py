@@ -83,7 +83,7 @@ UNDER: Mapping[Affected, tuple[str, ...]] = {
 def usability(group: ConditionGroup) -> str:
     """Return which of the lab's tables can be used, and which not for how many cells."""
     rows = {
-        affected: [row for row in group.timed if _has_number(group, row, affected)]
+        affected: [row for row in group.timed if _has_number(row, affected)]
         for affected in Affected
     }
     judged = [affected for affected in Affected if rows[affected]]
@@ -122,14 +122,12 @@ def _judgement(group: ConditionGroup, rows: Sequence[Row], affected: Affected) -
     return ", ".join(parts) or CAN
 
 
-def _has_number(group: ConditionGroup, row: Row, affected: Affected) -> bool:
+def _has_number(row: Row, affected: Affected) -> bool:
     """Return whether the row has a number in the table that shows what is affected."""
     if affected is Affected.SPLIT:
         return row.gpus > 1 and row.values is not None and row.values.compute_s is not None
     if affected is Affected.BANDWIDTH:
         return row.bandwidth is not None and row.bandwidth.lab_gb_per_s is not None
-    if affected is Affected.LEARNING:
-        return not group.imported
     return True
 
 

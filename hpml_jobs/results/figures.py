@@ -200,9 +200,8 @@ def _of_others(record: Record, rank: Rank | None) -> dict[str, float]:
         if (exchange_s := record.exchange_s) is not None:
             figures["others_waiting_s"] = formulas.waiting_s(exposed_s, exchange_s)
             figures["others_exchange_s"] = exchange_s + pack_s
-        elif (
-            not record.cell.strategy.under_torchrun
-        ):  # one process, which waits for no rank
+        # one process, which waits for no rank
+        elif not record.cell.strategy.under_torchrun:
             figures["others_exchange_s"] = exposed_s + pack_s
     return figures
 

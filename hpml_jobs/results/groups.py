@@ -6,7 +6,7 @@ from functools import cached_property
 import msgspec
 
 from hpml_jobs.core import formulas
-from hpml_jobs.core.cell import Cell, Protocol
+from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.check_result import Affected, CheckResult, Level, worst_level
 from hpml_jobs.core.cluster import Cluster, Isolate
 from hpml_jobs.core.conditions import (
@@ -20,6 +20,7 @@ from hpml_jobs.core.conditions import (
 )
 from hpml_jobs.core.place import Place, Setup
 from hpml_jobs.core.record import Model, Record
+from hpml_jobs.core.source import IMPORT, Origin
 from hpml_jobs.core.strategies import Baseline, Device
 from hpml_jobs.core.text import NaturalKey, natural_key
 from hpml_jobs.core.value import Value
@@ -71,9 +72,14 @@ class ConditionGroup(Value, frozen=True, kw_only=True, dict=True):
         return self.a_cell.workload.name, self.device
 
     @property
+    def origin(self) -> Origin:
+        """Where its numbers come from."""
+        return self.a_cell.origin
+
+    @property
     def imported(self) -> bool:
         """Whether the timings were imported."""
-        return self.a_cell.protocol is Protocol.IMPORTED
+        return self.origin is IMPORT
 
     @cached_property
     def rate_units(self) -> tuple[str, ...]:

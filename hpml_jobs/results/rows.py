@@ -358,10 +358,8 @@ def _residual(row: Row, timing: Timing, baseline: Timing) -> Residual:
     with_loading = row_s is None or base_s is None
     if row_s is None or base_s is None:
         row_s, base_s = timing.epoch_s, baseline.epoch_s
-    images, base_images = (
-        1 / row.gpus,
-        1,
-    )  # equal shares, where the numbers are not reported
+    # equal shares, where the numbers are not reported
+    images, base_images = 1 / row.gpus, 1
     if timing.samples is not None and baseline.samples is not None:
         images, base_images = timing.samples / row.gpus, baseline.samples
     comm_s = formulas.residual_communication_s(row_s, images, base_s, base_images)

@@ -125,9 +125,8 @@ class SlurmSnapshot(NamedTuple):
         is_final = gone or queued or not (accounted and accounted.outcome in _MAY_RETURN)
         if accounted and accounted.over and is_final:
             return SlurmAnswer(_completed(accounted, queued), last=last)
-        is_new_word = (
-            accounted and accounted.outcome is Outcome.UNKNOWN
-        )  # of a newer SLURM
+        # of a newer SLURM
+        is_new_word = accounted and accounted.outcome is Outcome.UNKNOWN
         if accounted and (is_new_word or (accounted.outcome.active and not gone)):
             return SlurmAnswer(accounted, last=last)
         if last and last.over and (gone or last.outcome not in _MAY_RETURN):
@@ -387,9 +386,8 @@ def cache_answers(study: Study, cached: CachedAnswers, states: Iterable[JobState
     is_recent = cached.answered is not None and 0 <= now - cached.answered < ANSWERED_S
     if jobs == cached.jobs and is_recent:
         return
-    with contextlib.suppress(
-        OSError
-    ):  # a read-only study, a full disk: works without a cache
+    # a read-only study, a full disk: works without a cache
+    with contextlib.suppress(OSError):
         write_whole(study.slurm_answers, encode(CachedAnswers(jobs=jobs, answered=now)))
 
 

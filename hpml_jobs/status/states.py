@@ -190,9 +190,8 @@ def untried_cells(
             state = states[slug]
             if last is not None:
                 is_left_out = not state.recorded and state.outcome in _MAY_BE_UNTRIED
-                if (
-                    is_left_out and state.job == last.job
-                ):  # else it was resubmitted by hand
+                # of another job: it was resubmitted by hand
+                if is_left_out and state.job == last.job:
                     untried[state.slug] = _untried(state, last, last_batch)
             elif state.outcome not in _LADDER_GOES_ON:
                 last, last_batch = state, batch

@@ -43,9 +43,8 @@ class ManifestLine(Value, frozen=True, kw_only=True):
     batch: str
     cells: tuple[str, ...]
     files: dict[str, msgspec.Raw] = {}
-    jobs: tuple[
-        str, ...
-    ] = ()  # for SENT: as many as cells; cells of one allocation share theirs
+    # for SENT: as many as cells; cells of one allocation share theirs
+    jobs: tuple[str, ...] = ()
     shape: str = ""
     words: str = ""  # SLURM's message, for REFUSED; the task of a follow-up job
     closing: bool = False
@@ -134,9 +133,8 @@ def append(path: Path, line: ManifestLine) -> None:
         handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
         try:
             size = os.fstat(handle).st_size
-            if (
-                size and os.pread(handle, 1, size - 1) != b"\n"
-            ):  # a crash has cut off the last line
+            # a crash has cut off the last line
+            if size and os.pread(handle, 1, size - 1) != b"\n":
                 text = b"\n" + text
             os.write(handle, text)  # one write: lines of two programs do not mix
             os.fsync(handle)

@@ -58,12 +58,10 @@ class Study:
         self.slurm = root / "slurm"
         self.report = root / "report"
         self.export = root / "export"  # for other programs
-        self.archive = (
-            root / "archive.json"
-        )  # of a study that was unpacked from an archive
-        self.slurm_answers = (
-            root / "seen.json"
-        )  # SLURM's last answers, for when it does not answer
+        # of a study that was unpacked from an archive
+        self.archive = root / "archive.json"
+        # SLURM's last answers, for when it does not answer
+        self.slurm_answers = root / "seen.json"
 
     @property
     def job_name(self) -> str:
@@ -113,9 +111,8 @@ class Study:
         self.refuse_unpacked()
         try:
             self.root.mkdir(parents=True, exist_ok=True)
-            self.cells_folder.mkdir(
-                mode=0o755, exist_ok=True
-            )  # also where the group may write
+            # also where the group may write
+            self.cells_folder.mkdir(mode=0o755, exist_ok=True)
             self.slurm.mkdir(mode=0o700, exist_ok=True)
             if not self.about.exists():
                 about = {"schema": SCHEMA, "hpml_jobs": __version__, "created": utc_now()}

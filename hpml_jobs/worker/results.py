@@ -195,7 +195,7 @@ def write_gathered(
     arrays = stack_ranks([result.arrays for result in results])
     if "collective_kind" in arrays:
         arrays |= {"kinds": np.array(KINDS), "purposes": np.array(PURPOSES)}
-    exchange = split_exchange(arrays, begins_of(ranks, meet=file.cell.script is None))
+    exchange = split_exchange(arrays, begins_of(ranks, meet=file.cell.origin.ranks_meet))
     if exchange and exchange.exchange_s is None:
         missing += (
             "exchange and waiting: the collectives have a root, and clocks may differ",

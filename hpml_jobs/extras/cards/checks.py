@@ -199,7 +199,7 @@ def _busy_time(record: Record) -> Observation | None:
     Not under dp, where one process has several GPUs; nor of a script, whose epoch may have more
     than training in it; nor where ranks exchange without kernels, as gloo does.
     """
-    if record.cell.strategy is Strategy.DP or record.cell.script:
+    if record.cell.strategy is Strategy.DP or not record.cell.origin.has_fixed_epochs:
         return None
     if len(record.ranks) > 1 and any(map(_exchanges_without_kernels, record.ranks)):
         return None

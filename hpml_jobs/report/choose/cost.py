@@ -159,7 +159,7 @@ def peak_text(group: ConditionGroup, costs: Sequence[Cost]) -> str:
         )
     if group.device is Device.CPU:
         return "No % of peak: the peak of a CPU is not known (cluster.peak_tflop_per_s= gives it)."
-    if group.imported:
+    if not group.origin.has_facts:
         return "No % of peak: the precision is not reported."
     if group.a_cell.workload.own_code:
         return "No % of peak: the precision of your own code is not known."

@@ -121,7 +121,7 @@ def phases(group: ConditionGroup, added: AddedColumns | None = None) -> Table | 
         "instrumented epoch",
         (
             PHASES_CAPTION.format(work=captions.work_text(group.work)),
-            *([OF_SCRIPT] if group.a_cell.script else []),
+            *([OF_SCRIPT] if group.origin.has_other else []),
             *([added.caption] if added else []),
             captions.runs(rows),
         ),

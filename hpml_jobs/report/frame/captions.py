@@ -160,7 +160,7 @@ def place_label(setup: Setup, device: Device, strategy: str = "") -> str:
 
 def setting(group: ConditionGroup) -> str:
     """Return what was trained, and on what, in one line."""
-    workload, device, model = group.a_cell.workload, hardware(group), group.model
+    workload, device = group.a_cell.workload, hardware(group)
     if group.imported:
         claimed = workload.parameters
         parameters = (
@@ -173,26 +173,28 @@ def setting(group: ConditionGroup) -> str:
             "model not reported" if workload.model == UNREPORTED_MODEL else workload.model
         )
         return f"{named}, {parameters}; {_data(workload)}; {where}."
-    what = "parameters" if group.a_cell.script is None else "trained parameters"
-    parameters = (
-        f"{count(model.parameters)} {what}" if model else f"{what} unknown (no record yet)"
-    )
+    device = device or "hardware unknown (no record yet)"
+    version = group.conditions.get(TORCH)
+    torch = f"torch {version}" if version is not None else "torch unknown (no record yet)"
+    script = group.a_cell.script
+    if script is not None:
+        parameters = _parameters(group, "trained parameters")
+        return f"{script.text}, unchanged, measured from outside; {parameters}; {device}, {torch}."
     on_device = ""
     if group.a_cell.loader is Loader.DEVICE:
         where = "kept in memory" if group.device is Device.CPU else "on the GPU"
         on_device = f"; {workload.samples_name} {where}"
-    script = group.a_cell.script
-    version = group.conditions.get(TORCH)
-    torch = f"torch {version}" if version is not None else "torch unknown (no record yet)"
-    if script is not None:
-        return (
-            f"{script.text}, unchanged, measured from outside; {parameters}; "
-            f"{device or 'hardware unknown (no record yet)'}, {torch}."
-        )
     return (
-        f"{_model(workload)}, {parameters}; {_optimizer(group)}{_data(workload)}{on_device}; "
-        f"{device or 'hardware unknown (no record yet)'}, {torch}{_precision(group)}."
+        f"{_model(workload)}, {_parameters(group, 'parameters')}; {_optimizer(group)}"
+        f"{_data(workload)}{on_device}; {device}, {torch}{_precision(group)}."
     )
+
+
+def _parameters(group: ConditionGroup, name: str) -> str:
+    """Return the number of parameters of the model."""
+    if group.model is None:
+        return f"{name} unknown (no record yet)"
+    return f"{count(group.model.parameters)} {name}"
 
 
 def _model(workload: Workload) -> str:
@@ -339,11 +341,16 @@ def by_reason(
     return lines
 
 
+def row_at_batch(row: Row, device: Device) -> str:
+    """Return a row's name with its batch: `4-GPU at batch 32`."""
+    return f"{row_label(row.setup, device)} at batch {row.batch_per_gpu}"
+
+
 def left_out_runs(rows: Iterable[Row], device: Device) -> list[str]:
     """Return a line for every row that leaves runs out of its medians, with the first reason."""
     lines = []
     for row in rows:
-        where = f"{row_label(row.setup, device)} at batch {row.batch_per_gpu}"
+        where = row_at_batch(row, device)
         by_role: dict[Role | Step, list[LeftOut]] = {}
         for run in row.left_out:
             by_role.setdefault(run.role, []).append(run)

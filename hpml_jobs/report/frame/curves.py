@@ -58,7 +58,7 @@ class Curve(NamedTuple):
 
 def has_curve(result: CellResult) -> bool:
     """Return whether the run has a file of curves; the losses of a script are not visible."""
-    if not result.measured or (result.cell and result.cell.script):
+    if result.record is None or result.record.loss is None:
         return False
     return result.iterations is not None and result.iterations.is_file()
 

@@ -136,8 +136,6 @@ def _elsewhere(selection: StrategyRows) -> list[str]:
 
 def _of_window(selection: StrategyRows) -> tuple[str, ...]:
     group = selection.group
-    if group.a_cell.script is None:
-        return ()
     if all(record.per_instrumented == 1 for record in selection.parallel_records):
         return ()
     part = "the beginning of the third epoch" if group.work is None else "the third window"
@@ -146,17 +144,10 @@ def _of_window(selection: StrategyRows) -> tuple[str, ...]:
 
 def table2(selection: StrategyRows) -> Table:
     """Return the measured seconds of computation and of communication."""
-    how = "as reported elsewhere" if selection.group.imported else "measured"
-    caption = (
-        REPORTED if selection.group.imported else MEASURED,
-        *_of_window(selection),
-        *([WITH_OTHER] if selection.group.a_cell.script else []),
-        *_where_packing_counts(selection),
-        captions.runs(selection.parallel_rows),
-    )
+    caption = (*_how_split(selection), captions.runs(selection.parallel_rows))
     text = TableText(
         "table2",
-        f"Table 2: computation and exposed communication, {how}",
+        f"Table 2: computation and exposed communication, {selection.group.origin.how}",
         "Table 2 (s)",
         caption,
         affected=Affected.SPLIT,
@@ -172,6 +163,19 @@ def table2(selection: StrategyRows) -> Table:
     return strategy_table(selection, text, selection.parallel_setups, names, notes)
 
 
+def _how_split(selection: StrategyRows) -> list[str]:
+    """Return where the seconds of Table 2 come from, and what they contain."""
+    origin, traffic = selection.group.origin, selection.strategy.traffic
+    if not origin.has_ranks:
+        return [REPORTED]
+    lines = [MEASURED, *_of_window(selection)]
+    if origin.has_other:
+        lines.append(WITH_OTHER)
+    if traffic.under_torchrun:
+        lines.append(HIDDEN_COST if traffic.overlaps_backward else PACKED)
+    return lines
+
+
 def _waiting(selection: StrategyRows) -> list[str]:
     """Return a note on the rows where more than 5 % of the time is waiting for later ranks."""
     texts = []
@@ -180,15 +184,11 @@ def _waiting(selection: StrategyRows) -> list[str]:
         if waiting_s is None or comm_s is None:
             continue
         if waiting_s > IMBALANCE_LIMIT * (comm_s + (row.figures.compute_s or 0.0)):
-            label = captions.row_label(row.setup, selection.group.device)
-            texts.append(
-                f"{label} at batch {row.batch_per_gpu}: {seconds(waiting_s)} of {seconds(comm_s)} s"
-            )
-    return (
-        [f"waiting for ranks that were later, part of Comm: {'; '.join(texts)}"]
-        if texts
-        else []
-    )
+            where = captions.row_at_batch(row, selection.group.device)
+            texts.append(f"{where}: {seconds(waiting_s)} of {seconds(comm_s)} s")
+    if not texts:
+        return []
+    return [f"waiting for ranks that were later, part of Comm: {'; '.join(texts)}"]
 
 
 def _other(selection: StrategyRows) -> list[str]:
@@ -197,8 +197,8 @@ def _other(selection: StrategyRows) -> list[str]:
     for row in selection.parallel_rows:
         other_s, compute_s = row.figures.phase_other_s or 0.0, row.figures.compute_s or 0.0
         if other_s > IMBALANCE_LIMIT * (other_s + compute_s + (row.figures.comm_s or 0.0)):
-            label = captions.row_label(row.setup, selection.group.device)
-            texts.append(f"{label} at batch {row.batch_per_gpu}: {seconds(other_s)} s")
+            where = captions.row_at_batch(row, selection.group.device)
+            texts.append(f"{where}: {seconds(other_s)} s")
     return [f"other, in neither Compute nor Comm: {'; '.join(texts)}"] if texts else []
 
 
@@ -212,20 +212,12 @@ def _changing_ranks(selection: StrategyRows) -> list[str]:
             record.least_waiting != record.rank_of(shown_rank) for record in records
         )
         if exceptions:
-            label = captions.row_label(row.setup, selection.group.device)
+            where = captions.row_at_batch(row, selection.group.device)
             texts.append(
-                f"{label} at batch {row.batch_per_gpu}: rank {shown_rank} is shown, another one "
-                f"waits least in {exceptions} of {len(records)}"
+                f"{where}: rank {shown_rank} is shown, another one waits least in {exceptions} of "
+                f"{len(records)}"
             )
     return [f"runs whose late ranks differ: {'; '.join(texts)}"] if texts else []
-
-
-def _where_packing_counts(selection: StrategyRows) -> tuple[str, ...]:
-    """Return where Table 2 has the work that exists only for the exchange of gradients."""
-    traffic = selection.strategy.traffic
-    if selection.group.imported or not traffic.under_torchrun:
-        return ()
-    return (HIDDEN_COST if traffic.overlaps_backward else PACKED,)
 
 
 def table3(selection: StrategyRows) -> Table:
@@ -290,7 +282,7 @@ def _unmeasured(selection: StrategyRows, is_measured: Callable[[Row], bool]) -> 
 
 def _why_unmeasured(selection: StrategyRows, row: Row) -> str:
     records = selection.group.records(row)
-    files = sorted({record.imported.file for record in records if record.imported})
+    files = sorted({record.source.file for record in records if record.source.file})
     if files:
         return f"{', '.join(files)} does not report it"
     if selection.group.a_cell.script is not None:
@@ -344,11 +336,10 @@ def _of_strategy(selection: StrategyRows) -> StrategyTables:
     has_residual = is_single or any(row.residual for row in selection.rows)
     if has_residual:
         tables.append(table2r(selection))
-    if selection.instrumented and not selection.group.imported:
+    if selection.instrumented and selection.group.origin.has_ranks:
         tables.append(table3(selection))
-    if (
-        has_residual and selection.group.work is None
-    ):  # the bytes of other work are not known
+    # the bytes of other work are not known
+    if has_residual and selection.group.work is None:
         tables.append(table3r(selection))
     return StrategyTables(
         strategy=selection.strategy,
@@ -396,9 +387,8 @@ def table2r(selection: StrategyRows) -> Table:
 
 
 def _definition(selection: StrategyRows) -> str:
-    work = selection.group.work
     text = RESIDUAL_LOADING if _loading(selection) == {True} else RESIDUAL
-    return text.format(per=captions.work_text(work))
+    return text.format(per=captions.work_text(selection.group.work))
 
 
 def table3r(selection: StrategyRows) -> Table:
@@ -428,7 +418,7 @@ def _residual_caption(selection: StrategyRows) -> tuple[str, ...]:
     rows = selection.rows
     baseline = references.baseline_train(selection.group, rows, selection.batches)
     beside = _unsplit(selection)
-    if not (beside or selection.instrumented or selection.group.imported):
+    if selection.group.origin.has_ranks and not (beside or selection.instrumented):
         beside = NOT_MEASURED
     return (f"{baseline} {captions.runs(rows)}", *filter(None, [beside]))
 

@@ -79,7 +79,7 @@ def kernels_in_new_threads(group: ConditionGroup, strategy: Strategy) -> list[st
     """Return a note on what cuDNN costs a strategy whose forward starts threads of its own."""
     uses_cudnn = group.device is Device.CUDA and group.a_cell.workload.has_convolutions
     in_threads = strategy.traffic.forward_in_new_threads
-    return [NEW_THREADS] if in_threads and uses_cudnn and not group.imported else []
+    return [NEW_THREADS] if in_threads and uses_cudnn and group.origin.has_facts else []
 
 
 def loader_workers(rows: Iterable[Row], device: Device) -> str:

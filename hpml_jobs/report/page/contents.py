@@ -1,7 +1,6 @@
 """The contents of a study's page in the order of reading: the answer first."""
 
 import hashlib
-import operator
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -38,9 +37,7 @@ from hpml_jobs.report.page.formats import (
 from hpml_jobs.report.page.method import (
     FORMULA_HEADS,
     FORMULAS,
-    METHOD,
-    METHOD_OF_IMPORTS,
-    METHOD_OF_SCRIPTS,
+    METHODS,
     environment,
 )
 from hpml_jobs.report.pictures import TRAINING
@@ -256,11 +253,8 @@ def _endings(report: Report, groups: Iterable[ReportGroup]) -> Iterator[Section]
     """Yield the sections that are of all groups together."""
     tables = tuple(_sheet(table, set(), is_folded=True) for table in report.tables)
     yield Section("together", "Tables of all groups", tables)
-    imported = [group.source.imported for group in groups]
-    scripts = [group.source.a_cell.script is not None for group in groups]
-    texts = [] if all(map(operator.or_, imported, scripts)) else [METHOD]
-    texts += [METHOD_OF_SCRIPTS] if any(scripts) else []
-    texts += [METHOD_OF_IMPORTS] if any(imported) else []
+    origins = {group.source.origin for group in groups}
+    texts = [text for origin, text in METHODS.items() if origin in origins]
     formulas = FactTable("Formulas", FORMULA_HEADS, FORMULAS)
     items: tuple[Item, ...] = (*map(Paragraph, texts), formulas)
     yield Section("method", "Method", items, "How cells are measured, and the formulas")

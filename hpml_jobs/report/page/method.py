@@ -8,6 +8,7 @@ from hpml_jobs.core.environment import compared
 from hpml_jobs.core.gpus import link_text
 from hpml_jobs.core.measurements import Card
 from hpml_jobs.core.record import Facts, Record
+from hpml_jobs.core.source import IMPORT, OWN_LOOP, SCRIPT, Origin
 from hpml_jobs.report.frame.captions import first_few
 from hpml_jobs.results.groups import ConditionGroup
 
@@ -108,11 +109,8 @@ def environment(group: ConditionGroup) -> list[Fact]:
         ),
         Fact("start of the job to the first iteration, s", _startups(records)),
         Fact("measured", _span(records)),
-        Fact("imported from", _distinct(r.imported.file for r in records if r.imported)),
-        Fact(
-            "GPU, as reported",
-            _distinct(r.imported.gpu_model for r in records if r.imported),
-        ),
+        Fact("imported from", _distinct(record.source.file for record in records)),
+        Fact("GPU, as reported", _distinct(record.source.gpu_model for record in records)),
     ]
     return [fact for fact in listed if fact.values]
 
@@ -201,21 +199,23 @@ FORMULAS: tuple[tuple[str, str, str], ...] = (
     ),
 )
 
-METHOD = (
-    "Each cell is a new launch: a warm-up epoch, a timed epoch, and with protocol=full an epoch "
-    "with instruments, one without gradient exchange, and a microbenchmark of its collectives. "
-    "Records hold raw values; every figure is derived from them when the report is made. Nothing "
-    "is simulated. No run is dropped because of its time; those that other programs disturbed are "
-    "left out. docs/formulas.md derives each formula."
-)
-
-METHOD_OF_SCRIPTS = (
-    "The script was started unchanged and measured from outside: its first epoch (or window of "
-    "iterations) is the warm-up, the second is timed, in the third the exchange is recorded. "
-    "They begin and end where the script's own iterations do; what cannot be seen is a dash."
-)
-
-METHOD_OF_IMPORTS = (
-    "The times of this study were imported from a file: hpml_jobs has not measured them, and "
-    "cannot check them."
-)
+METHODS: dict[Origin, str] = {
+    OWN_LOOP: (
+        "Each cell is a new launch: a warm-up epoch, a timed epoch, and with protocol=full an "
+        "epoch with instruments, one without gradient exchange, and a microbenchmark of its "
+        "collectives. Records hold raw values; every figure is derived from them when the report "
+        "is made. Nothing is simulated. No run is dropped because of its time; those that other "
+        "programs disturbed are left out. docs/formulas.md derives each formula."
+    ),
+    SCRIPT: (
+        "The script was started unchanged and measured from outside: its first epoch (or window "
+        "of iterations) is the warm-up, the second is timed, in the third the exchange is "
+        "recorded. They begin and end where the script's own iterations do; what cannot be seen "
+        "is a dash."
+    ),
+    IMPORT: (
+        "The times of this study were imported from a file: hpml_jobs has not measured them, and "
+        "cannot check them."
+    ),
+}
+"""How the times of a group were measured, by where they come from."""

@@ -41,9 +41,8 @@ def speedup(groups: Sequence[ConditionGroup]) -> Picture | None:
         return None
     keys = series.keys(groups)
     drawn: list[Panel[tuple[ScalingLines, bool]]] = []
-    for group, scalings in scaled[
-        :GROUPS
-    ]:  # speedups above efficiencies, if there are both kinds
+    # speedups above efficiencies, if there are both kinds
+    for group, scalings in scaled[:GROUPS]:
         for scaling in scalings:
             title = named(group, f"{scaling.kind}, by {scaling.at_the_same}")
             drawn.append(Panel(title, (scaling, True)))

@@ -68,7 +68,7 @@ def scaling(group: ConditionGroup) -> Table | None:
     measured = (
         WINDOW.format(work=captions.work_text(group.work)) if group.work else MEASURED
     )
-    what = REPORTED if group.imported else measured
+    what = measured if group.origin.has_ranks else REPORTED
     several_runs = any(len(row.runs) > 1 for row in group.timed)
     counted = group.a_cell.workload.throughput_unit
     if group.rate_units:

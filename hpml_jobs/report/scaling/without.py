@@ -69,7 +69,7 @@ def read_run(result: CellResult) -> ReplayableRun:
     if record is None or not _epochs(record, Role.INSTRUMENTED):
         raise NoReplayError("there is no instrumented epoch")
     workers = [rank.loader_workers for rank in record.ranks]
-    begins = begins_of(record.ranks, meet=record.cell.script is None)
+    begins = begins_of(record.ranks, meet=record.cell.origin.ranks_meet)
     recorded = recording(_arrays(result, record), workers, begins)
     if recorded is None:
         raise NoReplayError("the collectives of the ranks cannot be put on one timeline")

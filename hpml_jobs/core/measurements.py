@@ -15,9 +15,8 @@ class Role(StrEnum):
     TIMED = "timed"  # E1: the epoch that counts
     INSTRUMENTED = "instrumented"  # E2
     PLAIN = "plain"  # more training
-    UNSYNCED = (
-        "unsynced"  # E3: without gradient exchange, on a throw-away copy of the model
-    )
+    # E3: without gradient exchange, on a throw-away copy of the model
+    UNSYNCED = "unsynced"
 
 
 class Step(StrEnum):
@@ -118,10 +117,9 @@ class Phases(Value, frozen=True, kw_only=True):
     h2d_s: float  # host-to-device copy
     forward_s: float  # forward and loss
     backward_s: float  # until the last gradient is accumulated, and copying buckets back
-    comm_exposed_s: (
-        float  # from the last gradient until the last collective is complete, and
-    )
-    # under fsdp waiting for all-gathers and reduce-scatters during backward
+    # from the last gradient until the last collective is complete, and under fsdp waiting for
+    # all-gathers and reduce-scatters during backward
+    comm_exposed_s: float
     optimizer_s: float  # step and zero_grad
     comm_forward_s: float = 0.0
     pack_s: float = 0.0

@@ -57,9 +57,8 @@ class Rank(Value, frozen=True, kw_only=True):
     test_loss: float | None = None
     test_accuracy: float | None = None
     test_samples: int = 0
-    peak_memory_bytes: int | None = (
-        None  # of the timed epoch; before 0.8.0 on GPUs of the process
-    )
+    # of the timed epoch; before 0.8.0 on GPUs of the process
+    peak_memory_bytes: int | None = None
     held_elements: int | None = None
     optimizer_state_bytes: int | None = None
     parameters_hash: str = ""  # sha256 of the replica after the last epoch of training
@@ -75,9 +74,8 @@ class Rank(Value, frozen=True, kw_only=True):
     started_ticks: int | None = None
     startup: Startup | None = None  # None before version 0.8.0
     microbenchmark_scheduling: Scheduling | None = None
-    node: NodeSystem | None = (
-        None  # on the first rank of each node; None before version 0.9.0
-    )
+    # on the first rank of each node; None before version 0.9.0
+    node: NodeSystem | None = None
 
     def epoch(self, role: Role) -> Epoch | None:
         """The first epoch of a role, if it was run."""

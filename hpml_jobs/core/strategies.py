@@ -27,9 +27,8 @@ class BandwidthKind(StrEnum):
     """The kind of bandwidth that Table 3 shows for a strategy (GB/s of gradients)."""
 
     BUS = "bus"  # nccl-tests' busbw of all-reduces
-    NOMINAL = (
-        "nominal"  # the busbw of a ring all-reduce that takes the time of its messages
-    )
+    # the busbw of a ring all-reduce that takes the time of its messages
+    NOMINAL = "nominal"
     ROOT_WIRE = "root_wire"  # what passes through the network link of rank 0
     SHARDED = "sharded"  # nccl-tests' busbw of reduce-scatters
 
@@ -197,9 +196,8 @@ class Baseline(StrEnum):
     """What the speedups and efficiencies of a report are against, at the same batch per GPU."""
 
     SINGLE = "single"  # the plain loop on one GPU
-    SMALLEST = (
-        "smallest"  # without such a cell: the smallest measured size of the same strategy
-    )
+    # without such a cell: the smallest measured size of the same strategy
+    SMALLEST = "smallest"
 
 
 BASELINE = Strategy.SINGLE

@@ -62,9 +62,8 @@ def time(candidate: Candidate) -> str:
 
 def efficiency(candidate: Candidate, choice: Choice) -> str:
     """Return an efficiency, with what it is against unless that is its batch on one GPU."""
-    return (
-        f"{efficiency_figure(candidate, choice)}{efficiency_reference(candidate, choice)}"
-    )
+    reference = efficiency_reference(candidate, choice)
+    return f"{efficiency_figure(candidate, choice)}{reference}"
 
 
 def efficiency_figure(candidate: Candidate, choice: Choice) -> str:
@@ -118,7 +117,7 @@ def answer(choice: Choice, study: str | None) -> str:
         return f"No cell can be recommended: {_none(choice)}."
     winner = choice.ask.candidate
     if choice.undecided is None:
-        has_efficiency = not is_by_efficiency(choice)
+        has_efficiency = choice.wish.has_limit or is_smallest(choice)
         reason = rule(choice)
         if not has_efficiency:
             reason += f", here {efficiency(winner, choice)}"
@@ -191,9 +190,8 @@ def advice(choice: Choice, *, is_short: bool = False) -> str:
         per = "" if is_short else f" per {unit(choice.device)}"
         batch = f"batch {rival.row.batch_per_gpu}{per}"
         return f"{verb}: {size(winner)} or {size(rival)}, {batch}"
-    if is_short:
-        return f"{verb}: {winner.words} or {rival.words}"
-    return f"{verb}: {name(winner)} or {name(rival)}"
+    names_of_two = (winner.words, rival.words) if is_short else (name(winner), name(rival))
+    return f"{verb}: {' or '.join(names_of_two)}"
 
 
 def is_provisional(choice: Choice) -> bool:
@@ -263,11 +261,6 @@ def rule(choice: Choice) -> str:
         return f"more {units(choice.device)} have an efficiency below {least}"
     how = f" (speedup / {units(choice.device)})" if choice.reference.row.gpus == 1 else ""
     return f"the most {units(choice.device)} with an efficiency{how} of {least} or more"
-
-
-def is_by_efficiency(choice: Choice) -> bool:
-    """Return whether the rule is the most GPUs with an efficiency, which their own meets."""
-    return not choice.wish.has_limit and not is_smallest(choice)
 
 
 def is_smallest(choice: Choice) -> bool:

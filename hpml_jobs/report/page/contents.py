@@ -16,7 +16,7 @@ from hpml_jobs.report.choose import words
 from hpml_jobs.report.choose.rules import Choice
 from hpml_jobs.report.choose.sizes import sizes
 from hpml_jobs.report.frame import captions
-from hpml_jobs.report.frame.numbers import cost, per_second, ratio, seconds, share_text
+from hpml_jobs.report.frame.numbers import cost, per_second, ratio
 from hpml_jobs.report.frame.picture import Picture
 from hpml_jobs.report.frame.table import Table
 from hpml_jobs.report.overview import Overview, overview
@@ -48,7 +48,7 @@ from hpml_jobs.study.files import read_from
 NO_CELLS = "This study has no cells yet."
 UNREADABLE = "No cell of this study can be read."
 TRUST = "What to trust: data-quality checks"
-ONE_RUN = "Key numbers of one run have a ! too: how much they scatter is not known."
+ONE_RUN = "These are numbers of one run: how much they scatter is not known."
 LAB_GRIDS = ("grid=lab", "grid=hw5")
 GLOSSARY = (
     "A cell is one measured configuration. After a warm-up it trains a timed epoch without "
@@ -223,9 +223,6 @@ def _trust(group: ReportGroup) -> Iterator[Item]:
     if group.suggestion:
         yield Paragraph(group.suggestion)
     source = group.source
-    has_single = any(row.timing and row.timing.runs == 1 for row in source.timed)
-    if has_single and group.choice and group.choice.has_rivals:
-        yield Paragraph(ONE_RUN)
     notices = [
         (_consequence(cause), warnings.cause_text(source, cause))
         for cause in warnings.causes(source, [Tier.NUMBER, Tier.TABLE])
@@ -304,6 +301,9 @@ def answer_items(report: Report, group: ReportGroup) -> Iterator[Item]:
     lines = [
         line for line in sentences if line != words.answer(choice, report.resubmitted)
     ]
+    key_cells = [choice.reference, *words.asked(choice)]
+    if choice.has_rivals and any(cell.timing.runs == 1 for cell in key_cells):
+        lines.insert(0, ONE_RUN)
     limits = [*words.undecided(choice), *words.doubts(choice)]
     lines += [f"{line[0].upper()}{line[1:]}." for line in limits]
     # no full stop after a command
@@ -321,26 +321,27 @@ def _headline(choice: Choice, group: ReportGroup, summary: Overview) -> Headline
         return Headline(" ".join(summary.answer))
     if choice.ask is None:
         return Headline(summary.answer[0])
-    winner, reference = choice.ask.candidate, choice.reference
-    is_doubtful = winner.doubtful or winner.timing.runs == 1
-    doubts_ratio = is_doubtful or reference.doubtful or reference.timing.runs == 1
+    winner = choice.ask.candidate
     per_work = f"per {captions.work_text(winner.timing.work)}"
-    figures = [(f"{seconds(winner.epoch_s)} s", is_doubtful, per_work)]
+    figures = [(f"{words.time(winner)} s", per_work)]
     if (rate := winner.timing.units_per_s) is not None:
-        name = f"{winner.timing.unit.value} per second"
-        figures.append((per_second(rate), is_doubtful, name))
-    if winner is not reference:
-        name = f"speedup over {words.size(reference)}"
-        figures.append((ratio(choice.speedup(winner)), doubts_ratio, name))
-    name = f"parallel efficiency{words.efficiency_reference(winner, choice)}"
-    figures.append((share_text(winner.efficiency), doubts_ratio, name))
+        rate_text = captions.mark(per_second(rate), is_doubtful=winner.doubtful)
+        figures.append((rate_text, f"{winner.timing.unit.value} per second"))
+    if winner is not choice.reference:
+        over = words.size(choice.reference)
+        speedup = ratio(choice.speedup(winner))
+        is_doubtful = choice.doubts_ratio(winner)
+        figures.append(
+            (captions.mark(speedup, is_doubtful=is_doubtful), f"speedup over {over}")
+        )
+    against = words.efficiency_reference(winner, choice)
+    figures.append(
+        (words.efficiency_figure(winner, choice), f"parallel efficiency{against}")
+    )
     if choice.device is Device.CUDA:  # processes on a CPU are not charged
-        name = f"{captions.cost_unit(choice.device)} {per_work}"
-        figures.append((cost(winner.gpu_s), is_doubtful, name))
-    marked = [
-        (captions.mark(text, is_doubtful=mark), name) for text, mark, name in figures
-    ]
-    return Headline(f"{words.advice(choice, is_short=True)}.", tuple(marked))
+        cost_text = captions.mark(cost(winner.gpu_s), is_doubtful=winner.doubtful)
+        figures.append((cost_text, f"{captions.cost_unit(choice.device)} {per_work}"))
+    return Headline(f"{words.advice(choice, is_short=True)}.", tuple(figures))
 
 
 _STAMP = re.compile(rb'<meta name="records" content="(\w+)">')

@@ -119,9 +119,8 @@ def asks(event: Event) -> bool:
 def _groups(events: Sequence[Event]) -> Iterator[list[Event]]:
     """Yield the events of each iteration; the last may be without a step."""
     group: list[Event] = []
-    stepped = trained = (
-        0  # events up to the last step, and to the last one before the last batch
-    )
+    # events up to the last step, and to the last one before the last batch
+    stepped = trained = 0
     for event in events:
         if stepped and asks(event):
             yield group

@@ -15,7 +15,7 @@ from hpml_jobs.core.gpus import (
 from hpml_jobs.core.measurements import Card
 from hpml_jobs.core.rank import Rank
 from hpml_jobs.core.record import Record
-from hpml_jobs.core.strategies import Strategy
+from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.core.text import Share, counted, percent_text, whole_number
 from hpml_jobs.core.training_path import CompileMode
 
@@ -177,6 +177,8 @@ def little_used(record: Record) -> list[Observation | None]:
     Fix: use a larger batch= or fewer gpus=; where memory was freed, a smaller batch=; where the
     host launches, compile=true, which launches fewer kernels
     """
+    if record.cell.device is Device.CPU:
+        return []
     launches = _busy_time(record) or _launch_time(record)
     return [_utilization(record), launches, _allocations(record)]
 

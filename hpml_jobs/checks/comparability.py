@@ -70,7 +70,7 @@ def other_loader_workers(run: ComparedRun) -> Observation | None:
         return None
     differing = loaders.differing(run)
     workers = counted(run.loader_workers, "loader worker")
-    text = f"{workers} in total for {counted(run.row.gpus, 'GPU')}"
+    text = f"{workers} in total"
     if differing.number:
         having = (f"{other.slug} has {other.loader_workers}" for other in differing.first)
         text += f"; {names(having, differing.number)}"

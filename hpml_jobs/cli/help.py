@@ -94,7 +94,7 @@ hpml_jobs {version}: how does PyTorch training scale on a SLURM cluster?
   hpml-jobs -m gpus=1,2,4 batch=32,128,512   submit a study: a cell for every combination
   hpml-jobs collect --wait                   wait for its cells, print the answer, write the tables
 
-A study is a set of cells; a cell is one configuration that is measured, e.g. 4 GPUs, batch 128.
+A study is a set of cells; a cell is one measurement, e.g. on 4 GPUs with batch 128.
 Submitted again, a study skips its finished, pending and running cells. On a machine without SLURM
 its cells run immediately. python -m hpml_jobs is the same as hpml-jobs.
 
@@ -173,10 +173,7 @@ TOPICS: Mapping[str, Sequence[str]] = {
 
 
 _POINTERS = (
-    (
-        "internet offline network",
-        "jobs need none; docs/site.md, and locks/README.md to install",
-    ),
+    ("internet offline network", "jobs need none: docs/site.md; install: locks/README.md"),
     (
         "lightning accelerate train.py",
         "script=train.py measures it unchanged, with launcher=torchrun; docs/own_code.md",
@@ -192,11 +189,14 @@ _POINTERS = (
     ),
     ("proposal", "choose STUDY epochs=N runs=N writes a paragraph; docs/choose.md"),
     (
-        "speedup efficiency ideal gap why",
-        "report STUDY has the gap to the ideal; docs/formulas.md",
+        "speedup efficiency ideal gap why exchange waiting",
+        "the gap is the ideal speedup minus yours; report STUDY splits it; docs/formulas.md",
     ),
     ("check checks disturbed", "docs/checks.md has every check, and what to do"),
-    ("cell cells", "one number of GPUs, one batch per GPU, one strategy; README.md"),
+    ("cell cells", "one measurement of a number of GPUs, a batch, a strategy; README.md"),
+    ("cost price budget gpu-hours", "plan KEY=VALUE... says it before you submit"),
+    ("precise noise", "repeats=4 measures everything four times; docs/start.md"),
+    ("homework handin", "docs/lab.md; report STUDY --handin FOLDER"),
 )
 POINTERS = {
     "!": """\

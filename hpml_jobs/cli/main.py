@@ -144,7 +144,7 @@ def _help(words: list[str]) -> int:
     """Print the first page, or that of a topic (`help keys`), a command, a key or a value."""
     from hpml_jobs.cli.help import POINTERS, TOPICS, first_page, topic
 
-    named = words[1] if len(words) > 1 and words[0] == "help" else ""
+    named = words[1].lower() if len(words) > 1 and words[0] == "help" else ""
     folders = [conf_folder(), *_config_dirs(words)]
     if named in TOPICS:
         print(topic(named, folders), end="")

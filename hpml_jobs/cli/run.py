@@ -207,28 +207,18 @@ def _run_cells(selection: "Selection", job: str, out: TextIO) -> set[str]:
 
 
 def _cell_line(folder: CellFolder) -> str:
-    """Return an ended cell in one line: its epoch time and accuracies, or why it has none."""
+    """Return an ended cell in one line: its epoch time and accuracy, or why it has none."""
     end = folder.last_end()
-    record = folder.read_record() if end and end.outcome.finished else None
-    if record is not None and record.ranks:
-        accuracies = {
-            "training accuracy": record.accuracy,
-            "test": record.ranks[0].test_accuracy,
-        }
-        texts = [
-            f"{name} {share:.3f}"
-            for name, share in accuracies.items()
-            if share is not None
-        ]
-        in_windows = record.facts is not None and record.facts.in_windows
-        what = (
-            counted(record.ranks[0].timed.iterations, "iteration")
-            if in_windows
-            else "epoch"
-        )
-        note = (end.reason or "") if end else ""
-        words = ", ".join(texts) or note
-        return f"{folder.slug:44} {what} {record.timed_s:8.3f} s   {words}".rstrip()
     if end is None:
-        return f"{folder.slug:44} failed: ended without an exit report"
-    return f"{folder.slug:44} {end.outcome.value}: {end.reason}"
+        return f"{folder.slug:34} failed: ended without an exit report"
+    record = folder.read_record() if end.outcome.finished else None
+    if record is not None and record.ranks:
+        rank, what = record.ranks[0], "epoch"
+        if record.facts is not None and record.facts.in_windows:
+            what = counted(rank.timed.iterations, "iteration")
+        accuracy = rank.test_accuracy
+        words = (
+            f"test accuracy {accuracy:.3f}" if accuracy is not None else end.reason or ""
+        )
+        return f"{folder.slug:34} {what} {record.timed_s:8.3f} s   {words}".rstrip()
+    return f"{folder.slug:34} {end.outcome.value}: {end.reason}"

@@ -97,8 +97,9 @@ def _cells(group: ReportGroup) -> str:
     unit = captions.unit(device) if most == 1 else captions.units(device)
     cpus = source.conditions.get(CPU_COUNT, "") if device is Device.CPU else ""
     hosts = f" {cpus} CPUs per host." if cpus else ""
+    noun = "run" if any(len(row.cells) > 1 for row in source.timed) else "cell"
     return (
-        f"{measured} of {counted(len(source.cells), 'cell')} measured: {sizes} {unit}, batch "
+        f"{measured} of {counted(len(source.cells), noun)} measured: {sizes} {unit}, batch "
         f"{batches} per {captions.unit(device)}, {strategies}{_runs_each(source.timed)}.{hosts}"
     )
 

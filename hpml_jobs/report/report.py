@@ -134,9 +134,11 @@ class Report(Value, frozen=True, kw_only=True):
 
     @property
     def first_screen(self) -> "Report":
-        """The report without cells of replaced code, groups with numbers first."""
+        """The report without cells of replaced code, groups with an answer first."""
         kept = (group for group in self.groups if not group.is_replaced)
-        groups = sorted(kept, key=lambda group: not group.source.timed)
+        groups = sorted(
+            kept, key=lambda group: not group.choice or bool(group.choice.measure_again)
+        )
         return msgspec.structs.replace(self, groups=tuple(groups))
 
 

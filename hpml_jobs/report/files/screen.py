@@ -387,7 +387,8 @@ def _group_parts(report: Report, group: ReportGroup) -> Iterator[_Part]:
     answer = ALWAYS if is_first else ANSWER
     yield _Part(answer, show_answer, number)
     for sentence in summary.answer[1:]:
-        yield _Part(MORE, partial(_show_lines, [sentence]), number)
+        rank = MORE if is_first else LATER_TRUST
+        yield _Part(rank, partial(_show_lines, [sentence]), number)
     yield _Part(answer, show_measured, number)
     yield _Part(SETTING if is_first else ANSWER, show_setting, number)
     if any(result.record for result in group.source.cells):

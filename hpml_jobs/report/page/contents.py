@@ -51,7 +51,7 @@ TRUST = "What to trust: data-quality checks"
 ONE_RUN = "These are numbers of one run: how much they scatter is not known."
 LAB_GRIDS = ("grid=lab", "grid=hw5")
 GLOSSARY = (
-    "A cell is one measured configuration. After a warm-up it trains a timed epoch without "
+    "A cell is one measurement of a configuration. After a warm-up it trains a timed epoch without "
     "instruments, an instrumented epoch, and an epoch without gradient exchange. Exposed "
     "communication is what no computation hides; stall is waiting for data. A number with ! is "
     "doubtful: see What to trust."
@@ -186,7 +186,9 @@ def _group_sections(
     full = [table for table in group.full if table.label != CHECKS]
     folded = tuple(_sheet(table, {*printed}, runs, is_folded=True) for table in full)
     main_sheets = tuple(_sheet(table, printed, runs) for table in main)
-    intro = Paragraph(f"{GLOSSARY} Unless a table says otherwise: {runs}")
+    intro = Paragraph(
+        f"{GLOSSARY} {runs.removesuffix('.')}, unless a table says otherwise."
+    )
     tables: tuple[Item, ...] = (intro, *main_sheets) if main_sheets else ()
     before = (
         Section(f"{prefix}answer", "Answer", tuple(answer_items(report, group))),

@@ -74,11 +74,13 @@ def _would_be(gap: Gap, without: Without) -> str:
     causes = [cause for cause in GapCause if cause in without.causes]
     least = "at least " if without.is_least else ""
     speedup = f"{least}{mark(ratio(without.speedup), is_doubtful=gap.doubts_parts)}"
-    how = "Measured" if without.is_measured else "Replayed"
     if len(causes) > 1:
         both = listed([_words(cause, gap) for cause in causes])
-        return f"{how} without {both}, which run side by side: a speedup of {speedup}"
-    return f"{how} {WORDS[causes[0]][1]}: a speedup of {speedup}"
+        return f"Replayed without {both}, which run side by side: a speedup of {speedup}"
+    words = WORDS[causes[0]][1]
+    if without.is_measured:
+        return f"Measured {words}, in an epoch of its own: a speedup of {speedup}"
+    return f"Replayed {words}: a speedup of {speedup}"
 
 
 def _words(cause: str, gap: Gap) -> str:
@@ -127,6 +129,8 @@ def _clauses(gap: Gap, named: Mapping[str, float]) -> Iterator[str]:
                 if cause == "rest"
                 else f"{text} is unexplained{where}"
             )
+        elif cause == "rest" and gap.is_split and digits(value) != "0":
+            yield f"smaller causes give {text.replace('-', '')} back"
 
 
 def digits(value: float) -> str:

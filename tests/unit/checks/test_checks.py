@@ -465,7 +465,7 @@ BESIDE = [
         "loader-workers",
         WARN,
         lambda old: replace(old, ranks=old.ranks[:1]),
-        "2 loader workers in total for 4 GPUs; single-1gpu-b32-digits-",
+        "2 loader workers in total; single-1gpu-b32-digits-",
     ),
     CheckCase(
         "other-days",
@@ -736,7 +736,7 @@ def test_differing_loader_workers_of_dp_and_ddp_warn():
     by_slug = check_records([clean_record(), dp])
     result = result_of(by_slug[DDP4.slug], "loader-workers")
     assert result.level is Level.WARN
-    assert f"8 loader workers in total for 4 GPUs; {dp.slug} has 2" in result.reason
+    assert f"8 loader workers in total; {dp.slug} has 2" in result.reason
     assert result_of(by_slug[dp.slug], "loader-workers").level is Level.WARN
 
 

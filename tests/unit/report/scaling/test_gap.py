@@ -504,7 +504,7 @@ def test_waiting_for_cpus_that_ends_with_the_exchange_is_of_the_exchange(builder
     (group,) = builder.collect().groups
     assert values_of(group)[GapCause.CPUS] == 0.0
     assert sentences(group)[0].endswith(
-        "smaller causes 0.01. Measured without exchange: a speedup of 1.99."
+        "smaller causes 0.01. Measured without exchange, in an epoch of its own: a speedup of 1.99."
     )
 
 

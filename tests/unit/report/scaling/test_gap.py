@@ -492,7 +492,7 @@ def test_epoch_without_exchange_is_what_was_measured(builder):
     group = exchanging_pair(builder, alone_s=10.78)
     assert sentences(group)[0].endswith(
         "exchange costs 0.48 and 0.19 is unexplained (see the table Phases). Measured without "
-        "exchange: a speedup of 1.81."
+        "exchange, in an epoch of its own: a speedup of 1.81."
     )
 
 

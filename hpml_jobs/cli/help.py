@@ -187,7 +187,7 @@ _POINTERS = (
         "site install installation",
         "docs/start.md for you, docs/site.md for all users of a cluster",
     ),
-    ("proposal", "choose STUDY epochs=N runs=N writes a paragraph; docs/choose.md"),
+    ("proposal", "choose STUDY epochs=90 runs=10 writes a paragraph; docs/choose.md"),
     (
         "speedup efficiency ideal gap why exchange waiting",
         "the gap is the ideal speedup minus yours; report STUDY splits it; docs/formulas.md",

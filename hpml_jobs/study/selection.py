@@ -108,8 +108,10 @@ def find(outputs: Path, word: str | None) -> Study:
             elsewhere = _elsewhere(name)
             if elsewhere:
                 raise NoStudyError(f"{message}; there is one elsewhere", elsewhere)
-            near = alike(name, sorted(path.name for path in folders))
-            raise NoStudyError(f"{message}{did_you_mean(near)}", None)
+            near = did_you_mean(alike(name, sorted(path.name for path in folders)))
+            if Path(name).is_file():
+                near = f"; {name} is a file: name a study"
+            raise NoStudyError(f"{message}{near}", None)
     else:
         if not folders:
             raise no_study(outputs)

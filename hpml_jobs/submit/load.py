@@ -126,7 +126,7 @@ def wait_until_quiet(
     busy = f"this machine is busy: {load.words}"
     if not minutes:
         tell(
-            f"{busy}. {MARKED}; quiet_minutes=10 waits for a quiet machine, 10 minutes at most"
+            f"{busy}.\n{MARKED}; quiet_minutes=10 waits for a quiet machine, 10 minutes at most"
         )
         return
     limit = counted(minutes, "minute")

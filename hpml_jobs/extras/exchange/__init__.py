@@ -22,7 +22,7 @@ FEATURE = Feature(
             "extras.exchange.command:archive",
             HelpSection.IN_AND_OUT,
             "archive [STUDY]",
-            "pack a study into one file, without personal data",
+            "pack a study into one file, to publish it",
             after="export",
         ),
     },

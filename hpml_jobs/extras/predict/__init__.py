@@ -16,5 +16,4 @@ FEATURE = Feature(
     result="extras.predict.rules:next_sizes",
     tables={"predictions": Part("extras.predict.table:of_next_sizes", after="choice")},
     pictures={"prediction": Part("extras.predict.picture:of_report", after="pareto")},
-    lines="extras.predict.table:why_nothing_is_predicted",
 )

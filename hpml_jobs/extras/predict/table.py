@@ -1,6 +1,5 @@
 """Predictions of a group, as a table, in words and as values for programs."""
 
-import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated, Any, NamedTuple, Self
 
@@ -45,7 +44,6 @@ from hpml_jobs.report.frame.captions import (
 )
 from hpml_jobs.report.frame.numbers import cost, per_second, percent, seconds
 from hpml_jobs.report.frame.table import Table
-from hpml_jobs.report.report import ReportGroup
 from hpml_jobs.results.cells import public_study
 from hpml_jobs.results.groups import Charged, ConditionGroup, charged_gpus
 from hpml_jobs.study.snapshot import FolderSnapshot
@@ -306,13 +304,6 @@ def of_next_sizes(context: GroupContext) -> Table | None:
     if not forecast.predictions:
         return None
     return predictions(context.group, forecast, context.cluster)
-
-
-def why_nothing_is_predicted(group: ReportGroup) -> Iterator[str]:
-    """Yield the first reason in a line, where nothing is predicted of a group of a report."""
-    forecast: Forecast = group.results["predict"]
-    if not forecast.predictions:
-        yield from itertools.islice(refused(forecast.refusals, group.source.device), 1)
 
 
 def _what(workload: Workload) -> str:

@@ -45,7 +45,7 @@ def choose(
     name, values = parse_words("choose", words, KEYS)
     wish = Wish(**values)
     if preliminary and wish.runs is None:
-        raise UsageError("--preliminary is of a proposal: add epochs=N runs=N")
+        raise UsageError("--preliminary is of a proposal: add epochs=90 runs=10")
     study, choices = read_choices(name, outputs, wish)
     proposals = [_proposal(choice, is_preliminary=preliminary) for choice in choices]
     if json:

@@ -65,7 +65,7 @@ def refusal(choice: Choice, *, is_preliminary: bool = False) -> str:
     if single and not is_preliminary:
         return (
             f"no proposal from one run of {names(single, separator='; ')}: submit with repeats=3, "
-            "or add --preliminary to choose epochs=N runs=N"
+            "or add --preliminary to choose epochs=90 runs=10"
         )
     return ""
 

@@ -36,7 +36,9 @@ def speedup_text(reference: Candidate, candidate: Candidate) -> str:
     if interval is None or candidate is reference:
         return text
     covers = (
-        "" if interval.coverage >= CONFIDENCE else f" ({100 * interval.coverage:.0f} %)"
+        ""
+        if interval.coverage >= CONFIDENCE
+        else f" ({100 * interval.coverage:.0f} % interval)"
     )
     return f"{text} [{ratio(interval.low)}, {ratio(interval.high)}]{covers}"
 

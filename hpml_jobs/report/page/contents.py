@@ -100,7 +100,7 @@ def _of_one(
     scaling, training = _figures(pictures)
     return (
         before[0],
-        Section("pictures", "Scaling", (*scaling, *_lines_below(report, [group]))),
+        Section("pictures", "Scaling", scaling),
         *before[1:],
         Section("training", "Training", training),
         *after,
@@ -136,7 +136,7 @@ def _of_several(report: Report, pictures: dict[str, Picture]) -> tuple[Section, 
         )
     return (
         Section("answer", "Answers", intro),
-        Section("pictures", "Scaling", (*scaling, *_lines_below(report, report.groups))),
+        Section("pictures", "Scaling", scaling),
         *groups,
         Section("training", "Training", training),
         *_endings(report, report.groups),
@@ -160,19 +160,6 @@ def _figures(pictures: dict[str, Picture]) -> tuple[tuple[Item, ...], tuple[Item
     ]
     training = [Figure(picture) for name, picture in pictures.items() if name in TRAINING]
     return tuple(scaling), tuple(training)
-
-
-def _lines_below(report: Report, groups: Iterable[ReportGroup]) -> Iterator[Item]:
-    """Yield the lines that features add below the pictures of scaling."""
-    entries = [feature.lines for feature in features().values() if feature.lines]
-    lines = []
-    for group in groups:
-        texts = (text for entry in entries for text in load(entry)(group))
-        lines += [
-            f"{group.source.name}: {text}" if report.several else text for text in texts
-        ]
-    if lines:
-        yield Bullets(tuple(f"{line[0].upper()}{line[1:]}" for line in lines))
 
 
 def _group_sections(

@@ -55,15 +55,6 @@ def root(files):
     return tree
 
 
-@pytest.mark.whole
-def test_page_says_in_one_line_why_nothing_is_predicted(files):
-    (line,) = [
-        line for line in files["report.md"].splitlines() if "Not predicted:" in line
-    ]
-    assert "no cell on two nodes is measured" in line
-    assert "prediction.png" not in files
-
-
 def test_page_is_valid_html_without_requests(files):
     assert faults(files["report.html"]) == []
 

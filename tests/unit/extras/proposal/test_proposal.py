@@ -61,7 +61,7 @@ def test_proposal_requests_a_total_on_a_machine_at_one_batch_and_strategy(laptop
         "Evidence of weak scaling (batch 64 per GPU, ddp), measured with"
     )
     assert "On 1 GPU at batch 64 per GPU, the smallest size measured" in text
-    assert "speedup 3.33 [3.33, 3.33] (75 %), parallel efficiency 0.833" in text
+    assert "speedup 3.33 [3.33, 3.33] (75 % interval), parallel efficiency 0.833" in text
     assert "batch 128 per GPU" not in text
     assert "(allreduce)" not in text
     assert (
@@ -89,7 +89,7 @@ def test_proposal_from_one_run_is_written_only_on_request(laptop, capsys):
     assert text.startswith(
         "hpml-jobs: no proposal from one run of 1 GPU, batch 64; 2 GPUs, batch 64 (ddp); "
     )
-    assert "repeats=3, or add --preliminary to choose epochs=N runs=N" in text
+    assert "repeats=3, or add --preliminary to choose epochs=90 runs=10" in text
     text, code = proposal_of(capsys, "--preliminary")
     assert (code, text.startswith("Preliminary: one run. Evidence of weak scaling")) == (
         0,
@@ -130,7 +130,7 @@ def test_proposal_of_one_size_says_what_to_measure(laptop, capsys):
         (["runs=5"], "runs= are of whole trainings: add epochs=N"),
         (
             ["epochs=5", "--preliminary"],
-            "--preliminary is of a proposal: add epochs=N runs=N",
+            "--preliminary is of a proposal: add epochs=90 runs=10",
         ),
         (["epochs=5", "run=5"], "did you mean runs=?"),
     ],
@@ -162,7 +162,7 @@ def test_page_says_why_it_has_no_proposal_from_single_runs(builder):
     builder.with_published_study()
     (reason,) = items_of(builder)
     assert reason.text.startswith("No proposal from one run of 1 GPU, batch 512; ")
-    assert reason.text.endswith("or add --preliminary to choose epochs=N runs=N")
+    assert reason.text.endswith("or add --preliminary to choose epochs=90 runs=10")
 
 
 def test_page_quotes_the_paragraph_and_says_how_to_add_a_total(builder):
@@ -172,7 +172,7 @@ def test_page_quotes_the_paragraph_and_says_how_to_add_a_total(builder):
     quote, total = items_of(builder)
     assert (type(quote), type(total)) == (Quote, Paragraph)
     assert "We request 4 GPUs per job at batch 64 per GPU" in quote.text
-    assert total.text.endswith("hpml-jobs choose mine epochs=N runs=N")
+    assert total.text.endswith("hpml-jobs choose mine epochs=90 runs=10")
 
 
 def test_warning_of_the_reference_makes_the_paragraph_preliminary(builder):

@@ -136,9 +136,9 @@ class Feature(NamedTuple):
     differ, by all groups and its name. `pictures` are drawn of the report, and `training_pictures`
     of what training learns, which are below all of them. `text_files` are texts of the report or
     None, by the name of their file. Of each group of a report, `answer` are the items below the
-    answer of a page, and `sections`, by the name of a link to
-    them, are the title and the items of one of its own, and what is in it, for when it is folded.
-    `report_files` are the names of more files in a report's folder.
+    answer of a page, and `sections`, by the name of a link to them, are the title and the items of
+    one of its own, and what is in it, for when it is folded. `report_files` are the names of more
+    files in a report's folder.
     """
 
     commands: Mapping[str, Command] = {}

@@ -130,7 +130,8 @@ def _clauses(gap: Gap, named: Mapping[str, float]) -> Iterator[str]:
                 else f"{text} is unexplained{where}"
             )
         elif cause == "rest" and gap.is_split and digits(value) != "0":
-            yield f"smaller causes give {text.replace('-', '')} back"
+            back = mark(digits(-value), is_doubtful=gap.doubts_parts)
+            yield f"smaller causes give {back} back"
 
 
 def digits(value: float) -> str:

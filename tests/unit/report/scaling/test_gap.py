@@ -20,6 +20,7 @@ from hpml_jobs.report.pictures import PLOTS
 from hpml_jobs.report.scaling.causes import GapCause
 from hpml_jobs.report.scaling.replay import IN_FORWARD, IN_OPTIMIZER
 from hpml_jobs.report.scaling.seconds import COMPUTE, EPOCH, parts
+from hpml_jobs.report.scaling.sentence import sentence
 from hpml_jobs.report.scaling.without import PARTS
 from hpml_jobs.worker.instruments.phases import IterationPhases
 from tests.unit.builders import lab_cell, lab_record, texts_by_label
@@ -485,6 +486,20 @@ def test_replayed_speedup_is_in_the_sentence(builder):
         "below the ideal: exchange costs 0.66 and smaller causes 0.01. Replayed without exchange: "
         "a speedup of at least 1.99."
     ]
+
+
+def test_small_causes_that_give_back_are_said(builder):
+    group = exchanging_pair(builder)
+    ((place, gap),) = group.main_gaps.items()
+    row = next(row for row in group.source.timed if row.place == place)
+    part = gap.parts[GapCause.EXCHANGE]
+    parts = {
+        GapCause.EXCHANGE: part._replace(value=0.4),
+        GapCause.WAITING: part._replace(value=-0.03),
+    }
+    text = sentence(group.source, row, gap._replace(speedup=1.63, parts=parts))
+    assert "That is 0.37 below the ideal: exchange costs 0.4" in text
+    assert "and smaller causes give 0.03 back." in text
 
 
 def test_epoch_without_exchange_is_what_was_measured(builder):

@@ -61,7 +61,7 @@ def choose(
     It is the one with the most GPUs and an efficiency of min_efficiency=0.7 or more. With epochs=N
     and deadline_min= it is the cheapest in time, with gpu_hours_budget= the fastest within it.
 
-    Example: hpml-jobs choose digits-local min_efficiency=0.6
+    Example: hpml-jobs choose demo min_efficiency=0.6
     """
     from hpml_jobs.report.choose.rules import Wish
 

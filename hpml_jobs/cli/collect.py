@@ -74,7 +74,7 @@ def collect(
     only read, nothing is written; --to writes elsewhere. Speedups are against 1 GPU;
     with baseline=smallest, where there is no single-GPU cell, against the smallest measured size.
 
-    Example: hpml-jobs collect digits-local
+    Example: hpml-jobs collect demo
     """
     name, values = parse_words("collect", words, REPORT_KEYS)
     selected = find_study(name, outputs, REPORT_KEYS)
@@ -229,7 +229,7 @@ def report(
     complete: it loads nothing, and can be sent as it is. The pictures are written as png and svg,
     too, and the tables as hpml-jobs collect does.
 
-    Example: hpml-jobs report digits-local --open
+    Example: hpml-jobs report demo --open
     """
     name, values = parse_words("report", words, REPORT_KEYS)
     study = find_study(name, outputs, REPORT_KEYS)
@@ -273,7 +273,7 @@ def record(
 ) -> None:
     """Show the key numbers of every cell, and each data-quality check with its reason.
 
-    Example: hpml-jobs record digits-local 'ddp-2proc-*'
+    Example: hpml-jobs record demo 'ddp-2proc-*'
     """
     from hpml_jobs.report.key_numbers import summarize
 

@@ -75,7 +75,7 @@ def cancel(
 ) -> None:
     """Cancel the jobs of a study, by job id. A job that several cells share ends for all of them.
 
-    Example: hpml-jobs cancel digits-local 'ddp-2*'
+    Example: hpml-jobs cancel demo 'ddp-2*'
     """
     from hpml_jobs.status.cancel import active_jobs, cancel_jobs, queued_jobs
     from hpml_jobs.status.states import study_status
@@ -123,7 +123,7 @@ def resubmit(
 ) -> None:
     """Resubmit cells, selected by outcome or by name; finished cells only with --disturbed.
 
-    Example: hpml-jobs resubmit digits-local --timeout --minutes 60
+    Example: hpml-jobs resubmit demo --timeout --minutes 60
     """
     from hpml_jobs.status.states import cell_states
     from hpml_jobs.submit.selection import Changes

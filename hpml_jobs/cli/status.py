@@ -72,7 +72,7 @@ def status(
     Of more than 30 cells, only those that need attention are listed. Into a pipe or a file, and
     with --json, --watch prints a line per change.
 
-    Example: hpml-jobs status digits-local 'ddp-2proc-*'
+    Example: hpml-jobs status demo 'ddp-2proc-*'
     """
     from hpml_jobs.status.states import study_status
     from hpml_jobs.status.usage import usage_of
@@ -203,7 +203,7 @@ def logs(
 
     With a PATTERN, the logs of all matching cells.
 
-    Example: hpml-jobs logs digits-local 'ddp-2proc-*'
+    Example: hpml-jobs logs demo 'ddp-2proc-*'
     """
     from hpml_jobs.status.states import cell_states
     from hpml_jobs.status.watch import log_text

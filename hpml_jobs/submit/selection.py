@@ -1,6 +1,6 @@
 """Selection of the cells to submit: those of a plan, and those of a study once more."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -10,6 +10,7 @@ from hpml_jobs.checks.disturbance import is_worth_repeating
 from hpml_jobs.checks.study import check_record
 from hpml_jobs.core.cell import Cell, CellFile, Outcome
 from hpml_jobs.core.cluster import Launcher, Shape
+from hpml_jobs.core.conditions import NONE, requested_conditions
 from hpml_jobs.core.errors import HpmlError, refuse_below
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.source_files import changed_files, differing_names
@@ -85,9 +86,37 @@ def select(plan: Plan) -> Selection:
             reasons[slug] = again if state.recorded else _reason(state)
             send.append(superseding(planned, records[slug]) if state.recorded else planned)
     new = [planned.cell for planned in send if reasons[planned.slug] == "new"]
-    return Selection(
-        plan, send, reasons, left_out, status, tuple(_notes_on_code(new, status))
+    notes = (*_notes_on_code(new, status), *_notes_on_conditions(new, status))
+    return Selection(plan, send, reasons, left_out, status, notes)
+
+
+def _notes_on_conditions(new: Sequence[Cell], status: StudyStatus) -> Iterator[str]:
+    """Yield a sentence on new cells that share no table with a cell that the study has."""
+    there = [
+        _table_conditions(s.file.cell) for s in status.snapshots if s.file is not None
+    ]
+    alone = [wanted for cell in new if (wanted := _table_conditions(cell)) not in there]
+    if not there or not alone:
+        return
+    wanted, nearest = (
+        alone[0],
+        max(there, key=lambda had: len(had.items() & alone[0].items())),
     )
+    differences = [
+        f"{name} {value}, there {nearest.get(name, NONE)}"
+        for name, value in wanted.items()
+        if value != nearest.get(name, NONE)
+    ]
+    yield (
+        f"{counted(len(alone), 'new cell')} cannot be compared with the "
+        f"{counted(len(there), 'cell')} of the study: {'; '.join(differences)}. "
+        "Give the same values, or study=NAME for a study of their own"
+    )
+
+
+def _table_conditions(cell: Cell) -> dict[str, str]:
+    """Return what cells of a table share, but for code and data, which have their own sentence."""
+    return dict(requested_conditions(_without_code(cell)))
 
 
 def _notes_on_code(new: Iterable[Cell], status: StudyStatus) -> Iterator[str]:

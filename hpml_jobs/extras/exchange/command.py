@@ -55,7 +55,7 @@ def archive(
     Home folders, login names in paths, accounts, email addresses, passwords and tokens are replaced
     (docs/share.md). The same study gives the same bytes. hpml-jobs import makes a study of it.
 
-    Example: hpml-jobs archive digits-local --to results.tar.gz
+    Example: hpml-jobs archive demo --to results.tar.gz
     """
     from hpml_jobs.extras.exchange.archive import PackOptions, pack
 
@@ -363,7 +363,7 @@ def export(
 
     Nothing is sent anywhere. Exporting again replaces the same runs.
 
-    Example: hpml-jobs export digits-local tensorboard
+    Example: hpml-jobs export demo tensorboard
     """
     *names, form = words
     if form not in FORMATS or len(names) > 1:

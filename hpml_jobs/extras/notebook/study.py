@@ -1,7 +1,7 @@
 """Python API for notebooks: a study's cells, tables, iterations and states as DataFrames.
 
     import hpml_jobs
-    study = hpml_jobs.open_study("digits-local")
+    study = hpml_jobs.open_study("demo")
     study.cells()
 
 Nothing is written: a study that you may only read can be opened.

@@ -85,7 +85,7 @@ def predict(
     GPU. What the measured cells cannot know is refused with the command of the cell to measure.
     See docs/predict.md.
 
-    Example: hpml-jobs predict digits-local gpus=4,8 cluster.gpus_per_node=8
+    Example: hpml-jobs predict demo gpus=4,8 cluster.gpus_per_node=8
     """
     from hpml_jobs.extras.predict.table import forecasts
     from hpml_jobs.study.snapshot import read_study

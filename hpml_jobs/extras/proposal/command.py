@@ -37,7 +37,7 @@ def choose(
     With epochs=N runs=N a paragraph for a proposal follows, which requests their GPU-hours.
     For sizes that were not measured use predict: it shows what they cost, too.
 
-    Example: hpml-jobs choose digits-local min_efficiency=0.6
+    Example: hpml-jobs choose demo min_efficiency=0.6
     """
     from hpml_jobs.report.choose.rules import Wish
     from hpml_jobs.report.files.screen import show_text

@@ -48,7 +48,7 @@ def remove(
     It says what is deleted, and asks. Refused while its jobs are pending or running, and if there
     is a file in its folder that hpml-jobs and its jobs did not write. Links are not followed.
 
-    Example: hpml-jobs remove digits-local
+    Example: hpml-jobs remove demo
     """
     from hpml_jobs.extras.remove.removal import remove_files, without_submission
 

@@ -102,7 +102,7 @@ def desk(tmp_path_factory):
     outputs = folder / "outputs"
     quantized(StudyBuilder(outputs / "quantize"))
     assert run(["collect", "quantize", "--outputs", str(outputs)]) == 0
-    demo = StudyBuilder(outputs / "digits-local")
+    demo = StudyBuilder(outputs / "demo")
     for (gpus, batch), epoch_s in PUBLISHED_S.items():
         cell = a_cell(gpus=gpus, batch=batch, device=Device.CPU)
         write_curves(demo, demo.with_record(lab_record(cell, epoch_s, facts=CPU)).slug)

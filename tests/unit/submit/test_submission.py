@@ -110,3 +110,16 @@ def test_preview_of_existing_study_says_that_it_is_over_budget(slurm, capsys):
     assert run(["submit", *WORDS]) == 0
     assert run(["plan", *WORDS, "batch=8", "cluster.gpu_hours_budget=0.5"]) == 0
     assert "it would be refused: these cells request up to" in capsys.readouterr().out
+
+
+def test_new_cells_that_share_no_table_with_the_study_are_announced(slurm, capsys):
+    demo = ("-m", "study=demo", "cluster=greene", "workload=digits", "batch=64")
+    assert run([*demo, "gpus=1,2", "data.limit=5120"]) == 0
+    assert "cannot be compared" not in capsys.readouterr().err
+    assert run([*demo, "gpus=1,2,4", "data.limit=5120"]) == 0
+    assert "cannot be compared" not in capsys.readouterr().err
+    assert run(["plan", *demo, "gpus=1,2"]) == 0
+    assert (
+        "2 new cells cannot be compared with the 3 cells of the study: limit none, there 5120."
+        in capsys.readouterr().err
+    )

@@ -30,6 +30,7 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
 """What the words of a key mean, where they say it; those of a group are in its files."""
 
 OWN_CODE = "workload=custom workload.model=mine:build workload.data=mine:data"
+OWN_SCRIPT = "script=train.py batch=64 args='--batch-size {batch}'"
 
 EXAMPLES = {
     "cluster": "cluster=local",
@@ -46,11 +47,11 @@ EXAMPLES = {
     "data.root": "data.root=/scratch/me/data",
     "study": "study=first",
     "outputs": "outputs=/scratch/me/outputs",
-    "script": "script=train.py",
-    "args": "script=train.py 'args=--batch-size {batch}'",
-    "launcher": "script=train.py launcher=srun",
-    "window": "script=train.py window=50,200",
-    "stop": "script=train.py stop=false",
+    "script": OWN_SCRIPT,
+    "args": OWN_SCRIPT,
+    "launcher": f"{OWN_SCRIPT} launcher=srun",
+    "window": f"{OWN_SCRIPT} window=50,200",
+    "stop": f"{OWN_SCRIPT} stop=false",
     "nodes": "gpus=2 nodes=1",
     "loader": "loader=device",
     "sync_buffers": "gpus=2 sync_buffers=off",
@@ -124,7 +125,7 @@ EXAMPLES = {
     "workload.optimizer=adamw": "workload.optimizer=adamw workload.lr=0.001",
     "cluster=ssh": "cluster=ssh 'cluster.hosts=[a,b]'",
     "workload=custom": OWN_CODE,
-    "workload=script": "script=train.py",
+    "workload=script": OWN_SCRIPT,
 }
 """Words of the example of a key, or a value, which alone is refused or does not show its use.
 
@@ -133,7 +134,7 @@ Without an example here, a key has its first value that is not the default.
 
 TOGETHER = {
     "strategy": "gpus=2",
-    "launcher": "script=train.py",
+    "launcher": OWN_SCRIPT,
     "sync_buffers": "gpus=2",
     "workload.unit": OWN_CODE,
 }

@@ -159,6 +159,19 @@ def script_gets_swept_values(sweep: Sweep) -> str | None:
     return None
 
 
+def batch_of_script_is_given(sweep: Sweep) -> str | None:
+    """The batch of a script is typed, or passed to it: it does not know our default."""
+    script = sweep.first.script_of_cell
+    is_given = {"batch", "global_batch"} & sweep.origins.keys()
+    if script is None or is_given or script.has_placeholder("batch"):
+        return None
+    return (
+        f"script={script.path} without batch=: give the samples of an iteration on one GPU, as "
+        "the script has them, e.g. batch=32; or let it have them from here, e.g. batch=64 "
+        "args='--batch-size {batch}'"
+    )
+
+
 def gpus_divide_over_nodes(sweep: Sweep) -> str | None:
     """In a sweep of gpus= and nodes=, the GPUs of each cell divide over its nodes."""
     if len(sweep.settings) == 1:
@@ -190,6 +203,7 @@ RULES_OF_SWEEP = (
     python_starts_one_process,
     script_has_one_strategy,
     script_gets_swept_values,
+    batch_of_script_is_given,
     gpus_divide_over_nodes,
 )
 

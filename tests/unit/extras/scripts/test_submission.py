@@ -210,6 +210,13 @@ def test_what_cannot_run_is_refused_in_one_line(
     assert "\n" not in str(refused.value)
 
 
+def test_a_script_gets_no_batch_that_nobody_gave(folder: Path) -> None:
+    with pytest.raises(UsageError, match=r"script=train.py without batch=: give the samp"):
+        plan("gpus=2", "script=train.py", "args=--lr 1")
+    [cell] = (planned.cell for planned in plan("gpus=2", "script=train.py", ARGS).cells)
+    assert cell.batch == 128
+
+
 def test_keys_of_scripts_need_one() -> None:
     with pytest.raises(
         UsageError, match="launcher= without script=: only a script has it"

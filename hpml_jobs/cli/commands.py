@@ -19,7 +19,7 @@ COMPLETION_VARIABLE = "_HPML_JOBS_COMPLETE"
 """Set by the shell's completion script: this run answers the shell. typer derives the name."""
 
 UNNAMED = "submit"
-"""The command of a line that names none, which is not on the first page of help."""
+"""The command of a line that names none."""
 
 KERNEL = {
     "fetch": Command(
@@ -34,24 +34,29 @@ KERNEL = {
         "completion SHELL",
         "print the completion script of bash, zsh or fish",
     ),
-    UNNAMED: Command("cli.submit:submit", HelpSection.SUBMIT, "", ""),
+    UNNAMED: Command(
+        "cli.submit:submit",
+        HelpSection.SUBMIT,
+        "submit KEY=VALUE...",
+        "submit a study; the word submit can be left out",
+    ),
     "plan": Command(
         "cli.submit:plan",
         HelpSection.SUBMIT,
         "plan KEY=VALUE...",
-        "show cells, job scripts and GPU-hours; submit nothing",
+        "show cells, job scripts, GPU-hours; submit nothing",
     ),
     "run": Command(
         "cli.run:run",
         HelpSection.SUBMIT,
         "run KEY=VALUE...",
-        "run one cell here: on a laptop or inside an allocation",
+        "run one cell here, e.g. inside an allocation",
     ),
     "resubmit": Command(
         "cli.jobs:resubmit",
         HelpSection.SUBMIT,
         "resubmit [STUDY] ...",
-        "submit cells again: PATTERN, --failed, --oom, --timeout, --missing, ...",
+        "submit cells again: --failed, --oom, --timeout, ...",
     ),
     "cancel": Command(
         "cli.jobs:cancel",
@@ -63,7 +68,7 @@ KERNEL = {
         "cli.status:status",
         HelpSection.FOLLOW,
         "status [STUDY] [PATTERN]",
-        "show the state of every cell and the suggested next commands;\n"
+        "show the state of every cell, and what to do next;\n"
         "--watch: live, until no cell is pending or running",
     ),
     "logs": Command(
@@ -76,13 +81,13 @@ KERNEL = {
         "cli.collect:collect",
         HelpSection.RESULTS,
         "collect [STUDY]",
-        "print the answer; write the tables to the study's report/",
+        "print the answer; write the tables to report/",
     ),
     "choose": Command(
         "cli.choose:choose",
         HelpSection.RESULTS,
         "choose [STUDY] KEY=VALUE",
-        "say which cell to ask for, also with a budget or a deadline",
+        "say which cell to ask for, e.g. within a budget",
     ),
     "report": Command(
         "cli.collect:report",
@@ -94,7 +99,7 @@ KERNEL = {
         "cli.collect:record",
         HelpSection.RESULTS,
         "record [STUDY] [PATTERN]",
-        "show the key numbers and data-quality checks of every cell",
+        "show key numbers and data-quality checks of cells",
     ),
 }
 """The commands of the kernel, in the order of the first page of help."""

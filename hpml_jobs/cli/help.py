@@ -91,12 +91,13 @@ def description(text: str) -> str:
 PAGE = """\
 hpml_jobs {version}: how does PyTorch training scale on a SLURM cluster?
 
-  hpml-jobs -m gpus=1,2,4 batch=32,128,512   submit a study: a cell for every combination
-  hpml-jobs collect --wait                   wait for its cells, print the answer, write the tables
+  hpml-jobs -m gpus=1,2,4 batch=32,128,512   submit a study of 3 x 3 cells
+  hpml-jobs collect --wait                   wait for them, print the answer
 
-A study is a set of cells; a cell is one measurement, e.g. on 4 GPUs with batch 128.
-Submitted again, a study skips its finished, pending and running cells. On a machine without SLURM
-its cells run immediately. python -m hpml_jobs is the same as hpml-jobs.
+A study is a set of cells; a cell is one measurement, e.g. on 4 GPUs with batch
+128. Submitted again, a study skips its finished, pending and running cells. On
+a machine without SLURM they run now, one after another. python -m hpml_jobs is
+the same as hpml-jobs.
 
 Commands (hpml-jobs COMMAND --help shows its options and an example)
 {commands}
@@ -105,12 +106,13 @@ Commands (hpml-jobs COMMAND --help shows its options and an example)
   PATTERN: cells by name, e.g. 'ddp-4gpu-*'.
 
 More
-  hpml-jobs help WORD        a key, or one of its values: help gpus, help ddp, help lab
-  hpml-jobs help keys        every key of a cell and of a study, with its default
+  hpml-jobs help WORD        a key or one of its values: help gpus, help ddp
+  hpml-jobs help keys        every key, with its default
   hpml-jobs help workloads   models and data, and the keys of a workload
   hpml-jobs help clusters    clusters, and the keys of a cluster
   hpml-jobs help grids       predefined studies, and learning-rate recipes
-  hpml-jobs --cfg job        print the composed configuration (Hydra); --version: the version
+  hpml-jobs --cfg job        print the composed configuration (Hydra)
+  hpml-jobs --version        print the version
   docs/README.md             the documentation by task
 
 Exit codes: 0 success, 1 failure, 2 wrong usage, 130 interrupted.
@@ -121,9 +123,7 @@ def first_page(version: str, commands: Collection[Command]) -> str:
     """Return the page of `hpml-jobs --help`."""
     lines = []
     for section in HelpSection:
-        listed = [
-            command for command in commands if command.section is section and command.usage
-        ]
+        listed = [command for command in commands if command.section is section]
         if listed:
             lines.append(f" {section.value}")
         for command in listed:
@@ -195,6 +195,8 @@ _POINTERS = (
     ("check checks disturbed", "docs/checks.md has every check, and what to do"),
     ("cell cells", "one measurement of a number of GPUs, a batch, a strategy; README.md"),
     ("cost price budget gpu-hours", "plan KEY=VALUE... says it before you submit"),
+    ("rank ranks process processes world_size", "one per GPU: gpus=4 starts 4 of them"),
+    ("time walltime", "minutes=30 is the time limit of each cell"),
     ("precise noise", "repeats=4 measures everything four times; docs/start.md"),
     ("homework handin", "docs/lab.md; report STUDY --handin FOLDER"),
 )

@@ -175,10 +175,11 @@ def _entry(word: str, folders: list[Path]) -> str:
         raise UsageError(
             f"help on what? e.g. {PROGRAM} help gpus; {PROGRAM} --help lists the commands"
         )
+    if word in MEANT:
+        raise UsageError(f"no help on {word}: did you mean {MEANT[word]}?")
     near = nearest(word, (*COMMANDS, *TOPICS, *entries.words()), cutoff=0.7)
     if near:
         raise UsageError(f"no help on {word}: did you mean {PROGRAM} help {near}?")
-    refuse_misspelt(word)
     topics = ", ".join(TOPICS)
     raise UsageError(
         f"no help on {word}: name a command, a key, a value, or {topics}; docs/README.md lists the "

@@ -15,7 +15,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
-from hpml_jobs.core.cluster import Launcher
+from hpml_jobs.core.cluster import Cluster, Launcher
 from hpml_jobs.core.errors import HpmlError, UsageError
 from hpml_jobs.core.paths import conf_folder
 from hpml_jobs.core.recipe import PLAIN
@@ -178,6 +178,10 @@ def keys_of_absent_extras() -> frozenset[str]:
     return frozenset(map(str, config)) - known - {"defaults", "hydra"}
 
 
+_CLUSTER_KEYS = [f"cluster.{field.name}" for field in msgspec.structs.fields(Cluster)]
+"""The keys that some profile of a cluster has."""
+
+
 def check_keys(config: DictConfig, keys: Iterable[str], place: str = "") -> None:
     """Refuse keys that a configuration does not have; `place` begins the message."""
     valid = _dotted_keys(OmegaConf.to_container(config, resolve=False))
@@ -188,7 +192,7 @@ def check_keys(config: DictConfig, keys: Iterable[str], place: str = "") -> None
                     f"{place}this cluster= has no key {key}: choose another cluster="
                 )
             hint = (
-                did_you_mean(alike_keys(key, valid))
+                did_you_mean(alike_keys(key, [*valid, *_CLUSTER_KEYS]))
                 or f"; {PROGRAM} help keys lists the keys"
             )
             raise UsageError(f"{place}unknown key {key}{hint}")

@@ -54,6 +54,8 @@ class ConfigFolders:
         """Refuse a choice that a group does not have; `place` says where it was made."""
         choices = self.choices(group)
         is_known = isinstance(choice, str) and choice in choices
+        if group == "workload" and str(choice).endswith(".py"):
+            raise UsageError(f"{place or group}={choice}: measure it with script={choice}")
         if choice is not None and not is_known:
             raise UsageError(f"{place or group}={choice}: {one_of(str(choice), choices)}")
         if choice is not None and self.users is not None:

@@ -160,7 +160,10 @@ def script_gets_swept_values(sweep: Sweep) -> str | None:
 
 
 def batch_of_script_is_given(sweep: Sweep) -> str | None:
-    """The batch of a script is typed, or passed to it: it does not know our default."""
+    """The batch of a script is typed, or passed to it: it does not know our default.
+
+    The last rule of scripts: first there has to be one.
+    """
     script = sweep.first.script_of_cell
     is_given = {"batch", "global_batch"} & sweep.origins.keys()
     if script is None or is_given or script.has_placeholder("batch"):
@@ -203,7 +206,6 @@ RULES_OF_SWEEP = (
     python_starts_one_process,
     script_has_one_strategy,
     script_gets_swept_values,
-    batch_of_script_is_given,
     gpus_divide_over_nodes,
 )
 

@@ -343,6 +343,7 @@ def _of_script(
     given: Iterable[GivenWorkload], plan: PlanDraft
 ) -> dict[GivenWorkload, ResolvedWorkload]:
     script: Workload = load(observer("script").workload)(plan.sweep.settings, plan.notify)
+    rules.refuse([rules.batch_of_script_is_given], plan.sweep)
     tree = working_tree(Path.cwd(), script.code)
     return {workload: ResolvedWorkload(script, workload.root, tree) for workload in given}
 

@@ -11,8 +11,8 @@ FEATURE = Feature(
             "extras.compare.command:compare",
             HelpSection.RESULTS,
             "compare A [B]",
-            "say which cells of B are faster or slower than those of A;\n"
-            "--save FILE stores the numbers of a study, to compare later ones",
+            "say which cells of B are faster or slower than A's;\n"
+            "--save FILE keeps the numbers of a study for later",
             after="record",
         )
     },

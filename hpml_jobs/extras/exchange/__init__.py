@@ -8,7 +8,7 @@ FEATURE = Feature(
             "extras.exchange.command:import_",
             HelpSection.IN_AND_OUT,
             "import FILE",
-            "make a study from timings of another program, or from an archive",
+            "make a study of another program's timings,\nor of an archive",
             after="record",
         ),
         "export": Command(

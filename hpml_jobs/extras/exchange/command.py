@@ -295,7 +295,10 @@ def _parsed(words: list[str]) -> tuple[Path, dict[str, str]]:
         raise UsageError(
             f"{next(iter(values))}=: an archive has its own name and values; leave it out"
         )
-    if not is_archive(file) and "study" not in values:
+    needs_name = not is_archive(file) and "study" not in values
+    if needs_name and not file.exists():
+        raise HpmlError(f"{file} does not exist")
+    if needs_name:
         raise UsageError(f"import {files[0]}: name the new study with study=NAME")
     return file, values
 

@@ -4,12 +4,17 @@ from hpml_jobs.core.features import Command, Feature, HelpSection, Part
 
 FEATURE = Feature(
     commands={
-        "submit": Command("extras.memory.command:submit", HelpSection.SUBMIT, "", ""),
+        "submit": Command(
+            "extras.memory.command:submit",
+            HelpSection.SUBMIT,
+            "submit KEY=VALUE...",
+            "submit a study; the word submit can be left out",
+        ),
         "plan": Command(
             "extras.memory.command:plan",
             HelpSection.SUBMIT,
             "plan KEY=VALUE...",
-            "show cells, job scripts and GPU-hours; submit nothing",
+            "show cells, job scripts, GPU-hours; submit nothing",
         ),
     },
     tables={

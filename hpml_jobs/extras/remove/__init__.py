@@ -8,7 +8,7 @@ FEATURE = Feature(
             "extras.remove.command:remove",
             HelpSection.FOLLOW,
             "remove STUDY",
-            "delete a study that has no pending or running job; asks first",
+            "delete a study that has no job; asks first",
             after="logs",
         )
     },

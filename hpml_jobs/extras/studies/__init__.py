@@ -8,7 +8,7 @@ FEATURE = Feature(
             "extras.studies.command:list_",
             HelpSection.FOLLOW,
             "list [FOLDER...]",
-            "list all studies: cells by state, date, cluster, workload",
+            "list all studies: cells by state, date, cluster",
             after="cancel",
         )
     },

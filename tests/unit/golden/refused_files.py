@@ -28,6 +28,7 @@ OF_FILES = {
         "script=train.py --epochs 3"
         "script=python train.py"
         script=train.py,wrong.py
+        script=train.py "args=--lr 1"
         "script=-m nothere.train"
         "script=-m folder.missing"
         "script=-m deepspeed.launcher.runner"

@@ -425,7 +425,7 @@ def test_file_with_wrong_columns_is_named(content, message, working_folder, caps
         ("", 2, "import needs one file, none given: import FILE.csv study=NAME"),
         ("study=x", 2, "import needs one file, none given"),
         ("a.csv b.csv study=x", 2, "import needs one file, a.csv and b.csv given"),
-        ("lab.csv", 2, "import lab.csv: name the new study with study=NAME"),
+        ("lab.csv", 1, "lab.csv does not exist"),
         ("lab.csv stduy=x", 2, "unknown key stduy: did you mean study?"),
         ("lab.csv study=x gpus=2", 2, "unknown key gpus: keys are study, batch_is"),
         ("lab.csv study=", 2, "study= has no value"),
@@ -447,6 +447,12 @@ def test_import_usage_error_is_one_line(words, code, message, working_folder, ca
     assert run(["import", *words.split()]) == code
     assert message in last_line(capsys)
     assert list(working_folder.iterdir()) == []
+
+
+def test_a_file_to_import_needs_a_name_for_its_study(working_folder, capsys):
+    (working_folder / "lab.csv").touch()
+    assert run(["import", "lab.csv"]) == 2
+    assert "import lab.csv: name the new study with study=NAME" in last_line(capsys)
 
 
 def test_import_outputs_option_is_in_suggested_command(working_folder, capsys):

@@ -111,6 +111,17 @@ class DataKind(NamedTuple):
     digest: str = ""
 
 
+class LoaderKind(NamedTuple):
+    """What makes batches: the entries of its functions.
+
+    In a job `open` returns the `Loading` of a cell's data on a device. At submission `check` raises
+    if it cannot load the data of a workload.
+    """
+
+    open: str
+    check: str
+
+
 class Feature(NamedTuple):
     """What a folder of `extras/` adds.
 
@@ -120,12 +131,12 @@ class Feature(NamedTuple):
 
     Of cells: `cell_parts`, `runners` and `observers` are by their key. `strategies` are the classes
     of those that share a model over the ranks, by name; `buffers` convert a replica, by
-    `sync_buffers`; `data` and `models` are by `workload.data` and `workload.model`. `probes` are
-    steps after training on which a trained cell does not depend: each gets a
-    `worker.probes.Probing`, and returns the rank's part of the record with its result, and parts of
-    the record by field. `watchers` look at a node while the workers of a cell run: each is made of
-    the cell's file, its `start` is called with them, and its `end` with the file, the attempt's
-    folder, the number of the node and the workers' exit code.
+    `sync_buffers`; `loaders` are by `loader`, `data` and `models` by `workload.data` and
+    `workload.model`. `probes` are steps after training on which a trained cell does not depend:
+    each gets a `worker.probes.Probing`, and returns the rank's part of the record with its result,
+    and parts of the record by field. `watchers` look at a node while the workers of a cell run:
+    each is made of the cell's file, its `start` is called with them, and its `end` with the file,
+    the attempt's folder, the number of the node and the workers' exit code.
 
     Of checks, by the title of their group: `checks` compare a run with those of its own table, and
     `record_checks` are of a record alone, by name.
@@ -147,6 +158,7 @@ class Feature(NamedTuple):
     observers: Mapping[str, Observer] = {}
     strategies: Mapping[str, str] = {}
     buffers: Mapping[str, str] = {}
+    loaders: Mapping[str, LoaderKind] = {}
     data: Mapping[str, DataKind] = {}
     models: Mapping[str, str] = {}
     probes: Mapping[str, Part] = {}
@@ -230,6 +242,15 @@ def entry_of_buffers(name: str) -> str:
         HpmlError: its extra is not here.
     """
     return _of_extra(lambda feature: feature.buffers, name, "sync_buffers=")
+
+
+def loader_kind(name: str) -> LoaderKind:
+    """Return what makes batches, by `loader`.
+
+    Raises:
+        HpmlError: its extra is not here.
+    """
+    return _of_extra(lambda feature: feature.loaders, name, "loader=")
 
 
 def data_kind(name: str) -> DataKind:

@@ -10,7 +10,7 @@ import msgspec
 
 from hpml_jobs.core.cell import Cell, CellFile, Protocol
 from hpml_jobs.core.cluster import Cluster, Shape
-from hpml_jobs.core.features import entry_of_buffers, entry_of_strategy
+from hpml_jobs.core.features import entry_of_buffers, entry_of_strategy, loader_kind
 from hpml_jobs.core.formulas import gpu_hours
 from hpml_jobs.core.strategies import Device, Loader, Sharded, Strategy, SyncBuffers
 from hpml_jobs.core.workload import Workload
@@ -178,6 +178,8 @@ def _cell(settings: Settings, strategy: Strategy) -> Cell:
     buffers = settings.sync_buffers if has_ranks else None
     if buffers is SyncBuffers.SYNCBN:
         entry_of_buffers(buffers)  # raises without its extra
+    if settings.loader is Loader.DEVICE:
+        loader_kind(settings.loader)  # raises without its extra
     path = settings.path_on(device_of(settings))
     workers = (
         DEFAULT_WORKERS if settings.loader_workers is None else settings.loader_workers

@@ -22,9 +22,10 @@ import msgspec
 from hpml_jobs.core.answers import NO_TORCH_CODE, TRIAL_CODE, Counts
 from hpml_jobs.core.built_in import Unit
 from hpml_jobs.core.errors import HpmlError
+from hpml_jobs.core.features import load, loader_kind
 from hpml_jobs.core.processes import leave
 from hpml_jobs.core.source_files import imported_code
-from hpml_jobs.core.strategies import Device
+from hpml_jobs.core.strategies import Device, Loader
 from hpml_jobs.core.text import duration_text
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.worker.data.user_code import check_args, place_of
@@ -126,7 +127,6 @@ def prepare(
 
     from hpml_jobs.worker import models  # noqa: PLC0415
     from hpml_jobs.worker.data import datasets  # noqa: PLC0415
-    from hpml_jobs.worker.data.device_loader import check_tensors  # noqa: PLC0415
     from hpml_jobs.worker.trial import Trial, UntriedError  # noqa: PLC0415
 
     before = {*sys.modules}
@@ -140,7 +140,7 @@ def prepare(
     )
     request = request or BatchTrial()
     if request.as_tensors:
-        check_tensors(data, workload)
+        load(loader_kind(Loader.DEVICE).check)(data, workload)
     trial = Trial(workload, request.device, request.on)
     takes_memory = request.batches or workload.own_code
     try:

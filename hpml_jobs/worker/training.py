@@ -14,14 +14,14 @@ from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import RandomSampler
 
 from hpml_jobs.core.cell import Cell
-from hpml_jobs.core.features import cell_part, entry_of_buffers, load
+from hpml_jobs.core.features import cell_part, entry_of_buffers, load, loader_kind
 from hpml_jobs.core.strategies import Loader, SyncBuffers
 from hpml_jobs.worker import models
 from hpml_jobs.worker.data import datasets
-from hpml_jobs.worker.data.device_loader import DeviceLoading
 from hpml_jobs.worker.data.loaders import (
     Batch,
     BatchLoader,
+    Loading,
     RecordedSampler,
     WorkerLoading,
 )
@@ -71,7 +71,7 @@ class Training:
     loss: models.Loss
     steps: PathSteps
     compiler: Compiler
-    loading: WorkerLoading | DeviceLoading
+    loading: Loading
     loader: BatchLoader
     sampler: Sampler
     order: RecordedSampler
@@ -271,11 +271,9 @@ def make_training(
     scheduling = SchedulingReader(cell.loader_workers)
     start_worker = scheduling.loader_waits.start_worker
     device = strategy.devices[0]
-    loading = (
-        DeviceLoading(cell, data, device)
-        if cell.loader is Loader.DEVICE
-        else WorkerLoading(cell, data, device, start_worker)
-    )
+    loading: Loading = WorkerLoading(cell, data, device, start_worker)
+    if cell.loader is Loader.DEVICE:
+        loading = load(loader_kind(cell.loader).open)(cell, data, device)
     loader = loading.train_loader(strategy.loader_batch, order)
     load_image_plugins()
     optimizer = make_optimizer(cell, replica, strategy.sharded)

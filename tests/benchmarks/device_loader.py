@@ -28,7 +28,7 @@ from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.measurements import Role
 from hpml_jobs.core.strategies import Device, Loader, Strategy
 from hpml_jobs.core.workload import Workload
-from hpml_jobs.worker.data.device_loader import below_subsets
+from hpml_jobs.extras.device_loader.loading import below_subsets
 from hpml_jobs.worker.data.images import training_transform
 from hpml_jobs.worker.devices import devices_for
 from hpml_jobs.worker.epochs import train_epoch

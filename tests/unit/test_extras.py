@@ -184,6 +184,7 @@ def entries_of(feature: Feature) -> list[str]:
         *feature.runners.values(),
         *feature.observers.values(),
         *feature.data.values(),
+        *feature.loaders.values(),
     ]
     of_cells = [entry for group in groups for entry in group if ":" in entry]
     return [*(part.entry for part in parts), *filter(None, single), *of_cells]

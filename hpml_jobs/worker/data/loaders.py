@@ -9,6 +9,7 @@ import torch
 from torch.utils.data import DataLoader, Sampler, Subset
 
 from hpml_jobs.core.cell import Cell
+from hpml_jobs.core.measurements import StoredImages
 from hpml_jobs.worker.data.datasets import Data, Images, length
 from hpml_jobs.worker.fork_safety import start_loader_worker
 
@@ -53,6 +54,20 @@ class BatchLoader(Protocol):
         """Return the inputs and targets of a batch on the device; the host does not wait."""
 
 
+class Loading(Protocol):
+    """The loaders of a rank. `stored` is what the device holds of the images; None: nothing."""
+
+    @property
+    def stored(self) -> StoredImages | None:
+        """How many images the device holds, and how long it took to store them."""
+
+    def train_loader(self, batch: int, order: RecordedSampler) -> BatchLoader:
+        """Return the training batches in the order of the sampler, a partial last one included."""
+
+    def test_loader(self, start: int = 0, step: int = 1) -> BatchLoader | None:
+        """Return the batches of every `step`-th test image from `start` on; None without any."""
+
+
 class WorkerLoader(DataLoader[Any]):
     """Batches that worker processes make on the CPU; they are copied to the device."""
 
@@ -72,7 +87,7 @@ class WorkerLoader(DataLoader[Any]):
 class WorkerLoading:
     """Loading with loader=workers. `start_worker` runs first in every worker, with its number."""
 
-    stored = None  # the device holds no images
+    stored: StoredImages | None = None
 
     def __init__(
         self,
@@ -88,7 +103,7 @@ class WorkerLoading:
         self._test_loaders: dict[range, WorkerLoader] = {}
 
     def train_loader(self, batch: int, order: RecordedSampler) -> BatchLoader:
-        """Return the training batches in the order of the sampler, a partial last one included.
+        """Return the training batches.
 
         The first pass starts the workers, which then stay: no epoch after the warm-up starts or
         ends a process. A worker's random numbers go on from epoch to epoch: every epoch augments
@@ -106,7 +121,7 @@ class WorkerLoading:
         )
 
     def test_loader(self, start: int = 0, step: int = 1) -> BatchLoader | None:
-        """Return the batches of every `step`-th test image from `start` on; None without any.
+        """Return the test batches.
 
         In a cell that evaluates every epoch the workers stay from the first evaluation on.
         """

@@ -49,6 +49,7 @@ def test_auto_is_the_keys_that_the_gpu_and_the_cell_allow(
     assert any(note.startswith(f"path=auto on {gpu}: ") for note in notes)
 
 
+@pytest.mark.whole
 def test_auto_is_the_cell_that_the_keys_give_by_hand(planned):
     (by_auto,), _ = planned("h100", RESNET, "path=auto")
     by_hand, _ = planned(

@@ -408,6 +408,7 @@ def test_trial_is_bounded_in_time_and_memory(act, limit_s, reason, tmp_path):
     assert reason in done.stdout
 
 
+@pytest.mark.whole
 def test_own_data_that_is_no_tensor_is_refused_for_loader_device(try_code, capsys):
     assert try_code("", "loader=device") == 1
     assert "loader=device with workload.data=" in capsys.readouterr().err

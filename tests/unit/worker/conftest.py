@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
+import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
@@ -237,3 +238,16 @@ def run_here(
 
 def change_workload(workload: Workload, **values) -> Workload:
     return msgspec.structs.replace(workload, **values)
+
+
+class FakeCifar:
+    """What torchvision's CIFAR10 has: pixels (n, 32, 32, 3) and class numbers."""
+
+    def __init__(self, number=40):
+        self.data = np.random.default_rng(0).integers(
+            0, 256, (number, 32, 32, 3), dtype=np.uint8
+        )
+        self.targets = [index % 10 for index in range(number)]
+
+    def __len__(self):
+        return len(self.targets)

@@ -7,6 +7,7 @@ script says, so every stamp of an epoch is known beforehand.
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import cache
 from typing import Any, NamedTuple
 
 import msgspec
@@ -18,7 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from hpml_jobs.worker import models
-from hpml_jobs.worker.data.device_loader import DeviceBatch, DeviceLoader
+from hpml_jobs.worker.data.loaders import BatchLoader
 from hpml_jobs.worker.instruments import timing
 from hpml_jobs.worker.instruments.timing import Clock, DeviceClock
 from hpml_jobs.worker.process_group import SingleProcess
@@ -196,7 +197,7 @@ def scripted_gpu(monkeypatch: pytest.MonkeyPatch, script: Script) -> Iterator[Sc
     monkeypatch.setattr(timing, "perf_counter_ns", gpu.perf_counter_ns)
     monkeypatch.setattr(ScriptedDDP, "gpu", gpu, raising=False)
     _script_collectives(monkeypatch, gpu)
-    build, batches, to_device = models.build, Training.batches, DeviceLoader.to_device
+    build, batches = models.build, Training.batches
 
     def scripted_build(*arguments: Any) -> nn.Module:
         model = build(*arguments)
@@ -206,20 +207,24 @@ def scripted_gpu(monkeypatch: pytest.MonkeyPatch, script: Script) -> Iterator[Sc
     def scripted_batches(training: Training, number: int) -> Iterable[Any]:
         for batch in batches(training, number):
             gpu.load()
-            if isinstance(
-                batch, DeviceBatch
-            ):  # its place only; DeviceLoader.to_device makes it
+            if training.loading.stored is not None:  # its place only; to_device makes it
+                launch_copies_of(type(training.loader))
                 yield batch
             else:
                 yield ScriptedImages(batch[0], gpu), batch[1]
 
-    def scripted_to_device(loader: DeviceLoader, batch: DeviceBatch) -> Any:
-        gpu.launch(script.copy)
-        return to_device(loader, batch)
+    @cache
+    def launch_copies_of(loader: type[BatchLoader]) -> None:
+        to_device = loader.to_device
+
+        def scripted_to_device(self: BatchLoader, batch: Any) -> Any:
+            gpu.launch(script.copy)
+            return to_device(self, batch)
+
+        monkeypatch.setattr(loader, "to_device", scripted_to_device)
 
     monkeypatch.setattr(models, "build", scripted_build)
     monkeypatch.setattr(Training, "batches", scripted_batches)
-    monkeypatch.setattr(DeviceLoader, "to_device", scripted_to_device)
     handle = register_optimizer_step_post_hook(lambda *_: gpu.launch(script.optimizer))
     benchmark = torch.backends.cudnn.benchmark
     try:

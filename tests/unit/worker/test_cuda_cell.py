@@ -167,6 +167,7 @@ def test_slow_host_is_launch_bound(measure):
     )
 
 
+@pytest.mark.whole
 def test_images_of_the_device_are_made_after_the_stall(measure):
     script = Script(load=0.0, copy=5.0)
     _, record = measure(cuda_cell(loader=Loader.DEVICE), script)

@@ -20,20 +20,20 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from hpml_jobs.core.built_in import DATASETS, GPT, TOKEN_DATA
+from hpml_jobs.core.features import features
 from hpml_jobs.core.recipe import COSINE
 from hpml_jobs.core.strategies import Device, Loader
 from hpml_jobs.core.training_path import Precision, TrainingPath
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.worker import epochs, training
-from hpml_jobs.worker.data import datasets, device_loader
+from hpml_jobs.worker.data import datasets
 from hpml_jobs.worker.data.images import training_transform
 from hpml_jobs.worker.instruments.recorder import BareRecorder
 from hpml_jobs.worker.instruments.timing import HostClock
 from hpml_jobs.worker.models import BUILDERS
 from hpml_jobs.worker.process_group import Placement, SingleProcess
 
-from .conftest import SMALL_DIGITS, cpu_cell
-from .test_device_loader import FakeCifar
+from .conftest import SMALL_DIGITS, FakeCifar, cpu_cell
 
 GPU = torch.device("cuda", 0)
 aten = torch.ops.aten
@@ -134,10 +134,12 @@ def fake_gpu(monkeypatch):
         (torch.cuda, "memory_stats", {}),
         (training, "device_uuids", ()),
         (torch.accelerator, "is_available", True),
-        (device_loader, "free_bytes", 1e12),
     ]
     for place, name, value in available:
         monkeypatch.setattr(place, name, lambda *_, value=value, **__: value)
+    if "device_loader" in features():
+        free_bytes = "hpml_jobs.extras.device_loader.loading.free_bytes"
+        monkeypatch.setattr(free_bytes, lambda *_: 1e12)
     generator = torch.Generator
     monkeypatch.setattr(torch, "Generator", lambda *_: generator())
 
@@ -251,7 +253,9 @@ def test_a_copy_that_waits_is_noted(fake_gpu):
             assert len(fake_gpu.waits) == 1
 
 
-@pytest.mark.parametrize("loader", Loader)
+@pytest.mark.parametrize(
+    "loader", [Loader.WORKERS, pytest.param(Loader.DEVICE, marks=pytest.mark.whole)]
+)
 @pytest.mark.parametrize(
     "data",
     [
@@ -263,9 +267,10 @@ def test_batches_of_every_loader_and_data_set(fake_gpu, root, data, loader):
     assert waits_of(fake_gpu, cuda_cell(DATA[data], loader=loader), root) == []
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
 @pytest.mark.parametrize("precision", [None, *Precision])
-@pytest.mark.parametrize("model", [*BUILDERS, pytest.param(GPT, marks=pytest.mark.whole)])
+@pytest.mark.parametrize("model", [*BUILDERS, GPT])
 def test_models_precisions_and_optimizers(fake_gpu, root, model, precision, optimizer):
     workload = with_tokens("tokens") if model == GPT else with_images("synthetic", model)
     workload = replace(workload, optimizer=optimizer)
@@ -274,6 +279,7 @@ def test_models_precisions_and_optimizers(fake_gpu, root, model, precision, opti
     assert waits_of(fake_gpu, cell, root) == []
 
 
+@pytest.mark.whole
 def test_accumulated_batches(fake_gpu, root):
     path = TrainingPath(precision=Precision.FP16, accumulate=2)
     for loader in Loader:

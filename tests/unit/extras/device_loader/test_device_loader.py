@@ -13,9 +13,8 @@ from torchvision.transforms import RandomCrop, functional
 from hpml_jobs.core.errors import HpmlError, UsageError
 from hpml_jobs.core.measurements import Role
 from hpml_jobs.core.strategies import Loader
-from hpml_jobs.worker.data import device_loader
-from hpml_jobs.worker.data.datasets import Data, open_data
-from hpml_jobs.worker.data.device_loader import (
+from hpml_jobs.extras.device_loader import loading as device_loading
+from hpml_jobs.extras.device_loader.loading import (
     DeviceImages,
     DeviceLoader,
     DeviceLoading,
@@ -24,29 +23,16 @@ from hpml_jobs.worker.data.device_loader import (
     check_memory,
     tensors_of,
 )
+from hpml_jobs.worker.data.datasets import Data, open_data
 from hpml_jobs.worker.data.images import MEAN, STD, photo_transform
 from hpml_jobs.worker.data.loaders import RecordedSampler, WorkerLoader
 from hpml_jobs.worker.epochs import evaluate, evaluate_share, train_epoch
 from hpml_jobs.worker.process_group import Placement, SingleProcess
 from hpml_jobs.worker.training import make_training
-
-from .conftest import SMALL_DIGITS, change_workload, cpu_cell
+from tests.unit.worker.conftest import SMALL_DIGITS, FakeCifar, change_workload, cpu_cell
 
 CPU = torch.device("cpu")
 CIFAR = change_workload(SMALL_DIGITS, data="cifar10", images=40, limit=None)
-
-
-class FakeCifar:
-    """What torchvision's CIFAR10 has: pixels (n, 32, 32, 3) and class numbers."""
-
-    def __init__(self, number=40):
-        self.data = np.random.default_rng(0).integers(
-            0, 256, (number, 32, 32, 3), dtype=np.uint8
-        )
-        self.targets = [index % 10 for index in range(number)]
-
-    def __len__(self):
-        return len(self.targets)
 
 
 def stored(images, workload=CIFAR, *, train=True):
@@ -290,11 +276,11 @@ def test_images_larger_than_free_memory_are_refused(tmp_path, monkeypatch):
         r"ice, more than 50% of the 6 GB that are free: use loader=workers, or fewer",
     ):
         check_memory(device_cell(), 10**6, 3_072_000_000, 6e9)
-    monkeypatch.setattr(device_loader, "MEMINFO", tmp_path / "meminfo")
+    monkeypatch.setattr(device_loading, "MEMINFO", tmp_path / "meminfo")
     (tmp_path / "meminfo").write_text("MemTotal: 9 kB\nMemAvailable:     4000 kB\n")
     with pytest.raises(HpmlError, match=r"of the 0.0041 GB that are free"):
         DeviceLoading(device_cell(), open_data(SMALL_DIGITS, tmp_path), CPU)
-    assert device_loader.free_bytes(device_cell(gpus=4), CPU) == 1_024_000
+    assert device_loading.free_bytes(device_cell(gpus=4), CPU) == 1_024_000
 
 
 def test_loader_workers_with_loader_device_are_refused():

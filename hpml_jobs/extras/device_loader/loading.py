@@ -358,9 +358,7 @@ class DeviceLoading:
         for images in sets:
             images.store(device)
         load_s = time.perf_counter() - start
-        self.stored: StoredImages | None = StoredImages(
-            images=number, bytes=needed, load_s=load_s
-        )
+        self.stored = StoredImages(images=number, bytes=needed, load_s=load_s)
 
     def train_loader(self, batch: int, order: RecordedSampler) -> BatchLoader:
         """Return the training batches in the order of the sampler, a partial last one included."""

@@ -67,13 +67,7 @@ def estimate(observations: Sequence[MeasuredPlace], target: Target) -> Estimate:
     Raises:
         CannotPredictError: what it needs was not measured.
     """
-    if target.gpus % target.nodes:
-        raise CannotPredictError(
-            f"{target.gpus} GPUs cannot be shared equally by {target.nodes} nodes"
-        )
-    most_nodes = target.strategy.traffic.max_nodes
-    if most_nodes is not None and target.nodes > most_nodes:
-        raise CannotPredictError(f"{target.strategy.value} runs on one node")
+    _check_nodes(target)
     smaller = _smaller(observations, target)
     if not smaller:
         measured = [o for o in observations if o.gpus < target.gpus]
@@ -91,6 +85,16 @@ def estimate(observations: Sequence[MeasuredPlace], target: Target) -> Estimate:
         if transferred:
             return transferred
         raise
+
+
+def _check_nodes(target: Target) -> None:
+    if target.gpus % target.nodes:
+        raise CannotPredictError(
+            f"{target.gpus} GPUs cannot be shared equally by {target.nodes} nodes"
+        )
+    most_nodes = target.strategy.traffic.max_nodes
+    if most_nodes is not None and target.nodes > most_nodes:
+        raise CannotPredictError(f"{target.strategy.value} runs on one node")
 
 
 def _smaller(observations: Iterable[MeasuredPlace], target: Target) -> list[MeasuredPlace]:

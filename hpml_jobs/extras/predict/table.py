@@ -384,15 +384,21 @@ def forecasts(
             table = _with_words(table, group, of_group)
             costs = lines(group, of_group, cluster)
             of_groups.append(GroupForecast(group, of_group, table, costs))
-    contents = [of_group.forecast for of_group in of_groups]
+    _refuse_without_answer([of_group.forecast for of_group in of_groups], faults)
+    return of_groups
+
+
+def _refuse_without_answer(
+    contents: Sequence[Forecast], faults: Sequence[UsageError]
+) -> None:
+    """Refuse forecasts that only have notes."""
     if any(content.predictions or content.refusals for content in contents):
-        return of_groups
+        return
     if faults:
         raise faults[0]
-    if of_groups:
+    if contents:
         all_notes = dict.fromkeys(note for content in contents for note in content.notes)
         raise HpmlError("; ".join(all_notes))
-    return []
 
 
 def _with_words(table: Table, group: ConditionGroup, of_group: Forecast) -> Table:

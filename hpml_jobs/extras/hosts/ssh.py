@@ -259,7 +259,8 @@ def _differences(
         compared["python"] = {host: fact.python for host, fact in facts.items()}
         compared["torch"] = {host: fact.torch for host, fact in facts.items()}
     for name, by_host in compared.items():
-        if len(set(by_host.values())) > 1 or not all(by_host.values()):
+        values = set(by_host.values())
+        if len(values) > 1 or "" in values:
             texts = [f"{host} {_shown(text) or 'none'}" for host, text in by_host.items()]
             yield (
                 f"{name} differs ({', '.join(texts)}): install the same on all, or set "

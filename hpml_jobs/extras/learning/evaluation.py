@@ -84,7 +84,8 @@ def evaluation(context: GroupContext) -> Table | None:
         return None
     epochs = shown_epochs(max(learning.epochs_of(group, row) for row in rows))
     columns = [str(epoch + 1) for epoch in epochs]
-    abreast = [tuple(columns[at : at + ABREAST]) for at in range(0, len(columns), ABREAST)]
+    begins = range(0, len(columns), ABREAST)
+    abreast = [tuple(columns[begin : begin + ABREAST]) for begin in begins]
     test = OF_TEXT if has_text(group, rows) else OF_CLASSES
     lines = tuple(_line(group, row, test, epochs) for row in rows)
     return Table(

@@ -203,5 +203,6 @@ def _thin(runs: Sequence[LossRun]) -> str:
     steps = sorted({_every(run.values) for run in runs} - {1})
     if not steps:
         return "every iteration"
-    in_one = " to ".join(map(str, dict.fromkeys((steps[0], steps[-1]))))
+    ends = dict.fromkeys((steps[0], steps[-1]))
+    in_one = " to ".join(map(str, ends))
     return f"every iteration, or one in {in_one} of runs with more than {POINTS:,}"

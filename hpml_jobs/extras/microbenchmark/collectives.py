@@ -104,9 +104,10 @@ def collective_times(
             points.append(summarize_trials(kind, size, timer.trials(call), sent=is_sent))
         elif not is_sent:
             ended.add(kind)
-    order = {kind: index for index, kind in enumerate(sent)}
+    order = [*sent]
+    points.sort(key=lambda point: (order.index(point.kind), point.bytes))
     return Microbenchmark(
-        points=tuple(sorted(points, key=lambda point: (order[point.kind], point.bytes))),
+        points=tuple(points),
         largest_asked_bytes=max(size for _, size in messages),
         seconds=time.perf_counter() - start,
     )
@@ -121,9 +122,9 @@ def _messages(
         for kind, of_kind in sent.items()
         for rank, size in enumerate(sorted({*of_kind}))
     ]
-    yield from (
-        (kind, size) for _, kind, size in sorted(ranked, key=lambda message: message[0])
-    )
+    ranked.sort(key=lambda message: message[0])
+    for _, kind, size in ranked:
+        yield kind, size
     for size in sizes:
         yield from ((kind, size) for kind, of_kind in sent.items() if size not in of_kind)
 

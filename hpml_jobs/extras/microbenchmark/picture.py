@@ -37,7 +37,12 @@ CAPTION = (
 WIDE_RANGE = 1_000
 """From this range of speeds on, only powers of 10 have ticks."""
 
-SENT: Any = {"ls": "none", "marker": "|", "ms": 7, "mew": 1.6}
+SENT: Any = {
+    "ls": "none",
+    "marker": "|",
+    "ms": 7,
+    "mew": 1.6,
+}
 """The marks of sizes that are sent."""
 
 
@@ -97,9 +102,9 @@ def bandwidth(report: Report) -> Picture | None:
 
 def _look(number: int) -> style.Look:
     """Return the look of a curve; allocations belong to no strategy, so they share one colour."""
-    return style.Look(
-        style.GREY, style.DASHES[number % 4], style.MARKERS[number % len(style.MARKERS)]
-    )
+    dashes = style.DASHES[number % 4]
+    marker = style.MARKERS[number % len(style.MARKERS)]
+    return style.Look(style.GREY, dashes, marker)
 
 
 def _draw(
@@ -112,11 +117,16 @@ def _draw(
         ends += _draw_curve(axis, curve, looks[curve.name])
         texts.append(f"{title} {curve.fastest}".strip())
     for number, (strategy, sizes) in enumerate(sent.items()):
-        height, at = [0.025 + 0.045 * number] * len(sizes), axis.get_xaxis_transform()
-        colour = style.strategy_colour(strategy)
-        axis.plot(sizes, height, transform=at, color=colour, **SENT)
-        ends_text = dict.fromkeys((size_text(sizes[0]), size_text(sizes[-1])))
-        texts.append(f"{strategy} sends {' to '.join(ends_text)}")
+        height = [0.025 + 0.045 * number] * len(sizes)
+        axis.plot(
+            sizes,
+            height,
+            transform=axis.get_xaxis_transform(),
+            color=style.strategy_colour(strategy),
+            **SENT,
+        )
+        first, last = size_text(sizes[0]), size_text(sizes[-1])
+        texts.append(f"{strategy} sends {' to '.join(dict.fromkeys((first, last)))}")
     logarithmic(axis, "x", "message size", at=(1,), base=16, text=size_text)
     ticks = (1,) if max(ends) > WIDE_RANGE * min(ends) else (1, 2, 5)
     logarithmic(axis, "y", "bus bandwidth, GB/s", at=ticks)
@@ -133,7 +143,8 @@ def _draw_curve(axis: Axes, curve: MessageCurve, look: style.Look) -> list[float
     most = [max(curve.of_cells[size]) for size in sizes]
     if least != most:
         axis.fill_between(sizes, least, most, color=look.colour, alpha=0.18, lw=0)
-    axis.plot(sizes, list(curve.gb_per_s.values()), **look.line, ms=3.5, lw=1.4)
+    medians = list(curve.gb_per_s.values())
+    axis.plot(sizes, medians, **look.line, ms=3.5, lw=1.4)
     return [*least, *most]
 
 
@@ -164,11 +175,11 @@ def _curve(
         if point.typical_s > 0:
             speed = place.bus_gb_per_s(point.bytes, point.typical_s)
             of_cells.setdefault(point.bytes, []).append(speed)
-    return MessageCurve(
-        f"{place.gpus} {captions.units(group.device)}{nodes}{collective}",
-        {size: place.bus_gb_per_s(size, time_s) for size, time_s in place.times_s.items()},
-        of_cells,
-    )
+    name = f"{place.gpus} {captions.units(group.device)}{nodes}{collective}"
+    medians = {
+        size: place.bus_gb_per_s(size, time_s) for size, time_s in place.times_s.items()
+    }
+    return MessageCurve(name, medians, of_cells)
 
 
 def size_text(size: float) -> str:

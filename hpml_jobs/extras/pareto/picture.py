@@ -53,6 +53,7 @@ def of_report(report: Report) -> Picture | None:
     keys = series.keys(report.sources)
     candidates = [c for panel in pareto_panels for c in panel.data[1].candidates]
     candidates.sort(key=lambda c: setup_order(c.row.setup)[2:])
+    device = pareto_panels[0].data[0].device
     works = {group.work for _, (group, _) in pareto_panels}
     of_what = "equal work" if len(works) > 1 else captions.an_epoch(works.pop())
     return panels(
@@ -60,7 +61,7 @@ def of_report(report: Report) -> Picture | None:
         pareto_panels,
         partial(_draw, keys=keys),
         alt=f"Time against cost of {of_what}. ",
-        caption=[CAPTION.format(units=captions.units(pareto_panels[0].data[0].device))],
+        caption=[CAPTION.format(units=captions.units(device))],
         legend=series.legend([_series(c) for c in candidates], keys, "batch"),
         missing=missing,
         file="choice.csv",
@@ -76,7 +77,8 @@ def _draw(
     device, work = group.device, captions.work_text(group.work)
     unit = captions.cost_unit(device)
     best = front(choice.candidates)
-    times_s, costs = [c.epoch_s for c in best], [c.gpu_s for c in best]
+    times_s = [candidate.epoch_s for candidate in best]
+    costs = [candidate.gpu_s for candidate in best]
     axis.plot(times_s, costs, color=style.PALE, lw=5, zorder=1)
     _draw_cells(axis, choice.candidates, keys)
     logarithmic(axis, "x", f"seconds per {work}", at=TICKS)
@@ -124,7 +126,12 @@ def _series(candidate: Candidate) -> Series:
     """Return a cell as a line of one point, for the legend and its look."""
     row = candidate.row
     point = Point(row.gpus, row.nodes, candidate.gpu_s, None, candidate.doubtful)
-    return series.make(row.strategy.value, row.treatment, row.batch_per_gpu, [point])
+    return series.make(
+        row.strategy.value,
+        row.treatment,
+        row.batch_per_gpu,
+        [point],
+    )
 
 
 def _draw_cells(axis: Axes, candidates: Sequence[Candidate], keys: series.Keys) -> None:
@@ -136,22 +143,21 @@ def _draw_cells(axis: Axes, candidates: Sequence[Candidate], keys: series.Keys) 
             series.hollow(axis, [(c.epoch_s, c.gpu_s)], look)
         ends = interval(c.epochs_s)
         if ends and ends.high > ends.low > 0:
-            at = [ends.low, ends.high]
+            times_s = [ends.low, ends.high]
+            costs = [c.charged_gpus * end for end in times_s]
             colour = style.strategy_colour(c.row.strategy.value)
-            axis.plot(
-                at, [c.charged_gpus * end for end in at], color=colour, lw=1, zorder=1
-            )
+            axis.plot(times_s, costs, color=colour, lw=1, zorder=1)
 
 
 def _draw_diagonals(axis: Axes, candidates: Sequence[Candidate], device: Device) -> None:
     """Draw a line for every number of charged GPUs, with the number at its upper end."""
     axis.autoscale_view()
-    (left, right), (bottom, top) = axis.get_xlim(), axis.get_ylim()
+    left, right = axis.get_xlim()
+    bottom, top = axis.get_ylim()
     for size in sorted({c.charged_gpus for c in candidates}):
         end = min(right, top / size)
-        axis.plot(
-            [left, right], [size * left, size * right], color=style.GRID, lw=0.9, zorder=0
-        )
+        times_s, costs = [left, right], [size * left, size * right]
+        axis.plot(times_s, costs, color=style.GRID, lw=0.9, zorder=0)
         axis.text(
             end,
             end * size,
@@ -168,14 +174,21 @@ def _draw_diagonals(axis: Axes, candidates: Sequence[Candidate], device: Device)
 def _name_cells(axis: Axes, choice: Choice) -> None:
     """Mark the cell to ask for with a ring, and name it, the fastest and the cheapest."""
     ask_word = "not decided" if choice.undecided else "ask for"
-    (left, right), (bottom, top) = axis.get_xlim(), axis.get_ylim()
+    left, right = axis.get_xlim()
+    bottom, top = axis.get_ylim()
     for number, of_cell in _roles(choice, ask_word).items():
         candidate, weight = choice.candidates[number], "normal"
         place = (candidate.epoch_s, candidate.gpu_s)
         if ask_word in of_cell:
             weight = "bold"
             axis.plot(
-                *place, ls="none", marker="o", ms=12, mfc="none", mec=style.TEXT, mew=1.4
+                *place,
+                ls="none",
+                marker="o",
+                ms=12,
+                mfc="none",
+                mec=style.TEXT,
+                mew=1.4,
             )
         x, ha, y, va = -9, "right", -6, "top"
         if candidate.epoch_s < (left * right) ** 0.5:
@@ -191,7 +204,12 @@ def _name_cells(axis: Axes, choice: Choice) -> None:
             ha=ha,
             size=7.5,
             weight=weight,
-            bbox={"fc": style.PAPER, "lw": 0, "alpha": 0.75, "pad": 1},
+            bbox={
+                "fc": style.PAPER,
+                "lw": 0,
+                "alpha": 0.75,
+                "pad": 1,
+            },
         )
 
 

@@ -31,8 +31,16 @@ CAPTION = (
 )
 ERRORS = "Mean error on left-out cells, model and no change: {listed}."
 
-PREDICTED: Any = {"ls": (0, (5, 1.8)), "lw": 1.4}
-NO_CHANGE: Any = {"color": style.GREY, "ls": (0, (1, 2)), "lw": 1.2, "zorder": 1}
+PREDICTED: Any = {
+    "ls": (0, (5, 1.8)),
+    "lw": 1.4,
+}
+NO_CHANGE: Any = {
+    "color": style.GREY,
+    "ls": (0, (1, 2)),
+    "lw": 1.2,
+    "zorder": 1,
+}
 """The properties of predicted lines, and of those of no change per GPU."""
 
 LEGEND: dict[str, Entry] = {
@@ -148,21 +156,18 @@ def _lines(
     for p in forecast.predictions:
         at = p.target
         if at.batch == batch:
+            step, null = rate(at, p.step_s), rate(at, p.null_s)
             band = (rate(at, p.high_s), rate(at, p.low_s))
-            point = Predicted(
-                at.gpus, rate(at, p.step_s), band, rate(at, p.null_s), p.skill
-            )
+            point = Predicted(at.gpus, step, band, null, p.skill)
             by_line.setdefault((at.strategy, at.kind.treatment), []).append(point)
     rows = [row for row in group.timed if group.doubts(row, Affected.TIME)]
     doubtful = {slug for row in rows for slug in row.cells}
     for (strategy, treatment), predicted in by_line.items():
-        points = [
-            Point(
-                o.gpus, o.nodes, rate(o, o.step_s), None, not doubtful.isdisjoint(o.cells)
-            )
-            for o in forecast.observations
-            if _is_on_line(o, strategy, treatment, batch)
-        ]
+        points = []
+        for o in forecast.observations:
+            if _is_on_line(o, strategy, treatment, batch):
+                is_doubtful = not doubtful.isdisjoint(o.cells)
+                points.append(Point(o.gpus, o.nodes, rate(o, o.step_s), None, is_doubtful))
         predicted.sort(key=lambda point: point.gpus)
         yield PredictedLine(
             series.make(strategy.value, treatment, batch, points), predicted, unit
@@ -183,12 +188,12 @@ def _draw_line(axis: Axes, line: PredictedLine, keys: series.Keys) -> None:
     """Draw what was measured, and from its last point below them what is predicted."""
     series.draw(axis, [line.measured], keys)
     colour = keys.look(line.measured).colour
-    smaller = [p for p in line.measured.points if p.gpus < line.predicted[0].gpus]
+    first = line.predicted[0]
+    smaller = [p for p in line.measured.points if p.gpus < first.gpus]
     points = []  # size, rate, ends of the band, rate without a change
     for last in smaller[-1:]:
-        points.append(
-            (last.gpus, last.value, last.value, last.value, line.predicted[0].no_change)
-        )
+        rate = last.value
+        points.append((last.gpus, rate, rate, rate, first.no_change))
     for p in line.predicted:
         points.append((p.gpus, p.rate, *p.band, p.no_change))
     sizes, rates, low, high, no_change = zip(*points, strict=True)

@@ -93,7 +93,8 @@ def targets_of(
     strategies = list(dict.fromkeys(kind.strategy for kind in series))
     for strategy in question.strategy:
         if strategy not in strategies:
-            smallest = min(itertools.chain(*series.values()), key=lambda cell: cell.gpus)
+            cells_of_all = itertools.chain(*series.values())
+            smallest = min(cells_of_all, key=lambda cell: cell.gpus)
             remedy = "measure a cell of it"
             if command := command_of(changed(smallest, strategy=strategy)):
                 remedy += f": {command}"

@@ -215,7 +215,8 @@ def _gpus_of_node(group: ConditionGroup, cluster: Cluster | None) -> int | None:
 
 def _has_grid(commands: Sequence[str]) -> bool:
     """Return whether the last submission's command names a grid, whose blocks may set any key."""
-    return any(word.startswith("grid=") for word in shlex.split(" ".join(commands[-1:])))
+    words = shlex.split(" ".join(commands[-1:]))
+    return any(word.startswith("grid=") for word in words)
 
 
 def command_of(
@@ -267,9 +268,9 @@ def _without_series(
     """Return why nothing can be predicted without a cell on several GPUs; () without any cell."""
     if not measured:
         return ()
-    target = changed(
-        measured[0], gpus=2, strategy=Strategy.DDP, treatment=measured[0].kind.path
-    )
+    first = measured[0]
+    path = first.kind.path
+    target = changed(first, gpus=2, strategy=Strategy.DDP, treatment=path)
     command = command_of(target, cluster, commands)
     remedy = "" if command else f": measure gpus=2 batch={target.batch}"
     reason = f"no cell on several GPUs has a number, so no exchange is known{remedy}"

@@ -164,7 +164,8 @@ def rivals(group: ConditionGroup) -> dict[Place, Rival]:
     rivals_by_place = {}
     for rows in rows_by_place.values():
         comparisons = compare_rows(group, rows)
-        fastest = min(range(len(rows)), key=lambda index: rows[index].epochs.median)
+        medians_s = [row.epochs.median for row in rows]
+        fastest = medians_s.index(min(medians_s))
         for index, other in enumerate(rows):
             if index != fastest:
                 comparison, tests = comparisons[index, fastest], math.comb(len(rows), 2)

@@ -142,7 +142,9 @@ class RepeatsLine(NamedTuple):
             speedup_low=speedup_low,
             speedup_high=speedup_high,
             all_epoch_s=" ".join(str(record.epoch_s) for record in records),
-            left_out_epoch_s=" ".join(str(r.epoch_s) for r in records if r.slug in left),
+            left_out_epoch_s=" ".join(
+                str(record.epoch_s) for record in records if record.slug in left
+            ),
             is_doubtful=group.doubts_ratio(row),
         )
 
@@ -189,9 +191,9 @@ def repeats(context: GroupContext) -> Table | None:
     size = references.size_text(group.timed, group.device)
     against = "against_1" if group.baseline is Baseline.SINGLE else "against_reference"
     beside = rivals(group)
-    lines = [
-        (row, RepeatsLine.of(group, row, beside.get(row.place))) for row in group.timed
-    ]
+    lines = []
+    for row in group.timed:
+        lines.append((row, RepeatsLine.of(group, row, beside.get(row.place))))
     heads = columns_of(
         RepeatsLine,
         without=[] if beside else RIVAL_FIELDS,
@@ -199,10 +201,11 @@ def repeats(context: GroupContext) -> Table | None:
         time=captions.time_word(group.work),
         size=size,
     )
+    single = [row for row in group.timed if len(row.runs) == 1]
     notes = [
         *captions.left_out_runs(group.timed, group.device),
         *_scattered(group),
-        *left_out(group, ONE_RUN, (row for row in group.timed if len(row.runs) == 1)),
+        *left_out(group, ONE_RUN, single),
     ]
     how = [REPEATS.format(size=size, **_counts([line for _, line in lines]))]
     if beside:
@@ -260,7 +263,8 @@ def measured(group: ConditionGroup) -> Sheet | None:
     columns: list[str] = []
     for name, unit, _ in _MEASURED:
         columns += (f"{name}{unit}", f"{name}_low{unit}", f"{name}_high{unit}")
-    return row_sheet(group, tuple(columns), [(row, _values(row)) for row in rows])
+    lines = [(row, _values(row)) for row in rows]
+    return row_sheet(group, tuple(columns), lines)
 
 
 def _values(row: Row) -> tuple[Number, ...]:

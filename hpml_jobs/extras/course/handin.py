@@ -133,18 +133,12 @@ def _pages(report: Report, student: Student) -> tuple[str, str, dict[str, bytes]
     public = page.public_page(report, drawn)
     subtitle = (student.line, *public.subtitle)
     signed = public._replace(subtitle=subtitle, is_whole=True)
-    html = html_document(
-        signed
-    )  # before the files of the pictures, which change the figures
-    text = markdown_document(
-        signed._replace(sections=tuple(map(_with_places, signed.sections)))
-    )
-    drawings = pictures.files(drawn.values())
-    return (
-        html,
-        text,
-        {name: file for name, file in drawings.items() if name.endswith(".png")},
-    )
+    html = html_document(signed)
+    sections = tuple(map(_with_places, signed.sections))
+    text = markdown_document(signed._replace(sections=sections))
+    drawings = pictures.files(drawn.values())  # after the page, whose figures it changes
+    pngs = {name: file for name, file in drawings.items() if name.endswith(".png")}
+    return html, text, pngs
 
 
 def _with_places(section: Section) -> Section:

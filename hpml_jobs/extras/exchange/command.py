@@ -357,15 +357,13 @@ def _folder(outputs: Path | None) -> Path:
 
 
 FORMATS = ("wandb", "mlflow", "tensorboard")
+"""What an export is for: `exchange/to_FORMAT.py` writes it."""
 
 
 def studies_and_formats(ctx: typer.Context, incomplete: str) -> list[str]:
     """Return the names of studies and the formats of an export that begin so."""
     formats = [name for name in FORMATS if name.startswith(incomplete)]
     return studies(ctx, incomplete) + formats
-
-
-"""What an export is for: `exchange/to_FORMAT.py` writes it."""
 
 
 def export(

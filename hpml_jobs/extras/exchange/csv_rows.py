@@ -23,9 +23,7 @@ _SECONDS = re.compile(r"\s*[(\[](s|secs?|seconds?)[)\]]$")
 _RATE = re.compile(r"/s(ec)?\b|per_s|throughput")
 """What the name of a column of rates contains."""
 
-_SHOWN_COLUMNS = 8
-
-_SHOWN_CHARACTERS = 40
+_SHOWN_COLUMNS, _SHOWN_CHARACTERS = 8, 40
 
 
 Item = TypeVar("Item")

@@ -196,7 +196,8 @@ def width(distance: float, errors: Sequence[float]) -> float:
     mean_square = math.fsum(error * error for error in errors) / len(errors)
     spread = max(math.sqrt(mean_square), FLOOR)
     quantile = _QUANTILES[min(len(errors), len(_QUANTILES)) - 1]
-    return quantile * spread * math.sqrt(max(distance, 1.0))
+    steps = max(distance, 1.0)
+    return quantile * spread * math.sqrt(steps)
 
 
 def log_errors_per_step(

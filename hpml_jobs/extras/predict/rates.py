@@ -307,7 +307,8 @@ def _more_nodes(times_s: Mapping[int, float], nodes: int) -> float:
     *_, fewer, more = sorted(times_s)
     growth = max(0.0, math.log(times_s[more] / times_s[fewer]))
     per_doubling = growth / math.log2(more / fewer)
-    return times_s[more] * math.exp(per_doubling * math.log2(nodes / more))
+    doublings = math.log2(nodes / more)
+    return times_s[more] * math.exp(per_doubling * doublings)
 
 
 def largest_below(times_s: Mapping[int, float], count: int) -> int:

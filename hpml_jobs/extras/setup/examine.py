@@ -96,10 +96,8 @@ def _login_node_findings(sweep: Sweep, plan: Plan | None, fault: str) -> Iterato
         yield _check_hosts(cluster, cluster.hosts, outputs)
     if plan:
         yield _check_data(plan)
-    elif (
-        cluster.account or cluster.account_rule is not Rule.REQUIRED
-    ):  # else already reported
-        yield problem("cell", fault)
+    elif cluster.account or cluster.account_rule is not Rule.REQUIRED:
+        yield problem("cell", fault)  # a missing account is already reported
     yield from check_container(cluster, outputs)
     yield from check_python(cluster, outputs)
     if slurm_answers and plan:

@@ -59,9 +59,8 @@ def self_test_plan(
     common |= {"probe_s": "5", "rerun": "true", "batch": str(BATCH)}
     trial_words = _with_defaults(words, common | {"workload": "synthetic"})
     trial_sweep = expand(trial_words, multirun=True, config_dir=config_dir)
-    trial = make_plan(
-        trial_sweep, fetch=False, notify=lambda _: None
-    )  # the plan repeats it
+    # The plan repeats what it says.
+    trial = make_plan(trial_sweep, fetch=False, notify=lambda _: None)
     cell = trial.cells[0].cell
     defaults = common | {
         "workload": WORKLOADS[cell.device],

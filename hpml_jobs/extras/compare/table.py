@@ -124,28 +124,16 @@ def days(comparison: StudyComparison) -> list[str]:
 
 def conditions(group: ComparedGroup) -> list[str]:
     """Return the conditions in which two groups differ, a line per kind, the worst first."""
-    lines = []
-    for kind, pairs in group.by_kind.items():
-        values = "; ".join(f"{name}: {old} | {new}" for name, (old, new) in pairs.items())
-        mark = (
-            "unlike hardware" if kind is ConditionKind.HARDWARE else f"other {kind.value}"
-        )
-        lines.append(f"{mark} (A | B): {values}")
-    for clock, cells in group.other_clocks.items():
-        values = "; ".join(
-            f"{label(cell, group)}: {cell.old.clocks[clock]:g} | {cell.new.clocks[clock]:g}"
-            for cell in cells
-        )
-        lines.append(f"other {clock} (A | B): {values}")
+    lines = list(_differences(group))
     is_same = not lines
     for side, missing in group.unrecorded.items():
-        where = "A" if side == "old" else "B"
-        lines.append(f"not recorded in {where}: {', '.join(missing)}")
-    if group.old.imported or group.new.imported:
-        sides = (("A", group.old), ("B", group.new))
-        where = " and ".join(side for side, values in sides if values.imported)
+        lines.append(f"not recorded in {_SIDES[side]}: {', '.join(missing)}")
+    sides = (("A", group.old), ("B", group.new))
+    imported = [side for side, values in sides if values.imported]
+    if imported:
         lines.append(
-            f"imported in {where}: hardware and software are known as far as they are reported"
+            f"imported in {' and '.join(imported)}: hardware and software are known as far as they "
+            "are reported"
         )
         return lines
     if group.without_clocks:
@@ -154,6 +142,25 @@ def conditions(group: ComparedGroup) -> list[str]:
         same = "the same hardware, software and settings"
         lines.insert(0, f"{same}, as far as recorded" if lines else same)
     return lines
+
+
+_SIDES = {"old": "A", "new": "B"}
+
+
+def _differences(group: ComparedGroup) -> Iterator[str]:
+    """Yield the conditions with two values, a line per kind, then the cells with other clocks."""
+    for kind, pairs in group.by_kind.items():
+        values = "; ".join(f"{name}: {old} | {new}" for name, (old, new) in pairs.items())
+        mark = f"other {kind.value}"
+        if kind is ConditionKind.HARDWARE:
+            mark = "unlike hardware"
+        yield f"{mark} (A | B): {values}"
+    for clock, cells in group.other_clocks.items():
+        values = "; ".join(
+            f"{label(cell, group)}: {cell.old.clocks[clock]:g} | {cell.new.clocks[clock]:g}"
+            for cell in cells
+        )
+        yield f"other {clock} (A | B): {values}"
 
 
 def notes(group: ComparedGroup, limit: float | None) -> Iterator[str]:
@@ -198,23 +205,25 @@ def _checks(group: ComparedGroup) -> Iterator[str]:
         ("not decided", "failed", "failed"),
         ("doubtful", "warned", "warns"),
     ):
-        sides: dict[str, dict[str, list[str]]] = {}
-        for cell in group.measured:
-            for side, values in (("A", cell.old), ("B", cell.new)):
-                for check in getattr(values, field):
-                    sides.setdefault(check, {}).setdefault(side, []).append(
-                        label(cell, group)
-                    )
-        for check, by_side in sides.items():
+        for check, by_side in _cells_of_checks(group, field).items():
             first, *following = by_side.values()
-            if all(labels == first for labels in following):
-                where = f"in {' and '.join(by_side)}: {listed(first)}"
-            else:
-                texts = [
+            where = f"in {' and '.join(by_side)}: {listed(first)}"
+            if any(labels != first for labels in following):
+                where = "; ".join(
                     f"in {side}: {listed(labels)}" for side, labels in by_side.items()
-                ]
-                where = "; ".join(texts)
+                )
             yield f"{word}: check {check} {verb} {where} (collect has its reason)"
+
+
+def _cells_of_checks(group: ComparedGroup, field: str) -> dict[str, dict[str, list[str]]]:
+    """Return the labels of cells by check and side; `field` has the checks of a side."""
+    sides: dict[str, dict[str, list[str]]] = {}
+    for cell in group.measured:
+        for side, values in (("A", cell.old), ("B", cell.new)):
+            for check in getattr(values, field):
+                of_check = sides.setdefault(check, {})
+                of_check.setdefault(side, []).append(label(cell, group))
+    return sides
 
 
 def _left_out(cell: ComparedCell, group: ComparedGroup) -> Iterator[str]:

@@ -213,43 +213,40 @@ def gate_failure(comparison: StudyComparison, limit: float) -> str:
     A cell does not pass whose runs cannot decide, or could not have shown such a difference.
     """
     pairs = [(group, cell) for group in comparison.groups for cell in group.cells]
-    slower = [
-        pair for pair in pairs if pair[1].is_measured and pair[1].is_slower_than(limit)
-    ]
+    measured = [pair for pair in pairs if pair[1].is_measured]
+    slower = [pair for pair in measured if pair[1].is_slower_than(limit)]
     slower.sort(key=lambda pair: size(pair[1]), reverse=True)
-    parts = []
-    if slower:
-        changes = (
-            f"{label(cell, group)}: {change_text(cell.ratio)}" for group, cell in slower
-        )
-        parts.append(f"slower by more than {percent_text(limit)}: {listed(changes)}")
-    few = [
-        pair
-        for pair in pairs
-        if pair[1].is_measured and pair[1].decision is Decision.TOO_FEW
-    ]
-    if few:
-        labels = listed(label(cell, group) for group, cell in few)
-        parts.append(
-            f"too few runs to tell: {labels}: {LEAST_RUNS} runs of each are needed "
-            f"(repeats={LEAST_RUNS})"
-        )
-    weak = [pair for pair in pairs if pair[1].is_measured and pair[1].could_hide(limit)]
-    if weak:
-        labels = listed(label(cell, group) for group, cell in weak)
-        parts.append(
-            f"the runs scatter too much to show {percent_text(limit)}: {labels}: the table names "
-            "the repeats that show it"
-        )
-    failed = [pair for pair in pairs if pair[1].is_measured and pair[1].decision is None]
-    if failed:
-        parts.append(
-            f"a data-quality check failed: {listed(label(cell, group) for group, cell in failed)}"
-        )
+    few = [pair for pair in measured if pair[1].decision is Decision.TOO_FEW]
+    weak = [pair for pair in measured if pair[1].could_hide(limit)]
+    failed = [pair for pair in measured if pair[1].decision is None]
     lost = [pair for pair in pairs if pair[1].old.runs and not pair[1].new.runs]
-    if lost:
-        labels = listed(
-            f"{label(cell, group)}: {no_number(cell.new)}" for group, cell in lost
-        )
-        parts.append(f"not measured in B: {labels}")
-    return "; ".join(parts)
+    reasons = (
+        (
+            f"slower by more than {percent_text(limit)}: ",
+            [f"{label(cell, group)}: {change_text(cell.ratio)}" for group, cell in slower],
+            "",
+        ),
+        (
+            "too few runs to tell: ",
+            _labels(few),
+            f": {LEAST_RUNS} runs of each are needed (repeats={LEAST_RUNS})",
+        ),
+        (
+            f"the runs scatter too much to show {percent_text(limit)}: ",
+            _labels(weak),
+            ": the table names the repeats that show it",
+        ),
+        ("a data-quality check failed: ", _labels(failed), ""),
+        (
+            "not measured in B: ",
+            [f"{label(cell, group)}: {no_number(cell.new)}" for group, cell in lost],
+            "",
+        ),
+    )
+    return "; ".join(
+        f"{before}{listed(cells)}{after}" for before, cells, after in reasons if cells
+    )
+
+
+def _labels(pairs: Sequence[tuple[ComparedGroup, ComparedCell]]) -> list[str]:
+    return [label(cell, group) for group, cell in pairs]

@@ -57,16 +57,14 @@ def report(  # noqa: D103  (its help is that of the kernel's command)
     written = write_handin(contents, folder, Student(student, number))
     files = [path.name for path in written if path.parent == folder]
     print(f"written: {', '.join([*files, 'data/*.csv'])} in {folder}")
-    if MARKDOWN not in files:
-        print(
-            f"kept: {MARKDOWN}, which may have your words; move it away to get a new one"
-        )
-    if PDF not in files:
-        print(
-            f"no {PDF}: Chromium is not here; open {HTML} in a browser and save it as PDF"
-        )
-    if SCRIPT not in files:
-        print(f"no {SCRIPT}: it repeats no cell of this study; README.md has the reason")
+    absent = {
+        MARKDOWN: f"kept: {MARKDOWN}, which may have your words; move it away to get a new one",
+        PDF: f"no {PDF}: Chromium is not here; open {HTML} in a browser and save it as PDF",
+        SCRIPT: f"no {SCRIPT}: it repeats no cell of this study; README.md has the reason",
+    }
+    for file, remark in absent.items():
+        if file not in files:
+            print(remark)
     if is_opened:
         open_page(folder / HTML)
 

@@ -138,9 +138,7 @@ def _by_residual(
 
 def bandwidths(group: ConditionGroup) -> Answer:
     """Answer Q3.2: the bandwidth of the gradients' all-reduce in every parallel cell."""
-    rows = [
-        row for row in main_rows(group) if row.bandwidth and row.bandwidth.lab_gb_per_s
-    ]
+    rows = [row for row in main_rows(group) if _gb_per_s(row)]
     answered = usable(group, rows, Affected.BANDWIDTH)
     if rows and not answered:
         return unusable(
@@ -148,21 +146,15 @@ def bandwidths(group: ConditionGroup) -> Answer:
         )
     if not answered:
         return unanswered(*BANDWIDTH, _why_missing(group))
-    texts = [
-        f"{cell_words(row.place, group.device)}: "
-        + captions.shown(
-            three_digits(row.bandwidth.lab_gb_per_s), group, Affected.BANDWIDTH, row
-        )
-        + " GB/s"
-        for row in answered
-        if row.bandwidth and row.bandwidth.lab_gb_per_s
-    ]
+    texts = []
+    for row in answered:
+        speed = three_digits(_gb_per_s(row))
+        marked = captions.shown(speed, group, Affected.BANDWIDTH, row)
+        texts.append(f"{cell_words(row.place, group.device)}: {marked} GB/s")
     strategy, timing = answered[0].strategy, answered[0].timing
-    size = (
-        "?"
-        if timing is None or timing.gradient_bytes is None
-        else count(timing.gradient_bytes)
-    )
+    size = "?"
+    if timing is not None and timing.gradient_bytes is not None:
+        size = count(timing.gradient_bytes)
     formula = FORMULAS.get(
         strategy.traffic.bandwidth, "Not a bus bandwidth (see Table 3): "
     )
@@ -170,6 +162,12 @@ def bandwidths(group: ConditionGroup) -> Answer:
     evidence = f"Table 3 of {strategy.value}; {cells(group, answered)}"
     text = f"{before}{captions.first_few(texts, '; ')}. 1 GB = 1e9 bytes."
     return Answer(*BANDWIDTH, text, evidence, doubt(group, rows, Affected.BANDWIDTH))
+
+
+def _gb_per_s(row: Row) -> float:
+    """Return the bandwidth as the lab computes it; 0 if it is not known."""
+    speed = row.bandwidth.lab_gb_per_s if row.bandwidth else None
+    return speed or 0.0
 
 
 def other_messages(group: ConditionGroup) -> Answer:

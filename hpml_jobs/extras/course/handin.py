@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 from collections import Counter
+from itertools import chain
 from pathlib import Path
 from string import Template
 from typing import NamedTuple
@@ -132,18 +133,12 @@ def _pages(report: Report, student: Student) -> tuple[str, str, dict[str, bytes]
     public = page.public_page(report, drawn)
     subtitle = (student.line, *public.subtitle)
     signed = public._replace(subtitle=subtitle, is_whole=True)
-    html = html_document(
-        signed
-    )  # before the files of the pictures, which change the figures
-    text = markdown_document(
-        signed._replace(sections=tuple(map(_with_places, signed.sections)))
-    )
-    drawings = pictures.files(drawn.values())
-    return (
-        html,
-        text,
-        {name: file for name, file in drawings.items() if name.endswith(".png")},
-    )
+    html = html_document(signed)
+    sections = tuple(map(_with_places, signed.sections))
+    text = markdown_document(signed._replace(sections=sections))
+    drawings = pictures.files(drawn.values())  # after the page, whose figures it changes
+    pngs = {name: file for name, file in drawings.items() if name.endswith(".png")}
+    return html, text, pngs
 
 
 def _with_places(section: Section) -> Section:
@@ -206,18 +201,10 @@ def _script(report: Report) -> tuple[str | None, str]:
 
     It has the settings that most cells share.
     """
-    results = (
-        result for group in report.sources for result in group.cells if result.measured
-    )
-    records = [result.record for result in results if result.record]
-    refusals = [_refusal(record.cell) for record in records]
-    lines = [
-        f"{SCRIPT} does not repeat cells with {text}."
-        for text in sorted({*refusals} - {""})
-    ]
-    repeated = [
-        record for record, refusal in zip(records, refusals, strict=True) if not refusal
-    ]
+    records = _measured_records(report)
+    refusals = {_refusal(record.cell) for record in records} - {""}
+    lines = [f"{SCRIPT} does not repeat cells with {text}." for text in sorted(refusals)]
+    repeated = [record for record in records if not _refusal(record.cell)]
     settings = Counter(_settings(record.cell) for record in repeated).most_common()
     if not settings:
         lines = lines or [f"{SCRIPT} repeats measured cells, of which there is none."]
@@ -229,13 +216,22 @@ def _script(report: Report) -> tuple[str | None, str]:
         )
     script = _filled(SCRIPT, study=report.study, **_with_code(dict(kept)))
     rows = [
-        f"| `{_command(record.cell)}` | {_shown(report, record, Affected.TIME)}{record.epoch_s:.3f}"
-        f" | {_shown(report, record, Affected.LEARNING)}{training_loss(1)(record):.6f} |"
-        for record in repeated
-        if _settings(record.cell) == kept
+        _cell_line(report, record) for record in repeated if _settings(record.cell) == kept
     ]
     about = _filled("script.md", rows="\n".join(rows)).rstrip()
     return script, "\n\n".join([about, *lines])
+
+
+def _measured_records(report: Report) -> list[Record]:
+    results = chain(*(group.cells for group in report.sources))
+    return [result.record for result in results if result.measured and result.record]
+
+
+def _cell_line(report: Report, record: Record) -> str:
+    """Return a row of the README: the command of a cell, its epoch's time and first loss."""
+    time = f"{_shown(report, record, Affected.TIME)}{record.epoch_s:.3f}"
+    loss = f"{_shown(report, record, Affected.LEARNING)}{training_loss(1)(record):.6f}"
+    return f"| `{_command(record.cell)}` | {time} | {loss} |"
 
 
 def _shown(report: Report, record: Record, affected: Affected) -> str:

@@ -89,18 +89,17 @@ def remedies(group: ConditionGroup) -> Answer:
         for row in rows
         if any(record.cell.recipe_label for record in group.records(row))
     ]
+    answered = usable(group, tried, Affected.LEARNING)
+    if tried and not answered:
+        return unusable(*Q4_2, f"Table 4; {cells(group, tried)}")
     plain = {row.place: row for row in rows if row.setup.is_plain}
     compared, texts = [], []
-    for row in usable(group, tried, Affected.LEARNING):
+    for row in answered:
         without_recipe = row.setup._replace(treatment=row.path)
         beside = plain.get(row.place._replace(setup=without_recipe))
-        if beside is None:
-            continue
-        compared.append(row)
-        if text := _effect(group, row, beside):
-            texts.append(text)
-    if tried and not usable(group, tried, Affected.LEARNING):
-        return unusable(*Q4_2, f"Table 4; {cells(group, tried)}")
+        if beside is not None:
+            compared.append(row)
+            texts += _effect(group, row, beside)
     if not texts:
         why = "needs cells with and without a recipe (grid=large_batch)"
         return Answer(*Q4_2, f"{GOYAL}. Not measured here: {why}.", is_answered=False)
@@ -109,14 +108,15 @@ def remedies(group: ConditionGroup) -> Answer:
     return Answer(*Q4_2, text, evidence, doubt(group, tried, Affected.LEARNING))
 
 
-def _effect(group: ConditionGroup, row: Row, beside: Row) -> str:
+def _effect(group: ConditionGroup, row: Row, beside: Row) -> list[str]:
+    """Return the test accuracy with a recipe and without it; nothing where one has none."""
     mean = learning.mean_of(group, row, learning.test_accuracy)
     mean_beside = learning.mean_of(group, beside, learning.test_accuracy)
     if mean is None or mean_beside is None:
-        return ""
+        return []
     text = shown(mean_text(mean, accuracy), group, Affected.LEARNING, row)
     text_beside = shown(mean_text(mean_beside, accuracy), group, Affected.LEARNING, beside)
-    return (
+    return [
         f"{cell_words(row.place, group.device)} has a test accuracy of {text} %, without the "
         f"recipe {text_beside} % ({compare_means(mean, mean_beside)})"
-    )
+    ]

@@ -75,22 +75,27 @@ class ReplicaLine(NamedTuple):
     def of(cls, group: ConditionGroup, row: Row) -> Self:
         """Return the line of a row."""
         runs, ranks = learning.runs(group, row), _ranks(group, row)
-        trained_loss = learning.over_seeds(runs, learning.training_loss(-1))
-        trained = learning.over_seeds(runs, learning.training_accuracy(-1))
+        least, most = ranks or (None, None)
         tested = learning.over_seeds(runs, learning.test_accuracy)
         return cls(
             epochs=learning.epochs_of(group, row),
             seeds=learning.seeds(group, row),
-            train_loss=trained_loss.mean if trained_loss else None,
-            train_accuracy=trained.mean if trained else None,
-            test_accuracy=tested.mean if tested else None,
+            train_loss=_mean(learning.over_seeds(runs, learning.training_loss(-1))),
+            train_accuracy=_mean(
+                learning.over_seeds(runs, learning.training_accuracy(-1))
+            ),
+            test_accuracy=_mean(tested),
             test_deviation=tested.deviation if tested else None,
             ranks=ranks,
-            test_accuracy_least=ranks[0] if ranks else None,
-            test_accuracy_most=ranks[1] if ranks else None,
+            test_accuracy_least=least,
+            test_accuracy_most=most,
             parameters=_same(group, row, "parameters"),
             buffers=_same(group, row, "buffers"),
         )
+
+
+def _mean(mean: Mean | None) -> float | None:
+    return mean.mean if mean else None
 
 
 def replicas(context: GroupContext) -> Table | None:
@@ -139,10 +144,11 @@ def _same(group: ConditionGroup, row: Row, what: str) -> str | None:
 
     None with one replica, or without a hash.
     """
-    records = learning.runs(group, row)
-    runs = [{getattr(rank, f"{what}_hash") for rank in record.ranks} for record in records]
-    several = any(len(record.ranks) > 1 for record in records)
-    if not several or any("" in hashes for hashes in runs):
+    has_several, runs = False, []
+    for record in learning.runs(group, row):
+        has_several = has_several or len(record.ranks) > 1
+        runs.append({getattr(rank, f"{what}_hash") for rank in record.ranks})
+    if not has_several or "" in set[str]().union(*runs):
         return None
     return "equal" if all(len(hashes) == 1 for hashes in runs) else "differ"
 
@@ -153,21 +159,21 @@ QUESTION = "Would gradients alone be enough (lab Q7)?"
 def buffer_comparison(group: ConditionGroup, rows: Sequence[Row]) -> str:
     """Compare cells with a requested sync_buffers with the other cells at their place."""
     chose = [e for e in rows if group.records(e)[0].cell.sync_buffers is not None]
-    places = {(e.gpus, e.nodes, e.strategy, e.batch_per_gpu) for e in chose}
-    compared = [
-        e for e in rows if (e.gpus, e.nodes, e.strategy, e.batch_per_gpu) in places
-    ]
-    texts = "; ".join(_replica_text(group, row) for row in compared)
-    if not texts:
+    places = {_without_setup(row) for row in chose}
+    compared = [row for row in rows if _without_setup(row) in places]
+    if not compared:
         return ""
-    drifted = [e for e in compared if _same(group, e, "buffers") == "differ"]
+    texts = "; ".join(_replica_text(group, row) for row in compared)
+    drifted = [row for row in compared if _same(group, row, "buffers") == "differ"]
     kept = all(_same(group, row, "parameters") == "equal" for row in drifted)
-    result = (
-        "They keep parameters equal, but not BatchNorm's buffers. "
-        if drifted and kept
-        else ""
-    )
-    return f"{result}{texts}."
+    if drifted and kept:
+        return f"They keep parameters equal, but not BatchNorm's buffers. {texts}."
+    return f"{texts}."
+
+
+def _without_setup(row: Row) -> tuple[object, ...]:
+    """Return a row's place without its treatment."""
+    return row.gpus, row.nodes, row.strategy, row.batch_per_gpu
 
 
 def parameters_and_buffers(

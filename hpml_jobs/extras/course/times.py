@@ -81,24 +81,25 @@ def _times(group: ConditionGroup, timed: Sequence[Row]) -> str:
 def _change(group: ConditionGroup, timed: Sequence[Row]) -> list[str]:
     """Return how the epoch changes from the smallest batch to the largest."""
     first, last = timed[0], timed[-1]
-    if first is last or not (first.timing and last.timing):
+    before, after = first.timing, last.timing
+    if first is last or before is None or after is None:
         return []
-    factor = first.timing.epoch_s / last.timing.epoch_s
+    factor = before.epoch_s / after.epoch_s
     word = "shorter" if factor >= 1 else "longer"
     times = shown(ratio(max(factor, 1 / factor)), group, Affected.TIME, first, last)
     text = (
         f"From batch {first.batch_per_gpu} to {last.batch_per_gpu} the time becomes "
         f"{times} times {word}"
     )
-    if first.timing.iterations and last.timing.iterations:
-        text += f", with {count(last.timing.iterations)} instead of "
-        text += f"{count(first.timing.iterations)} iterations"
-    if first.timing.samples and last.timing.samples:
-        before, after = (
-            shown(milliseconds(t.epoch_s / (t.samples or 1)), group, Affected.TIME, row)
-            for row, t in ((first, first.timing), (last, last.timing))
+    if before.iterations and after.iterations:
+        text += f", with {count(after.iterations)} instead of {count(before.iterations)} iterations"
+    if before.samples and after.samples:
+        ms_before = milliseconds(before.epoch_s / before.samples)
+        ms_after = milliseconds(after.epoch_s / after.samples)
+        text += (
+            f"; a sample takes {shown(ms_after, group, Affected.TIME, last)} instead of "
+            f"{shown(ms_before, group, Affected.TIME, first)} ms"
         )
-        text += f"; a sample takes {after} instead of {before} ms"
     return [f"{text}."]
 
 
@@ -128,15 +129,9 @@ def speedups(group: ConditionGroup) -> Answer:
         return unanswered(
             *Q2, "no cell has a smaller one to compare with at its batch (gpus=1)"
         )
-    compared = []
-    for row in usable(group, measured, Affected.TIME):
-        reference = group.reference(row)
-        if reference and usable(group, [reference], Affected.TIME):
-            compared.append(row)
+    compared = _with_usable_reference(group, measured)
     if not compared:
-        return unusable(
-            *Q2, f"Table 1 of {rows[0].strategy.value}; {cells(group, measured)}"
-        )
+        return unusable(*Q2, f"Table 1 of {strategy}; {cells(group, measured)}")
     is_single = all(row.reference and row.reference.is_baseline for row in compared)
     over = f"one {gpu}" if is_single else "the smallest size"
     text = (
@@ -150,6 +145,16 @@ def speedups(group: ConditionGroup) -> Answer:
     return Answer(
         *Q2, text, f"{tables}; {cells(group, compared)}", doubt(group, rows, Affected.TIME)
     )
+
+
+def _with_usable_reference(group: ConditionGroup, rows: Sequence[Row]) -> list[Row]:
+    """Return the rows that no check calls wrong, nor what they are compared with."""
+    compared = []
+    for row in usable(group, rows, Affected.TIME):
+        reference = group.reference(row)
+        if reference and usable(group, [reference], Affected.TIME):
+            compared.append(row)
+    return compared
 
 
 def _by_size(group: ConditionGroup, rows: Sequence[Row]) -> str:

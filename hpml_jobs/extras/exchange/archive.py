@@ -24,6 +24,7 @@ from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.script import REMOVED
 from hpml_jobs.core.text import counted, unix_time
 from hpml_jobs.core.value import Value, decode_json
+from hpml_jobs.study.cell_folder import CellFolder
 from hpml_jobs.study.files import (
     MANIFEST_BYTES,
     encode,
@@ -108,6 +109,9 @@ MEMBERS = re.compile(
 )
 """The files that an archive may have, below the folder of the study."""
 
+_VERSIONS = ("hpml_jobs", "torch")
+"""The facts of a record that say what it was measured with."""
+
 _TEXTS = frozenset((".txt", ".md", ".tex", ".csv", ".svg", ".html", ".out", ".err"))
 _BINARIES = frozenset((".png", ".npz", ".gz", ".pdf"))
 
@@ -135,6 +139,11 @@ class _Member(NamedTuple):
     name: str
     content: bytes
     documents: tuple[dict[str, Any], ...] = ()
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """Its JSON, that of its first line; empty if it has none."""
+        return self.documents[0] if self.documents else {}
 
     @property
     def is_text(self) -> bool:
@@ -189,9 +198,10 @@ def _members(
 ) -> Iterator[_Member]:
     """Yield every file of the archive, read; note in `left_out` what cannot go in."""
     for name, path in _paths(study, options, report):
-        if path.is_symlink() or not path.is_file():
-            if path.is_symlink():
-                left_out.append(f"{name}: a link")
+        if path.is_symlink():
+            left_out.append(f"{name}: a link")
+            continue
+        if not path.is_file():
             continue
         if not MEMBERS.fullmatch(name):
             left_out.append(f"{name}: no file of a study")
@@ -210,34 +220,34 @@ def _members(
 
 def _paths(study: Study, options: PackOptions, report: Path) -> Iterator[tuple[str, Path]]:
     """Yield the name in the archive and the path of each file that belongs to it."""
-    for path in (study.about, study.cluster, study.commands_file):
-        yield path.name, path
-    yield study.manifest.name, study.manifest
-    yield study.slurm_answers.name, study.slurm_answers
-    for path in sorted(
-        path for path in report.rglob("*") if not path.name.startswith(".")
+    for path in (
+        *(study.about, study.cluster, study.commands_file),
+        *(study.manifest, study.slurm_answers),
     ):
+        yield path.name, path
+    for path in sorted(report.rglob("[!.]*")):
         yield f"report/{path.relative_to(report).as_posix()}", path
     if options.logs:
-        for path in sorted(
-            (*study.slurm.glob("*_log.err"), *study.slurm.glob("*_log.out"))
-        ):
+        logs = (*study.slurm.glob("*_log.err"), *study.slurm.glob("*_log.out"))
+        for path in sorted(logs):
             yield f"slurm/{path.name}", path
     for cell in study.cells():
-        top = f"cells/{cell.slug}"
-        for path in (cell.cell_json, cell.record_json, cell.iterations):
-            yield f"{top}/{path.name}", path
-        yield f"{top}/attempts/current", cell.current
-        for root in sorted(path for path in cell.attempts.glob("*") if path.is_dir()):
-            attempt = cell.attempt(root.name)
-            files = [attempt.about, attempt.end]
-            files += (
-                [] if cell.record_json.exists() else [attempt.record, attempt.iterations]
-            )
-            files += attempt.logs() if options.logs else []
-            files += sorted(root.glob("trace-rank*.json.gz")) if options.traces else []
-            for path in files:
-                yield f"{top}/attempts/{attempt.id}/{path.name}", path
+        for path in _files_of(cell, options):
+            yield f"cells/{cell.slug}/{path.relative_to(cell.root).as_posix()}", path
+
+
+def _files_of(cell: CellFolder, options: PackOptions) -> Iterator[Path]:
+    """Yield the files of a cell; its attempts have no numbers of their own beside a record."""
+    yield from (cell.cell_json, cell.record_json, cell.iterations, cell.current)
+    for root in sorted(path for path in cell.attempts.glob("*") if path.is_dir()):
+        attempt = cell.attempt(root.name)
+        yield from (attempt.about, attempt.end)
+        if not cell.record_json.exists():
+            yield from (attempt.record, attempt.iterations)
+        if options.logs:
+            yield from attempt.logs()
+        if options.traces:
+            yield from sorted(root.glob("trace-rank*.json.gz"))
 
 
 def _parsed(name: str, content: bytes) -> _Member | None:
@@ -274,13 +284,7 @@ def _redacted(member: _Member, redactor: Redactor) -> bytes:
     if not member.is_text:
         return member.content
     if member.documents:
-        redacted = tuple(
-            redactor.document(value, member.name) for value in member.documents
-        )
-        if redacted == member.documents:
-            return member.content
-        is_lines = member.name.endswith(".jsonl")
-        return b"".join(map(_json_line, redacted)) if is_lines else encode(redacted[0])
+        return _redacted_json(member, redactor)
     text = member.content.decode(errors="replace")
     redact = redactor.text
     if member.name.endswith(".csv"):
@@ -288,6 +292,14 @@ def _redacted(member: _Member, redactor: Redactor) -> bytes:
     elif member.name == COMMANDS:
         redact = redactor.commands
     return redact(text, member.name).encode()
+
+
+def _redacted_json(member: _Member, redactor: Redactor) -> bytes:
+    redacted = tuple(redactor.document(value, member.name) for value in member.documents)
+    if redacted == member.documents:
+        return member.content
+    is_lines = member.name.endswith(".jsonl")
+    return b"".join(map(_json_line, redacted)) if is_lines else encode(redacted[0])
 
 
 def _json_line(document: Any) -> bytes:
@@ -318,13 +330,10 @@ def _note(
     ]
     versions, ended = set(), []
     for record in records:
-        facts, attempt = record.get("facts"), record.get("attempt")
-        if isinstance(facts, dict):
-            versions |= {
-                f"{name} {facts[name]}" for name in ("hpml_jobs", "torch") if name in facts
-            }
-        if isinstance(attempt, dict) and attempt.get("ended"):
-            ended.append(str(attempt["ended"]))
+        facts = _part(record, "facts")
+        versions |= {f"{name} {facts[name]}" for name in _VERSIONS if name in facts}
+        if end := _part(record, "attempt").get("ended"):
+            ended.append(str(end))
     return ArchiveNote(
         study=study.name,
         cells=sum(member.name.endswith("/cell.json") for member in members),
@@ -336,21 +345,32 @@ def _note(
     )
 
 
+def _part(document: dict[str, Any], name: str) -> dict[str, Any]:
+    """Return a part of a file's JSON; empty if it is missing or damaged."""
+    part = document.get(name)
+    return part if isinstance(part, dict) else {}
+
+
 # ---- the file ----
 
 
 def _times(members: Sequence[_Member], note: ArchiveNote) -> dict[str, float]:
     """Return the time of each file that has one in it; under "" the time of all others."""
-    times = {"": (unix_time(note.measured[1]) if note.measured else None) or 0.0}
+    _, last = note.measured or ("", "")
+    times = {"": unix_time(last) or 0.0}
     for member in members:
-        document = member.documents[0] if member.documents else {}
-        attempt = document.get("attempt", document)
-        key = "started" if member.name.endswith("/attempt.json") else "ended"
-        text = attempt.get(key) if isinstance(attempt, dict) else None
-        moment = unix_time(text) if isinstance(text, str) else None
+        moment = _time(member)
         if moment is not None:
             times[member.name] = moment
     return times
+
+
+def _time(member: _Member) -> float | None:
+    """Return when the attempt that wrote a file began or ended; None if the file does not say."""
+    attempt = member.document.get("attempt", member.document)
+    key = "started" if member.name.endswith("/attempt.json") else "ended"
+    text = attempt.get(key) if isinstance(attempt, dict) else None
+    return unix_time(text) if isinstance(text, str) else None
 
 
 def _tar(top: str, contents: dict[str, bytes], times: dict[str, float]) -> bytes:

@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -24,6 +24,11 @@ from hpml_jobs.extras.exchange.unjudged import unjudged_options
 from hpml_jobs.study.files import read_bytes, reading
 from hpml_jobs.study.selection import check_name
 from hpml_jobs.study.study import Study
+
+if TYPE_CHECKING:
+    from hpml_jobs.extras.exchange.csv_columns import Rules
+    from hpml_jobs.extras.exchange.csv_records import ImportChanges
+    from hpml_jobs.report.report import Report
 
 SUFFIX = ".tar.gz"
 
@@ -110,12 +115,17 @@ def _new_report(study: Study, folder: Path) -> Path | None:
     if (study.report / PAGE).is_file():
         return None
     from hpml_jobs.report.folder import write_all
+
+    write_all(_report(study), folder)
+    return folder
+
+
+def _report(study: Study) -> "Report":
     from hpml_jobs.report.report import make_report
     from hpml_jobs.status.states import study_status
 
     status = study_status(study)
-    write_all(make_report(study.name, status.snapshots, status.states), folder)
-    return folder
+    return make_report(study.name, status.snapshots, status.states)
 
 
 def _warn(
@@ -223,7 +233,6 @@ def import_(
 
     Example: hpml-jobs import docs/published.csv study=published
     """
-    from hpml_jobs.extras.exchange.csv_columns import Rules, read_unit
     from hpml_jobs.extras.exchange.csv_records import read_timings, write_study
     from hpml_jobs.extras.exchange.csv_remarks import remarks
 
@@ -231,6 +240,30 @@ def import_(
     if is_archive(file):
         _import_archive(file.expanduser(), outputs, json=json)
         return
+    rules = _rules(values)
+    study = Study(_folder(outputs) / check_name(values["study"]))
+    with reading(file):
+        content = read_bytes(file.expanduser())
+    records = read_timings(content, file.name, rules, print_note)
+    changes = write_study(study, records, file.name)
+    for sentence in remarks(records, rules):
+        print(sentence, file=sys.stderr)
+    if json:
+        print_json({"study": study.name, "folder": str(study.root), **changes._asdict()})
+        return
+    _print_changes(changes, file.name)
+    print(f"study {study.name} in {study.root}")
+    sizes = {record.cell.gpus for record in records}
+    key = ""
+    if 1 not in sizes and len(sizes) > 1:
+        key = f" baseline={Baseline.SMALLEST.value}"
+    print(with_command("next", f"{PROGRAM} collect {study_words(study)}{key}"))
+
+
+def _rules(values: Mapping[str, str]) -> "Rules":
+    """Return how the rows of a file are read, by the keys that were given."""
+    from hpml_jobs.extras.exchange.csv_columns import Rules, read_unit
+
     rules = Rules(
         batch_is_global=_word(values, "batch_is") == "global",
         rate_is_per_gpu=_word(values, "rate_of") == "gpu",
@@ -243,48 +276,28 @@ def import_(
     )
     if {"images", "samples"} <= values.keys():
         raise UsageError("images= and samples= are the same: give one of them")
-    study = Study(_folder(outputs) / check_name(values["study"]))
-    with reading(file):
-        content = read_bytes(file.expanduser())
-    records = read_timings(content, file.name, rules, print_note)
-    changes = write_study(study, records, file.name)
-    for sentence in remarks(records, rules):
-        print(sentence, file=sys.stderr)
-    if json:
-        print_json({"study": study.name, "folder": str(study.root), **changes._asdict()})
-        return
-    parts = [
-        f"{len(slugs)} {change}" for change, slugs in changes._asdict().items() if slugs
-    ]
+    return rules
+
+
+def _print_changes(changes: "ImportChanges", file: str) -> None:
+    by_change = changes._asdict()
+    parts = [f"{len(slugs)} {change}" for change, slugs in by_change.items() if slugs]
     rows = len(changes.new) + len(changes.replaced) + len(changes.unchanged)
-    print(f"imported {counted(rows, 'row')} of {file.name}: {', '.join(parts)}")
+    print(f"imported {counted(rows, 'row')} of {file}: {', '.join(parts)}")
     for slug in changes.removed:
         print(f"removed {slug}: its row is gone")
-    print(f"study {study.name} in {study.root}")
-    sizes = {record.cell.gpus for record in records}
-    key = (
-        f" baseline={Baseline.SMALLEST.value}" if 1 not in sizes and len(sizes) > 1 else ""
-    )
-    print(with_command("next", f"{PROGRAM} collect {study_words(study)}{key}"))
 
 
 def _parsed(words: list[str]) -> tuple[Path, dict[str, str]]:
     """Return the file to import, and the values of the keys that were given."""
-    files, values = [], {}
+    files, values = [], dict[str, str]()
     for word in words:
         key, is_pair, value = word.partition("=")
-        if not is_pair or not key.isidentifier():
-            files.append(word)
-        elif key not in KEYS:
-            near = nearest(key, KEYS)
-            hint = f"did you mean {near}?" if near else f"keys are {', '.join(KEYS)}"
-            raise UsageError(f"unknown key {key}: {hint}")
-        elif key in values:
-            raise UsageError(f"{key} is given twice")
-        elif not value:
-            raise UsageError(f"{key}= has no value")
-        else:
+        if is_pair and key.isidentifier():
+            _check_pair(key, value, values)
             values[key] = value
+        else:
+            files.append(word)
     if len(files) != 1:
         names = " and ".join(files) or "none"
         raise UsageError(
@@ -303,6 +316,18 @@ def _parsed(words: list[str]) -> tuple[Path, dict[str, str]]:
     return file, values
 
 
+def _check_pair(key: str, value: str, values: Mapping[str, str]) -> None:
+    """Refuse an unknown key, one that is among the `values` before it, and one without a value."""
+    if key not in KEYS:
+        near = nearest(key, KEYS)
+        hint = f"did you mean {near}?" if near else f"keys are {', '.join(KEYS)}"
+        raise UsageError(f"unknown key {key}: {hint}")
+    if key in values:
+        raise UsageError(f"{key} is given twice")
+    if not value:
+        raise UsageError(f"{key}= has no value")
+
+
 def is_archive(file: Path) -> bool:
     """Return whether a file is a study that was packed."""
     return file.name.endswith((SUFFIX, ".tgz"))
@@ -311,9 +336,11 @@ def is_archive(file: Path) -> bool:
 def _count(values: Mapping[str, str], key: str) -> int | None:
     """Return the value of a key that is a count; None if it was not given."""
     text = values.get(key)
-    if text is not None and not re.fullmatch(r"[1-9]\d{0,17}", text, re.ASCII):
+    if text is None:
+        return None
+    if not re.fullmatch(r"[1-9]\d{0,17}", text, re.ASCII):
         raise UsageError(f"{key}={text}: expected a whole number of 1 or more")
-    return None if text is None else int(text)
+    return int(text)
 
 
 def _word(values: Mapping[str, str], key: str) -> str:
@@ -332,15 +359,13 @@ def _folder(outputs: Path | None) -> Path:
 
 
 FORMATS = ("wandb", "mlflow", "tensorboard")
+"""What an export is for: `exchange/to_FORMAT.py` writes it."""
 
 
 def studies_and_formats(ctx: typer.Context, incomplete: str) -> list[str]:
     """Return the names of studies and the formats of an export that begin so."""
     formats = [name for name in FORMATS if name.startswith(incomplete)]
     return studies(ctx, incomplete) + formats
-
-
-"""What an export is for: `exchange/to_FORMAT.py` writes it."""
 
 
 def export(
@@ -377,11 +402,8 @@ def export(
     study = find_study(names[0] if names else None, outputs)
     write = import_module(f"hpml_jobs.extras.exchange.to_{form}").write
     from hpml_jobs.extras.exchange.runs import exported
-    from hpml_jobs.report.report import make_report
-    from hpml_jobs.status.states import study_status
 
-    status = study_status(study)
-    content = exported(study, make_report(study.name, status.snapshots, status.states))
+    content = exported(study, _report(study))
     if not content.runs:
         raise HpmlError(f"no cell of study {study.name} has a record (status shows why)")
     folder = study.export / form if to is None else to.expanduser()

@@ -1,6 +1,7 @@
 """W&B's export of a chart, a column for each run, as rows of a history."""
 
-from itertools import count
+from collections.abc import Iterator
+from itertools import chain
 from typing import NamedTuple
 
 from hpml_jobs.core.errors import HpmlError
@@ -20,6 +21,11 @@ class _Curve(NamedTuple):
     run: str
     metric: str
 
+    @property
+    def is_of_epochs(self) -> bool:
+        """Whether it shows the seconds of epochs, not the moments of steps."""
+        return self.metric.lower() in SECONDS
+
 
 def unfolded(table: Rows) -> Rows:
     """Return the curves of a chart as rows of run,epoch,seconds or run,step,timestamp.
@@ -37,27 +43,33 @@ def unfolded(table: Rows) -> Rows:
     ]
     if not curves or "run" in table.named():
         return table
-    wrong = next((curve for curve in curves if curve.metric.lower() not in _METRICS), None)
-    if wrong:
-        raise HpmlError(
-            f"{table.header}: W&B's chart of {wrong.metric}: if these are the seconds of an epoch, "
-            f"write '{_SEPARATOR}seconds' in place of '{_SEPARATOR}{wrong.metric}' in this line; "
-            "else export the history (docs/share.md)"
-        )
-    table = table._replace(rows=sorted(table.rows, key=lambda row: _place(row, axis)))
-    rows = []
     for curve in curves:
-        is_epoch = curve.metric.lower() in SECONDS
-        numbers = count()
-        for row in table.rows:
-            if curve.column in row.fields:
-                _check_single(row, curve, table.header)
-                step = {"step": row.fields.get(axis, "")}
-                place = {"epoch": str(next(numbers))} if is_epoch else step
-                time = {curve.metric.lower(): row.fields[curve.column]}
-                rows.append(CsvRow(row.line, {"run": curve.run} | place | time))
+        _check_metric(curve, table.header)
+    table = table._replace(rows=sorted(table.rows, key=lambda row: _place(row, axis)))
+    rows = list(chain(*(_rows_of(curve, table, axis) for curve in curves)))
     columns = tuple(dict.fromkeys(name for row in rows for name in row.fields))
     return table._replace(columns=columns, rows=rows)
+
+
+def _check_metric(curve: _Curve, header: str) -> None:
+    if curve.metric.lower() not in _METRICS:
+        raise HpmlError(
+            f"{header}: W&B's chart of {curve.metric}: if these are the seconds of an epoch, "
+            f"write '{_SEPARATOR}seconds' in place of '{_SEPARATOR}{curve.metric}' in this line; "
+            "else export the history (docs/share.md)"
+        )
+
+
+def _rows_of(curve: _Curve, table: Rows, axis: str) -> Iterator[CsvRow]:
+    """Yield the rows of a curve as those of its run; epochs are counted from 0."""
+    with_time = [row for row in table.rows if curve.column in row.fields]
+    for epoch, row in enumerate(with_time):
+        _check_single(row, curve, table.header)
+        place = {"step": row.fields.get(axis, "")}
+        if curve.is_of_epochs:
+            place = {"epoch": str(epoch)}
+        time = {curve.metric.lower(): row.fields[curve.column]}
+        yield CsvRow(row.line, {"run": curve.run} | place | time)
 
 
 def _place(row: CsvRow, axis: str) -> float:

@@ -1,7 +1,7 @@
 """The columns of a CSV file of timings: how a row is read, and which times a rate means."""
 
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple, get_type_hints
@@ -48,7 +48,7 @@ class RowError(HpmlError):
 
 @dataclass(frozen=True, kw_only=True)
 class Fields:
-    """The fields of a row; None is an absent or blank field. Times are in seconds."""
+    """The fields of a row; None or "" is an absent or blank field. Times are in seconds."""
 
     gpus: int
     batch: int
@@ -61,14 +61,14 @@ class Fields:
     train_s: float | None = None
     compute_s: float | None = None
     comm_s: float | None = None
-    repeat: int | None = None
+    repeat: int = 0
     parameters: int | None = None
     images: int | None = None
     samples: int | None = None
     iterations: int | None = None
     loss: float | None = None
     accuracy: float | None = None
-    model: str | None = None
+    model: str = ""
     gpu_model: str | None = None
     date: str | None = None
 
@@ -77,6 +77,7 @@ _READERS: dict[Any, Callable[[str], float | int | str]] = {
     int: whole,
     int | None: whole,
     float | None: number,
+    str: str,
     str | None: str,
 }
 
@@ -106,17 +107,7 @@ def read_fields(texts: dict[str, str], columns: Collection[str]) -> Fields:
             are named.
     """
     values: dict[str, Any] = {}
-    faults = []
-    for name, column in COLUMNS.items():
-        names = [n for n in (name, column.instead) if n and n in columns]
-        if column.required and not any(n in texts for n in names):
-            faults.append(f"{' or '.join(names)} is missing")
-    if "rate" in texts:
-        faults += [
-            f"rate and {name}: give one of them" for name in OF_AN_EPOCH if name in texts
-        ]
-    if "images" in texts and "samples" in texts:
-        faults.append("images and samples are the same: give one of them")
+    faults = [*_missing(texts, columns), *_given_twice(texts)]
     for name, text in texts.items():
         try:
             values[name] = COLUMNS[name].read(text)
@@ -125,6 +116,24 @@ def read_fields(texts: dict[str, str], columns: Collection[str]) -> Fields:
     if faults:
         raise RowError(faults)
     return Fields(**values)
+
+
+def _missing(texts: Mapping[str, str], columns: Collection[str]) -> Iterator[str]:
+    """Yield a fault for each required field that is blank, as are those that may replace it."""
+    for name, column in COLUMNS.items():
+        names = [n for n in (name, column.instead) if n and n in columns]
+        if column.required and texts.keys().isdisjoint(names):
+            yield f"{' or '.join(names)} is missing"
+
+
+def _given_twice(texts: Mapping[str, str]) -> Iterator[str]:
+    """Yield a fault for each two fields of which a row may have one."""
+    if "rate" in texts:
+        for name in OF_AN_EPOCH:
+            if name in texts:
+                yield f"rate and {name}: give one of them"
+    if {"images", "samples"} <= texts.keys():
+        yield "images and samples are the same: give one of them"
 
 
 class RateUnit(StrEnum):
@@ -147,6 +156,11 @@ class RateUnit(StrEnum):
                 return UNREPORTED_TOKENS
             case _:
                 return UNREPORTED_SAMPLES
+
+
+def is_throughput(unit: str | None) -> bool:
+    """Return whether a row's unit is one per second, whose rate may be that of one GPU."""
+    return unit not in (None, RateUnit.ITERATION)
 
 
 def read_unit(text: str | None) -> RateUnit:
@@ -204,19 +218,17 @@ def times(rate: float, unit: RateUnit, cell: Cell, *, per_gpu: bool) -> Times:
     Raises:
         UsageError: the rate is that of no training.
     """
+    step_s: float | None = None
+    in_all = rate * cell.gpus if per_gpu else rate
     if unit is RateUnit.ITERATION:
-        step_s: float | None = rate
+        step_s = rate
         in_all = rate_of_step(cell.gpus, cell.batch, rate)
-    else:
-        in_all = rate * cell.gpus if per_gpu else rate
-        step_s = (
-            None
-            if unit is RateUnit.TOKENS
-            else time_at_rate_s(cell.gpus * cell.batch, in_all)
-        )
-    images = cell.workload.images
-    work = None if images is not None else WORK_SAMPLES
-    samples = work or samples_processed(images or 0, cell.processes)
+    elif unit is not RateUnit.TOKENS:
+        step_s = time_at_rate_s(cell.gpus * cell.batch, in_all)
+    work: int | None = WORK_SAMPLES
+    samples = WORK_SAMPLES
+    if cell.workload.images is not None:
+        work, samples = None, samples_processed(cell.workload.images, cell.processes)
     epoch_s = time_at_rate_s(samples, in_all)
     if not 0 < epoch_s <= LONGEST_S:
         raise UsageError(

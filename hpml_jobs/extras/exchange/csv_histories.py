@@ -10,7 +10,12 @@ from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.core.text import counted
 from hpml_jobs.extras.exchange import csv_columns
 from hpml_jobs.extras.exchange.csv_columns import SECONDS, STAMPS, Rules
-from hpml_jobs.extras.exchange.csv_names import EXAMPLE, NamePattern, name_pattern
+from hpml_jobs.extras.exchange.csv_names import (
+    ANY_NAME,
+    EXAMPLE,
+    NamePattern,
+    name_pattern,
+)
 from hpml_jobs.extras.exchange.csv_rows import (
     ColumnSpec,
     CsvRow,
@@ -18,6 +23,7 @@ from hpml_jobs.extras.exchange.csv_rows import (
     Fault,
     FieldError,
     Rows,
+    grouped,
     names_text,
     number,
     select,
@@ -146,39 +152,40 @@ def read_history(table: Rows, rules: Rules) -> CsvSelection:
         UsageError: the pattern of names is invalid.
     """
     table = _with_aliases(table)
-    pattern = None if rules.names is None else name_pattern(rules.names, _OF_CELL)
-    of_names = pattern.columns if pattern else ()
-    _check_columns(table, of_names)
-    selected, remarks = select(table, _OF_RUN | _OF_CELL, {"loss", "accuracy", *of_names})
-    runs: dict[str, list[CsvRow]] = {}
-    for row in selected.rows:
-        name = " ".join(row.fields.get("run", "").split())  # in one line
-        runs.setdefault(name, []).append(row)
-    faults, read = [*selected.faults], list[_History]()
-    for name, rows in runs.items():
+    pattern = ANY_NAME if rules.names is None else name_pattern(rules.names, _OF_CELL)
+    _check_columns(table, pattern.columns)
+    elsewhere = {"loss", "accuracy", *pattern.columns}
+    selected, remarks = select(table, _OF_RUN | _OF_CELL, elsewhere)
+    faults, runs = [*selected.faults], list[_History]()
+    for name, rows in grouped(selected.rows, _run_name).items():
         try:
-            if not name:
-                raise FieldError("the column run is blank")
-            read.append(_run(name, rows, pattern, rules))
+            runs.append(_run(name, rows, pattern, rules))
         except FieldError as error:
             faults.append(Fault(rows[0].line, f"run {name}: {error}"))
-    sizes = {int(run.cell["gpus"]) * int(run.cell["batch"]) for run in read}
+    _check_iterations(runs, rules)
+    by_cell = grouped(runs, _cell_key).values()
+    rows = [_row(run, n) for members in by_cell for n, run in enumerate(members)]
+    rows.sort(key=lambda row: row.line)
+    columns = tuple(csv_columns.COLUMNS)
+    remarks += [_cell_text(members) for members in by_cell]
+    return CsvSelection(
+        selected._replace(columns=columns, rows=rows, faults=faults),
+        remarks + list(_remarks(runs)),
+    )
+
+
+def _run_name(row: CsvRow) -> str:
+    return " ".join(row.fields.get("run", "").split())
+
+
+def _check_iterations(runs: Sequence[_History], rules: Rules) -> None:
+    """Refuse one number of iterations for runs with several global batches."""
+    sizes = {int(run.cell["gpus"]) * int(run.cell["batch"]) for run in runs}
     if rules.iterations and len(sizes) > 1 and not rules.batch_is_global:
         raise UsageError(
             f"iterations={rules.iterations}: the runs have global batches of {min(sizes)} to "
             f"{max(sizes)} samples, so their epochs differ: give images=, or a column iterations"
         )
-    by_cell: dict[tuple[str | None, ...], list[_History]] = {}
-    for run in read:
-        by_cell.setdefault(_cell_key(run.cell), []).append(run)
-    rows = [_row(run, n) for members in by_cell.values() for n, run in enumerate(members)]
-    rows.sort(key=lambda row: row.line)
-    columns = tuple(csv_columns.COLUMNS)
-    remarks += [_cell_text(members) for members in by_cell.values()]
-    return CsvSelection(
-        selected._replace(columns=columns, rows=rows, faults=faults),
-        remarks + list(_remarks(read)),
-    )
 
 
 def _with_aliases(table: Rows) -> Rows:
@@ -190,7 +197,7 @@ def _with_aliases(table: Rows) -> Rows:
         HpmlError: there are two such names.
     """
     lower = {name.lower(): name for name in table.columns}
-    renamed: dict[str, str] = {}
+    names = {name: name for name in table.columns}
     for column, aliases in _ALIASES.items():
         present = [alias for alias in aliases if alias in lower]
         users = [alias for alias in present if not alias.startswith("_")] or present
@@ -198,14 +205,8 @@ def _with_aliases(table: Rows) -> Rows:
             raise HpmlError(
                 f"{table.header}: {' and '.join(users)} are both a column {column}: leave one out"
             )
-        renamed |= {lower[alias]: column for alias in users}
-    rows = []
-    for row in table.rows:
-        fields = {renamed.get(name, name): text for name, text in row.fields.items()}
-        rows.append(CsvRow(row.line, fields))
-    return table._replace(
-        columns=tuple(renamed.get(n, n) for n in table.columns), rows=rows
-    )
+        names |= {lower[alias]: column for alias in users}
+    return table.renamed(names)
 
 
 def _check_columns(table: Rows, of_names: Sequence[str]) -> None:
@@ -228,7 +229,7 @@ def _check_columns(table: Rows, of_names: Sequence[str]) -> None:
             f"{table.header}: seconds beside step are of an epoch or of a step: leave the column "
             "step out, or give the column timestamp of each step"
         )
-    if not names & {"seconds", "timestamp"}:
+    if names.isdisjoint({"seconds", "timestamp"}):
         raise HpmlError(
             f"{table.header}: a history of runs without times: add the column timestamp of each "
             "step (W&B: export _timestamp), or seconds of each epoch"
@@ -236,37 +237,43 @@ def _check_columns(table: Rows, of_names: Sequence[str]) -> None:
 
 
 def _run(
-    name: str, rows: Sequence[CsvRow], pattern: NamePattern | None, rules: Rules
+    name: str, rows: Sequence[CsvRow], pattern: NamePattern, rules: Rules
 ) -> _History:
     """Return a run.
 
     Raises:
         FieldError: its name does not fit the pattern, its cell changes, or its time is not known.
     """
-    fields = pattern.read(name) if pattern else {}
-    texts = CsvRow(rows[0].line, fields | _common_fields(rows))
+    if not name:
+        raise FieldError("the column run is blank")
+    texts = CsvRow(rows[0].line, pattern.read(name) | _common_fields(rows))
     cell = {column: str(_read(_OF_CELL[column], column, texts)) for column in texts.fields}
     missing = [column for column in ("gpus", "batch") if column not in cell]
     if missing:
         raise FieldError(f"{' and '.join(missing)} is missing")
-    has_seconds = any("seconds" in row.fields for row in rows)
-    has_epochs = has_seconds or any("epoch" in row.fields for row in rows)
-    epochs = _numbers(rows, "epoch") if has_epochs else [0.0] * len(rows)
-    lines = [row.line for row in rows]
-    if has_seconds:
+    if any("seconds" in row.fields for row in rows):
+        epochs, lines = _numbers(rows, "epoch"), [row.line for row in rows]
         order = list(zip(epochs, lines, strict=True))
         time = by_seconds(list(zip(lines, epochs, _numbers(rows, "seconds"), strict=True)))
     else:
-        steps, times = _numbers(rows, "step"), _numbers(rows, "timestamp")
-        order = list(zip(epochs, map(int, steps), strict=True))
-        stamps = []
-        for row, (epoch, step), at in zip(rows, order, times, strict=True):
-            epoch_of_stamp = epoch if has_epochs else None
-            last_digit = resolution(row.fields["timestamp"])
-            stamps.append(Stamp(row.line, epoch_of_stamp, step, at, last_digit))
+        stamps = _stamps(rows)
+        order = [(stamp.epoch_number, stamp.step) for stamp in stamps]
         time = by_steps(stamps, *_iterations(cell, rules))
     last = max(zip(order, rows, strict=True))[1]
     return _History(name, rows[0].line, cell, last.fields, time)
+
+
+def _stamps(rows: Sequence[CsvRow]) -> list[Stamp]:
+    """Return the time stamps of a run's rows."""
+    epochs: Sequence[float | None] = [None] * len(rows)
+    if any("epoch" in row.fields for row in rows):
+        epochs = _numbers(rows, "epoch")
+    steps, times = _numbers(rows, "step"), _numbers(rows, "timestamp")
+    stamps = []
+    for row, epoch, step, at_s in zip(rows, epochs, steps, times, strict=True):
+        last_digit_s = resolution(row.fields["timestamp"])
+        stamps.append(Stamp(row.line, epoch, int(step), at_s, last_digit_s))
+    return stamps
 
 
 def _common_fields(rows: Sequence[CsvRow]) -> dict[str, str]:
@@ -308,22 +315,23 @@ def _read(spec: ColumnSpec, column: str, row: CsvRow) -> float | int | str:
 
 def _iterations(cell: Mapping[str, str], rules: Rules) -> tuple[int | None, str]:
     """Return the iterations of an epoch, None if nothing says them, and what says them."""
-    if "iterations" in cell or rules.iterations:
-        return int(cell.get("iterations", rules.iterations or 0)), "iterations is"
-    images = int(cell.get("images") or cell.get("samples") or rules.images or 0)
-    if not images:
+    given = cell.get("iterations", rules.iterations)
+    if given is not None:
+        return int(given), "iterations is"
+    images = cell.get("images", cell.get("samples", rules.images))
+    if images is None:
         return None, ""
     gpus, batch = int(cell["gpus"]), int(cell["batch"])
     if rules.batch_is_global:
         batch = max(1, batch // gpus)
     words = f"{images} images on {counted(gpus, 'GPU')} with batch {batch} make"
-    return iterations(images, gpus, batch), words
+    return iterations(int(images), gpus, batch), words
 
 
-def _cell_key(cell: Mapping[str, str]) -> tuple[str | None, ...]:
+def _cell_key(run: _History) -> tuple[str | None, ...]:
     """Return what is equal for repeats of a cell; one GPU has no strategy."""
-    values = {column: cell.get(column) for column in _CELL_COLUMNS}
-    if cell["gpus"] == "1":
+    values = {column: run.cell.get(column) for column in _CELL_COLUMNS}
+    if run.cell["gpus"] == "1":
         values["strategy"] = None
     return tuple(values.values())
 
@@ -354,12 +362,7 @@ def _cell_text(runs: Sequence[_History]) -> str:
 
 def _remarks(runs: Sequence[_History]) -> Iterator[str]:
     """Yield how the times of runs were found."""
-    by_note: dict[str, list[str]] = {}
-    for run in runs:
-        for note in run.time.notes:
-            by_note.setdefault(note, []).append(run.name)
-    for note, names in by_note.items():
-        yield note if len(names) == len(runs) > 1 else f"run {', '.join(names)}: {note}"
+    yield from _notes(runs)
     steps = [run.time.epoch_s / run.time.iterations for run in runs if run.time.iterations]
     if steps:
         yield (
@@ -376,3 +379,13 @@ def _remarks(runs: Sequence[_History]) -> Iterator[str]:
         yield f"{single} of {counted(len(runs), 'run')} with one epoch: it includes the warm-up"
     if len(runs) > single:
         yield "the first epoch of a run is its warm-up, and its time the median of the others"
+
+
+def _notes(runs: Sequence[_History]) -> Iterator[str]:
+    """Yield each note on the times of runs once, with the names of these runs."""
+    by_note: dict[str, list[str]] = {}
+    for run in runs:
+        for note in run.time.notes:
+            by_note.setdefault(note, []).append(run.name)
+    for note, names in by_note.items():
+        yield note if len(names) == len(runs) > 1 else f"run {', '.join(names)}: {note}"

@@ -1,7 +1,7 @@
 """What the names of runs say of their cells, by a pattern that the user gives."""
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from hpml_jobs.core.errors import UsageError
@@ -38,15 +38,16 @@ class NamePattern(NamedTuple):
         if longest is None or shortest is None:
             raise FieldError(f"its name does not fit names='{self.text}'")
         if longest.groups() != shortest.groups():
-            ways = []
-            for match in (shortest, longest):
-                ways.append(
-                    ", ".join(f"{column}={match[column]}" for column in self.columns)
-                )
-            raise FieldError(
-                f"its name fits names='{self.text}' in several ways ({' or '.join(ways)})"
-            )
+            ways = f"{self._way(shortest)} or {self._way(longest)}"
+            raise FieldError(f"its name fits names='{self.text}' in several ways ({ways})")
         return {column: longest[column] for column in self.columns}
+
+    def _way(self, match: re.Match[str]) -> str:
+        return ", ".join(f"{column}={match[column]}" for column in self.columns)
+
+
+ANY_NAME = NamePattern("*", (), re.compile(".*"), re.compile(".*"))
+"""The pattern that says nothing of cells."""
 
 
 def name_pattern(text: str, columns: Collection[str]) -> NamePattern:
@@ -70,16 +71,21 @@ def name_pattern(text: str, columns: Collection[str]) -> NamePattern:
             raise UsageError(f"{place}: {{{name}}} is given {used.count(name)} times")
     if not used:
         raise UsageError(f"{place}: write the columns in braces, as in {EXAMPLE}")
-    if stray := next((part for part in parts[::2] if "{" in part or "}" in part), None):
-        raise UsageError(f"{place}: {stray!r} has a brace without its pair")
+    _check_free_text(parts, place)
+    return NamePattern(text, tuple(used), _compiled(parts, ""), _compiled(parts, "?"))
+
+
+def _check_free_text(parts: Sequence[str], place: str) -> None:
+    """Refuse stray braces, and placeholders with nothing between them."""
+    for part in parts[::2]:
+        if not {"{", "}"}.isdisjoint(part):
+            raise UsageError(f"{place}: {part!r} has a brace without its pair")
     for first, between, second in zip(parts[1::2], parts[2::2], parts[3::2], strict=False):
-        if not between and (first == "*") == (
-            second == "*"
-        ):  # a number ends where * begins
+        is_same_kind = (first == "*") == (second == "*")  # a number ends where * begins
+        if is_same_kind and not between:
             raise UsageError(
                 f"{place}: {first} and {second} touch; write what is between them"
             )
-    return NamePattern(text, tuple(used), _compiled(parts, ""), _compiled(parts, "?"))
 
 
 def _compiled(parts: Collection[str], mark: str) -> re.Pattern[str]:

@@ -3,6 +3,7 @@
 import math
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import msgspec
@@ -25,6 +26,7 @@ from hpml_jobs.extras.exchange.csv_columns import (
     RowError,
     Rules,
     Times,
+    is_throughput,
     read_fields,
     read_unit,
     times,
@@ -128,19 +130,10 @@ def _record(row: CsvRow, columns: Collection[str], file: str, rules: Rules) -> R
         RowError: fields are missing or cannot be read.
         UsageError: the fields contradict each other.
     """
-    fields = read_fields(row.fields, columns)
-    if fields.rate is None and fields.unit is not None:
-        raise UsageError(f"unit={fields.unit} is of a rate: add a column rate")
-    unit = None if fields.rate is None else read_unit(fields.unit or rules.unit)
+    fields = _with_rules(read_fields(row.fields, columns), rules)
+    unit = None if fields.rate is None else read_unit(fields.unit)
     cell = _cell(fields, rules, unit)
-    if unit is None or fields.rate is None:
-        timed = Times(fields.epoch_s or 0.0, None, None)
-    else:
-        timed = times(fields.rate, unit, cell, per_gpu=rules.rate_is_per_gpu)
-    if fields.train_s is not None and fields.train_s > timed.epoch_s:
-        raise UsageError(
-            f"train_s={fields.train_s} is more than epoch_s={timed.epoch_s}, which contains it"
-        )
+    timed = _times(fields, rules, unit, cell)
     gpu_model = fields.gpu_model
     return Record(
         cell=cell,
@@ -154,22 +147,52 @@ def _record(row: CsvRow, columns: Collection[str], file: str, rules: Rules) -> R
             line=row.line,
             epoch_s=timed.epoch_s,
             rate=fields.rate,
-            unit=unit.value if unit else None,
-            rate_is_per_gpu=rules.rate_is_per_gpu
-            and unit not in (None, RateUnit.ITERATION),
+            unit=unit,
+            rate_is_per_gpu=rules.rate_is_per_gpu and is_throughput(unit),
             work_samples=timed.work_samples,
             step_s=timed.step_s,
             train_s=fields.train_s,
             compute_s=fields.compute_s,
             comm_s=fields.comm_s,
-            iterations=fields.iterations or (rules.iterations if unit is None else None),
+            iterations=fields.iterations,
             loss=fields.loss,
             accuracy=fields.accuracy,
             gpu_model=gpu_model,
-            gpus_per_node=fields.gpus_per_node or rules.gpus_per_node,
+            gpus_per_node=fields.gpus_per_node,
             date=fields.date,
         ),
     )
+
+
+def _with_rules(fields: Fields, rules: Rules) -> Fields:
+    """Return the fields of a row, those that it lacks as the rules for all rows say."""
+    iterations, unit = fields.iterations, fields.unit
+    if fields.rate is not None:
+        unit = unit or rules.unit
+    elif unit is not None:
+        raise UsageError(f"unit={unit} is of a rate: add a column rate")
+    else:
+        iterations = iterations or rules.iterations
+    return replace(
+        fields,
+        unit=unit,
+        iterations=iterations,
+        images=fields.images or fields.samples or rules.images,
+        parameters=fields.parameters or rules.parameters,
+        gpus_per_node=fields.gpus_per_node or rules.gpus_per_node,
+    )
+
+
+def _times(fields: Fields, rules: Rules, unit: RateUnit | None, cell: Cell) -> Times:
+    """Return the times of a row, those of a rate if it has one."""
+    timed = Times(fields.epoch_s or 0.0, None, None)
+    if unit is not None and fields.rate is not None:
+        timed = times(fields.rate, unit, cell, per_gpu=rules.rate_is_per_gpu)
+    if fields.train_s is not None and fields.train_s > timed.epoch_s:
+        raise UsageError(
+            f"train_s={fields.train_s} is more than epoch_s={timed.epoch_s}, which contains it"
+        )
+    return timed
 
 
 def _model(name: str, parameters: int | None) -> Model | None:
@@ -184,27 +207,18 @@ def _model(name: str, parameters: int | None) -> Model | None:
 
 def _cell(fields: Fields, rules: Rules, unit: RateUnit | None) -> Cell:
     """Return the cell of a row; loader workers, threads and seed are unknown and get minima."""
-    gpus, batch, model = fields.gpus, fields.batch, fields.model or ""
-    letters = re.sub(r"[^a-z0-9]", "", model.lower())
-    images = fields.images or fields.samples or rules.images
-    if rules.batch_is_global:
-        if batch % gpus:
-            raise UsageError(
-                f"batch={batch} does not divide over gpus={gpus}; the column is the global batch "
-                "because of batch_is=global"
-            )
-        batch //= gpus
+    letters = re.sub(r"[^a-z0-9]", "", fields.model.lower())
     return Cell(
-        gpus=gpus,
-        nodes=_nodes(fields, rules),
-        batch=batch,
-        strategy=_strategy(fields.strategy or "", gpus),
+        gpus=fields.gpus,
+        nodes=_nodes(fields),
+        batch=_batch_per_gpu(fields, rules),
+        strategy=_strategy(fields.strategy, fields.gpus),
         workload=Workload(
-            name=model or "imported",
-            model=model or UNREPORTED_MODEL,
-            data=unit.data(images) if unit else UNREPORTED_DATA,
-            images=images,
-            parameters=fields.parameters or rules.parameters or PARAMETERS.get(letters),
+            name=fields.model or "imported",
+            model=fields.model or UNREPORTED_MODEL,
+            data=unit.data(fields.images) if unit else UNREPORTED_DATA,
+            images=fields.images,
+            parameters=fields.parameters or PARAMETERS.get(letters),
         ),
         protocol=Protocol.IMPORTED,
         epochs=0,
@@ -212,17 +226,28 @@ def _cell(fields: Fields, rules: Rules, unit: RateUnit | None) -> Cell:
         gpu_type=fields.gpu_model,
         threads=1,
         loader_workers=0,
-        repeat=fields.repeat or 0,
+        repeat=fields.repeat,
     )
 
 
-def _nodes(fields: Fields, rules: Rules) -> int:
+def _batch_per_gpu(fields: Fields, rules: Rules) -> int:
+    if not rules.batch_is_global:
+        return fields.batch
+    if fields.batch % fields.gpus:
+        raise UsageError(
+            f"batch={fields.batch} does not divide over gpus={fields.gpus}; the column is the "
+            "global batch because of batch_is=global"
+        )
+    return fields.batch // fields.gpus
+
+
+def _nodes(fields: Fields) -> int:
     """Return the nodes of a row: as given, as few as hold its GPUs, or one where nothing is given.
 
     Raises:
         UsageError: they do not hold its GPUs.
     """
-    per_node = fields.gpus_per_node or rules.gpus_per_node
+    per_node = fields.gpus_per_node
     if per_node is None:
         return fields.nodes or 1
     if fields.nodes is None:
@@ -234,20 +259,27 @@ def _nodes(fields: Fields, rules: Rules) -> int:
     return fields.nodes
 
 
-def _strategy(text: str, gpus: int) -> Strategy:
+def _strategy(text: str | None, gpus: int) -> Strategy:
     """Return the strategy; one GPU is the baseline whatever the row says, more default to ddp."""
     if gpus == 1:
         return Strategy.SINGLE
-    word = text.lower() or Strategy.DDP.value
+    if text is None:
+        return Strategy.DDP
     choices = [strategy.value for strategy in Strategy]
-    if word not in choices:
-        raise UsageError(f"strategy={text}: {one_of(word, choices)}")
-    return Strategy(word)
+    if text.lower() not in choices:
+        raise UsageError(f"strategy={text}: {one_of(text.lower(), choices)}")
+    return Strategy(text.lower())
+
+
+def imported_of(record: Record) -> Imported:
+    """Return what the file says of a row; of each record that is read here, it says something."""
+    assert record.imported is not None  # noqa: S101 -- `_record` has written it
+    return record.imported
 
 
 def line_of(record: Record) -> int:
-    """Return the line that a record was read from; 0 if it was measured here."""
-    return record.imported.line if record.imported else 0
+    """Return the line that a record was read from."""
+    return imported_of(record).line
 
 
 def _mixed_units(records: Iterable[Record]) -> Iterator[Fault]:
@@ -267,8 +299,8 @@ def _mixed_units(records: Iterable[Record]) -> Iterator[Fault]:
 
 def _unit(record: Record) -> str:
     """Return the unit of a row's times in words."""
-    imported = record.imported
-    return f"unit={imported.unit}" if imported and imported.unit else "epoch_s"
+    unit = imported_of(record).unit
+    return f"unit={unit}" if unit else "epoch_s"
 
 
 def _duplicates(records: Iterable[Record], *, has_repeats: bool) -> Iterator[Fault]:
@@ -282,17 +314,15 @@ def _duplicates(records: Iterable[Record], *, has_repeats: bool) -> Iterator[Fau
         name = (
             f"{cell.strategy.value} gpus={cell.gpus} nodes={cell.nodes} batch={cell.batch}"
         )
-        repeat = f" repeat={cell.repeat}" if has_repeats else ""
-        fix = (
-            ""
-            if has_repeats
-            else "; for several runs of a cell add a column repeat: 0, 1, 2"
-        )
+        fix = ""
+        if has_repeats:
+            name += f" repeat={cell.repeat}"
+        else:
+            fix = "; for several runs of a cell add a column repeat: 0, 1, 2"
         if cell.gpus == 1:
             fix += "; gpus=1 is one baseline for all strategies"
         yield Fault(
-            line_of(record),
-            f"the same cell as line {line_of(earlier)} ({name}{repeat}){fix}",
+            line_of(record), f"the same cell as line {line_of(earlier)} ({name}){fix}"
         )
 
 

@@ -2,13 +2,14 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.formulas import iterations
+from hpml_jobs.core.measurements import Imported
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.text import counted
 from hpml_jobs.core.workload import Workload
-from hpml_jobs.extras.exchange.csv_columns import RateUnit, Rules
-from hpml_jobs.extras.exchange.csv_records import line_of
+from hpml_jobs.extras.exchange.csv_columns import Rules, is_throughput
+from hpml_jobs.extras.exchange.csv_records import imported_of, line_of
+from hpml_jobs.extras.exchange.csv_rows import grouped
 
 LARGEST_NODE = 16
 """The most GPUs of one node that is sold (DGX-2)."""
@@ -26,7 +27,7 @@ def remarks(records: Sequence[Record], rules: Rules) -> Iterator[str]:
     yield from _without_nodes(records)
     yield from _without_baseline(records)
     total = len(records)
-    without = sum(record.imported.train_s is None for record in records if record.imported)
+    without = sum(imported_of(record).train_s is None for record in records)
     if without:
         rows = f"{without} of {total} rows" if without < total else "every row"
         yield f"train_s is missing in {rows}: residual communication includes data loading there"
@@ -35,14 +36,14 @@ def remarks(records: Sequence[Record], rules: Rules) -> Iterator[str]:
 
 def _rates(records: Sequence[Record], rules: Rules) -> Iterator[str]:
     """Yield what rates and their batches are of, and rates that look like those of one GPU."""
-    units = {record.imported.unit for record in records if record.imported}
-    if units - {None, RateUnit.ITERATION}:
+    units = {imported_of(record).unit for record in records}
+    if any(map(is_throughput, units)):
         yield (
             "rate is of one GPU (rate_of=gpu); it was multiplied by gpus"
             if rules.rate_is_per_gpu
             else "rate is of all GPUs together (rate_of=all); if it is of one GPU, give rate_of=gpu"
         )
-    if units - {None} and not rules.batch_is_global:
+    if any(units) and not rules.batch_is_global:
         yield "batch is that of one GPU (batch_is=per_gpu); if it is of all, give batch_is=global"
     for first, last in _hardly_growing(records):
         name = last.cell.workload.name
@@ -58,36 +59,29 @@ def _hardly_growing(records: Iterable[Record]) -> Iterator[tuple[Record, Record]
 
     A rate per GPU looks like this.
     """
-    series: dict[tuple[object, ...], list[Record]] = {}
-    for record in records:
-        imported, cell = record.imported, record.cell
-        if (
-            imported
-            and imported.unit not in (None, RateUnit.ITERATION)
-            and not imported.rate_is_per_gpu
-        ):
-            key = cell.workload, cell.gpu_type, cell.batch, cell.repeat
-            series.setdefault(key, []).append(record)
-    for members in series.values():
+    of_all = [record for record in records if _is_rate_of_all(imported_of(record))]
+    for members in grouped(of_all, _series).values():
         ordered = sorted(members, key=lambda record: record.cell.gpus)
         first, last = ordered[0], ordered[-1]
-        if (
-            last.cell.gpus > first.cell.gpus
-            and first.epoch_s < SERIES_GROWTH * last.epoch_s
-        ):
+        is_larger = last.cell.gpus > first.cell.gpus
+        if is_larger and first.epoch_s < SERIES_GROWTH * last.epoch_s:
             yield first, last
 
 
+def _is_rate_of_all(imported: Imported) -> bool:
+    return is_throughput(imported.unit) and not imported.rate_is_per_gpu
+
+
+def _series(record: Record) -> tuple[object, ...]:
+    cell = record.cell
+    return cell.workload, cell.gpu_type, cell.batch, cell.repeat
+
+
 def _assumptions(records: Sequence[Record]) -> Iterator[str]:
-    works: dict[Workload, int | None] = {}
-    for record in records:
-        work = record.imported.work_samples if record.imported else None
-        works.setdefault(record.cell.workload, work)
-    for workload, work in works.items():
-        images = _epoch_words(workload, work)
-        if workload.parameters is None:
-            size = "an unknown number of parameters (no bandwidth is computed)"
-        else:
+    for workload, members in grouped(records, lambda record: record.cell.workload).items():
+        images = _epoch_words(workload, imported_of(members[0]).work_samples)
+        size = "an unknown number of parameters (no bandwidth is computed)"
+        if workload.parameters is not None:
             size = f"{workload.parameters:,} parameters"
         key = "images" if workload.samples_name == "images" else "samples"
         yield f"{workload.name}: {images}, {size}; change with {key}=, parameters= or columns"
@@ -116,20 +110,18 @@ def _epoch_words(workload: Workload, work: int | None) -> str:
 
 def _without_baseline(records: Sequence[Record]) -> Iterator[str]:
     """Yield batches without a gpus=1 row of the same model and GPU model."""
-    groups: dict[tuple[Workload, str | None], list[Cell]] = {}
-    for record in records:
-        key = record.cell.workload, record.cell.gpu_type
-        groups.setdefault(key, []).append(record.cell)
-    for (workload, gpu_type), cells in groups.items():
-        with_baseline = {cell.batch for cell in cells if cell.gpus == 1}
-        smallest = min(cell.gpus for cell in cells)
-        without = sorted({cell.batch for cell in cells} - with_baseline)
+    cells = [record.cell for record in records]
+    groups = grouped(cells, lambda cell: (cell.workload, cell.gpu_type))
+    for (workload, gpu_type), members in groups.items():
+        with_baseline = {cell.batch for cell in members if cell.gpus == 1}
+        without = {cell.batch for cell in members} - with_baseline
         if without:
-            name = " on ".join(part for part in (workload.name, gpu_type) if part)
-            batches = ", ".join(str(batch) for batch in without)
+            name = f"{workload.name} on {gpu_type}" if gpu_type else workload.name
+            batches = ", ".join(map(str, sorted(without)))
             text = f"no gpus=1 row of {name} at batch {batches} per GPU: no speedup and no residual"
-            if not with_baseline and smallest < max(cell.gpus for cell in cells):
-                text += f"; baseline=smallest compares with {smallest} GPUs"
+            sizes = {cell.gpus for cell in members}
+            if not with_baseline and len(sizes) > 1:
+                text += f"; baseline=smallest compares with {min(sizes)} GPUs"
             yield text
 
 

@@ -6,10 +6,10 @@ import io
 import math
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from hpml_jobs.core.errors import HpmlError, UsageError
-from hpml_jobs.core.text import nearest, ranges_text
+from hpml_jobs.core.text import few, nearest, ranges_text
 
 DELIMITERS = ",;\t|"
 """Possible separators of fields; the header decides. Without any of them, blanks separate."""
@@ -23,9 +23,19 @@ _SECONDS = re.compile(r"\s*[(\[](s|secs?|seconds?)[)\]]$")
 _RATE = re.compile(r"/s(ec)?\b|per_s|throughput")
 """What the name of a column of rates contains."""
 
-_SHOWN_COLUMNS = 8
+_SHOWN_COLUMNS, _SHOWN_CHARACTERS = 8, 40
 
-_SHOWN_CHARACTERS = 40
+
+Item = TypeVar("Item")
+Key = TypeVar("Key")
+
+
+def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list[Item]]:
+    """Return the items of each key, in the order of the items."""
+    groups: dict[Key, list[Item]] = {}
+    for item in items:
+        groups.setdefault(key(item), []).append(item)
+    return groups
 
 
 class FieldError(UsageError):
@@ -107,6 +117,13 @@ class CsvRow(NamedTuple):
     line: int
     fields: dict[str, str]
 
+    def renamed(self, names: Mapping[str, str]) -> "CsvRow":
+        """Return the fields of these columns under their new names."""
+        fields = {
+            names[column]: text for column, text in self.fields.items() if column in names
+        }
+        return CsvRow(self.line, fields)
+
 
 class Fault(NamedTuple):
     """A line, and what is wrong with it."""
@@ -131,6 +148,13 @@ class Rows(NamedTuple):
         """Return the names of the columns as `select` compares them."""
         return {_normal(name) for name in self.columns}
 
+    def renamed(self, names: Mapping[str, str]) -> "Rows":
+        """Return the table of these columns under their new names."""
+        columns = tuple(names[column] for column in self.columns if column in names)
+        return self._replace(
+            columns=columns, rows=[row.renamed(names) for row in self.rows]
+        )
+
 
 def read_rows(content: bytes, file: str) -> Rows:
     """Read a CSV file with a header; blank lines and blanks around fields are ignored.
@@ -140,32 +164,25 @@ def read_rows(content: bytes, file: str) -> Rows:
     Raises:
         HpmlError: it is not text, is empty, or its first line has no names of columns.
     """
-    text = _decode(content, file)
-    comments = list[int]()
-    lines = list(_lines(text, comments))
-    delimiter = _delimiter(next((line for line in lines if line.strip()), ""))
-    rows, faults, header, place = list[CsvRow](), list[Fault](), None, ""
-    line = 0
-    try:
-        for line, fields in _records(lines, delimiter):
-            if header is None:
-                header, place = (
-                    _header(fields, f"{file} line {line}"),
-                    f"{file} line {line}",
-                )
-                continue
-            if delimiter == " " and not rows and len(fields) == len(header) + 1:
-                header = ("", *header)  # row numbers, as pandas and R print them
-            if any(fields[len(header) :]) or len(fields) < len(header):
-                faults.append(Fault(line, _wrong_width(fields, header, delimiter)))
-            else:
-                pairs = zip(header, fields, strict=False)
-                rows.append(CsvRow(line, {name: field for name, field in pairs if field}))
-    except csv.Error as error:
-        faults.append(Fault(line + 1, f"cannot be read from here on: {error}"))
-    if header is None:
+    comments, faults, rows = list[int](), list[Fault](), list[CsvRow]()
+    lines = list(_lines(_decode(content, file), comments))
+    delimiter = _delimiter(lines)
+    records = _records(lines, delimiter, faults)
+    first = next(records, None)
+    if first is None:
         reason = faults[0].text if faults else "is empty"
         raise HpmlError(f"{file} {reason}; {_FIRST_LINE}")
+    line, fields = first
+    place = f"{file} line {line}"
+    header = _header(fields, place)
+    for line, fields in records:
+        if delimiter == " " and not rows and len(fields) == len(header) + 1:
+            header = ("", *header)  # row numbers, as pandas and R print them
+        if any(fields[len(header) :]) or len(fields) < len(header):
+            faults.append(Fault(line, _wrong_width(fields, header, delimiter)))
+        else:
+            pairs = zip(header, fields, strict=False)
+            rows.append(CsvRow(line, {name: field for name, field in pairs if field}))
     return Rows(place, header, rows, faults, comments)
 
 
@@ -196,19 +213,29 @@ def _lines(text: str, comments: list[int]) -> Iterator[str]:
         yield "\n" if is_comment or is_rule else line
 
 
-def _records(lines: Sequence[str], delimiter: str) -> Iterator[tuple[int, list[str]]]:
-    """Yield lines that are not blank: (number, fields without the blanks around them)."""
+def _records(
+    lines: Sequence[str], delimiter: str, faults: list[Fault]
+) -> Iterator[tuple[int, list[str]]]:
+    """Yield lines that are not blank: (number, fields without the blanks around them).
+
+    They end where they cannot be read, which is added to `faults`.
+    """
     reader = csv.reader(lines, delimiter=delimiter, skipinitialspace=True, strict=True)
-    start = 1
-    for fields in reader:
-        line, start = start, reader.line_num + 1
-        stripped = [field.strip() for field in fields]
-        if any(stripped):
-            yield line, stripped
+    last, start = 0, 1
+    try:
+        for fields in reader:
+            line, start = start, reader.line_num + 1
+            stripped = [field.strip() for field in fields]
+            if any(stripped):
+                last = line
+                yield line, stripped
+    except csv.Error as error:
+        faults.append(Fault(last + 1, f"cannot be read from here on: {error}"))
 
 
-def _delimiter(header: str) -> str:
+def _delimiter(lines: Iterable[str]) -> str:
     """Return the delimiter that is most often in the header, outside of quotes."""
+    header = next((line for line in lines if line.strip()), "")
     unquoted = re.sub(r'"[^"]*"', "", header)
     delimiter = max(DELIMITERS, key=unquoted.count)
     return delimiter if delimiter in unquoted else " "
@@ -246,36 +273,28 @@ def select(
     Raises:
         HpmlError: a name is misspelt or given twice, or a required column is missing.
     """
-    names = {name: _normal(name) for name in table.columns}
-    present = [*map(_normal, table.columns)]
-    for name in present:
-        if name in columns and present.count(name) > 1:
+    present = [_normal(column) for column in table.columns]
+    names = dict(zip(table.columns, present, strict=True))
+    read = {column: name for column, name in names.items() if name in columns}
+    selected = table.renamed(read)
+    for name in selected.columns:
+        if selected.columns.count(name) > 1:
             raise HpmlError(
-                f"{table.header}: column {name} is given {present.count(name)} times"
+                f"{table.header}: column {name} is given {selected.columns.count(name)} times"
             )
-    absent = {
-        n: column for n, column in columns.items() if n not in {*present, *elsewhere}
-    }
-    for name in present:
-        if name not in columns:
-            _check_spelling(name, absent, table.header)
+    given = {*present, *elsewhere}
+    absent = {name: column for name, column in columns.items() if name not in given}
+    unread = [column for column in table.columns if column not in read]
+    for column in unread:
+        _check_spelling(names[column], absent, table.header)
     _check_nameless(table)
     _check_required(present, columns, table.header)
-    rows = []
-    for row in table.rows:
-        fields = {
-            names[name]: text
-            for name, text in row.fields.items()
-            if names[name] in columns
-        }
-        rows.append(CsvRow(row.line, fields))
     remarks = []
     if table.comments:
         remarks.append(f"comments were left out: lines {ranges_text(table.comments)}")
-    if unread := [name for name in table.columns if name and names[name] not in columns]:
+    if any(unread):
         remarks.append(f"columns that were not read: {names_text(unread)}")
-    selected = tuple(name for name in present if name in columns)
-    return CsvSelection(table._replace(columns=selected, rows=rows), remarks)
+    return CsvSelection(selected, remarks)
 
 
 def _normal(name: str) -> str:
@@ -288,13 +307,8 @@ def _normal(name: str) -> str:
 
 
 def _check_spelling(name: str, absent: Mapping[str, ColumnSpec], header: str) -> None:
-    required = [column for column, spec in absent.items() if spec.required]
-    near = nearest(name, required, cutoff=0.65) or nearest(name, absent, cutoff=0.7)
     base = name.partition("(")[0].partition("[")[0].strip()
-    if base in absent:
-        near = base
-    if _RATE.search(name):
-        near = "rate" if "rate" in absent and "epoch_s" in absent else None
+    near = _meant(name, base, absent)
     is_time = base.endswith("_s") or base == "seconds"
     if is_time and near == base != name:
         raise HpmlError(
@@ -305,6 +319,16 @@ def _check_spelling(name: str, absent: Mapping[str, ColumnSpec], header: str) ->
         raise HpmlError(
             f"{header}: unknown column {name!r}; did you mean {near}? Rename it, or leave it out"
         )
+
+
+def _meant(name: str, base: str, absent: Mapping[str, ColumnSpec]) -> str | None:
+    """Return the absent column that a name, without its unit `base`, probably means."""
+    if _RATE.search(name):
+        return "rate" if {"rate", "epoch_s"} <= absent.keys() else None
+    if base in absent:
+        return base
+    required = [column for column, spec in absent.items() if spec.required]
+    return nearest(name, required, cutoff=0.65) or nearest(name, absent, cutoff=0.7)
 
 
 def _check_nameless(table: Rows) -> None:
@@ -328,9 +352,10 @@ def _check_required(
         name for name, instead in required.items() if not {name, instead} & {*names}
     ]
     if missing:
-        words = []
-        for name, instead in required.items():
-            words.append(f"{name} (or {instead})" if instead else name)
+        words = [
+            f"{name} (or {instead})" if instead else name
+            for name, instead in required.items()
+        ]
         raise HpmlError(
             f"{header}: column {', '.join(missing)} is missing; required are {', '.join(words)}, "
             f"the file has {names_text(names)}"
@@ -339,10 +364,7 @@ def _check_required(
 
 def names_text(names: Iterable[str]) -> str:
     """Return the names of columns as a list, cut where it is long."""
-    texts = [name[:_SHOWN_CHARACTERS] for name in names if name]
-    more = len(texts) - _SHOWN_COLUMNS
-    listed = ", ".join(texts[:_SHOWN_COLUMNS])
-    return f"{listed} and {more} more" if more > 0 else listed
+    return few((name[:_SHOWN_CHARACTERS] for name in names if name), _SHOWN_COLUMNS)
 
 
 def _wrong_width(fields: Sequence[str], header: Sequence[str], delimiter: str) -> str:

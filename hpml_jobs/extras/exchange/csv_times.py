@@ -1,14 +1,14 @@
 """The time of an epoch from the history of a run: rows of epochs, or time stamps of steps."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
-from itertools import pairwise
+from itertools import chain, pairwise
 from statistics import median, median_low
 from typing import NamedTuple
 
 from hpml_jobs.core.text import counted, duration_text
-from hpml_jobs.extras.exchange.csv_rows import FieldError
+from hpml_jobs.extras.exchange.csv_rows import FieldError, grouped
 
 TOLERANCE = 0.1
 """The least share of its epoch's median by which an interval with a gap is longer."""
@@ -76,6 +76,11 @@ class Stamp(NamedTuple):
     at_s: float
     resolution_s: float
 
+    @property
+    def epoch_number(self) -> float:
+        """The epoch; 0 in a run whose rows name none."""
+        return self.epoch or 0
+
 
 class TimeInterval(NamedTuple):
     """The seconds and steps between two rows of an epoch, and the step of the second one."""
@@ -115,16 +120,7 @@ def by_seconds(rows: Sequence[tuple[int, float, float]]) -> RunTime:
         FieldError: an epoch is given twice, there is only one, or the seconds are not of epochs.
     """
     ordered = sorted(rows, key=lambda row: row[1])
-    for line, epoch, _ in ordered:
-        if epoch % 1:
-            raise FieldError(
-                f"line {line}: epoch={epoch:g}: give a row for each whole epoch"
-            )
-    for (line, epoch, _), (other, following, _) in pairwise(ordered):
-        if epoch == following:
-            raise FieldError(
-                f"epoch {epoch:g} is given twice, in lines {line} and {other}: {SECOND_RUN}"
-            )
+    _check_whole_epochs(ordered)
     if len(ordered) < 2:
         raise FieldError("one epoch is the warm-up: add the seconds of a second one")
     seconds = [row[2] for row in ordered]
@@ -135,6 +131,20 @@ def by_seconds(rows: Sequence[tuple[int, float, float]]) -> RunTime:
         )
     notes: list[str] = []
     return RunTime(_median({epoch: s for _, epoch, s in ordered[1:]}, notes), False, notes)
+
+
+def _check_whole_epochs(ordered: Sequence[tuple[int, float, float]]) -> None:
+    """Check that the rows are those of whole epochs, each given once."""
+    for line, epoch, _ in ordered:
+        if epoch % 1:
+            raise FieldError(
+                f"line {line}: epoch={epoch:g}: give a row for each whole epoch"
+            )
+    for (line, epoch, _), (other, following, _) in pairwise(ordered):
+        if epoch == following:
+            raise FieldError(
+                f"epoch {epoch:g} is given twice, in lines {line} and {other}: {SECOND_RUN}"
+            )
 
 
 def _are_since_start(seconds: Sequence[float]) -> bool:
@@ -184,55 +194,69 @@ def by_steps(
             steps, or the iterations are not known or contradict the steps.
     """
     notes: list[str] = []
-    ordered = sorted(
-        _in_seconds(stamps, notes), key=lambda stamp: (stamp.epoch or 0, stamp.step)
-    )
+    in_seconds = _in_seconds(stamps, notes)
+    ordered = sorted(in_seconds, key=lambda stamp: (stamp.epoch_number, stamp.step))
     _check_order(ordered)
     epochs = _by_epoch(ordered)
     iterations = _iterations(list(epochs.values()), given_iterations, reason)
     _check_fractions(stamps, iterations, reason)
     if ordered[0].epoch is None:
         epochs = _by_epoch(_with_epochs(ordered, iterations))
-    intervals = {epoch: _intervals(members) for epoch, members in epochs.items()}
-    by_epoch = {epoch: rows for epoch, rows in intervals.items() if rows}
-    if not by_epoch:
-        raise FieldError("no epoch has two rows: give more rows, or run,epoch,seconds")
+    by_epoch = _intervals_by_epoch(epochs)
     first = min(epochs)
     later = {epoch: rows for epoch, rows in by_epoch.items() if epoch != first}
     used = later or by_epoch
     resolution_s = ordered[0].resolution_s
     kept, gaps = _without_gaps(used, resolution_s)
     _check_resolution(kept.values(), resolution_s, notes)
-    times = {}
-    for epoch, rows in kept.items():
-        seconds = sum(interval.seconds for interval in rows)
-        times[epoch] = seconds / sum(interval.steps for interval in rows)
-    step_s = _median(times, notes)
-    _check_slowdown(step_s, [i for rows in by_epoch.values() for i in rows], resolution_s)
-    if gaps:
-        notes.append(_gaps_text(gaps, step_s))
-    if (number := sum(map(len, used.values()))) < FEW_INTERVALS:
-        text = counted(number, "interval")
-        notes.append(
-            f"its time is from {text} between rows, where a pause would not be noticed"
+    step_s = _median({epoch: _total(rows).step_s for epoch, rows in kept.items()}, notes)
+    intervals = list(chain(*by_epoch.values()))
+    _check_slowdown(step_s, intervals, resolution_s)
+    notes += _gap_notes(gaps, step_s)
+    used_steps = [interval.steps for interval in chain(*used.values())]
+    notes += _doubts(len(used_steps), step_s, _total(intervals).steps, iterations)
+    return RunTime(step_s * iterations, not later, notes, iterations, max(used_steps))
+
+
+def _intervals_by_epoch(
+    epochs: Mapping[float, Sequence[Stamp]],
+) -> dict[float, list[TimeInterval]]:
+    """Return the intervals of each epoch that has two rows or more."""
+    intervals = {epoch: _intervals(members) for epoch, members in epochs.items()}
+    by_epoch = {epoch: rows for epoch, rows in intervals.items() if rows}
+    if not by_epoch:
+        raise FieldError("no epoch has two rows: give more rows, or run,epoch,seconds")
+    return by_epoch
+
+
+def _total(intervals: Sequence[TimeInterval]) -> TimeInterval:
+    """Return the seconds and steps of several intervals together."""
+    seconds = sum(interval.seconds for interval in intervals)
+    steps = sum(interval.steps for interval in intervals)
+    return TimeInterval(seconds, steps, intervals[-1].end)
+
+
+def _doubts(intervals: int, step_s: float, steps: int, iterations: int) -> Iterator[str]:
+    """Yield why the time of a step, found in so many intervals, may be wrong.
+
+    `steps` are those of all epochs of the run, `iterations` those of a whole one.
+    """
+    if intervals < FEW_INTERVALS:
+        yield (
+            f"its time is from {counted(intervals, 'interval')} between rows, where a pause would "
+            "not be noticed"
         )
     if not USUAL_STEP_S[0] <= step_s <= USUAL_STEP_S[1]:
-        notes.append(f"a step takes {step_s:.3g} s: are its time stamps in seconds?")
-    steps = sum(interval.steps for rows in by_epoch.values() for interval in rows)
+        yield f"a step takes {step_s:.3g} s: are its time stamps in seconds?"
     if steps < iterations / 2:
-        notes.append(
+        yield (
             f"its {counted(steps, 'step')} are a part of an epoch of {iterations} iterations: if "
             "they are epochs, give run,epoch,seconds"
         )
-    every = max(interval.steps for rows in used.values() for interval in rows)
-    return RunTime(step_s * iterations, not later, notes, iterations, every)
 
 
 def _by_epoch(stamps: Iterable[Stamp]) -> dict[float, list[Stamp]]:
-    epochs: dict[float, list[Stamp]] = {}
-    for stamp in stamps:
-        epochs.setdefault(stamp.epoch or 0, []).append(stamp)
-    return epochs
+    return grouped(stamps, lambda stamp: stamp.epoch_number)
 
 
 def _with_epochs(stamps: Sequence[Stamp], iterations: int) -> list[Stamp]:
@@ -245,8 +269,7 @@ def _check_resolution(
     epochs: Iterable[Sequence[TimeInterval]], resolution_s: float, notes: list[str]
 ) -> None:
     """Refuse time stamps whose last digit is too coarse, and note where it matters."""
-    epochs_s = [sum(interval.seconds for interval in intervals) for intervals in epochs]
-    shortest = min(epochs_s)
+    shortest = min(_total(intervals).seconds for intervals in epochs)
     if shortest < LEAST_RESOLUTIONS * resolution_s:
         raise FieldError(
             f"{shortest:g} s between its rows is not enough where the last digit of time stamps is "
@@ -254,6 +277,33 @@ def _check_resolution(
         )
     if (error := resolution_s / shortest) > 0.02:
         notes.append(f"its time stamps are coarse: a step is known to {error:.0%}")
+
+
+class _ComparedInterval(NamedTuple):
+    """An interval, and the median of the steps' times in its epoch."""
+
+    interval: TimeInterval
+    median_s: float
+
+    @property
+    def deviation(self) -> float:
+        """The difference of its steps' time from the median, as a share of this."""
+        return abs(self.interval.step_s - self.median_s) / (self.median_s or 1)
+
+    def has_gap(self, ratio: float, resolution_s: float) -> bool:
+        """Return whether it is longer than so many medians, beyond the last digit of times."""
+        error_s = 2 * resolution_s / self.interval.steps
+        return self.interval.step_s > ratio * self.median_s + error_s
+
+    def is_short(self, resolution_s: float) -> bool:
+        """Return whether it is much shorter than others of its epoch."""
+        longest_s = self.interval.seconds + resolution_s
+        return longest_s < SHORT * self.median_s * self.interval.steps
+
+
+def _compared(intervals: Sequence[TimeInterval]) -> list[_ComparedInterval]:
+    median_s = median_low(interval.step_s for interval in intervals)
+    return [_ComparedInterval(interval, median_s) for interval in intervals]
 
 
 def _without_gaps(
@@ -267,31 +317,19 @@ def _without_gaps(
     Raises:
         FieldError: there are too many, or some are much shorter.
     """
-    medians = {}
-    pairs: list[tuple[TimeInterval, float]] = []
-    for epoch, rows in epochs.items():
-        medians[epoch] = median_low(interval.step_s for interval in rows)
-        pairs += [(interval, medians[epoch]) for interval in rows]
-    scatter = median_low(abs(i.step_s - middle) / (middle or 1) for i, middle in pairs)
+    compared = {epoch: _compared(intervals) for epoch, intervals in epochs.items()}
+    members = list(chain(*compared.values()))
+    scatter = median_low(member.deviation for member in members)
     ratio = 1 + max(TOLERANCE, SCATTER * scatter)
-
-    def has_gap(interval: TimeInterval, middle: float) -> bool:
-        return interval.step_s > ratio * middle + 2 * resolution_s / interval.steps
-
-    gaps = [interval for interval, middle in pairs if has_gap(interval, middle)]
-    short = [
-        i for i, middle in pairs if i.seconds + resolution_s < SHORT * middle * i.steps
-    ]
-    steps = sum(interval.steps for interval, _ in pairs)
-    most_gaps = len(epochs) + steps / STEPS_PER_GAP
-    if len(gaps) > most_gaps or len(short) > len(pairs) / 10:
-        times = [interval.step_s for interval, _ in pairs]
+    gaps = [m.interval for m in members if m.has_gap(ratio, resolution_s)]
+    short = [member for member in members if member.is_short(resolution_s)]
+    most_gaps = len(epochs) + _total(list(chain(*epochs.values()))).steps / STEPS_PER_GAP
+    if len(gaps) > most_gaps or len(short) > len(members) / 10:
+        times = [member.interval.step_s for member in members]
         raise _too_many_gaps(min(times), max(times))
     kept = {}
-    for epoch, rows in epochs.items():
-        kept[epoch] = [
-            interval for interval in rows if not has_gap(interval, medians[epoch])
-        ]
+    for epoch, rows in compared.items():
+        kept[epoch] = [m.interval for m in rows if not m.has_gap(ratio, resolution_s)]
     return kept, gaps
 
 
@@ -313,26 +351,28 @@ def _too_many_gaps(least_s: float, most_s: float) -> FieldError:
 
 def _in_seconds(stamps: Sequence[Stamp], notes: list[str]) -> list[Stamp]:
     """Return stamps in seconds, without epochs if these are in fractions, as Trainer of HF has."""
-    largest = max(abs(stamp.at_s) for stamp in stamps)
-    unit_s, name = next(
-        ((s, name) for least, s, name in _UNITS if largest > least), (1.0, "")
-    )
-    if name and min(abs(stamp.at_s) for stamp in stamps) < largest / 2:
-        raise FieldError(
-            f"some of its time stamps are in {name}, others are not: give one unit"
-        )
-    if name:
-        notes.append(f"time stamps are in {name}")
-    has_epochs = all(stamp.epoch is not None and stamp.epoch % 1 == 0 for stamp in stamps)
+    unit_s = _unit_s(stamps, notes)
     resolution_s = _resolution(stamps) * unit_s
-    in_seconds = []
-    for stamp in stamps:
-        epoch = stamp.epoch if has_epochs else None
-        at_s = stamp.at_s * unit_s
-        in_seconds.append(
-            stamp._replace(at_s=at_s, resolution_s=resolution_s, epoch=epoch)
-        )
-    return in_seconds
+    if any(stamp.epoch is None or stamp.epoch % 1 for stamp in stamps):
+        stamps = [stamp._replace(epoch=None) for stamp in stamps]
+    return [
+        stamp._replace(at_s=stamp.at_s * unit_s, resolution_s=resolution_s)
+        for stamp in stamps
+    ]
+
+
+def _unit_s(stamps: Sequence[Stamp], notes: list[str]) -> float:
+    """Return the seconds of the unit that time stamps are in; note one that is not the second."""
+    sizes = [abs(stamp.at_s) for stamp in stamps]
+    for least, unit_s, name in _UNITS:
+        if max(sizes) > least:
+            if min(sizes) < max(sizes) / 2:
+                raise FieldError(
+                    f"some of its time stamps are in {name}, others are not: give one unit"
+                )
+            notes.append(f"time stamps are in {name}")
+            return unit_s
+    return 1.0
 
 
 def _resolution(stamps: Sequence[Stamp]) -> float:
@@ -360,55 +400,84 @@ def _check_order(stamps: Sequence[Stamp]) -> None:
             )
 
 
-def _iterations(
-    epochs: Sequence[Sequence[Stamp]], given_iterations: int | None, reason: str
-) -> int:
-    """Return the iterations of an epoch: as given, else as the steps of whole epochs say.
+class _EpochSteps(NamedTuple):
+    """The least and the most iterations that the rows of a run's epochs leave to an epoch.
 
     An epoch has at least the steps from its first row to its last. If another one follows, and one
-    is before it or it begins with step 0 or 1, less than one interval is missing at each end.
+    is before it or it begins with step 0 or 1, less than one interval is missing at each end; None
+    if there is no such epoch. `every` is the most steps between two rows.
     """
-    has_epochs = epochs[0][0].epoch is not None
-    counts_on = all(a[-1].step < b[0].step for a, b in pairwise(epochs))
-    spans = [members[-1].step - members[0].step for members in epochs]
-    whole = [n for n in range(len(epochs) - 1) if n or epochs[0][0].step in (0, 1)]
-    every = max((i.steps for members in epochs for i in _intervals(members)), default=0)
-    least = max(spans) + 1
-    most = min((spans[n] + 2 * every - 1 for n in whole), default=None) if every else None
-    if given_iterations is None:
-        if most is None:
+
+    least: int
+    most: int | None
+    every: int
+
+    @classmethod
+    def of(cls, epochs: Sequence[Sequence[Stamp]]) -> "_EpochSteps":
+        """Return what the rows of these epochs leave."""
+        spans = [members[-1].step - members[0].step for members in epochs]
+        intervals = chain(*map(_intervals, epochs))
+        every = max((interval.steps for interval in intervals), default=0)
+        whole = spans[:-1]
+        if epochs[0][0].step > 1:
+            whole = whole[1:]
+        most = None
+        if whole and every:
+            most = min(whole) + 2 * every - 1
+        return cls(max(spans) + 1, most, every)
+
+    def counted(self) -> int:
+        """Return the iterations, if the rows leave one number."""
+        if self.most is None:
             raise FieldError(
                 "the iterations of an epoch are not in the file: give images= or iterations=, or a "
                 "column iterations"
             )
-        if least != most:
+        if self.least != self.most:
+            first, last = sorted((self.least, self.most))
             raise FieldError(
-                f"its rows every {counted(every, 'step')} leave {min(least, most)} to "
-                f"{max(least, most)} iterations per epoch: give images= or iterations=, or a "
-                "column iterations"
+                f"its rows every {counted(self.every, 'step')} leave {first} to {last} iterations "
+                "per epoch: give images= or iterations=, or a column iterations"
             )
-        return least
-    is_too_large = most is not None and given_iterations > most + every
-    if has_epochs and (given_iterations < least or is_too_large):
-        counts = f"{least} or more" if most is None else f"{least} to {most}"
-        if least == most:
-            counts = str(least)
-        raise FieldError(
-            f"its epochs have {counts} steps, but {reason} {given_iterations}: "
-            "correct that, or the column step, which must count iterations"
+        return self.least
+
+    def check(self, iterations: int, reason: str) -> None:
+        """Refuse given iterations that the rows contradict."""
+        is_too_large = self.most is not None and iterations > self.most + self.every
+        if iterations < self.least or is_too_large:
+            raise FieldError(
+                f"its epochs have {self._text} steps, but {reason} {iterations}: "
+                "correct that, or the column step, which must count iterations"
+            )
+
+    @property
+    def _text(self) -> str:
+        if self.most is None:
+            return f"{self.least} or more"
+        return (
+            str(self.least) if self.least == self.most else f"{self.least} to {self.most}"
         )
-    if has_epochs and counts_on:
-        _check_epochs(epochs, given_iterations, every, reason)
+
+
+def _iterations(
+    epochs: Sequence[Sequence[Stamp]], given_iterations: int | None, reason: str
+) -> int:
+    """Return the iterations of an epoch: as given, else as the steps of whole epochs say."""
+    steps = _EpochSteps.of(epochs)
+    if given_iterations is None:
+        return steps.counted()
+    if epochs[0][0].epoch is not None:
+        steps.check(given_iterations, reason)
+        _check_first_rows(epochs, given_iterations, steps.every, reason)
     return given_iterations
 
 
 def _check_fractions(stamps: Sequence[Stamp], iterations: int, reason: str) -> None:
     """Check the iterations by epochs in fractions, as Hugging Face's Trainer logs them."""
-    is_fraction = any((stamp.epoch or 0) % 1 for stamp in stamps)
-    said_by_rows = [
-        s.step / s.epoch for s in stamps if s.epoch and s.epoch >= LEAST_FRACTION
-    ]
-    if not (is_fraction and said_by_rows):
+    placed = [(stamp.step, stamp.epoch) for stamp in stamps if stamp.epoch]
+    has_fractions = any(epoch % 1 for _, epoch in placed)
+    said_by_rows = [step / epoch for step, epoch in placed if epoch >= LEAST_FRACTION]
+    if not has_fractions or not said_by_rows:
         return
     said = median(said_by_rows)
     if abs(said - iterations) > max(2, FRACTION_ERROR * iterations):
@@ -418,12 +487,18 @@ def _check_fractions(stamps: Sequence[Stamp], iterations: int, reason: str) -> N
         )
 
 
-def _check_epochs(
+def _check_first_rows(
     epochs: Sequence[Sequence[Stamp]], iterations: int, every: int, reason: str
 ) -> None:
-    """Check the iterations by the first rows of the first and the last epoch."""
-    number = int((epochs[-1][0].epoch or 0) - (epochs[0][0].epoch or 0))
-    steps = epochs[-1][0].step - epochs[0][0].step
+    """Check the iterations by the first rows of the first and the last epoch.
+
+    Where steps begin again in each epoch, these rows say nothing.
+    """
+    if any(after[0].step <= before[-1].step for before, after in pairwise(epochs)):
+        return
+    first, last = epochs[0][0], epochs[-1][0]
+    number = int(last.epoch_number - first.epoch_number)
+    steps = last.step - first.step
     if abs(steps - number * iterations) > max(every, 1):
         raise FieldError(
             f"{counted(number, 'epoch')} have {steps} steps, but {reason} {iterations} each: "
@@ -439,17 +514,20 @@ def _intervals(stamps: Sequence[Stamp]) -> list[TimeInterval]:
     ]
 
 
-def _gaps_text(gaps: Sequence[TimeInterval], step_s: float) -> str:
-    """Return how long the gaps were without the steps in them, and where the longest was."""
+def _gap_notes(gaps: Sequence[TimeInterval], step_s: float) -> Iterator[str]:
+    """Yield how long the gaps were without the steps in them, and where the longest was."""
+    if not gaps:
+        return
     seconds = [gap.seconds - gap.steps * step_s for gap in gaps]
     longest = max(seconds)
     place = gaps[seconds.index(longest)].end
     if len(gaps) == 1:
-        return f"1 gap of {_text(longest)} at step {place} left out"
-    return (
-        f"{len(gaps)} gaps of {_text(sum(seconds))} in all left out, the longest "
-        f"{_text(longest)} at step {place}"
-    )
+        yield f"1 gap of {_text(longest)} at step {place} left out"
+    else:
+        yield (
+            f"{len(gaps)} gaps of {_text(sum(seconds))} in all left out, the longest "
+            f"{_text(longest)} at step {place}"
+        )
 
 
 def _text(seconds: float) -> str:

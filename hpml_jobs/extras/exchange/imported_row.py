@@ -32,11 +32,14 @@ def implausible_row(run: ComparedRun) -> list[Observation | None]:
     record, imported = run.record, run.record.imported
     if imported is None:
         return []
+    of_split: list[Observation | None] = []
+    compute_s, comm_s = imported.compute_s, imported.comm_s
+    if compute_s is not None and comm_s is not None:
+        of_split = [_sum(imported, compute_s, comm_s), _residual(run, compute_s)]
     return [
         _iterations(record, imported),
         _parts(imported),
-        _sum(imported),
-        _residual(run, imported),
+        *of_split,
         _resolution(run, imported),
     ]
 
@@ -80,14 +83,13 @@ def _parts(imported: Imported) -> Observation | None:
     )
 
 
-def _sum(imported: Imported) -> Observation | None:
-    if imported.compute_s is None or imported.comm_s is None:
+def _sum(imported: Imported, compute_s: float, comm_s: float) -> Observation | None:
+    name, whole_s = "train_s", imported.train_s
+    if whole_s is None:
+        name, whole_s = "epoch_s", imported.epoch_s
+    if not whole_s:
         return None
-    name = "epoch_s" if imported.train_s is None else "train_s"
-    whole = imported.epoch_s if imported.train_s is None else imported.train_s
-    if not whole:
-        return None
-    gap = (whole - imported.compute_s - imported.comm_s) / whole
+    gap = (whole_s - compute_s - comm_s) / whole_s
     may_be_loading = gap > 0 and imported.train_s is None
     return Observation(
         abs(gap) <= UNACCOUNTED_LIMIT,
@@ -102,22 +104,18 @@ def _sum(imported: Imported) -> Observation | None:
     )
 
 
-def _residual(run: ComparedRun, imported: Imported) -> Observation | None:
+def _residual(run: ComparedRun, compute_s: float) -> Observation | None:
     gpus, baseline = run.row.gpus, run.baseline
-    if imported.compute_s is None or imported.comm_s is None:
-        return None
     if gpus < 2 or baseline is None:
         return None
     times_s = [
         time_s for timing in baseline.runs for time_s in (timing.epoch_s, timing.train_s)
     ]
     shares = [time_s / gpus for time_s in times_s if time_s]
-    equal = [
-        share for share in shares if abs(imported.compute_s / share - 1) <= RESIDUAL_MATCH
-    ]
+    equal = [share for share in shares if abs(compute_s / share - 1) <= RESIDUAL_MATCH]
     return Observation(
         not equal,
-        f"compute_s is {imported.compute_s:.4g} s, the baseline's time / {gpus} is "
+        f"compute_s is {compute_s:.4g} s, the baseline's time / {gpus} is "
         f"{(equal or shares)[0]:.4g} s",
         "import measured compute_s and comm_s, or none",
         Level.WARN,
@@ -126,16 +124,18 @@ def _residual(run: ComparedRun, imported: Imported) -> Observation | None:
 
 
 def _resolution(run: ComparedRun, imported: Imported) -> Observation | None:
-    imports = [other.record.imported for other in run.table.runs]
-    times_s = [timing.epoch_s for timing in imports if timing and timing.rate is None]
-    timings = len(times_s)
-    if imported.rate is not None or timings < LEAST_TIMINGS:
+    rows = [other.record.imported for other in run.table.runs]
+    times_s = [row.epoch_s for row in rows if row and row.rate is None]
+    if imported.rate is not None or len(times_s) < LEAST_TIMINGS:
         return None
-    if any(epoch_s != round(epoch_s) for epoch_s in times_s):
-        return Observation(True, f"some of {timings} timings have a fraction of a second")
+    with_fraction = [time_s for time_s in times_s if time_s != round(time_s)]
+    if with_fraction:
+        return Observation(
+            True, f"some of {len(times_s)} timings have a fraction of a second"
+        )
     return Observation(
         False,
-        f"none of {timings} timings has a fraction of a second, so this one is uncertain by "
+        f"none of {len(times_s)} timings has a fraction of a second, so this one is uncertain by "
         f"{percent_text(0.5 / imported.epoch_s)}",
         "import timings with fractions of a second",
         Level.WARN,

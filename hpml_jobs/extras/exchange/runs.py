@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.record import Record
-from hpml_jobs.core.text import unix_time
+from hpml_jobs.core.text import few, unix_time
 from hpml_jobs.core.value import Value
 from hpml_jobs.report.files.csv_tables import flat
 from hpml_jobs.report.frame import curves
@@ -104,28 +104,19 @@ class ExportedStudy(NamedTuple):
 def exported(study: Study, report: Report) -> ExportedStudy:
     """Return a study's records as runs, in the order of the report."""
     runs: dict[str, ExportedRun] = {}
-    notes, without = [], list(report.unplaced)
+    without = {result.slug: result.outcome for result in report.unplaced}
+    notes: list[str] = []
     for group in report.groups:
         rows = {slug: row for row in group.source.rows for slug in row.cells}
         for result in group.source.cells:
-            if result.slug in runs:  # it may belong to several groups
-                continue
             if result.record is None:
-                without += [] if result in without else [result]
-                continue
-            try:
-                history = tuple(_history(result)) if curves.has_curve(result) else ()
-            except curves.NoCurveError as fault:
-                notes.append(f"no history of {result.slug}: {fault}")
-                history = ()
-            row = rows.get(result.slug)
-            runs[result.slug] = _run(study, group, row, result.record, history)
+                without[result.slug] = result.outcome
+            elif result.slug not in runs:  # it may belong to several groups
+                row, history = rows.get(result.slug), _history(result, notes)
+                runs[result.slug] = _run(study, group, row, result.record, history)
     if without:
-        names = ", ".join(
-            f"{result.slug} ({result.outcome.value})" for result in without[:5]
-        )
-        more = f" and {len(without) - 5} more" if len(without) > 5 else ""
-        notes.append(f"not exported, without a record: {names}{more}")
+        names = few(f"{slug} ({outcome.value})" for slug, outcome in without.items())
+        notes.append(f"not exported, without a record: {names}")
     return ExportedStudy(study.name, list(runs.values()), notes)
 
 
@@ -171,35 +162,39 @@ def _config(study: Study, group: ReportGroup, record: Record) -> dict[str, Setti
 
 def _summary(record: Record, row: Row | None) -> dict[str, float]:
     """Return the key numbers that are one number, phases, parts of the start, and the speedup."""
-    numbers = key_numbers(record)
-    parts = {}
+    numbers: dict[str, Any] = {**key_numbers(record)}
     for prefix, key in (("phase", "phases"), ("startup", "startup")):
-        for name, seconds in (numbers[key] or {}).items():
-            parts[f"{prefix}_{name}_s"] = seconds
-    of_row: dict[str, Any] = {
-        "speedup": row.speedup if row else None,
-        "efficiency": row.scaling.efficiency if row and row.scaling else None,
-    }
+        parts = numbers[key] or {}
+        numbers |= {f"{prefix}_{name}_s": seconds for name, seconds in parts.items()}
+    if row is not None:
+        numbers["speedup"] = row.speedup
+        numbers["efficiency"] = row.scaling.efficiency if row.scaling else None
     return {
         name: value
-        for name, value in {**numbers, **parts, **of_row}.items()
+        for name, value in numbers.items()
         if isinstance(value, int | float) and isfinite(value)
     }
 
 
-def _history(result: CellResult) -> Iterator[Iteration]:
-    """Yield the iterations of a run, thinned to HISTORY_ROWS.
+def _history(result: CellResult, notes: list[str]) -> tuple[Iteration, ...]:
+    """Return the iterations of a run; note why it has none although it has a file of them."""
+    if not curves.has_curve(result):
+        return ()
+    try:
+        return tuple(_iterations(curves.read(result)))
+    except curves.NoCurveError as fault:
+        notes.append(f"no history of {result.slug}: {fault}")
+        return ()
 
-    Raises:
-        NoCurveError: iterations.npz is not that of the record.
-    """
-    curve = curves.read(result)
+
+def _iterations(curve: curves.Curve) -> Iterator[Iteration]:
+    """Yield the iterations of a curve, thinned to HISTORY_ROWS."""
     count = len(curve.loss)
     ends_s = list(accumulate(curve.step_s.tolist()))
     every = max(1, ceil(count / HISTORY_ROWS))
-    epochs = [
-        n for n, epoch in enumerate(curve.epochs, 1) for _ in range(epoch.iterations)
-    ]
+    epochs: list[int] = []
+    for number, epoch in enumerate(curve.epochs, 1):
+        epochs += [number] * epoch.iterations
     arrays = (curve.loss, curve.step_s, curve.lr)
     for at in range(0, count, every):
         values = (float(array[at]) for array in arrays)

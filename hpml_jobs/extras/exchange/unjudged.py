@@ -24,10 +24,8 @@ def unjudged_options(arguments: str) -> list[str]:
     words = words_of(PublicArguments([arguments]).text(arguments))
     options = []
     for before, word in zip(["", *words], words, strict=False):
-        name, is_pair, value = word.partition("=")
-        if not (is_pair and value.strip("=") and re.fullmatch(r"[\w.+~-]+", name)):
-            name, value = "", word
-        if value.startswith("-") or REMOVED[:-1] in value or not _is_unjudged(value):
+        name, value = _option(word)
+        if not _is_unjudged(value):
             continue
         if name:
             options.append(name)
@@ -38,7 +36,17 @@ def unjudged_options(arguments: str) -> list[str]:
     return list(dict.fromkeys(options))
 
 
+def _option(word: str) -> tuple[str, str]:
+    """Return the name and value of `name=value`; of another word, no name and the word."""
+    name, _, value = word.partition("=")
+    if value.strip("=") and re.fullmatch(r"[\w.+~-]+", name):
+        return name, value
+    return "", word
+
+
 def _is_unjudged(value: str) -> bool:
+    if value.startswith("-") or REMOVED[:-1] in value:
+        return False
     if _LOGIN.fullmatch(value):
         return True
     return may_be_secret(value) and _SEVERAL_TURNS.match(value) is not None

@@ -145,17 +145,23 @@ def _files(tar: tarfile.TarFile) -> Iterator[tuple[str, tarfile.TarInfo]]:
     for member in tar:
         if member.isdir():
             continue
-        if not member.isfile() or member.issparse():
-            raise HpmlError(f"{_shown(member.name)} is a link or a device, not a file")
-        name = member.name.partition("/")[2]
-        if not MEMBERS.fullmatch(name):
-            raise HpmlError(f"{_shown(member.name)} is no file of a study")
+        name = _name(member)
         if name in names:
             raise HpmlError(f"{name} is in it twice")
         names.add(name)
         if len(names) > MOST_FILES:
             raise HpmlError(f"it has more than {MOST_FILES:,} files")
         yield name, member
+
+
+def _name(member: tarfile.TarInfo) -> str:
+    """Return the name of a file below the study's folder."""
+    if not member.isfile() or member.issparse():
+        raise HpmlError(f"{_shown(member.name)} is a link or a device, not a file")
+    name = member.name.partition("/")[2]
+    if not MEMBERS.fullmatch(name):
+        raise HpmlError(f"{_shown(member.name)} is no file of a study")
+    return name
 
 
 def _study_name(text: str) -> str:

@@ -42,22 +42,25 @@ def follow(study: Study, state: CellState, lines: int) -> Iterator[str]:
     queried_at = monotonic()
     while True:
         attempt = attempt or _attempt(study, state)
-        has_ended = (
-            attempt is not None and attempt.end.exists()
-        )  # before the log's last read
-        added = read_from(attempt.log_of(0), position) if attempt else b""
+        has_ended, added = False, b""
+        if attempt is not None:
+            has_ended = attempt.end.exists()  # before the log's last read
+            added = read_from(attempt.log_of(0), position)
         position += len(added)
         yield added.decode(errors="replace")
         if has_ended and not added:  # a long rest is read in parts
             return
         if monotonic() - queried_at > ASK_S:
             queried_at = monotonic()
-            if not any(
-                s.slug == state.slug and s.outcome.active for s in cell_states(study)
-            ):
+            if not _is_active(study, state.slug):
                 return
         if not added:
             sleep(POLL_S)
+
+
+def _is_active(study: Study, slug: str) -> bool:
+    states = (state for state in cell_states(study) if state.slug == slug)
+    return any(state.outcome.active for state in states)
 
 
 def _attempt(study: Study, state: CellState) -> AttemptFolder | None:

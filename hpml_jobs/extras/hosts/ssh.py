@@ -28,7 +28,7 @@ from hpml_jobs.core.text import printable
 from hpml_jobs.core.value import decode_json
 from hpml_jobs.extras.hosts.host import BEAT_S, HostFacts
 from hpml_jobs.job.workers import RENDEZVOUS_PORTS
-from hpml_jobs.study.attempt import AttemptEnd, Progress, utc_now
+from hpml_jobs.study.attempt import AttemptEnd, AttemptFolder, Progress, utc_now
 from hpml_jobs.study.cell_folder import CellFolder
 from hpml_jobs.study.files import encode, write_whole
 
@@ -259,7 +259,8 @@ def _differences(
         compared["python"] = {host: fact.python for host, fact in facts.items()}
         compared["torch"] = {host: fact.torch for host, fact in facts.items()}
     for name, by_host in compared.items():
-        if len(set(by_host.values())) > 1 or not all(by_host.values()):
+        values = set(by_host.values())
+        if len(values) > 1 or "" in values:
             texts = [f"{host} {_shown(text) or 'none'}" for host, text in by_host.items()]
             yield (
                 f"{name} differs ({', '.join(texts)}): install the same on all, or set "
@@ -298,34 +299,20 @@ def run_on_hosts(
 
     Where one fails, the others have FAIL_S to end, which torchrun lets them.
     """
-    hosts = (cluster.hosts or ())[:nodes]
+    all_hosts = cluster.hosts or ()
+    hosts = all_hosts[:nodes]
     began = utc_now()
     started: dict[str, Any] = {}
+    attempt = folder.attempt(f"{job}.r0")
     with ExitStack() as held:
         tails: dict[str, _Tail] = {}
         try:
             for node, host in enumerate(hosts):
-                words = (
-                    "run",
-                    job,
-                    str(node),
-                    " ".join(cluster.hosts or ()),
-                    str(folder.root),
-                )
+                words = ("run", job, str(node), " ".join(all_hosts), str(folder.root))
                 started[host] = _start(cluster, host, words, subprocess.DEVNULL)
                 held.callback(started[host].stderr.close)
             tails |= {host: _Tail(process.stderr) for host, process in started.items()}
-            deadline = math.inf
-            while None in (codes := [process.poll() for process in started.values()]):
-                if any(codes):
-                    patience = 0 if LOST_CODE in codes else FAIL_S
-                    deadline = min(deadline, time.monotonic() + patience)
-                if time.monotonic() >= deadline:
-                    break
-                on_progress(folder.attempt(f"{job}.r0").read_progress() or Progress())
-                for process in started.values():
-                    _send(process, b"\n")
-                time.sleep(BEAT_S)
+            _keep_alive([*started.values()], attempt, on_progress)
         finally:
             for process in started.values():
                 process.stdin.close()
@@ -333,10 +320,29 @@ def run_on_hosts(
         lost = [host for host, code in ends.items() if code == LOST_CODE]
         if lost and ends[hosts[0]]:
             reason = f"{lost[0]}: the connection was lost: {tails[lost[0]].last_line()}"
-            attempt = Attempt(id=f"{job}.r0", job=job, started=began, ended=utc_now())
+            about = Attempt(id=attempt.id, job=job, started=began, ended=utc_now())
             end = AttemptEnd(
-                attempt=attempt, outcome=Outcome.NODE_FAIL, reason=reason, node=lost[0]
+                attempt=about, outcome=Outcome.NODE_FAIL, reason=reason, node=lost[0]
             )
-            write_whole(folder.attempt(attempt.id).end, encode(end))
+            write_whole(attempt.end, encode(end))
             write_whole(folder.current, attempt.id.encode())
     return next((code for code in ends.values() if code), 0)
+
+
+def _keep_alive(
+    processes: Sequence[Any],
+    attempt: AttemptFolder,
+    on_progress: Callable[[Progress], None],
+) -> None:
+    """Tell the hosts that this process lives, until all have ended or one that failed is late."""
+    deadline = math.inf
+    while None in (codes := [process.poll() for process in processes]):
+        if any(codes):
+            patience = 0 if LOST_CODE in codes else FAIL_S
+            deadline = min(deadline, time.monotonic() + patience)
+        if time.monotonic() >= deadline:
+            return
+        on_progress(attempt.read_progress() or Progress())
+        for process in processes:
+            _send(process, b"\n")
+        time.sleep(BEAT_S)

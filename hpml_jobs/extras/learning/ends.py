@@ -64,4 +64,5 @@ def curve_ends(group: ConditionGroup) -> Sheet | None:
 def _ends(curve: Curve) -> tuple[float, float]:
     """Return the mean loss of the first and of the last tenth of a run's iterations."""
     tenth = max(1, len(curve.loss) // 10)
-    return float(curve.loss[:tenth].mean()), float(curve.loss[-tenth:].mean())
+    first, last = curve.loss[:tenth], curve.loss[-tenth:]
+    return float(first.mean()), float(last.mean())

@@ -84,17 +84,10 @@ def evaluation(context: GroupContext) -> Table | None:
         return None
     epochs = shown_epochs(max(learning.epochs_of(group, row) for row in rows))
     columns = [str(epoch + 1) for epoch in epochs]
-    abreast = [tuple(columns[at : at + ABREAST]) for at in range(0, len(columns), ABREAST)]
+    begins = range(0, len(columns), ABREAST)
+    abreast = [tuple(columns[begin : begin + ABREAST]) for begin in begins]
     test = OF_TEXT if has_text(group, rows) else OF_CLASSES
-    lines = []
-    for row in rows:
-        texts = [
-            _mean_text(group, row, test.quantity(epoch), test.words) for epoch in epochs
-        ]
-        texts += [
-            _mean_text(group, row, learning.training_loss(epoch), loss) for epoch in epochs
-        ]
-        lines.append(Line(label=row_name(group, row), texts=tuple(texts)))
+    lines = tuple(_line(group, row, test, epochs) for row in rows)
     return Table(
         label="evaluation",
         title="Accuracy and loss by epoch",
@@ -104,12 +97,22 @@ def evaluation(context: GroupContext) -> Table | None:
             for block_head in (test.head, "training loss")
             for block_columns in abreast
         ),
-        lines=tuple(lines),
+        lines=lines,
         caption=(test.caption, learning.OVER_SEEDS),
         setting=captions.setting(group),
         notes=(*learning.one_seed(group, rows), *learning.shorter(group, rows)),
         sheet=_sheet(group, rows),
     )
+
+
+def _line(group: ConditionGroup, row: Row, test: ShownTest, epochs: Sequence[int]) -> Line:
+    """Return the line of a row: the test of each epoch, then its loss in training."""
+    texts = []
+    for epoch in epochs:
+        texts.append(_mean_text(group, row, test.quantity(epoch), test.words))
+    for epoch in epochs:
+        texts.append(_mean_text(group, row, learning.training_loss(epoch), loss))
+    return Line(label=row_name(group, row), texts=tuple(texts))
 
 
 def shown_epochs(epochs: int) -> list[int]:

@@ -1,16 +1,18 @@
 """Picture of the loss by iteration: a panel for each batch, a line for each row."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from math import ceil
 from typing import Any, NamedTuple
 
-from hpml_jobs.core.place import setup_order
+from hpml_jobs.core.place import Setup, setup_order
 from hpml_jobs.report.frame import curves, style
 from hpml_jobs.report.frame.captions import full_label
 from hpml_jobs.report.frame.curves import Curve, NoCurveError
 from hpml_jobs.report.frame.picture import (
     PANELS,
     Axes,
+    Entry,
     Panel,
     Picture,
     batch_title,
@@ -55,69 +57,97 @@ def loss(report: Report) -> Picture | None:
     ]
     spans = [_span(panel) for panel in loss_panels]
     is_wide = any(0 < least < most / WIDE_RANGE for least, most in spans)
-
-    def draw(axis: Axes, panel: Panel[list[LossRun]]) -> list[str]:
-        texts = []
-        axis.set(xlabel="iteration", ylabel="training loss")
-        for label, values, at, smooth in panel.data:
-            look, every = looks[label], _every(values)
-            thin = range(1, len(values) + 1, every)
-            axis.plot(thin, values[::every], color=look.colour, lw=0.5, alpha=0.3)
-            axis.plot(at, smooth, color=look.colour, ls=look.dashes, lw=1.7)
-            last = values[-max(1, len(values) // 40) :]
-            texts.append(f"{panel.title} {label} {last.mean():.3g}")
-        least, most = _span(panel)
-        if least > 0 and is_wide:
-            logarithmic(axis, "y", "training loss")
-            axis.set_ylim(bottom=max(axis.get_ylim()[0], least / 5))
-        elif axis.get_ylim()[1] > 2 * most > 0:  # high peaks of thin lines are clipped
-            axis.set_ylim(top=1.3 * most)
-        return texts
-
     runs = [run for panel in loss_panels for run in panel.data]
     labels = {run.label for run in runs}
+    legend: dict[str, Entry] = {
+        label: {"color": look.colour, "ls": look.dashes, "ms": 4}
+        for label, look in looks.items()
+        if label in labels
+    }
     return panels(
         "Loss by iteration",
         loss_panels,
-        draw,
+        partial(_draw, looks=looks, is_wide=is_wide),
         alt="Training loss by iteration, mean over the last fortieth: ",
         caption=[CAPTION.format(thin=_thin(runs))],
-        legend={
-            label: {"color": look.colour, "ls": look.dashes, "ms": 4}
-            for label, look in looks.items()
-            if label in labels
-        },
+        legend=legend,
         missing=missing,
         file="curves.csv",
         between=", ",
     )
 
 
+def _draw(
+    axis: Axes,
+    panel: Panel[list[LossRun]],
+    *,
+    looks: Mapping[str, style.Look],
+    is_wide: bool,
+) -> list[str]:
+    """Draw the runs of a batch; return the loss at the end of each in words."""
+    texts = []
+    axis.set(xlabel="iteration", ylabel="training loss")
+    for label, values, at, smooth in panel.data:
+        look, every = looks[label], _every(values)
+        thin = range(1, len(values) + 1, every)
+        axis.plot(thin, values[::every], color=look.colour, lw=0.5, alpha=0.3)
+        axis.plot(at, smooth, color=look.colour, ls=look.dashes, lw=1.7)
+        last = values[-max(1, len(values) // 40) :]
+        texts.append(f"{panel.title} {label} {last.mean():.3g}")
+    least, most = _span(panel)
+    if least > 0 and is_wide:
+        logarithmic(axis, "y", "training loss")
+        axis.set_ylim(bottom=max(axis.get_ylim()[0], least / 5))
+    elif axis.get_ylim()[1] > 2 * most > 0:  # high peaks of thin lines are clipped
+        axis.set_ylim(top=1.3 * most)
+    return texts
+
+
+class _Place(NamedTuple):
+    """A row with curves: the title of its panel, and its label there."""
+
+    title: str
+    label: str
+    group: ConditionGroup
+    row: Row
+
+
 def _choose(
     groups: Sequence[ConditionGroup],
 ) -> tuple[list[Panel[dict[str, Curve]]], dict[str, style.Look], list[str]]:
     """Return the runs by label that fit into panels, looks by label, and what does not fit."""
-    places: list[tuple[str, str, ConditionGroup, Row]] = []
+    places = list(_places(groups))
+    setups = {place.label: place.row.setup for place in places}
+    kept = _first_labels(setups)
+    shown_places = [place for place in places if place.label in kept]
+    titles = list(dict.fromkeys(place.title for place in shown_places))
+    panels: dict[str, dict[str, Curve]] = {}
+    for title, label, group, row in shown_places:
+        curve = _curve(group, row)
+        if curve is not None and title in titles[:PANELS]:
+            panels.setdefault(title, {})[label] = curve
+    looks = _looks({label: setups[label].strategy.value for label in kept})
+    omitted = [label for label in setups if label not in kept]
+    omitted += titles[PANELS:]
+    return [Panel(*panel) for panel in panels.items()], looks, omitted
+
+
+def _places(groups: Sequence[ConditionGroup]) -> Iterator[_Place]:
+    """Yield the rows of which a run has curves."""
     for group in groups:
         for row in sorted(group.rows, key=lambda row: row.batch_per_gpu):
             if any(map(curves.has_curve, group.runs(row))):
                 title = batch_title(group, row.batch_per_gpu)
-                label = full_label(row.setup, group.device)
-                places.append((title, label, group, row))
-    setups = {label: row.setup for _, label, _, row in places}
+                yield _Place(title, full_label(row.setup, group.device), group, row)
+
+
+def _first_labels(setups: Mapping[str, Setup]) -> list[str]:
+    """Return the labels that are drawn: baselines, then those with the most GPUs."""
     first = sorted(
         sorted(setups),
         key=lambda label: (not setups[label].is_baseline, -setups[label].gpus),
     )
-    kept = sorted(first[:LINES], key=lambda label: setup_order(setups[label]))
-    titles = list(dict.fromkeys(title for title, label, _, _ in places if label in kept))
-    panels: dict[str, dict[str, Curve]] = {}
-    for title, label, group, row in places:
-        if title in titles[:PANELS] and label in kept and (curve := _curve(group, row)):
-            panels.setdefault(title, {})[label] = curve
-    looks = _looks({label: setups[label].strategy.value for label in kept})
-    omitted = [label for label in setups if label not in kept] + titles[PANELS:]
-    return [Panel(*panel) for panel in panels.items()], looks, omitted
+    return sorted(first[:LINES], key=lambda label: setup_order(setups[label]))
 
 
 def _looks(strategies: Mapping[str, str]) -> dict[str, style.Look]:
@@ -173,5 +203,6 @@ def _thin(runs: Sequence[LossRun]) -> str:
     steps = sorted({_every(run.values) for run in runs} - {1})
     if not steps:
         return "every iteration"
-    in_one = " to ".join(map(str, dict.fromkeys((steps[0], steps[-1]))))
+    ends = dict.fromkeys((steps[0], steps[-1]))
+    in_one = " to ".join(map(str, ends))
     return f"every iteration, or one in {in_one} of runs with more than {POINTS:,}"

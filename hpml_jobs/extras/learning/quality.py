@@ -1,6 +1,6 @@
 """Table 4: training quality after the last epoch."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Annotated, NamedTuple, Self
 
 from hpml_jobs.core.cell import Cell
@@ -94,23 +94,18 @@ def table4(context: GroupContext) -> Table | None:
     shown_rows = [row for row in rows if row.timing and learning.runs(group, row)]
     if not shown_rows:
         return None
-    is_text = has_text(group, shown_rows)
-    heads = columns_of(
-        LearningLine,
-        without=[] if is_text else TEXT_ONLY,
-        training="" if is_text else "training acc., %",
-        test="" if is_text else "test acc., %",
-    )
-    caption = (
-        TABLE_4.format(units=captions.units(group.device)),
-        learning.OVER_SEEDS,
-        *([TEXT] if is_text else []),
-    )
+    how = [TABLE_4.format(units=captions.units(group.device)), learning.OVER_SEEDS]
+    without: Sequence[str] = TEXT_ONLY
+    training, test = "training acc., %", "test acc., %"
+    if has_text(group, shown_rows):
+        how.append(TEXT)
+        without, training, test = (), "", ""
+    heads = columns_of(LearningLine, without=without, training=training, test=test)
     text = TableText(
         "table4",
         "Table 4: training quality, last epoch",
         "Table 4",
-        caption,
+        tuple(how),
         affected=Affected.LEARNING,
     )
     missing = left_out(group, "", (row for row in rows if not row.timing))

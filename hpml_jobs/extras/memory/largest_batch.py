@@ -75,15 +75,12 @@ def largest_that_fits(selection: Selection, *, may_submit: bool) -> int | None:
             f"{AUTO} needs one ladder, and these keys make {ladders}: give one value of each key, "
             f"or {KEY}N"
         )
-    by_slug = {state.slug: state.outcome for state in selection.status.states}
-    outcomes = {planned.cell.batch: by_slug.get(planned.slug) for planned in plan.cells}
-    active = [outcome for outcome in outcomes.values() if outcome and outcome.may_run]
-    lacking = [
-        outcome for outcome in outcomes.values() if not outcome or not outcome.finished
-    ]
-    if lacking and may_submit and not active:
-        return None
+    outcomes = _outcomes(selection)
+    lacking = [o for o in outcomes.values() if not o or not o.finished]
+    active = [outcome for outcome in lacking if outcome and outcome.may_run]
     if lacking:
+        if may_submit and not active:
+            return None
         state = "pending or running" if active else "without a result"
         raise HpmlError(
             f"the ladder of study {study} has no answer yet, {counted(len(lacking), 'cell')} "
@@ -96,3 +93,10 @@ def largest_that_fits(selection: Selection, *, may_submit: bool) -> int | None:
             f"{min(outcomes)}, or give {KEY}N"
         )
     return max(fits)
+
+
+def _outcomes(selection: Selection) -> dict[int, Outcome | None]:
+    """Return the outcome of each batch; None of one that has no state yet."""
+    by_slug = {state.slug: state.outcome for state in selection.status.states}
+    cells = selection.plan.cells
+    return {planned.cell.batch: by_slug.get(planned.slug) for planned in cells}

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from itertools import groupby
+from itertools import chain, groupby
 from statistics import median
 from typing import Annotated, NamedTuple
 
@@ -175,19 +175,21 @@ def training_paths(context: GroupContext) -> Table | None:
     path_rows.sort(key=_order)
     if not path_rows:
         return None
+    title, without = "Training paths", SHARDING_FIELDS
+    how = [PATHS.format(units=captions.units(group.device))]
+    if sharded:
+        title, without = "Training paths and sharding", ()
+        how.append(SHARDING)
+    how.append(captions.runs([row for *_, row in path_rows]))
     text = TableText(
         "paths",
-        "Training paths and sharding" if sharded else "Training paths",
+        title,
         "timed and instrumented epoch",
-        (
-            PATHS.format(units=captions.units(group.device)),
-            *([SHARDING] if sharded else []),
-            captions.runs([row for *_, row in path_rows]),
-        ),
+        tuple(how),
         affected=Affected.TIME,
     )
     notes = [WHOLE_PROCESS] if group.device is Device.CPU else []
-    heads = columns_of(PathLine, without=[] if sharded else SHARDING_FIELDS)
+    heads = columns_of(PathLine, without=without)
     return line_table(group, text, list(_lines(group, path_rows)), heads, notes)
 
 
@@ -216,14 +218,10 @@ def _lines(group: ConditionGroup, rows: list[_PathRow]) -> Iterator[tuple[Row, P
         if row.strategy is Strategy.DDP and row.setup.is_plain
     }
     for site, _, row in rows:
-        records, default, ddp = (
-            group.records(row),
-            defaults.get(site),
-            ddp_rows.get(_site(row)),
-        )
-        peak = _median_of(records, _peak_bytes)
-        default_peak = _median_of(group.records(default), _peak_bytes) if default else None
-        ddp_peak = _median_of(group.records(ddp), _peak_bytes) if ddp else None
+        records = group.records(row)
+        epoch_s, peak = _epoch_and_peak(group, row)
+        default_s, default_peak = _epoch_and_peak(group, defaults.get(site))
+        ddp_s, ddp_peak = _epoch_and_peak(group, ddp_rows.get(_site(row)))
         sent = {
             f"{kind}_bytes_per_iteration": _median_of(
                 records, partial(_sent_bytes, kind=kind)
@@ -234,12 +232,8 @@ def _lines(group: ConditionGroup, rows: list[_PathRow]) -> Iterator[tuple[Row, P
             row,
             PathLine(
                 epoch_s=row.figures.epoch_s,
-                epoch_of_default=_over(
-                    row.figures.epoch_s, default.figures.epoch_s if default else None
-                ),
-                epoch_of_ddp=_over(
-                    row.figures.epoch_s, ddp.figures.epoch_s if ddp else None
-                ),
+                epoch_of_default=_over(epoch_s, default_s),
+                epoch_of_ddp=_over(epoch_s, ddp_s),
                 global_batch=row.global_batch,
                 messages_per_iteration=_median_of(records, _messages),
                 sent_bytes_per_iteration=_median_of(records, _sent_bytes),
@@ -253,6 +247,13 @@ def _lines(group: ConditionGroup, rows: list[_PathRow]) -> Iterator[tuple[Row, P
                 **sent,
             ),
         )
+
+
+def _epoch_and_peak(group: ConditionGroup, row: Row | None) -> tuple[Number, Number]:
+    """Return the time of an epoch and the peak memory of a row; None without a row."""
+    if row is None:
+        return None, None
+    return row.figures.epoch_s, _median_of(group.records(row), _peak_bytes)
 
 
 def _of_row(group: ConditionGroup, row: Row) -> _PathRow:
@@ -328,16 +329,17 @@ def largest(context: GroupContext) -> Table | None:
 def _largest_of(group: ConditionGroup, rows: list[Row], climbed: bool) -> Largest:
     """Return the largest batch of a setup, from its rows by batch."""
     measured = [row for row in rows if row.timing]
-    best = measured[-1] if measured else None
-    records = group.records(best) if best else []
-    memory = [rank.peak_memory_bytes or 0 for record in records for rank in record.ranks]
-    batch = best.batch_per_gpu if best else None
+    batch = memory_bytes = None
+    if measured:
+        batch = measured[-1].batch_per_gpu
+        ranks = chain(*(record.ranks for record in group.records(measured[-1])))
+        memory_bytes = max((rank.peak_memory_bytes or 0 for rank in ranks), default=0)
     return filled(
         Largest,
         rows[0],
         strategy=rows[0].strategy.value,
         batch=batch,
-        memory_bytes=max(memory, default=0) or None,
+        memory_bytes=memory_bytes or None,
         stopped=_stop(rows, batch, climbed),
     )
 
@@ -345,15 +347,10 @@ def _largest_of(group: ConditionGroup, rows: list[Row], climbed: bool) -> Larges
 def _stop(rows: list[Row], best: int | None, climbed: bool) -> str:
     """Return why there is no larger batch: the next one's outcome, or why none was tried."""
     beyond = [row for row in rows if best is None or row.batch_per_gpu > best]
-    if not beyond:
-        return (
-            "the next is larger than one rank's share of the data"
-            if climbed
-            else "no larger one was requested"
-        )
-    words = (
-        "ran out of memory"
-        if beyond[0].outcome is Outcome.OOM
-        else beyond[0].outcome.value
-    )
-    return f"{beyond[0].batch_per_gpu} {words}"
+    if beyond:
+        is_oom = beyond[0].outcome is Outcome.OOM
+        words = "ran out of memory" if is_oom else beyond[0].outcome.value
+        return f"{beyond[0].batch_per_gpu} {words}"
+    if climbed:
+        return "the next is larger than one rank's share of the data"
+    return "no larger one was requested"

@@ -42,33 +42,15 @@ def faster_than_microbenchmark(record: Record) -> Observation | None:
     messages overlap each other)
     Fix: do not use Table 3 of this cell; {REPORT_BUG}
     """
-    # On a GPU warn where that holds only with the small messages, whose time is mostly latency.
-    cell, benchmark = record.cell, record.microbenchmark
-    of_ranks = [rank.communication for rank in record.ranks if rank.communication]
-    by_all_ranks = cell.strategy.traffic.bandwidth in BUS_BANDWIDTHS
-    if benchmark is None or not of_ranks or not by_all_ranks or cell.gpus < 2:
+    race = _race(record)
+    if race is None:
         return None
-    communication = min(of_ranks, key=lambda of_rank: of_rank.gradients_s)
-    kind = communication.gradient_kind
-    if kind is None or not communication.gradients_s:
-        return None
-    points = [point for point in benchmark.points_of(kind) if not point.contains_launch]
-    best_s = {point.bytes: point.min_s for point in points if point.bytes and point.min_s}
-    sent = communication.sent(Purpose.GRADIENTS)
-    if not best_s or not communication.bytes_of(Purpose.GRADIENTS):
-        return None
-    overlap = communication.gradients_overlap
-    speeds = _speeds(sent, communication.gradients_s, best_s, cell.gpus, overlap=overlap)
+    speeds = race.speeds(race.sent, race.seconds)
     level = Level.FAIL
-    if cell.device is Device.CUDA and not speeds.is_possible:
-        large = [message for message in sent if message.bytes >= LARGE_MIB * 2**20]
-        time_s = communication.gradients_s if overlap else sum(m.busy_s for m in large)
-        if (
-            not large
-            or _speeds(large, time_s, best_s, cell.gpus, overlap=overlap).is_possible
-        ):
-            level = Level.WARN
-    where = "any size" if overlap else "these sizes"
+    is_on_gpu = record.cell.device is Device.CUDA
+    if is_on_gpu and not speeds.is_possible and race.is_won_by_small():
+        level = Level.WARN
+    where = "any size" if race.overlap else "these sizes"
     text = (
         f"bus bandwidth is {speeds.reached:.3g} GB/s, the microbenchmark reached "
         f"{speeds.peak:.3g} at {where} (limit {BUSBW_LIMIT:g} x)"
@@ -80,29 +62,60 @@ def faster_than_microbenchmark(record: Record) -> Observation | None:
     return Observation(speeds.is_possible, text, level=level)
 
 
-def _speeds(
-    sent: Sequence[Message],
-    time_s: float,
-    best_s: dict[int, float],
-    processes: int,
-    *,
-    overlap: bool,
-) -> Speeds:
-    """Return the bus bandwidth of messages of one kind that took `time_s`, and the best possible.
+class _Race(NamedTuple):
+    """The gradients' messages in training, their seconds, and the same on idle devices.
 
     `best_s` are the least seconds of the microbenchmark by bytes. Where messages overlap, the best
     of any size is possible.
     """
-    total, kind = sum(m.bytes * m.count for m in sent), sent[0].kind
-    if overlap:
-        peak = max(
-            bus_gb_per_s(size, seconds, processes, kind)
-            for size, seconds in best_s.items()
-        )
-    else:
-        alone_s = sum(m.count * _least_s(best_s, m.bytes) for m in sent)
-        peak = bus_gb_per_s(total, alone_s, processes, kind)
-    return Speeds(bus_gb_per_s(total, time_s, processes, kind), peak)
+
+    sent: Sequence[Message]
+    seconds: float
+    best_s: dict[int, float]
+    processes: int
+    overlap: bool
+
+    def speeds(self, sent: Sequence[Message], time_s: float) -> Speeds:
+        """Return the bus bandwidth of messages that took `time_s`, and the best possible."""
+        total, kind = sum(m.bytes * m.count for m in sent), sent[0].kind
+        if self.overlap:
+            peak = max(
+                bus_gb_per_s(size, seconds, self.processes, kind)
+                for size, seconds in self.best_s.items()
+            )
+        else:
+            alone_s = sum(m.count * _least_s(self.best_s, m.bytes) for m in sent)
+            peak = bus_gb_per_s(total, alone_s, self.processes, kind)
+        return Speeds(bus_gb_per_s(total, time_s, self.processes, kind), peak)
+
+    def is_won_by_small(self) -> bool:
+        """Return whether only small messages, whose time is mostly latency, were too fast."""
+        large = [message for message in self.sent if message.bytes >= LARGE_MIB * 2**20]
+        if not large:
+            return True
+        time_s = self.seconds
+        if not self.overlap:
+            time_s = sum(message.busy_s for message in large)
+        return self.speeds(large, time_s).is_possible
+
+
+def _race(record: Record) -> _Race | None:
+    """Return what is compared, on the rank whose gradients took least; None if it is not known."""
+    cell, benchmark = record.cell, record.microbenchmark
+    by_all_ranks = cell.strategy.traffic.bandwidth in BUS_BANDWIDTHS
+    of_ranks = [rank.communication for rank in record.ranks if rank.communication]
+    if benchmark is None or not of_ranks or not by_all_ranks or cell.gpus < 2:
+        return None
+    communication = min(of_ranks, key=lambda of_rank: of_rank.gradients_s)
+    kind, time_s = communication.gradient_kind, communication.gradients_s
+    if kind is None or not time_s or not communication.bytes_of(Purpose.GRADIENTS):
+        return None
+    points = [point for point in benchmark.points_of(kind) if not point.contains_launch]
+    best_s = {point.bytes: point.min_s for point in points if point.bytes and point.min_s}
+    if not best_s:
+        return None
+    sent = communication.sent(Purpose.GRADIENTS)
+    return _Race(sent, time_s, best_s, cell.gpus, communication.gradients_overlap)
 
 
 def _least_s(times_s: dict[int, float], size: int) -> float:

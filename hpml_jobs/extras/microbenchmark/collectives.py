@@ -88,7 +88,8 @@ def collective_times(
     timer = _Timer(device, clock_of(2) if clock_of else clock_for(devices, 2))
     points: list[MicrobenchmarkPoint] = []
     ended: set[CollectiveKind] = set()
-    for kind, size in _messages(sent, sizes):
+    messages = list(_messages(sent, sizes))
+    for kind, size in messages:
         if kind in ended:
             continue
         is_sent = size in sent[kind]
@@ -99,15 +100,15 @@ def collective_times(
         remaining_s = budget_s - timer.max_over_ranks(time.perf_counter() - start)
         pilot_s = timer.max_over_ranks(timer.time(call).seconds)
         is_measured = any(point.kind is kind for point in points)
-        if is_measured and pilot_s * (WARMUPS + TRIALS) > remaining_s:
-            ended |= set() if is_sent else {kind}
-            continue
-        trials = timer.trials(call)
-        points.append(summarize_trials(kind, size, trials, sent=is_sent))
-    order = {kind: index for index, kind in enumerate(sent)}
+        if not is_measured or pilot_s * (WARMUPS + TRIALS) <= remaining_s:
+            points.append(summarize_trials(kind, size, timer.trials(call), sent=is_sent))
+        elif not is_sent:
+            ended.add(kind)
+    order = [*sent]
+    points.sort(key=lambda point: (order.index(point.kind), point.bytes))
     return Microbenchmark(
-        points=tuple(sorted(points, key=lambda point: (order[point.kind], point.bytes))),
-        largest_asked_bytes=max(size for _, size in _messages(sent, sizes)),
+        points=tuple(points),
+        largest_asked_bytes=max(size for _, size in messages),
         seconds=time.perf_counter() - start,
     )
 
@@ -121,9 +122,9 @@ def _messages(
         for kind, of_kind in sent.items()
         for rank, size in enumerate(sorted({*of_kind}))
     ]
-    yield from (
-        (kind, size) for _, kind, size in sorted(ranked, key=lambda message: message[0])
-    )
+    ranked.sort(key=lambda message: message[0])
+    for _, kind, size in ranked:
+        yield kind, size
     for size in sizes:
         yield from ((kind, size) for kind, of_kind in sent.items() if size not in of_kind)
 
@@ -335,21 +336,31 @@ def parse_choices(lines: Iterable[str], ranks: int) -> tuple[NcclChoice, ...]:
     choices: dict[tuple[CollectiveKind, int], NcclChoice] = {}
     for line in lines:
         match = _CHOICE.search(line)
-        kind = _NCCL_KINDS.get(match["kind"]) if match else None
-        if match is None or kind is None or not (match["algorithm"] or match["way"]):
-            continue
-        channels = match["channels"] or (
-            match["high"] and int(match["high"]) - int(match["low"]) + 1
-        )
-        choice = NcclChoice(
-            kind=kind,
-            bytes=int(match["bytes"]) * (ranks if kind in _OF_ONE_RANK else 1),
-            algorithm=match["algorithm"] or match["way"],
-            protocol=match["protocol"] or match["kernel"],
-            channels=int(channels) if channels else None,
-        )
-        choices[kind, choice.bytes] = choice
+        choice = _choice(match, ranks) if match else None
+        if choice is not None:
+            choices[choice.kind, choice.bytes] = choice
     return tuple(choices.values())
+
+
+def _choice(match: re.Match[str], ranks: int) -> NcclChoice | None:
+    """Return the choice of a line; None of a collective that is not measured, or without one."""
+    kind = _NCCL_KINDS.get(match["kind"])
+    algorithm = match["algorithm"] or match["way"]
+    if kind is None or not algorithm:
+        return None
+    return NcclChoice(
+        kind=kind,
+        bytes=int(match["bytes"]) * (ranks if kind in _OF_ONE_RANK else 1),
+        algorithm=algorithm,
+        protocol=match["protocol"] or match["kernel"],
+        channels=_channels(match),
+    )
+
+
+def _channels(match: re.Match[str]) -> int | None:
+    if match["channels"]:
+        return int(match["channels"])
+    return int(match["high"]) - int(match["low"]) + 1 if match["high"] else None
 
 
 def with_nccl_choices(

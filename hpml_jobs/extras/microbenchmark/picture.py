@@ -1,9 +1,12 @@
 """Picture of the microbenchmark: bus bandwidth by size, with the sizes that are sent."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
+from itertools import chain
 from typing import Any, NamedTuple
 
-from hpml_jobs.core.measurements import CollectiveKind
+from hpml_jobs.core.measurements import CollectiveKind, Message
+from hpml_jobs.core.record import Record
 from hpml_jobs.extras.microbenchmark.points import (
     Allocation,
     allocations,
@@ -34,7 +37,12 @@ CAPTION = (
 WIDE_RANGE = 1_000
 """From this range of speeds on, only powers of 10 have ticks."""
 
-SENT: Any = {"ls": "none", "marker": "|", "ms": 7, "mew": 1.6}
+SENT: Any = {
+    "ls": "none",
+    "marker": "|",
+    "ms": 7,
+    "mew": 1.6,
+}
 """The marks of sizes that are sent."""
 
 
@@ -44,6 +52,12 @@ class MessageCurve(NamedTuple):
     name: str
     gb_per_s: dict[int, float]
     of_cells: dict[int, list[float]]
+
+    @property
+    def fastest(self) -> str:
+        """Its greatest bandwidth and the size that has it, in words."""
+        size = max(self.gb_per_s, key=lambda size: self.gb_per_s[size])
+        return f"{self.name} {three_digits(self.gb_per_s[size])} GB/s at {size_text(size)}"
 
 
 class Sweeps(NamedTuple):
@@ -63,57 +77,20 @@ def bandwidth(report: Report) -> Picture | None:
             if group_places
         ]
     )
-    names = list(
-        dict.fromkeys(curve.name for panel in sweep_panels for curve in panel.data.curves)
-    )
-    looks = {  # allocations belong to no strategy, so they share one colour
-        name: style.Look(
-            style.GREY, style.DASHES[n % 4], style.MARKERS[n % len(style.MARKERS)]
-        )
-        for n, name in enumerate(names)
-    }
-
-    def draw(axis: Axes, panel: Panel[Sweeps]) -> list[str]:
-        title, (curves, sent) = panel
-        texts, ends = [], []
+    looks: dict[str, style.Look] = {}
+    marks: dict[str, Entry] = {}
+    for curves, sent in (panel.data for panel in sweep_panels):
         for curve in curves:
-            look, sizes = looks[curve.name], list(curve.gb_per_s)
-            least = [min(curve.of_cells[size]) for size in sizes]
-            most = [max(curve.of_cells[size]) for size in sizes]
-            if least != most:
-                axis.fill_between(sizes, least, most, color=look.colour, alpha=0.18, lw=0)
-            axis.plot(sizes, list(curve.gb_per_s.values()), **look.line, ms=3.5, lw=1.4)
-            ends += [*least, *most]
-            size = max(sizes, key=lambda size: curve.gb_per_s[size])
-            speed = three_digits(curve.gb_per_s[size])
-            texts.append(f"{title} {curve.name} {speed} GB/s at {size_text(size)}".strip())
-        for number, (strategy, sizes) in enumerate(sent.items()):
-            height, at = [0.025 + 0.045 * number] * len(sizes), axis.get_xaxis_transform()
-            axis.plot(
-                sizes, height, transform=at, color=style.strategy_colour(strategy), **SENT
-            )
-            ends_text = dict.fromkeys((size_text(sizes[0]), size_text(sizes[-1])))
-            texts.append(f"{strategy} sends {' to '.join(ends_text)}")
-        logarithmic(axis, "x", "message size", at=(1,), base=16, text=size_text)
-        ticks = (1,) if max(ends) > WIDE_RANGE * min(ends) else (1, 2, 5)
-        logarithmic(axis, "y", "bus bandwidth, GB/s", at=ticks)
-        bottom, top = axis.get_ylim()
-        axis.set_ylim(
-            bottom / (top / bottom) ** (0.05 * len(sent)), top
-        )  # room for the marks
-        return texts
-
-    marks: dict[str, Entry] = {
-        f"sent by {strategy}": {"color": style.strategy_colour(strategy), **SENT}
-        for panel in sweep_panels
-        for strategy in panel.data.sent
-    }
-    kinds = kinds_of(place for _, group_places in places for place in group_places)
+            looks.setdefault(curve.name, _look(len(looks)))
+        for strategy in sent:
+            colour = style.strategy_colour(strategy)
+            marks[f"sent by {strategy}"] = {"color": colour, **SENT}
+    kinds = kinds_of(chain(*(group_places for _, group_places in places)))
     words = captions.first_few([kind.words for kind in kinds])
     return panels(
         "Bus bandwidth by message size",
         sweep_panels,
-        draw,
+        partial(_draw, looks=looks),
         alt=f"Bus bandwidth of {words}, most: ",
         caption=[CAPTION.format(Kinds=words.capitalize(), factors=factors_text(kinds))],
         legend={name: look.line | {"ms": 4} for name, look in looks.items()} | marks,
@@ -123,18 +100,69 @@ def bandwidth(report: Report) -> Picture | None:
     )
 
 
+def _look(number: int) -> style.Look:
+    """Return the look of a curve; allocations belong to no strategy, so they share one colour."""
+    dashes = style.DASHES[number % 4]
+    marker = style.MARKERS[number % len(style.MARKERS)]
+    return style.Look(style.GREY, dashes, marker)
+
+
+def _draw(
+    axis: Axes, panel: Panel[Sweeps], *, looks: Mapping[str, style.Look]
+) -> list[str]:
+    """Draw the curves of a group and the sizes that it sends; return them in words."""
+    title, (curves, sent) = panel
+    texts, ends = [], []
+    for curve in curves:
+        ends += _draw_curve(axis, curve, looks[curve.name])
+        texts.append(f"{title} {curve.fastest}".strip())
+    for number, (strategy, sizes) in enumerate(sent.items()):
+        height = [0.025 + 0.045 * number] * len(sizes)
+        axis.plot(
+            sizes,
+            height,
+            transform=axis.get_xaxis_transform(),
+            color=style.strategy_colour(strategy),
+            **SENT,
+        )
+        first, last = size_text(sizes[0]), size_text(sizes[-1])
+        texts.append(f"{strategy} sends {' to '.join(dict.fromkeys((first, last)))}")
+    logarithmic(axis, "x", "message size", at=(1,), base=16, text=size_text)
+    ticks = (1,) if max(ends) > WIDE_RANGE * min(ends) else (1, 2, 5)
+    logarithmic(axis, "y", "bus bandwidth, GB/s", at=ticks)
+    bottom, top = axis.get_ylim()
+    room_for_marks = (top / bottom) ** (0.05 * len(sent))
+    axis.set_ylim(bottom / room_for_marks, top)
+    return texts
+
+
+def _draw_curve(axis: Axes, curve: MessageCurve, look: style.Look) -> list[float]:
+    """Draw a curve and the band of its cells; return the ends of the band."""
+    sizes = list(curve.gb_per_s)
+    least = [min(curve.of_cells[size]) for size in sizes]
+    most = [max(curve.of_cells[size]) for size in sizes]
+    if least != most:
+        axis.fill_between(sizes, least, most, color=look.colour, alpha=0.18, lw=0)
+    medians = list(curve.gb_per_s.values())
+    axis.plot(sizes, medians, **look.line, ms=3.5, lw=1.4)
+    return [*least, *most]
+
+
 def _sweeps(group: ConditionGroup, places: list[Allocation]) -> Sweeps:
     kinds = kinds_of(places)
     sent: dict[str, set[int]] = {}
     for row in group.timed:
-        for record in group.records(row):
-            for message in record.communication.messages if record.communication else ():
-                if message.kind in kinds and message.bytes > 0:
-                    sent.setdefault(row.strategy.value, set()).add(message.bytes)
+        for message in chain(*map(_messages, group.records(row))):
+            if message.kind in kinds and message.bytes > 0:
+                sent.setdefault(row.strategy.value, set()).add(message.bytes)
     return Sweeps(
         [_curve(group, place, kinds) for place in places],
         {strategy: sorted(sizes) for strategy, sizes in sent.items()},
     )
+
+
+def _messages(record: Record) -> Sequence[Message]:
+    return record.communication.messages if record.communication else ()
 
 
 def _curve(
@@ -147,11 +175,11 @@ def _curve(
         if point.typical_s > 0:
             speed = place.bus_gb_per_s(point.bytes, point.typical_s)
             of_cells.setdefault(point.bytes, []).append(speed)
-    return MessageCurve(
-        f"{place.gpus} {captions.units(group.device)}{nodes}{collective}",
-        {size: place.bus_gb_per_s(size, time_s) for size, time_s in place.times_s.items()},
-        of_cells,
-    )
+    name = f"{place.gpus} {captions.units(group.device)}{nodes}{collective}"
+    medians = {
+        size: place.bus_gb_per_s(size, time_s) for size, time_s in place.times_s.items()
+    }
+    return MessageCurve(name, medians, of_cells)
 
 
 def size_text(size: float) -> str:

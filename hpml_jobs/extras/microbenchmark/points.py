@@ -69,12 +69,14 @@ def allocations(group: ConditionGroup) -> list[Allocation]:
             for kind in record.microbenchmark.kinds if record.microbenchmark else ():
                 records_by_place.setdefault((kind, row.gpus, row.nodes), []).append(record)
     order = [*CollectiveKind]
+
+    def in_order(place: tuple[CollectiveKind, int, int]) -> tuple[int, int, int]:
+        kind, gpus, nodes = place
+        return order.index(kind), gpus, nodes
+
     return [
-        Allocation(gpus, nodes, kind, tuple(records))
-        for (kind, gpus, nodes), records in sorted(
-            records_by_place.items(),
-            key=lambda item: (order.index(item[0][0]), *item[0][1:]),
-        )
+        Allocation(gpus, nodes, kind, tuple(records_by_place[kind, gpus, nodes]))
+        for kind, gpus, nodes in sorted(records_by_place, key=in_order)
     ]
 
 
@@ -112,15 +114,19 @@ def _choice_of(
     return None, None, None
 
 
+def _speed(allocation: Allocation, point: MicrobenchmarkPoint) -> float | None:
+    if not point.typical_s:
+        return None
+    return allocation.bus_gb_per_s(point.bytes, point.typical_s)
+
+
 def points(group: ConditionGroup) -> Sheet | None:
     """Return every point of every cell; None without a microbenchmark."""
     rows = [
         (
             *(record.slug, record.cell.gpus, record.cell.nodes, point.bytes, point.sent),
             *(point.trials, point.median_s, point.min_s, point.max_s),
-            allocation.bus_gb_per_s(point.bytes, point.typical_s)
-            if point.typical_s
-            else None,
+            _speed(allocation, point),
             *(point.lower_quartile_s, point.upper_quartile_s, point.delayed),
             *(point.kind.value, point.launched_late),
             *_choice_of(record, point),
@@ -128,8 +134,15 @@ def points(group: ConditionGroup) -> Sheet | None:
         for allocation in allocations(group)
         for record, point in allocation.points
     ]
-    names = "cell gpus nodes bytes sent trials median_s min_s max_s bus_gb_per_s"
-    quartiles = "lower_quartile_s upper_quartile_s delayed"
-    more = "collective launched_late algorithm protocol channels"
-    columns = (*names.split(), *quartiles.split(), *more.split())
-    return Sheet(columns=columns, rows=tuple(rows)) if rows else None
+    return Sheet(columns=_COLUMNS, rows=tuple(rows)) if rows else None
+
+
+_COLUMNS = (
+    *("cell", "gpus", "nodes", "bytes", "sent"),
+    *("trials", "median_s", "min_s", "max_s"),
+    "bus_gb_per_s",
+    *("lower_quartile_s", "upper_quartile_s", "delayed"),
+    *("collective", "launched_late"),
+    *("algorithm", "protocol", "channels"),
+)
+"""The columns of a point, in the order of its values."""

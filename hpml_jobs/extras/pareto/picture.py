@@ -1,6 +1,7 @@
 """Picture of the time of an epoch against its cost, with the cells that nothing beats in both."""
 
 from collections.abc import Sequence
+from functools import partial
 
 from hpml_jobs.core.place import setup_order
 from hpml_jobs.core.statistics import interval
@@ -50,48 +51,55 @@ def of_report(report: Report) -> Picture | None:
     if not pareto_panels:
         return None
     keys = series.keys(report.sources)
-
-    def draw(axis: Axes, panel: Panel[tuple[ConditionGroup, Choice]]) -> list[str]:
-        group, choice = panel.data
-        device, work = group.device, captions.work_text(group.work)
-        best = front(choice.candidates)
-        costs = [c.gpu_s for c in best]
-        axis.plot([c.epoch_s for c in best], costs, color=style.PALE, lw=5, zorder=1)
-        _draw_cells(axis, choice.candidates, keys)
-        logarithmic(axis, "x", f"seconds per {work}", at=TICKS)
-        logarithmic(axis, "y", f"{captions.cost_unit(device)} per {work}", at=TICKS)
-        axis.margins(0.16, 0.16)
-        _draw_diagonals(axis, choice.candidates, device)
-        _add_ticks(axis)
-        _name_cells(axis, choice)
-        on_front = [
-            f"{c.label} {seconds(c.epoch_s)} s for {cost(c.gpu_s)} {captions.cost_unit(device)}"
-            for c in best
-        ]
-        if choice.undecided:
-            answer = f"not decided: {' or '.join(cell.label for cell in asked(choice))}"
-        elif choice.ask:
-            answer = f"ask for {choice.ask.candidate.label}"
-        else:
-            answer = f"no cell of {len(choice.candidates)} can be recommended"
-        text = f"{answer}; on the Pareto front {captions.first_few(on_front) or 'none'}"
-        return [named(group, text)]
-
     candidates = [c for panel in pareto_panels for c in panel.data[1].candidates]
     candidates.sort(key=lambda c: setup_order(c.row.setup)[2:])
+    device = pareto_panels[0].data[0].device
     works = {group.work for _, (group, _) in pareto_panels}
     of_what = "equal work" if len(works) > 1 else captions.an_epoch(works.pop())
     return panels(
         f"Time and cost of {of_what}",
         pareto_panels,
-        draw,
+        partial(_draw, keys=keys),
         alt=f"Time against cost of {of_what}. ",
-        caption=[CAPTION.format(units=captions.units(pareto_panels[0].data[0].device))],
+        caption=[CAPTION.format(units=captions.units(device))],
         legend=series.legend([_series(c) for c in candidates], keys, "batch"),
         missing=missing,
         file="choice.csv",
         height=3.4,
     )
+
+
+def _draw(
+    axis: Axes, panel: Panel[tuple[ConditionGroup, Choice]], *, keys: series.Keys
+) -> list[str]:
+    """Draw the cells of a group, the front and the diagonals; return the answer in words."""
+    group, choice = panel.data
+    device, work = group.device, captions.work_text(group.work)
+    unit = captions.cost_unit(device)
+    best = front(choice.candidates)
+    times_s = [candidate.epoch_s for candidate in best]
+    costs = [candidate.gpu_s for candidate in best]
+    axis.plot(times_s, costs, color=style.PALE, lw=5, zorder=1)
+    _draw_cells(axis, choice.candidates, keys)
+    logarithmic(axis, "x", f"seconds per {work}", at=TICKS)
+    logarithmic(axis, "y", f"{unit} per {work}", at=TICKS)
+    axis.margins(0.16, 0.16)
+    _draw_diagonals(axis, choice.candidates, device)
+    _add_ticks(axis)
+    _name_cells(axis, choice)
+    on_front = [
+        f"{c.label} {seconds(c.epoch_s)} s for {cost(c.gpu_s)} {unit}" for c in best
+    ]
+    text = f"on the Pareto front {captions.first_few(on_front) or 'none'}"
+    return [named(group, f"{_answer(choice)}; {text}")]
+
+
+def _answer(choice: Choice) -> str:
+    if choice.undecided:
+        return f"not decided: {' or '.join(cell.label for cell in asked(choice))}"
+    if choice.ask:
+        return f"ask for {choice.ask.candidate.label}"
+    return f"no cell of {len(choice.candidates)} can be recommended"
 
 
 def _add_ticks(axis: Axes) -> None:
@@ -118,7 +126,12 @@ def _series(candidate: Candidate) -> Series:
     """Return a cell as a line of one point, for the legend and its look."""
     row = candidate.row
     point = Point(row.gpus, row.nodes, candidate.gpu_s, None, candidate.doubtful)
-    return series.make(row.strategy.value, row.treatment, row.batch_per_gpu, [point])
+    return series.make(
+        row.strategy.value,
+        row.treatment,
+        row.batch_per_gpu,
+        [point],
+    )
 
 
 def _draw_cells(axis: Axes, candidates: Sequence[Candidate], keys: series.Keys) -> None:
@@ -130,22 +143,21 @@ def _draw_cells(axis: Axes, candidates: Sequence[Candidate], keys: series.Keys) 
             series.hollow(axis, [(c.epoch_s, c.gpu_s)], look)
         ends = interval(c.epochs_s)
         if ends and ends.high > ends.low > 0:
-            at = [ends.low, ends.high]
+            times_s = [ends.low, ends.high]
+            costs = [c.charged_gpus * end for end in times_s]
             colour = style.strategy_colour(c.row.strategy.value)
-            axis.plot(
-                at, [c.charged_gpus * end for end in at], color=colour, lw=1, zorder=1
-            )
+            axis.plot(times_s, costs, color=colour, lw=1, zorder=1)
 
 
 def _draw_diagonals(axis: Axes, candidates: Sequence[Candidate], device: Device) -> None:
     """Draw a line for every number of charged GPUs, with the number at its upper end."""
     axis.autoscale_view()
-    (left, right), (bottom, top) = axis.get_xlim(), axis.get_ylim()
+    left, right = axis.get_xlim()
+    bottom, top = axis.get_ylim()
     for size in sorted({c.charged_gpus for c in candidates}):
         end = min(right, top / size)
-        axis.plot(
-            [left, right], [size * left, size * right], color=style.GRID, lw=0.9, zorder=0
-        )
+        times_s, costs = [left, right], [size * left, size * right]
+        axis.plot(times_s, costs, color=style.GRID, lw=0.9, zorder=0)
         axis.text(
             end,
             end * size,
@@ -161,34 +173,54 @@ def _draw_diagonals(axis: Axes, candidates: Sequence[Candidate], device: Device)
 
 def _name_cells(axis: Axes, choice: Choice) -> None:
     """Mark the cell to ask for with a ring, and name it, the fastest and the cheapest."""
-    roles: dict[int, list[str]] = {}
     ask_word = "not decided" if choice.undecided else "ask for"
-    for role, candidate in (
-        *((ask_word, candidate) for candidate in asked(choice)),
-        ("fastest", choice.fastest and choice.fastest.candidate),
-        ("cheapest", choice.cheapest),
-    ):
-        if candidate is not None:
-            roles.setdefault(choice.candidates.index(candidate), []).append(role)
-    (left, right), (bottom, top) = axis.get_xlim(), axis.get_ylim()
-    for number, of_cell in roles.items():
-        candidate = choice.candidates[number]
+    left, right = axis.get_xlim()
+    bottom, top = axis.get_ylim()
+    for number, of_cell in _roles(choice, ask_word).items():
+        candidate, weight = choice.candidates[number], "normal"
         place = (candidate.epoch_s, candidate.gpu_s)
-        is_asked = ask_word in of_cell
-        if is_asked:
+        if ask_word in of_cell:
+            weight = "bold"
             axis.plot(
-                *place, ls="none", marker="o", ms=12, mfc="none", mec=style.TEXT, mew=1.4
+                *place,
+                ls="none",
+                marker="o",
+                ms=12,
+                mfc="none",
+                mec=style.TEXT,
+                mew=1.4,
             )
-        is_left = candidate.epoch_s < (left * right) ** 0.5
-        is_low = candidate.gpu_s < (bottom * top) ** 0.5
+        x, ha, y, va = -9, "right", -6, "top"
+        if candidate.epoch_s < (left * right) ** 0.5:
+            x, ha = 9, "left"
+        if candidate.gpu_s < (bottom * top) ** 0.5:
+            y, va = 6, "bottom"
         axis.annotate(
             f"{', '.join(of_cell)}:\n{candidate.label}",
             place,
-            xytext=(9 if is_left else -9, 6 if is_low else -6),
-            va="bottom" if is_low else "top",
+            xytext=(x, y),
+            va=va,
             textcoords="offset points",
-            ha="left" if is_left else "right",
+            ha=ha,
             size=7.5,
-            weight="bold" if is_asked else "normal",
-            bbox={"fc": style.PAPER, "lw": 0, "alpha": 0.75, "pad": 1},
+            weight=weight,
+            bbox={
+                "fc": style.PAPER,
+                "lw": 0,
+                "alpha": 0.75,
+                "pad": 1,
+            },
         )
+
+
+def _roles(choice: Choice, ask_word: str) -> dict[int, list[str]]:
+    """Return what is said of cells, by their numbers."""
+    named_cells = [(ask_word, candidate) for candidate in asked(choice)]
+    if choice.fastest:
+        named_cells.append(("fastest", choice.fastest.candidate))
+    if choice.cheapest:
+        named_cells.append(("cheapest", choice.cheapest))
+    roles: dict[int, list[str]] = {}
+    for role, candidate in named_cells:
+        roles.setdefault(choice.candidates.index(candidate), []).append(role)
+    return roles

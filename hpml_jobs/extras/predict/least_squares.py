@@ -55,16 +55,23 @@ def fit(
     tolerance = _NEGLIGIBLE**2 * max(best.squares, 1e-300)
     for size in range(1, len(columns) + 1):
         for chosen in itertools.combinations(range(len(columns)), size):
-            solution = _solved([columns[j] for j in chosen], right)
-            if solution is None or min(solution) < 0:
-                continue
-            coefficients = [0.0] * len(columns)
-            for j, value in zip(chosen, solution, strict=True):
-                coefficients[j] = value
-            squares = _squares(columns, coefficients, right)
-            if squares < best.squares - tolerance:
-                best = Fit(tuple(coefficients), squares)
+            of_chosen = _fit_of(chosen, columns, right)
+            if of_chosen is not None and of_chosen.squares < best.squares - tolerance:
+                best = of_chosen
     return best
+
+
+def _fit_of(
+    chosen: Sequence[int], columns: Sequence[Sequence[float]], right: Sequence[float]
+) -> Fit | None:
+    """Return the fit of some columns; None if they are dependent or need a negative one."""
+    solution = _solved([columns[j] for j in chosen], right)
+    if solution is None or min(solution) < 0:
+        return None
+    coefficients = [0.0] * len(columns)
+    for j, value in zip(chosen, solution, strict=True):
+        coefficients[j] = value
+    return Fit(tuple(coefficients), _squares(columns, coefficients, right))
 
 
 def _squares(
@@ -87,22 +94,14 @@ def _solved(
     basis: list[list[float]] = []
     upper: list[list[float]] = []  # upper[j][i]: column j's part along basis vector i
     for column in columns:
-        rest, parts = list(column), []
         length = math.sqrt(_dot(column, column))
-        for vector in basis:
-            part = _dot(vector, rest)
-            parts.append(part)
-            rest = [r - part * v for r, v in zip(rest, vector, strict=True)]
+        parts, rest = _split(column, basis)
         left = math.sqrt(_dot(rest, rest))
         if left <= _NEGLIGIBLE * length or length == 0:
             return None
         basis.append([r / left for r in rest])
         upper.append([*parts, left])
-    remaining, along = list(right), []
-    for vector in basis:
-        part = _dot(vector, remaining)
-        along.append(part)
-        remaining = [r - part * v for r, v in zip(remaining, vector, strict=True)]
+    along, _ = _split(right, basis)
     solution = [0.0] * len(columns)
     for j in reversed(range(len(columns))):
         of_later_columns = math.fsum(
@@ -110,6 +109,18 @@ def _solved(
         )
         solution[j] = (along[j] - of_later_columns) / upper[j][j]
     return solution
+
+
+def _split(
+    vector: Sequence[float], basis: Sequence[Sequence[float]]
+) -> tuple[list[float], list[float]]:
+    """Return the parts of a vector along those of a basis, and the rest of it."""
+    parts, rest = [], list(vector)
+    for direction in basis:
+        part = _dot(direction, rest)
+        parts.append(part)
+        rest = [r - part * v for r, v in zip(rest, direction, strict=True)]
+    return parts, rest
 
 
 def _dot(left: Sequence[float], right: Sequence[float]) -> float:

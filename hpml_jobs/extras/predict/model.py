@@ -193,9 +193,11 @@ def width(distance: float, errors: Sequence[float]) -> float:
     >>> [round(math.exp(sign * width(1.0, [0.02])), 3) for sign in (-1, 1)]
     [0.881, 1.135]
     """
-    spread = max(math.sqrt(math.fsum(e * e for e in errors) / len(errors)), FLOOR)
+    mean_square = math.fsum(error * error for error in errors) / len(errors)
+    spread = max(math.sqrt(mean_square), FLOOR)
     quantile = _QUANTILES[min(len(errors), len(_QUANTILES)) - 1]
-    return quantile * spread * math.sqrt(max(distance, 1.0))
+    steps = max(distance, 1.0)
+    return quantile * spread * math.sqrt(steps)
 
 
 def log_errors_per_step(

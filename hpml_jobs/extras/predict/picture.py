@@ -1,13 +1,14 @@
 """Picture of predicted throughput: measured points, prediction, band, and no change per GPU."""
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from hpml_jobs.core.check_result import Affected
-from hpml_jobs.core.strategies import BASELINE, Strategy
+from hpml_jobs.core.strategies import BASELINE, Device, Strategy
 from hpml_jobs.extras.predict.forecast import Forecast
 from hpml_jobs.extras.predict.model import Skill
-from hpml_jobs.extras.predict.place import Target
+from hpml_jobs.extras.predict.place import MeasuredPlace, Target
 from hpml_jobs.report.frame import captions, series, style
 from hpml_jobs.report.frame.numbers import per_second, percent
 from hpml_jobs.report.frame.picture import (
@@ -30,8 +31,16 @@ CAPTION = (
 )
 ERRORS = "Mean error on left-out cells, model and no change: {listed}."
 
-PREDICTED: Any = {"ls": (0, (5, 1.8)), "lw": 1.4}
-NO_CHANGE: Any = {"color": style.GREY, "ls": (0, (1, 2)), "lw": 1.2, "zorder": 1}
+PREDICTED: Any = {
+    "ls": (0, (5, 1.8)),
+    "lw": 1.4,
+}
+NO_CHANGE: Any = {
+    "color": style.GREY,
+    "ls": (0, (1, 2)),
+    "lw": 1.2,
+    "zorder": 1,
+}
 """The properties of predicted lines, and of those of no change per GPU."""
 
 LEGEND: dict[str, Entry] = {
@@ -80,40 +89,21 @@ def prediction(
         return None
     keys, device = series.keys(groups), groups[0].device
     gpu, gpus = captions.unit(device), captions.units(device)
-
-    def draw(axis: Axes, panel: Panel[list[PredictedLine]]) -> list[str]:
-        for line in panel.data[: series.LINES]:
-            _draw(axis, line, keys)
-        sizes = [p.gpus for line in panel.data for p in line.measured.points]
-        sizes += [p.gpus for line in panel.data for p in line.predicted]
-        series.gpu_axis(axis, sizes, gpus)
-        axis.set_ylim(bottom=0)
-        axis.set_ylabel(f"{panel.data[0].unit}/s per {gpu}")
-        return [
-            f"{panel.title}, {line.measured.name}: {per_second(last.rate)} "
-            f"[{per_second(last.band[0])}, {per_second(last.band[1])}] on {last.gpus} {gpus}"
-            for line in panel.data
-            for last in line.predicted[-1:]
-        ]
-
     unit = first_panels[0].data[0].unit
-    lines, errors = [], []
+    caption = [CAPTION.format(what=f"{unit.capitalize()}/s", unit=gpu, units=gpus)]
+    lines, errors = list[PredictedLine](), list[str]()
     for panel in first_panels:
         lines += panel.data
         missing += [line.measured.label for line in panel.data[series.LINES :]]
-        for line in panel.data:
-            if skill := line.predicted[-1].skill:
-                means = f"{percent(skill.model.mean)} % and {percent(skill.null.mean)} %"
-                errors.append(f"{panel.title}, {line.measured.name} {means}")
+        errors += _errors(panel)
+    if errors:
+        caption.append(ERRORS.format(listed=captions.first_few(errors, "; ")))
     return panels(
         "Predicted throughput",
         first_panels,
-        draw,
+        partial(_draw, keys=keys, device=device),
         alt=f"Predicted {unit}/s per {gpu}; ",
-        caption=[
-            CAPTION.format(what=f"{unit.capitalize()}/s", unit=gpu, units=gpus),
-            ERRORS.format(listed=captions.first_few(errors, "; ")) if errors else "",
-        ],
+        caption=caption,
         legend=series.legend([line.measured for line in lines], keys) | LEGEND,
         missing=missing,
         file="predictions.csv",
@@ -121,60 +111,89 @@ def prediction(
     )
 
 
+def _errors(panel: Panel[list[PredictedLine]]) -> Iterator[str]:
+    """Yield the mean errors on left-out cells of each line that has some."""
+    for line in panel.data:
+        if skill := line.predicted[-1].skill:
+            means = f"{percent(skill.model.mean)} % and {percent(skill.null.mean)} %"
+            yield f"{panel.title}, {line.measured.name} {means}"
+
+
+def _draw(
+    axis: Axes, panel: Panel[list[PredictedLine]], *, keys: series.Keys, device: Device
+) -> list[str]:
+    """Draw the lines of a batch; return the prediction with most GPUs of each in words."""
+    gpus, texts, sizes = captions.units(device), list[str](), list[int]()
+    for line in panel.data[: series.LINES]:
+        _draw_line(axis, line, keys)
+    for line in panel.data:
+        sizes += [point.gpus for point in line.measured.points]
+        sizes += [point.gpus for point in line.predicted]
+        last = line.predicted[-1]
+        texts.append(
+            f"{panel.title}, {line.measured.name}: {per_second(last.rate)} "
+            f"[{per_second(last.band[0])}, {per_second(last.band[1])}] on {last.gpus} {gpus}"
+        )
+    series.gpu_axis(axis, sizes, gpus)
+    axis.set_ylim(bottom=0)
+    axis.set_ylabel(f"{panel.data[0].unit}/s per {captions.unit(device)}")
+    return texts
+
+
 def _lines(
     group: ConditionGroup, forecast: Forecast, batch: int
 ) -> Iterator[PredictedLine]:
     """Yield a line for each strategy and treatment of which something is predicted at a batch."""
     workload = group.a_cell.workload
-    per_sample = (
-        workload.units_per_sample
-    )  # None: a custom workload of tokens may not say it
-    unit = workload.samples_name if per_sample is None else workload.throughput_unit.value
+    per_sample, unit = workload.units_per_sample, workload.throughput_unit.value
+    if per_sample is None:  # a custom workload of tokens may not say it
+        per_sample, unit = 1, workload.samples_name
 
     def rate(target: Target, step_s: float) -> float:
-        return target.batch * target.accumulate * (per_sample or 1) / step_s
+        return target.batch * target.accumulate * per_sample / step_s
 
     by_line: dict[tuple[Strategy, str], list[Predicted]] = {}
     for p in forecast.predictions:
         at = p.target
         if at.batch == batch:
+            step, null = rate(at, p.step_s), rate(at, p.null_s)
             band = (rate(at, p.high_s), rate(at, p.low_s))
-            point = Predicted(
-                at.gpus, rate(at, p.step_s), band, rate(at, p.null_s), p.skill
-            )
+            point = Predicted(at.gpus, step, band, null, p.skill)
             by_line.setdefault((at.strategy, at.kind.treatment), []).append(point)
-    doubtful = {
-        slug
-        for row in group.timed
-        if group.doubts(row, Affected.TIME)
-        for slug in row.cells
-    }
+    rows = [row for row in group.timed if group.doubts(row, Affected.TIME)]
+    doubtful = {slug for row in rows for slug in row.cells}
     for (strategy, treatment), predicted in by_line.items():
-        points = [
-            Point(
-                o.gpus, o.nodes, rate(o, o.step_s), None, not doubtful.isdisjoint(o.cells)
-            )
-            for o in forecast.observations
-            if o.batch == batch
-            and (o.strategy is strategy or (o.strategy is BASELINE and o.gpus == 1))
-            and o.kind.treatment == treatment
-        ]
+        points = []
+        for o in forecast.observations:
+            if _is_on_line(o, strategy, treatment, batch):
+                is_doubtful = not doubtful.isdisjoint(o.cells)
+                points.append(Point(o.gpus, o.nodes, rate(o, o.step_s), None, is_doubtful))
         predicted.sort(key=lambda point: point.gpus)
         yield PredictedLine(
             series.make(strategy.value, treatment, batch, points), predicted, unit
         )
 
 
-def _draw(axis: Axes, line: PredictedLine, keys: series.Keys) -> None:
+def _is_on_line(
+    observation: MeasuredPlace, strategy: Strategy, treatment: str, batch: int
+) -> bool:
+    """Return whether a place is on a line, which begins with the baseline on one GPU."""
+    if (observation.batch, observation.kind.treatment) != (batch, treatment):
+        return False
+    is_baseline = observation.strategy is BASELINE and observation.gpus == 1
+    return is_baseline or observation.strategy is strategy
+
+
+def _draw_line(axis: Axes, line: PredictedLine, keys: series.Keys) -> None:
     """Draw what was measured, and from its last point below them what is predicted."""
     series.draw(axis, [line.measured], keys)
     colour = keys.look(line.measured).colour
-    smaller = [p for p in line.measured.points if p.gpus < line.predicted[0].gpus]
+    first = line.predicted[0]
+    smaller = [p for p in line.measured.points if p.gpus < first.gpus]
     points = []  # size, rate, ends of the band, rate without a change
     for last in smaller[-1:]:
-        points.append(
-            (last.gpus, last.value, last.value, last.value, line.predicted[0].no_change)
-        )
+        rate = last.value
+        points.append((last.gpus, rate, rate, rate, first.no_change))
     for p in line.predicted:
         points.append((p.gpus, p.rate, *p.band, p.no_change))
     sizes, rates, low, high, no_change = zip(*points, strict=True)

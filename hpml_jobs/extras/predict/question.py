@@ -28,28 +28,30 @@ class Question(Value, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         """Refuse numbers that no cell can have."""
-        for key in ("gpus", "batch"):
-            for value in getattr(self, key):
+        for key, values in (("gpus", self.gpus), ("batch", self.batch)):
+            for value in values:
                 refuse_below(1, key, value)
-        for key in ("nodes", "gpus_per_node"):
-            prefix = "cluster." if key == "gpus_per_node" else ""
-            refuse_below(1, f"{prefix}{key}", getattr(self, key))
+        refuse_below(1, "nodes", self.nodes)
+        refuse_below(1, "cluster.gpus_per_node", self.gpus_per_node)
         if BASELINE in self.strategy:
             raise UsageError(
                 f"strategy={BASELINE.value}: it has one GPU, 2 or more are predicted"
             )
         for gpus in self.gpus:
-            if gpus == 1:
-                raise UsageError(
-                    "gpus=1: 2 or more are predicted; measure one: hpml-jobs gpus=1"
-                )
-            if gpus > MOST_GPUS:
-                raise UsageError(f"gpus={gpus}: at most {MOST_GPUS} are predicted")
-            if self.nodes is not None and gpus % self.nodes:
-                raise UsageError(
-                    f"gpus={gpus} does not divide over nodes={self.nodes}; "
-                    f"use gpus={self.nodes * math.ceil(gpus / self.nodes)} or another nodes="
-                )
+            self._check_size(gpus)
+
+    def _check_size(self, gpus: int) -> None:
+        if gpus == 1:
+            raise UsageError(
+                "gpus=1: 2 or more are predicted; measure one: hpml-jobs gpus=1"
+            )
+        if gpus > MOST_GPUS:
+            raise UsageError(f"gpus={gpus}: at most {MOST_GPUS} are predicted")
+        if self.nodes is not None and gpus % self.nodes:
+            raise UsageError(
+                f"gpus={gpus} does not divide over nodes={self.nodes}; "
+                f"use gpus={self.nodes * math.ceil(gpus / self.nodes)} or another nodes="
+            )
 
 
 def nodes_for(gpus: int, question: Question, gpus_per_node: int) -> int:
@@ -91,7 +93,8 @@ def targets_of(
     strategies = list(dict.fromkeys(kind.strategy for kind in series))
     for strategy in question.strategy:
         if strategy not in strategies:
-            smallest = min(itertools.chain(*series.values()), key=lambda cell: cell.gpus)
+            cells_of_all = itertools.chain(*series.values())
+            smallest = min(cells_of_all, key=lambda cell: cell.gpus)
             remedy = "measure a cell of it"
             if command := command_of(changed(smallest, strategy=strategy)):
                 remedy += f": {command}"
@@ -99,14 +102,12 @@ def targets_of(
                 f"strategy={strategy.value} was not measured on several GPUs (measured: "
                 f"{', '.join(strategies)}): {remedy}"
             )
-    chosen = [
-        cells
-        for kind, cells in series.items()
-        if not question.strategy or kind.strategy in question.strategy
-    ]
-    return [
-        target for cells in chosen for target in _of_series(question, cells, gpus_per_node)
-    ]
+    chosen = question.strategy or strategies
+    targets: list[Target] = []
+    for kind, cells in series.items():
+        if kind.strategy in chosen:
+            targets += _of_series(question, cells, gpus_per_node)
+    return targets
 
 
 def _of_series(

@@ -48,7 +48,11 @@ Two of the three models of Horovod's benchmark reach 90 % efficiency on 512 P100
 ln(1 / 0.9) / log2(128) = 1.5 % (the third one, VGG-16, 5.5 %).
 """
 
-SPREAD: Mapping[Axis, float] = {Axis.GPUS: 0.03, Axis.NODES: 0.05, Axis.TRANSFER: 0.02}
+SPREAD: Mapping[Axis, float] = {
+    Axis.GPUS: 0.03,
+    Axis.NODES: 0.05,
+    Axis.TRANSFER: 0.02,
+}
 """The error per doubling before any place of a study was left out.
 
 In a node and across nodes that of published tables, at another batch that of three measured times
@@ -67,13 +71,7 @@ def estimate(observations: Sequence[MeasuredPlace], target: Target) -> Estimate:
     Raises:
         CannotPredictError: what it needs was not measured.
     """
-    if target.gpus % target.nodes:
-        raise CannotPredictError(
-            f"{target.gpus} GPUs cannot be shared equally by {target.nodes} nodes"
-        )
-    most_nodes = target.strategy.traffic.max_nodes
-    if most_nodes is not None and target.nodes > most_nodes:
-        raise CannotPredictError(f"{target.strategy.value} runs on one node")
+    _check_nodes(target)
     smaller = _smaller(observations, target)
     if not smaller:
         measured = [o for o in observations if o.gpus < target.gpus]
@@ -93,9 +91,20 @@ def estimate(observations: Sequence[MeasuredPlace], target: Target) -> Estimate:
         raise
 
 
+def _check_nodes(target: Target) -> None:
+    if target.gpus % target.nodes:
+        raise CannotPredictError(
+            f"{target.gpus} GPUs cannot be shared equally by {target.nodes} nodes"
+        )
+    most_nodes = target.strategy.traffic.max_nodes
+    if most_nodes is not None and target.nodes > most_nodes:
+        raise CannotPredictError(f"{target.strategy.value} runs on one node")
+
+
 def _smaller(observations: Iterable[MeasuredPlace], target: Target) -> list[MeasuredPlace]:
     """Return the observations at the batch of the target on fewer GPUs, the largest last."""
-    fewer = [o for o in observations if o.batch == target.batch and o.gpus < target.gpus]
+    alike = [o for o in observations if o.batch == target.batch]
+    fewer = [o for o in alike if o.gpus < target.gpus]
     return sorted(fewer, key=lambda o: o.gpus)
 
 
@@ -111,7 +120,11 @@ def _from_another_batch(
         by_batch.setdefault(observation.batch, []).append(observation)
     by_batch.pop(target.batch)
     ways = []
-    for batch in sorted(by_batch, key=lambda b: (abs(math.log(b / target.batch)), -b)):
+
+    def nearness(batch: int) -> tuple[float, int]:
+        return abs(math.log(batch / target.batch)), -batch
+
+    for batch in sorted(by_batch, key=nearness):
         sizes = {(o.gpus, o.nodes): o.step_s for o in by_batch[batch]}
         base = next((o for o in reversed(smaller) if (o.gpus, o.nodes) in sizes), None)
         there = _there(by_batch[batch], changed(target, batch=batch))
@@ -292,8 +305,10 @@ def _more_gpus(times_s: Mapping[int, float], gpus: int) -> float:
 def _more_nodes(times_s: Mapping[int, float], nodes: int) -> float:
     """Return the time if each further doubling of nodes lengthens it as the last one did."""
     *_, fewer, more = sorted(times_s)
-    growth = max(0.0, math.log(times_s[more] / times_s[fewer])) / math.log2(more / fewer)
-    return times_s[more] * math.exp(growth * math.log2(nodes / more))
+    growth = max(0.0, math.log(times_s[more] / times_s[fewer]))
+    per_doubling = growth / math.log2(more / fewer)
+    doublings = math.log2(nodes / more)
+    return times_s[more] * math.exp(per_doubling * doublings)
 
 
 def largest_below(times_s: Mapping[int, float], count: int) -> int:
@@ -340,10 +355,13 @@ def over_nodes(times_s: Mapping[int, float], nodes: int) -> Estimate:
     """
     counts = sorted(times_s)
     last_s = times_s[counts[-1]]
+    usual_growth_s = GROWTH * last_s
+    values_s = [times_s[count] for count in counts]
+    weights = [1 / (NOISE * value_s) for value_s in values_s]
     fit = least_squares.fit(
         [*(_border(count) for count in counts), (0.0, 0.0, 1.0)],
-        [*(times_s[count] for count in counts), GROWTH * last_s],
-        [*(1 / (NOISE * times_s[count]) for count in counts), 1 / (GROWTH * last_s)],
+        [*values_s, usual_growth_s],
+        [*weights, 1 / usual_growth_s],
     )
     step_s = fit.at(_border(nodes))
     remarks, doubt = [], 0.0

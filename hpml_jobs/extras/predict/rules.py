@@ -64,10 +64,11 @@ def forecast(
     conditions, commands = group.conditions, commands_of(commands, group.a_cell.script)
     notes = tuple(_notes(group, measured))
     if not series_of(measured):
-        refusal = _without_series(measured, cluster, commands)
-        refusals = (refusal,) if refusal else ()
         return Forecast(
-            conditions=conditions, observations=measured, refusals=refusals, notes=notes
+            conditions=conditions,
+            observations=measured,
+            refusals=_without_series(measured, cluster, commands),
+            notes=notes,
         )
     per_node = gpus_per_node(group, measured, question, cluster)
     if per_node is None:
@@ -87,8 +88,8 @@ def forecast(
         notes = (ALL_MEASURED, *notes)
     if predictions:
         notes += (FROM_RATES,)
-    if predictions and group.a_cell.workload.samples_are_tokens:
-        notes += (OF_TOKENS,)
+        if group.a_cell.workload.samples_are_tokens:
+            notes += (OF_TOKENS,)
     return Forecast(
         conditions=conditions,
         observations=measured,
@@ -181,54 +182,57 @@ def gpus_per_node(
     """
     most = max((cell.gpus_per_node for cell in measured), default=1)
     if question.gpus_per_node is not None:
-        if question.gpus_per_node < most:
-            key = f"gpus_per_node={question.gpus_per_node}"
-            remedy = f": import the file again with {key}" if group.imported else ""
-            raise UsageError(f"cluster.{key}: {most} on a node were measured{remedy}")
+        _refuse_fewer(question.gpus_per_node, most, group)
         return question.gpus_per_node
     cell = group.a_cell
     if cell.device is Device.CPU and not group.imported:
         cpus = group.conditions.get(CPU_COUNT, "")
         return max(most, int(cpus) // cell.threads) if cpus.isdecimal() else None
-    of_type = cluster.gpu_types.get(cell.gpu_type or "") if cluster else None
-    if of_type is not None:
-        return max(most, of_type)
-    of_rows = _imported_gpus_per_node(group)
-    if of_rows > 1:
-        return max(most, of_rows)
+    of_node = _gpus_of_node(group, cluster)
+    if of_node is not None:
+        return max(most, of_node)
     return most if any(cell.nodes > 1 for cell in measured) else None
 
 
-def _imported_gpus_per_node(group: ConditionGroup) -> int:
-    """Return how many GPUs a node has by the imported rows; 1 if they do not say it."""
+def _refuse_fewer(per_node: int, most: int, group: ConditionGroup) -> None:
+    """Refuse fewer GPUs per node than the most that were measured on one."""
+    if per_node < most:
+        key = f"gpus_per_node={per_node}"
+        remedy = f": import the file again with {key}" if group.imported else ""
+        raise UsageError(f"cluster.{key}: {most} on a node were measured{remedy}")
+
+
+def _gpus_of_node(group: ConditionGroup, cluster: Cluster | None) -> int | None:
+    """Return how many GPUs of this type the cluster's nodes have, or a node of imported rows."""
+    gpu_type = group.a_cell.gpu_type
+    if cluster is not None and gpu_type in cluster.gpu_types:
+        return cluster.gpu_types[gpu_type]
     records = [result.record for result in group.cells if result.record is not None]
     rows = [record.imported for record in records if record.imported is not None]
-    return max((row.gpus_per_node or 1 for row in rows), default=1)
+    most = max((row.gpus_per_node or 1 for row in rows), default=1)
+    return most if most > 1 else None
 
 
 def _has_grid(commands: Sequence[str]) -> bool:
     """Return whether the last submission's command names a grid, whose blocks may set any key."""
-    return any(word.startswith("grid=") for word in shlex.split(" ".join(commands[-1:])))
+    words = shlex.split(" ".join(commands[-1:]))
+    return any(word.startswith("grid=") for word in words)
 
 
 def command_of(
     place: Target, cluster: Cluster | None, commands: Sequence[str]
 ) -> str | None:
     """Return the command that submits the cell of a place; None where nothing can."""
-    is_local = (
-        cluster is not None and cluster.launcher is Launcher.LOCAL and not cluster.hosts
-    )
-    if place.nodes > 1 and is_local:
-        return None
     keys: dict[str, object] = {"gpus": place.gpus, "batch": place.batch}
     if place.nodes > 1:
+        if cluster and cluster.launcher is Launcher.LOCAL and not cluster.hosts:
+            return None
         keys["nodes"] = place.nodes
     of_grid = _has_grid(commands)  # which may sweep both
     if place.accumulate > 1 or of_grid:
         keys["accumulate"] = place.accumulate
     default = Strategy.DDP if place.gpus > 1 else Strategy.SINGLE
-    is_usual = place.strategy is default and not (of_grid and place.gpus > 1)
-    if not is_usual:
+    if place.strategy is not default or (of_grid and place.gpus > 1):
         keys["strategy"] = place.strategy.value
     return command_with(commands, keys, without=("accumulate",))
 
@@ -260,20 +264,17 @@ def _slugs(rows: Iterable[Row]) -> Iterator[str]:
 
 def _without_series(
     measured: Sequence[MeasuredPlace], cluster: Cluster | None, commands: Sequence[str]
-) -> Refusal | None:
-    """Return why nothing can be predicted without a cell on several GPUs; None without any cell."""
+) -> tuple[Refusal, ...]:
+    """Return why nothing can be predicted without a cell on several GPUs; () without any cell."""
     if not measured:
-        return None
-    target = changed(
-        measured[0], gpus=2, strategy=Strategy.DDP, treatment=measured[0].kind.path
-    )
+        return ()
+    first = measured[0]
+    path = first.kind.path
+    target = changed(first, gpus=2, strategy=Strategy.DDP, treatment=path)
     command = command_of(target, cluster, commands)
     remedy = "" if command else f": measure gpus=2 batch={target.batch}"
-    return Refusal(
-        target=target,
-        reason=f"no cell on several GPUs has a number, so no exchange is known{remedy}",
-        command=command,
-    )
+    reason = f"no cell on several GPUs has a number, so no exchange is known{remedy}"
+    return (Refusal(target=target, reason=reason, command=command),)
 
 
 def next_sizes(context: GroupContext) -> Forecast:

@@ -20,7 +20,7 @@ from hpml_jobs.extras.predict.forecast import (
     Prediction,
     Refusal,
 )
-from hpml_jobs.extras.predict.model import Errors
+from hpml_jobs.extras.predict.model import Errors, Skill
 from hpml_jobs.extras.predict.place import MeasuredPlace, Target
 from hpml_jobs.extras.predict.question import Question
 from hpml_jobs.extras.predict.rules import forecast
@@ -145,8 +145,11 @@ def _mean_errors(prediction: Prediction) -> str:
 
 def errors(forecast: Forecast, device: Device) -> Iterator[str]:
     """Yield the errors on left-out cells, a line for each series and way of leaving out."""
-    series = {_series(p): None for p in forecast.predictions}
-    skills = {(_series(p), p.skill.how): p.skill for p in forecast.predictions if p.skill}
+    series = {_series(p) for p in forecast.predictions}
+    skills: dict[tuple[str, str], Skill] = {}
+    for prediction in forecast.predictions:
+        if skill := prediction.skill:
+            skills[_series(prediction), skill.how] = skill
     for (name, how), skill in skills.items():
         prefix = f"{name}: " if len(series) > 1 else ""
         yield (
@@ -164,7 +167,8 @@ def _series(prediction: Prediction) -> str:
 
 
 def _three(errors: Errors) -> str:
-    return " / ".join(percent(error) for error in (errors.mean, errors.p90, errors.worst))
+    shares = (errors.mean, errors.p90, errors.worst)
+    return " / ".join(map(percent, shares))
 
 
 CAPTION = (
@@ -384,15 +388,21 @@ def forecasts(
             table = _with_words(table, group, of_group)
             costs = lines(group, of_group, cluster)
             of_groups.append(GroupForecast(group, of_group, table, costs))
-    contents = [of_group.forecast for of_group in of_groups]
+    _refuse_without_answer([of_group.forecast for of_group in of_groups], faults)
+    return of_groups
+
+
+def _refuse_without_answer(
+    contents: Sequence[Forecast], faults: Sequence[UsageError]
+) -> None:
+    """Refuse forecasts that only have notes."""
     if any(content.predictions or content.refusals for content in contents):
-        return of_groups
+        return
     if faults:
         raise faults[0]
-    if of_groups:
+    if contents:
         all_notes = dict.fromkeys(note for content in contents for note in content.notes)
         raise HpmlError("; ".join(all_notes))
-    return []
 
 
 def _with_words(table: Table, group: ConditionGroup, of_group: Forecast) -> Table:

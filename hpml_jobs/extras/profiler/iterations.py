@@ -137,8 +137,15 @@ def summarize_trace(
     compute = [(e.start_s, e.end_s) for e in events if e.computes(on_cuda=on_cuda)]
     window_s = events[0].end_s
     comm_s, compute_s, busy_s = union_s(comm), union_s(compute), union_s([*comm, *compute])
-    recorded = result.ledger.collectives if result.ledger else []
-    phases = result.phases.phases if result.phases else None
+    ledger = result.ledger
+    assert ledger is not None  # noqa: S101 -- the epoch was instrumented
+    instruments_comm_s = 0.0
+    instruments_busy_s = instruments_stall_s = None
+    if result.phases is not None:
+        phases = result.phases.phases
+        instruments_comm_s = result.phases.communication.total_s
+        instruments_busy_s = phases.compute_s + phases.pack_s
+        instruments_stall_s = phases.stall_s
     return ProfilerSummary(
         iterations=result.epoch.iterations,
         window_s=window_s,
@@ -146,31 +153,26 @@ def summarize_trace(
         comm_s=comm_s,
         overlap_s=max(0.0, compute_s + comm_s - busy_s),
         idle_s=max(0.0, window_s - busy_s),
-        instruments_comm_s=result.phases.communication.total_s if result.phases else 0.0,
+        instruments_comm_s=instruments_comm_s,
         messages=len(collectives),
         message_bytes=_total_bytes(collectives),
-        instruments_messages=len(recorded),
-        instruments_bytes=sum(collective.bytes for collective in recorded),
-        instruments_busy_s=phases.compute_s + phases.pack_s if phases else None,
-        instruments_stall_s=phases.stall_s if phases else None,
-        collectives=tuple(_by_kind(collectives, result.ledger)) if on_cuda else None,
+        instruments_messages=len(ledger.collectives),
+        instruments_bytes=sum(collective.bytes for collective in ledger.collectives),
+        instruments_busy_s=instruments_busy_s,
+        instruments_stall_s=instruments_stall_s,
+        collectives=tuple(_by_kind(collectives, ledger)) if on_cuda else None,
         scheduling=result.epoch.scheduling,
     )
 
 
 def _by_kind(
-    collectives: Sequence[TraceEvent], ledger: Ledger | None
+    collectives: Sequence[TraceEvent], ledger: Ledger
 ) -> Iterator[ProfiledCollective]:
     """Yield the kinds of collectives that the profiler or the instruments have."""
-    recorded = ledger.collectives if ledger else []
-    intervals = ledger.intervals() if ledger else []
+    recorded = list(zip(ledger.collectives, ledger.intervals(), strict=True))
     for kind in CollectiveKind:
         kernels = [event for event in collectives if event.kind is kind]
-        ours = [
-            (entry, interval)
-            for entry, interval in zip(recorded, intervals, strict=True)
-            if entry.kind is kind
-        ]
+        ours = [(entry, interval) for entry, interval in recorded if entry.kind is kind]
         if kernels or ours:
             yield ProfiledCollective(
                 kind=kind,

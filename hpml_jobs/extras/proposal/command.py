@@ -1,5 +1,6 @@
 """Command choose with a paragraph for a proposal."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
@@ -40,28 +41,23 @@ def choose(
     Example: hpml-jobs choose demo min_efficiency=0.6
     """
     from hpml_jobs.report.choose.rules import Wish
-    from hpml_jobs.report.files.screen import show_text
 
     name, values = parse_words("choose", words, KEYS)
     wish = Wish(**values)
     if preliminary and wish.runs is None:
         raise UsageError("--preliminary is of a proposal: add epochs=90 runs=10")
     study, choices = read_choices(name, outputs, wish)
-    proposals = [_proposal(choice, is_preliminary=preliminary) for choice in choices]
+    answers = [
+        (choice, _proposal(choice, is_preliminary=preliminary)) for choice in choices
+    ]
     if json:
-        groups = []
-        for choice, proposal in zip(choices, proposals, strict=True):
-            groups.append(choice.document | {"proposal": proposal.paragraph or None})
+        groups = [
+            choice.document | {"proposal": p.paragraph or None} for choice, p in answers
+        ]
         print_json({"study": study.name, "wish": wish, "groups": groups})
     else:
-        out = console()
-        for choice, proposal in zip(choices, proposals, strict=True):
-            show_choice(out, choice, several=len(choices) > 1)
-            if proposal.paragraph:
-                show_text(proposal.paragraph, out)
-    refusals = dict.fromkeys(
-        proposal.refusal for proposal in proposals if proposal.refusal
-    )
+        _show(answers)
+    refusals = dict.fromkeys(p.refusal for _, p in answers if p.refusal)
     if refusals:
         raise HpmlError("; ".join(refusals))
 
@@ -71,6 +67,17 @@ class Proposal(NamedTuple):
 
     paragraph: str = ""
     refusal: str = ""
+
+
+def _show(answers: "Sequence[tuple[GroupChoice, Proposal]]") -> None:
+    """Print the choice of each group, and the paragraph that belongs to it."""
+    from hpml_jobs.report.files.screen import show_text
+
+    out = console()
+    for choice, proposal in answers:
+        show_choice(out, choice, several=len(answers) > 1)
+        if proposal.paragraph:
+            show_text(proposal.paragraph, out)
 
 
 def _proposal(choice: "GroupChoice", *, is_preliminary: bool) -> Proposal:

@@ -33,8 +33,8 @@ class Order(Enum):
 def order_of_runs(group: ConditionGroup) -> Order | None:
     """Return the order in which a group's repeats were measured; None if that is not known."""
     rows = [row for row in group.timed if len(row.runs) > 1]
-    starts = [_starts(group, row) for row in rows]
-    if not rows or any("" in runs for runs in starts):
+    starts = _starts(group, rows)
+    if not starts:
         return None
     if in_rounds(starts):
         return Order.ROUNDS
@@ -66,23 +66,26 @@ def _epochs_by_round(
 
     A round is a repeat of a seed. None unless the rows were measured in rounds.
     """
-    starts = [_starts(group, row) for row in rows]
-    if any("" in runs for runs in starts) or not in_rounds(starts):
+    starts = _starts(group, rows)
+    if starts is None or not in_rounds(starts):
         return None
-    by_round = [
-        {
-            (r.cell.seed, r.cell.repeat): r.epoch_s
-            for r in group.counted_records(row, Affected.TIME)
-        }
-        for row in rows
-    ]
+    by_round = [_epochs_by_repeat(group, row) for row in rows]
     rounds = [key for key in by_round[0] if all(key in epochs_s for epochs_s in by_round)]
     return [tuple(epochs_s[key] for key in rounds) for epochs_s in by_round]
 
 
-def _starts(group: ConditionGroup, row: Row) -> list[str]:
-    """Return the starts of a row's runs in order (UTC, ISO 8601), "" where unknown."""
-    return sorted(record.attempt.started for record in group.records(row))
+def _epochs_by_repeat(group: ConditionGroup, row: Row) -> dict[tuple[int, int], float]:
+    """Return the epochs of a row that count, by seed and repeat."""
+    records = group.counted_records(row, Affected.TIME)
+    return {(r.cell.seed, r.cell.repeat): r.epoch_s for r in records}
+
+
+def _starts(group: ConditionGroup, rows: Sequence[Row]) -> list[list[str]] | None:
+    """Return the starts of each row's runs in order (UTC, ISO 8601); None if one is not known."""
+    starts = [
+        sorted(record.attempt.started for record in group.records(row)) for row in rows
+    ]
+    return None if any("" in runs for runs in starts) else starts
 
 
 def in_rounds(starts: Iterable[Sequence[str]]) -> bool:
@@ -161,7 +164,8 @@ def rivals(group: ConditionGroup) -> dict[Place, Rival]:
     rivals_by_place = {}
     for rows in rows_by_place.values():
         comparisons = compare_rows(group, rows)
-        fastest = min(range(len(rows)), key=lambda index: rows[index].epochs.median)
+        medians_s = [row.epochs.median for row in rows]
+        fastest = medians_s.index(min(medians_s))
         for index, other in enumerate(rows):
             if index != fastest:
                 comparison, tests = comparisons[index, fastest], math.comb(len(rows), 2)

@@ -42,8 +42,12 @@ def runs_needed(tests: int, *, paired: bool = False) -> int:
     >>> [runs_needed(tests, paired=True) for tests in (1, 3, 6, 10)]
     [6, 7, 8, 9]
     """
+
+    def orders(runs: int) -> int:
+        return 2**runs if paired else comb(2 * runs, runs)
+
     runs = LEAST_RUNS
-    while tests * 2 / (2**runs if paired else comb(2 * runs, runs)) > 1 - CONFIDENCE:
+    while tests * 2 / orders(runs) > 1 - CONFIDENCE:
         runs += 1
     return runs
 
@@ -74,9 +78,8 @@ def compare_all(
     test = signed_ranks_p if paired else mann_whitney_p
     comparison = ComparisonWithinRounds if paired else Comparison
     numbers = range(len(samples))
-    runs = {
-        (i, j): (tuple(samples[i]), tuple(samples[j])) for i, j in combinations(numbers, 2)
-    }
+    tuples = [tuple(sample) for sample in samples]
+    runs = {(i, j): (tuples[i], tuples[j]) for i, j in combinations(numbers, 2)}
     p_values = {
         pair: test(first, second)
         for pair, (first, second) in runs.items()
@@ -99,7 +102,8 @@ def _corrected(
     """Return the p of each pair, corrected for so many tests."""
     corrected = {}
     largest = 0.0
-    for place, (p, pair) in enumerate(sorted((p, pair) for pair, p in p_values.items())):
+    smallest_first = sorted((p, pair) for pair, p in p_values.items())
+    for place, (p, pair) in enumerate(smallest_first):
         largest = max(largest, min(1.0, (tests - place) * p))
         corrected[pair] = largest
     return corrected

@@ -1,6 +1,7 @@
 """The table of repeats: medians with intervals, spread, and every single run."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
 from typing import Annotated, NamedTuple, Self
 
 from hpml_jobs.checks.comparability import SCATTER_LIMIT
@@ -36,6 +37,7 @@ from hpml_jobs.report.frame.builder import (
 )
 from hpml_jobs.report.frame.numbers import count, percent, ratio, seconds
 from hpml_jobs.report.frame.table import Sheet, Table
+from hpml_jobs.results.decision import Comparison
 from hpml_jobs.results.figures import Figures, bandwidth
 from hpml_jobs.results.groups import ConditionGroup
 from hpml_jobs.results.rows import Row
@@ -105,43 +107,68 @@ class RepeatsLine(NamedTuple):
     @classmethod
     def of(cls, group: ConditionGroup, row: Row, rival: Rival | None) -> Self:
         """Return the line of a row; `rival` is the fastest strategy at its place, if another."""
-        sample, of_speedup, reference = row.epochs, None, group.reference(row)
-        against, epoch = None, sample.interval
+        sample, reference = row.epochs, group.reference(row)
+        of_speedup = against = of_fastest = strategy = text = None
         if reference is not None and reference is not row:
             of_speedup = ratio_interval(reference.epochs.runs, sample.runs)
             against = compare_rows(group, (row, reference))[0, 1]
-        fastest = rival.comparison if rival else None
-        strategy = rival.fastest.strategy.value if rival else None
-        of_fastest = fastest.ratio.interval if fastest else None
-        records, left = (
-            group.records(row),
-            {r.slug for r in row.left_out if r.role is Role.TIMED},
-        )
+        if rival is not None:
+            of_fastest, text = rival.comparison, rival.text
+            strategy = rival.fastest.strategy.value
+        low, high, coverage = sample.interval or NO_INTERVAL
+        speedup_low, speedup_high, _ = of_speedup or NO_INTERVAL
+        compared, fastest = _Compared.of(against), _Compared.of(of_fastest)
+        records = group.records(row)
+        left = {run.slug for run in row.left_out if run.role is Role.TIMED}
         return cls(
             runs=len(row.runs),
             epoch_s=sample.median,
-            epoch=epoch,
+            epoch=sample.interval,
             epoch_spread=sample.spread,
             speedup=row.speedup,
             speedup_interval=of_speedup,
             against=comparison_text(against) if against else None,
-            against_fastest=rival.text if rival else None,
-            epoch_low_s=epoch.low if epoch else None,
-            epoch_high_s=epoch.high if epoch else None,
-            epoch_covers=epoch.coverage if epoch else None,
-            against_ratio=against.ratio.estimate if against else None,
-            against_p=against.p if against else None,
+            against_fastest=text,
+            epoch_low_s=low,
+            epoch_high_s=high,
+            epoch_covers=coverage,
+            against_ratio=compared.ratio,
+            against_p=compared.p,
             fastest=strategy,
-            fastest_ratio=fastest.ratio.estimate if fastest else None,
-            fastest_ratio_low=of_fastest.low if of_fastest else None,
-            fastest_ratio_high=of_fastest.high if of_fastest else None,
-            fastest_p=fastest.p if fastest else None,
-            speedup_low=of_speedup.low if of_speedup else None,
-            speedup_high=of_speedup.high if of_speedup else None,
+            fastest_ratio=fastest.ratio,
+            fastest_ratio_low=fastest.low,
+            fastest_ratio_high=fastest.high,
+            fastest_p=fastest.p,
+            speedup_low=speedup_low,
+            speedup_high=speedup_high,
             all_epoch_s=" ".join(str(record.epoch_s) for record in records),
-            left_out_epoch_s=" ".join(str(r.epoch_s) for r in records if r.slug in left),
+            left_out_epoch_s=" ".join(
+                str(record.epoch_s) for record in records if record.slug in left
+            ),
             is_doubtful=group.doubts_ratio(row),
         )
+
+
+NO_INTERVAL = (None, None, None)
+"""The ends and the coverage where there are too few runs for an interval."""
+
+
+class _Compared(NamedTuple):
+    """The figures of a comparison: the ratio, the ends of its interval, p; None without one."""
+
+    ratio: Number = None
+    low: Number = None
+    high: Number = None
+    p: Number = None
+
+    @classmethod
+    def of(cls, comparison: Comparison | None) -> Self:
+        """Return the figures of a comparison."""
+        if comparison is None:
+            return cls()
+        estimate, interval = comparison.ratio
+        low, high, _ = interval or NO_INTERVAL
+        return cls(estimate, low, high, comparison.p)
 
 
 RIVAL_FIELDS = (
@@ -164,9 +191,9 @@ def repeats(context: GroupContext) -> Table | None:
     size = references.size_text(group.timed, group.device)
     against = "against_1" if group.baseline is Baseline.SINGLE else "against_reference"
     beside = rivals(group)
-    lines = [
-        (row, RepeatsLine.of(group, row, beside.get(row.place))) for row in group.timed
-    ]
+    lines = []
+    for row in group.timed:
+        lines.append((row, RepeatsLine.of(group, row, beside.get(row.place))))
     heads = columns_of(
         RepeatsLine,
         without=[] if beside else RIVAL_FIELDS,
@@ -174,24 +201,29 @@ def repeats(context: GroupContext) -> Table | None:
         time=captions.time_word(group.work),
         size=size,
     )
-    caption = REPEATS.format(
-        size=size,
-        resamples=count(RESAMPLES),
-        coverage=_coverages((line.runs, line.epoch) for _, line in lines),
-        bootstrap=_coverages((line.runs, line.speedup_interval) for _, line in lines),
-    )
+    single = [row for row in group.timed if len(row.runs) == 1]
     notes = [
         *captions.left_out_runs(group.timed, group.device),
         *_scattered(group),
-        *left_out(group, ONE_RUN, (row for row in group.timed if len(row.runs) == 1)),
+        *left_out(group, ONE_RUN, single),
     ]
+    how = [REPEATS.format(size=size, **_counts([line for _, line in lines]))]
+    if beside:
+        how.append(RIVALS)
     order = order_of_runs(group)
-    how = [ORDER[order].format(units=captions.units(group.device))] if order else []
-    against_fastest = [RIVALS] if beside else []
-    text = TableText(
-        "repeats", "Repeats", "timed epoch", (caption, *against_fastest, *how)
-    )
+    if order is not None:
+        how.append(ORDER[order].format(units=captions.units(group.device)))
+    text = TableText("repeats", "Repeats", "timed epoch", tuple(how))
     return line_table(group, text, lines, heads, notes)
+
+
+def _counts(lines: Sequence[RepeatsLine]) -> dict[str, str]:
+    """Return the numbers in the caption: resamples, and the coverage of intervals."""
+    return {
+        "resamples": count(RESAMPLES),
+        "coverage": _coverages((line.runs, line.epoch) for line in lines),
+        "bootstrap": _coverages((line.runs, line.speedup_interval) for line in lines),
+    }
 
 
 def _coverages(intervals: Iterable[tuple[int, Interval | None]]) -> str:
@@ -228,19 +260,15 @@ def measured(group: ConditionGroup) -> Sheet | None:
     ]
     if not several(group) or not rows:
         return None
-    columns = tuple(
-        f"{name}{end}{unit}"
-        for name, unit, _ in _MEASURED
-        for end in ("", "_low", "_high")
-    )
-    lines = [
-        (
-            row,
-            tuple(value for *_, of_run in _MEASURED for value in _over_runs(row, of_run)),
-        )
-        for row in rows
-    ]
-    return row_sheet(group, columns, lines)
+    columns: list[str] = []
+    for name, unit, _ in _MEASURED:
+        columns += (f"{name}{unit}", f"{name}_low{unit}", f"{name}_high{unit}")
+    lines = [(row, _values(row)) for row in rows]
+    return row_sheet(group, tuple(columns), lines)
+
+
+def _values(row: Row) -> tuple[Number, ...]:
+    return tuple(chain(*(_over_runs(row, of_run) for _, _, of_run in _MEASURED)))
 
 
 OfRun = Callable[[Row, Figures], float | None]
@@ -271,7 +299,5 @@ def _over_runs(row: Row, of_run: OfRun) -> tuple[Number, Number, Number]:
     if not values:
         return None, None, None
     sample = Sample(values)
-    interval = sample.interval
-    if interval is None:
-        return sample.median, None, None
-    return sample.median, interval.low, interval.high
+    low, high, _ = sample.interval or NO_INTERVAL
+    return sample.median, low, high

@@ -72,6 +72,11 @@ def init(
         print(text, end="")
         return
     _write_profile(path, text)
+    _print_written(profile, path, read_file)
+
+
+def _print_written(profile: "Profile", path: Path, read_file: Path) -> None:
+    """Say what was written, what is left to decide, and that only `read_file` is read."""
     settings = [f"{k}={v}" for block in profile.blocks for k, v in block.settings.items()]
     print(f"written: {path}")
     print(

@@ -1,14 +1,15 @@
 """Checks of SLURM: commands, controller, accounting, limits and account of this user, nodes."""
 
+import math
 import shutil
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from hpml_jobs.core.answers import Finding, ok, problem, warning
 from hpml_jobs.core.cluster import Cluster, GpuRequest
-from hpml_jobs.core.text import counted
+from hpml_jobs.core.text import counted, few
 from hpml_jobs.slurm import commands
 from hpml_jobs.slurm.commands import Association, ask_slurm
 from hpml_jobs.slurm.nodes import Node
@@ -41,15 +42,10 @@ def parse_qos(text: str) -> dict[str, dict[str, str]]:
 
 def check_commands() -> Finding:
     """Check that SLURM's commands are on PATH and of one version."""
-    missing = [name for name in COMMANDS if shutil.which(name) is None]
-    answers = {
-        ask_slurm(name, "--version").text.strip()
-        for name in COMMANDS
-        if name not in missing
-    }
-    versions = (
-        ", ".join(sorted(answer for answer in answers if answer)) or "version not reported"
-    )
+    present = [name for name in COMMANDS if shutil.which(name)]
+    missing = [name for name in COMMANDS if name not in present]
+    answers = {ask_slurm(name, "--version").text.strip() for name in present}
+    versions = ", ".join(sorted(answers - {""})) or "version not reported"
     if {*missing} - {"sacct"}:
         observed = f"{', '.join(missing)} not on PATH"
         return problem(
@@ -97,35 +93,48 @@ def check_limits(cluster: Cluster, accounts: Sequence[Association], cells: int) 
     parts = [
         f"{key} {config[key]}" for key in ("MaxArraySize", "MaxJobCount") if key in config
     ]
+    limits = _limits_by_owner(cluster, accounts)
+    parts += [f"{owner}: {_words(values)}" for owner, values in limits]
+    if accounts and not limits:
+        parts.append("no limit on your jobs")
+    observed = "; ".join(parts) or "SLURM reports none"
+    if cells > _most_jobs(values for _, values in limits):
+        remedy = f"submit the {cells} cells in parts, or with pack=true"
+        return warning("limits", observed, remedy)
+    return ok("limits", observed)
+
+
+def _limits_by_owner(
+    cluster: Cluster, accounts: Sequence[Association]
+) -> list[tuple[str, Mapping[str, str]]]:
+    """Return the limits of the accounts that jobs may use, and of their QOS; none that is empty."""
     usable = [
         account for account in accounts if cluster.account in (None, account.account)
     ]
     limits = [(f"account {account.account}", account.limits) for account in usable]
-    names = (
-        [cluster.qos]
-        if cluster.qos
-        else [name for account in usable for name in account.qos]
-    )
-    if names:
-        query = ("show", "qos", "where", f"name={','.join(dict.fromkeys(names))}")
-        answer = ask_slurm("sacctmgr", "-nP", *query, f"format={QOS_FORMAT}")
-        limits += [
-            (f"QOS {name}", of_qos) for name, of_qos in parse_qos(answer.text).items()
-        ]
-    parts += [f"{owner}: {_words(values)}" for owner, values in limits if values]
-    if accounts and not any(values for _, values in limits):
-        parts.append("no limit on your jobs")
-    observed = "; ".join(parts) or "SLURM reports none"
-    most = [
+    names = [name for account in usable for name in account.qos]
+    if cluster.qos:
+        names = [cluster.qos]
+    limits += [(f"QOS {name}", of_qos) for name, of_qos in _qos_limits(names).items()]
+    return [(owner, values) for owner, values in limits if values]
+
+
+def _qos_limits(names: Sequence[str]) -> dict[str, dict[str, str]]:
+    if not names:
+        return {}
+    query = ("show", "qos", "where", f"name={','.join(dict.fromkeys(names))}")
+    return parse_qos(ask_slurm("sacctmgr", "-nP", *query, f"format={QOS_FORMAT}").text)
+
+
+def _most_jobs(limits: Iterable[Mapping[str, str]]) -> float:
+    """Return how many jobs may be submitted under all of these limits."""
+    numbers = [
         int(text)
-        for _, values in limits
-        for key, text in values.items()
-        if "MaxSubmit" in key
+        for values in limits
+        for name, text in values.items()
+        if "MaxSubmit" in name
     ]
-    if most and min(most) < cells:
-        remedy = f"submit the {cells} cells in parts, or with pack=true"
-        return warning("limits", observed, remedy)
-    return ok("limits", observed)
+    return min(numbers, default=math.inf)
 
 
 def _words(limits: Mapping[str, str]) -> str:
@@ -159,6 +168,12 @@ class NodeState(NamedTuple):
     def is_unavailable(self) -> bool:
         """Whether no job can start on it now; `*` marks a node that does not respond."""
         return self.state.startswith(_UNAVAILABLE) or self.state.endswith("*")
+
+    @property
+    def text(self) -> str:
+        """The node, its state and the reason, if SLURM gives one."""
+        has_reason = self.reason not in ("", "none")
+        return f"{self.name} {self.state}" + (f" ({self.reason})" if has_reason else "")
 
 
 def parse_states(text: str) -> dict[str, NodeState]:
@@ -207,14 +222,8 @@ def _check_profile(
     cluster: Cluster, inventory: tuple[Node, ...], states: dict[str, NodeState]
 ) -> list[Finding]:
     """Compare GPU models and GPUs per node of the profile with sinfo."""
-    most: dict[str, int] = {}
-    for node in inventory:
-        state = states.get(node.name)
-        features = state.features if state else frozenset[str]()
-        by_feature = cluster.gpu_request is GpuRequest.GRES_CONSTRAINT
-        for gpu_type in features if by_feature else filter(None, [node.gpu_type]):
-            most[gpu_type] = max(node.gpus, most.get(gpu_type, 0))
-    if cluster.gpu_request is GpuRequest.PARTITION or not most or not cluster.gpu_types:
+    most = _most_gpus(cluster, inventory, states)
+    if cluster.gpu_request is GpuRequest.PARTITION or not most:
         return []
     wrong = []
     for gpu_type, size in cluster.gpu_types.items():
@@ -233,25 +242,33 @@ def _check_profile(
     return [warning("profile", observed, f"set 'cluster.gpu_types={{{actual}}}'")]
 
 
+def _most_gpus(
+    cluster: Cluster, inventory: tuple[Node, ...], states: dict[str, NodeState]
+) -> dict[str, int]:
+    """Return the most GPUs that a node has, by all that may name their model."""
+    most: dict[str, int] = {}
+    for node in inventory:
+        names: Iterable[str] = [node.gpu_type] if node.gpu_type else []
+        if cluster.gpu_request is GpuRequest.GRES_CONSTRAINT:
+            names = states[node.name].features if node.name in states else []
+        for name in names:
+            most[name] = max(node.gpus, most.get(name, 0))
+    return most
+
+
 def _check_available(
     inventory: tuple[Node, ...], states: dict[str, NodeState], gpu_type: str | None
 ) -> list[Finding]:
     """Report unavailable nodes; a problem if no node of the requested GPU model is left."""
-    unavailable = [state for state in states.values() if state.is_unavailable]
+    unavailable = {
+        name: state.text for name, state in states.items() if state.is_unavailable
+    }
     if not unavailable:
         return []
-    names = []
-    for node in unavailable[:4]:
-        has_reason = node.reason not in ("", "none")
-        reason = f" ({node.reason})" if has_reason else ""
-        names.append(f"{node.name} {node.state}{reason}")
-    more = f" and {len(unavailable) - 4} more" if len(unavailable) > 4 else ""
     number = f"{len(unavailable)} of {counted(len(states), 'node')}"
-    observed = f"{number} unavailable: {', '.join(names)}{more}"
-    usable = {
-        node.name for node in inventory if gpu_type is None or node.gpu_type == gpu_type
-    }
-    if usable and usable <= {node.name for node in unavailable}:
+    observed = f"{number} unavailable: {few(unavailable.values(), 4)}"
+    usable = {node.name for node in inventory if gpu_type in (None, node.gpu_type)}
+    if usable and usable <= unavailable.keys():
         remedy = "choose another gpu_type=, or wait until they are available"
         return [
             problem("nodes out", f"{observed}; no {gpu_type or 'node'} is left", remedy)

@@ -2,7 +2,7 @@
 
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 
 from hpml_jobs.core.answers import Finding, Severity, ok, problem, warning
@@ -55,11 +55,7 @@ def examine(
             raise
         yield problem("cluster", str(error))
         return
-    plan, fault = None, ""
-    try:  # plan as a submission does, but download and submit nothing
-        plan = make_plan(sweep, fetch=False, notify=lambda _: None)
-    except HpmlError as error:
-        fault = str(error)
+    plan, fault = _plan(sweep)
     problems = 0
     for finding in _login_node_findings(sweep, plan, fault):
         problems += finding.level is Severity.PROBLEM
@@ -76,20 +72,22 @@ def examine(
         yield from node_job.check_node(plan, patience_s, notify)
 
 
+def _plan(sweep: Sweep) -> tuple[Plan | None, str]:
+    """Plan as a submission does, but download nothing; return the plan, or why there is none."""
+    try:
+        return make_plan(sweep, fetch=False, notify=lambda _: None), ""
+    except HpmlError as error:
+        return None, str(error)
+
+
 def _login_node_findings(sweep: Sweep, plan: Plan | None, fault: str) -> Iterator[Finding]:
     """Yield the findings that need no job; `fault` is why there is no plan."""
     settings = sweep.settings[0]
     cluster = settings.cluster
     yield _check_profile(sweep, settings)
-    slurm_answers = cluster.launcher is Launcher.SLURM
-    for check in (
-        (controller.check_commands, controller.check_controller) if slurm_answers else ()
-    ):
-        finding = check()
-        yield finding
-        if finding.level is Severity.PROBLEM:
-            slurm_answers = False
-            break
+    slurm_answers = False
+    if cluster.launcher is Launcher.SLURM:
+        slurm_answers = yield from _commands_and_controller()
     if slurm_answers:
         yield from _slurm_findings(settings, plan)
     outputs = resolve_path(settings.outputs)
@@ -98,17 +96,30 @@ def _login_node_findings(sweep: Sweep, plan: Plan | None, fault: str) -> Iterato
         yield _check_hosts(cluster, cluster.hosts, outputs)
     if plan:
         yield _check_data(plan)
-    elif (
-        cluster.account or cluster.account_rule is not Rule.REQUIRED
-    ):  # else already reported
-        yield problem("cell", fault)
+    elif cluster.account or cluster.account_rule is not Rule.REQUIRED:
+        yield problem("cell", fault)  # a missing account is already reported
     yield from check_container(cluster, outputs)
     yield from check_python(cluster, outputs)
     if slurm_answers and plan:
-        requests = make_requests(plan, plan.cells)
-        yield from (check_request(plan, request) for request in requests)
-        if plan.has_followup or not lacks_partition(cluster):
-            yield check_followup(plan)
+        yield from _request_findings(plan)
+
+
+def _commands_and_controller() -> Generator[Finding, None, bool]:
+    """Yield findings on SLURM's commands and its controller; return whether SLURM answers."""
+    for check in (controller.check_commands, controller.check_controller):
+        finding = check()
+        yield finding
+        if finding.level is Severity.PROBLEM:
+            return False
+    return True
+
+
+def _request_findings(plan: Plan) -> Iterator[Finding]:
+    """Yield what SLURM says of the jobs that a submission would send."""
+    for request in make_requests(plan, plan.cells):
+        yield check_request(plan, request)
+    if plan.has_followup or not lacks_partition(plan.cluster):
+        yield check_followup(plan)
 
 
 def _check_profile(sweep: Sweep, settings: Settings) -> Finding:
@@ -142,21 +153,20 @@ def _slurm_findings(settings: Settings, plan: Plan | None) -> Iterator[Finding]:
 
 def _check_data(plan: Plan) -> Finding:
     """Check that the data sets of all workloads are downloaded."""
-    file = plan.cells[0].file
-    workload = file.cell.workload
     needed = dict.fromkeys(
         (cell.cell.workload, cell.file.data_root) for cell in plan.cells
     )
-    for needed_workload, root in needed:
-        dataset = DATASETS.get(needed_workload.data)
+    for workload, root in needed:
+        dataset = DATASETS.get(workload.data)
         if dataset is not None and dataset.is_missing(Path(root)):
             remedy = with_command(
                 "load it, which a submission does too",
-                f"{PROGRAM} fetch workload={needed_workload.name}",
+                f"{PROGRAM} fetch workload={workload.name}",
             )
             return warning("data", f"{dataset.title} is not in {root}", remedy)
+    workload, root = next(iter(needed))
     dataset = DATASETS.get(workload.data)
-    where = f" in {file.data_root}" if dataset is not None and dataset.on_disk else ""
+    where = f" in {root}" if dataset is not None and dataset.on_disk else ""
     return ok(
         "data",
         f"workload={workload.name}: {workload.images:,} training {workload.samples_text}{where}",

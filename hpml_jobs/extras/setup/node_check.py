@@ -140,8 +140,6 @@ def _devices(file: CellFile) -> Finding:
     import torch  # noqa: PLC0415
     from torch import distributed  # noqa: PLC0415
 
-    from hpml_jobs.worker.instruments.facts import read_facts  # noqa: PLC0415
-
     cell = file.cell
     devices = _devices_of(cell)
     for device in devices:
@@ -158,6 +156,15 @@ def _devices(file: CellFile) -> Finding:
         return ok(
             "devices", "the CPU computes and gloo is available (device=cpu needs no CUDA)"
         )
+    return _gpus(file, devices, backend)
+
+
+def _gpus(file: CellFile, devices: "Devices", backend: str) -> Finding:
+    """Name the GPUs, which compute, and what drives them."""
+    import torch  # noqa: PLC0415
+
+    from hpml_jobs.worker.instruments.facts import read_facts  # noqa: PLC0415
+
     facts = read_facts(file, backend)
     gpus = [torch.cuda.get_device_properties(device) for device in devices]
     names = ", ".join(

@@ -1,5 +1,6 @@
 """The diagnostic job: run node_check on a node as a cell would run, and report."""
 
+import math
 import os
 import shlex
 import subprocess
@@ -177,22 +178,22 @@ def _wait(
     Return also the last time at which it was absent (Unix time), and the job's last state.
     """
     start = next_query = time.monotonic()
-    over_since: float | None = None
+    over_since = math.inf
     absent_s, last = time.time(), JobState(job=job, state="PENDING")
     while True:
         read_s = time.time()
         answer = exchange.read()
         now = time.monotonic()
-        given_up = over_since is not None and now > over_since + FILE_LAG_S
-        if answer is not None or given_up or now > start + patience_s:
+        given_up = now > min(over_since + FILE_LAG_S, start + patience_s)
+        if answer is not None or given_up:
             return answer, absent_s, last
         absent_s = read_s
-        if now >= next_query and over_since is None:
+        if next_query <= now < over_since:
             next_query = now + QUERY_INTERVAL_S
             slurm = query_slurm(study, [job]).of(job)
             last = slurm.state or last
-            unanswered = not (slurm.state or slurm.gone)
-            text = "squeue does not answer" if unanswered else _words(last)
+            is_unanswered = not (slurm.state or slurm.gone)
+            text = "squeue does not answer" if is_unanswered else _words(last)
             notify(f"job {job}: {text}")
             if slurm.gone or last.state == "COMPLETED":
                 over_since = now  # its answer may not be visible yet
@@ -211,29 +212,35 @@ def _words(state: JobState) -> str:
 def _no_answer(study: Study, last: JobState, patience_s: float) -> Finding:
     """Report why the job gave no answer."""
     if last.outcome.active:
-        observed = (
-            f"job {last.job} cancelled: still {_words(last)} after {patience_s / 60:g} min"
-        )
-        remedy = "wait longer with --patience MINUTES"
-        pending = last.outcome is Outcome.PENDING
-        return (warning if pending else problem)("job", observed, remedy)
-    is_unseen = last.exit_code in _UNSEEN
-    if is_unseen or last.state == "COMPLETED":
-        node, folder = last.node or "the node", study.slurm
-        return problem(
-            "shared folder",
-            f"{node} does not see {folder}"
-            if is_unseen
-            else f"{node} wrote into {folder}, and this machine does not see it",
-            "name a folder that both share (outputs=), or submit from an interactive job",
+        return _still_active(last, patience_s)
+    node = last.node or "the node"
+    if last.exit_code in _UNSEEN:
+        return _not_shared(f"{node} does not see {study.slurm}")
+    if last.state == "COMPLETED":
+        return _not_shared(
+            f"{node} wrote into {study.slurm}, and this machine does not see it"
         )
     output = _last_line(study, last.job)
-    remedy = ""
+    remedy = f"read its logs in {study.slurm}"
     if _NOT_INSTALLED in output:
         remedy = f"install hpml-jobs {__version__} into the jobs' Python (cluster.python=)"
     printed = output or "it printed nothing"
     observed = f"job {last.job} ended without an answer, {_words(last)}: {printed}"
-    return problem("job", observed, remedy or f"read its logs in {study.slurm}")
+    return problem("job", observed, remedy)
+
+
+def _still_active(last: JobState, patience_s: float) -> Finding:
+    observed = (
+        f"job {last.job} cancelled: still {_words(last)} after {patience_s / 60:g} min"
+    )
+    remedy = "wait longer with --patience MINUTES"
+    pending = last.outcome is Outcome.PENDING
+    return (warning if pending else problem)("job", observed, remedy)
+
+
+def _not_shared(observed: str) -> Finding:
+    remedy = "name a folder that both share (outputs=), or submit from an interactive job"
+    return problem("shared folder", observed, remedy)
 
 
 def _last_line(study: Study, job: str) -> str:

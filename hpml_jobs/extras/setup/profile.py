@@ -3,7 +3,8 @@
 import os
 import shutil
 import sys
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,7 +17,6 @@ from hpml_jobs.core.text import counted, duration_text
 from hpml_jobs.extras.setup.profile_file import Entry, ProfileBlock
 from hpml_jobs.extras.setup.site import NodeKind, Partition, Site
 from hpml_jobs.plan.loader import cpus_per_gpu, workers_for
-from hpml_jobs.slurm.commands import Association
 
 
 class ProfileChoice(NamedTuple):
@@ -45,14 +45,12 @@ def choose_partition(site: Site, profile: Mapping[str, Any]) -> ProfileChoice:
     comments = []
     for partition in site.partitions:
         description = _described(partition)
-        is_chosen = partition.name == chosen
-        if is_chosen:
-            first = [Entry("partition", partition.name, f"{reason}; {description}")]
-        elif partition.is_default:
-            source = f"{_IS_DEFAULT}; {description}"
-            comments.append(Entry("partition", partition.name, source, is_set=False))
-        else:
-            comments.append(Entry("partition", partition.name, description, is_set=False))
+        if partition.name == chosen:
+            first = [Entry("partition", chosen, f"{reason}; {description}")]
+            continue
+        if partition.is_default:
+            description = f"{_IS_DEFAULT}; {description}"
+        comments.append(Entry("partition", partition.name, description, is_set=False))
     return ProfileChoice((*first, *comments), chosen, decision)
 
 
@@ -70,21 +68,16 @@ def _chosen_partition(site: Site, *, is_generic: bool) -> tuple[str | None, str,
     up = [partition for partition in site.partitions if partition.is_up]
     with_gpus = [partition for partition in up if partition.has_gpus]
     suitable = [partition.name for partition in with_gpus or up]
-    default = next((part.name for part in site.partitions if part.is_default), None)
+    kind = "with GPUs " if with_gpus else ""
+    default = site.default_partition
     if default in suitable:
         return default, _IS_DEFAULT, ""
-    kind = "with GPUs " if with_gpus else ""
     if len(suitable) == 1:
-        return (
-            suitable[0],
-            f"the only partition {kind}that is up; SLURM's default: {default}",
-            "",
-        )
-    why = (
-        "SLURM has no default"
-        if default is None
-        else f"SLURM's default, {default}, has no GPUs"
-    )
+        reason = f"the only partition {kind}that is up; SLURM's default: {default}"
+        return suitable[0], reason, ""
+    why = f"SLURM's default, {default}, has no GPUs"
+    if default is None:
+        why = "SLURM has no default"
     names = ", ".join(suitable) or "none"
     return None, "", f"cluster.partition: {why}; partitions {kind}that are up: {names}"
 
@@ -109,17 +102,13 @@ def choose_gpu_type(
     site: Site, profile: Mapping[str, Any], partition: str | None
 ) -> ProfileChoice:
     """Return the GPU type: the one with the most GPUs in the partition."""
-    types = profile["gpu_types"]
-    if types:
-        default = profile["gpu_type"]
-        names = ", ".join(name for name in types if name != default) or "none"
-        source = f"the default of cluster={profile['name']}; others: {names}"
-        return ProfileChoice((Entry("gpu_type", default, source, is_set=False),))
+    if profile["gpu_types"]:
+        return _type_of_profile(profile)
     kinds = _kinds_with_gpus(site, partition)
-    totals: dict[str, int] = {}
+    totals = Counter[str]()
     for kind in kinds:
         if kind.gpu_type is not None:
-            totals[kind.gpu_type] = totals.get(kind.gpu_type, 0) + kind.nodes * kind.gpus
+            totals[kind.gpu_type] += kind.nodes * kind.gpus
     if not totals:
         return _without_types(site, has_untyped=bool(kinds))
     where = f"in partition {partition}" if partition else "by sinfo"
@@ -137,6 +126,13 @@ def choose_gpu_type(
     return ProfileChoice(tuple(entries), first, decision)
 
 
+def _type_of_profile(profile: Mapping[str, Any]) -> ProfileChoice:
+    default = profile["gpu_type"]
+    names = ", ".join(name for name in profile["gpu_types"] if name != default) or "none"
+    source = f"the default of cluster={profile['name']}; others: {names}"
+    return ProfileChoice((Entry("gpu_type", default, source, is_set=False),))
+
+
 def _kinds_with_gpus(site: Site, partition: str | None) -> list[NodeKind]:
     """Return the kinds of nodes with GPUs of a partition; of all where that is not known."""
     named = [part for part in site.partitions if part.name == partition]
@@ -151,12 +147,10 @@ def _without_types(site: Site, *, has_untyped: bool) -> ProfileChoice:
     if not has_untyped:
         return ProfileChoice((Entry("device", "cpu", "sinfo lists no GPU"),))
     kinds = _kinds_with_gpus(site, None)
-    features = sorted({feature for kind in kinds for feature in kind.features})
-    named = (
-        f"node features are {', '.join(features)}"
-        if features
-        else "nodes have no features"
-    )
+    features = sorted(frozenset[str]().union(*(kind.features for kind in kinds)))
+    named = "nodes have no features"
+    if features:
+        named = f"node features are {', '.join(features)}"
     source = f"SLURM has no GPU types here; {named}: ask the site which of them names a GPU model"
     per_node = max(kind.gpus for kind in kinds)
     return ProfileChoice(
@@ -172,23 +166,12 @@ def _without_types(site: Site, *, has_untyped: bool) -> ProfileChoice:
 def choose_account(site: Site, profile: Mapping[str, Any]) -> ProfileChoice:
     """Return the account: of the environment, SLURM's default, or the only one."""
     names = [association.account for association in site.associations]
-    of_environment = os.environ.get("SBATCH_ACCOUNT")
-    if of_environment:
-        chosen, source = of_environment, "from SBATCH_ACCOUNT"
-    elif site.default_account:
-        chosen, source = site.default_account, "your default account, by sacctmgr"
-    elif len(names) == 1:
-        chosen, source = names[0], f"your only account, by {site.accounts_from}"
-    else:
-        chosen, source = None, ""
+    chosen, source = _chosen_account(site, names)
     entries = [Entry("account", chosen, source)] if chosen else []
-    entries += [
-        Entry(
-            "account", name, f"an account of yours, by {site.accounts_from}", is_set=False
-        )
-        for name in names
-        if name != chosen
-    ]
+    for name in names:
+        if name != chosen:
+            source = f"an account of yours, by {site.accounts_from}"
+            entries.append(Entry("account", name, source, is_set=False))
     decision = ""
     if not entries:
         is_required = profile["account_rule"] == Rule.REQUIRED
@@ -203,22 +186,29 @@ def choose_account(site: Site, profile: Mapping[str, Any]) -> ProfileChoice:
     return ProfileChoice(tuple(entries), chosen, decision)
 
 
+def _chosen_account(site: Site, names: Sequence[str]) -> tuple[str | None, str]:
+    """Return the account to set, and where it comes from."""
+    of_environment = os.environ.get("SBATCH_ACCOUNT")
+    if of_environment:
+        return of_environment, "from SBATCH_ACCOUNT"
+    if site.default_account:
+        return site.default_account, "your default account, by sacctmgr"
+    if len(names) == 1:
+        return names[0], f"your only account, by {site.accounts_from}"
+    return None, ""
+
+
 def qos_entries(site: Site, account: str | None) -> Iterator[Entry]:
     """Yield the QOS that jobs of the account may have."""
-    association = Association(account or "")
-    for candidate in site.associations:
-        if candidate.account == account:
-            association = candidate
-            break
+    association = site.association(account)
     of_environment = os.environ.get("SBATCH_QOS")
     if of_environment:
         yield Entry("qos", of_environment, "from SBATCH_QOS")
     for qos in association.qos:
         if qos != of_environment:
-            is_default = qos == association.default_qos
-            source = (
-                "SLURM takes it by itself" if is_default else "also allowed, by sacctmgr"
-            )
+            source = "also allowed, by sacctmgr"
+            if qos == association.default_qos:
+                source = "SLURM takes it by itself"
             yield Entry("qos", qos, source, is_set=False)
 
 
@@ -384,12 +374,9 @@ def _minutes(site: Site, partition: str | None) -> Iterator[Entry]:
 
 def _software() -> Iterator[Entry]:
     """Yield the Python of the jobs, the loaded modules, and the container runtime."""
-    has_torch = find_spec("torch") is not None
-    torch = (
-        "it has torch"
-        if has_torch
-        else "it has no torch: name a Python that has, or a container"
-    )
+    torch = "it has torch"
+    if find_spec("torch") is None:
+        torch = "it has no torch: name a Python that has, or a container"
     yield Entry(
         "python", sys.executable, f"the default, this Python; {torch}", is_set=False
     )
@@ -404,6 +391,11 @@ def _software() -> Iterator[Entry]:
         yield Entry(
             "setup", lines, "this site has modules; none is loaded now", is_set=False
         )
+    yield from _container()
+
+
+def _container() -> Iterator[Entry]:
+    """Yield the container runtime, and what an image would be named by; nothing without one."""
     for runtime in ("apptainer", "singularity"):
         if shutil.which(runtime):
             yield Entry(
@@ -411,4 +403,4 @@ def _software() -> Iterator[Entry]:
             )
             source = "the image with the jobs' Python; ask the site where its images are"
             yield Entry("container.image", "IMAGE.sif", source, is_set=False)
-            break
+            return

@@ -5,6 +5,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -58,9 +59,8 @@ def self_test_plan(
     common |= {"probe_s": "5", "rerun": "true", "batch": str(BATCH)}
     trial_words = _with_defaults(words, common | {"workload": "synthetic"})
     trial_sweep = expand(trial_words, multirun=True, config_dir=config_dir)
-    trial = make_plan(
-        trial_sweep, fetch=False, notify=lambda _: None
-    )  # the plan repeats it
+    # The plan repeats what it says.
+    trial = make_plan(trial_sweep, fetch=False, notify=lambda _: None)
     cell = trial.cells[0].cell
     defaults = common | {
         "workload": WORKLOADS[cell.device],
@@ -71,18 +71,14 @@ def self_test_plan(
     else:
         defaults["workload.images"] = str(GPU_ITERATIONS * BATCH * gpus)
     is_one_gpu = gpus == 1 and cell.device is Device.CUDA
-    adds_strategies = is_one_gpu and not any(
-        word.startswith("strategy=") for word in words
-    )
-    if adds_strategies:
+    adds_dp = is_one_gpu and "strategy" not in _keys(words)
+    if adds_dp:
         defaults |= {"strategy": "ddp", "baseline": "ddp"}
     sweep = expand(_with_defaults(words, defaults), multirun=True, config_dir=config_dir)
     plan = make_plan(sweep, notify=notify)
-    return (
-        plan._replace(cells=[*plan.cells, _dp_on_one_gpu(plan)])
-        if adds_strategies
-        else plan
-    )
+    if adds_dp:
+        plan = plan._replace(cells=[*plan.cells, _dp_on_one_gpu(plan)])
+    return plan
 
 
 def _dp_on_one_gpu(plan: Plan) -> PlannedCell:
@@ -98,11 +94,13 @@ def _dp_on_one_gpu(plan: Plan) -> PlannedCell:
 
 def _with_defaults(words: list[str], defaults: dict[str, str]) -> list[str]:
     """Return the words with defaults for the keys that they do not give."""
-    keys = {word.partition("=")[0] for word in words}
-    return [
-        *(f"{key}={value}" for key, value in defaults.items() if key not in keys),
-        *words,
-    ]
+    keys = _keys(words)
+    missing = [f"{key}={value}" for key, value in defaults.items() if key not in keys]
+    return [*missing, *words]
+
+
+def _keys(words: list[str]) -> set[str]:
+    return {word.partition("=")[0] for word in words}
 
 
 class SelfTestResult(NamedTuple):
@@ -114,10 +112,19 @@ class SelfTestResult(NamedTuple):
     @property
     def is_passed(self) -> bool:
         """Whether every cell was measured and no check failed."""
-        levels = {result.level for state in self.cells for result in state.checks}
         return (
-            all(s.outcome is Outcome.OK for s in self.cells) and Level.FAIL not in levels
+            _measured(self.cells) == len(self.cells)
+            and not _levels(self.cells)[Level.FAIL]
         )
+
+
+def _measured(cells: Iterable[CellState]) -> int:
+    return sum(state.outcome is Outcome.OK for state in cells)
+
+
+def _levels(cells: Iterable[CellState]) -> Counter[Level]:
+    """Return how many checks have each level."""
+    return Counter(result.level for state in cells for result in state.checks)
 
 
 def self_test_result(plan: Plan, gpus: int) -> SelfTestResult:
@@ -129,45 +136,45 @@ def self_test_result(plan: Plan, gpus: int) -> SelfTestResult:
         for state in cell_states(plan.study, with_checks=True)
         if state.slug in slugs
     ]
-    records = {s.slug: plan.study.cell(s.slug).read_record() for s in cells if s.recorded}
+    records = {state.slug: _record(plan, state) for state in cells}
     lines = [f"==== hpml_jobs {__version__}: doctor --gpus {gpus} ===="]
     lines += _environment(plan, [record for record in records.values() if record])
     for state in cells:
-        lines += ["", *_cell(state, records.get(state.slug))]
-    levels = Counter(result.level for state in cells for result in state.checks)
+        lines += ["", *_cell(state, records[state.slug])]
+    levels = _levels(cells)
     totals = ", ".join(f"{levels[level]} {level.value}" for level in Level)
-    measured = sum(state.outcome is Outcome.OK for state in cells)
-    lines += [
-        "",
-        f"{measured} of {counted(len(cells), 'cell')} measured; checks: {totals}",
-    ]
+    of_all = f"{_measured(cells)} of {counted(len(cells), 'cell')} measured"
+    lines += ["", f"{of_all}; checks: {totals}"]
     return SelfTestResult(cells, _anonymous("\n".join(lines), _private_words(plan, cells)))
+
+
+def _record(plan: Plan, state: CellState) -> Record | None:
+    return plan.study.cell(state.slug).read_record() if state.recorded else None
 
 
 def _of_this_run(plan: Plan, state: CellState, job: str | None) -> CellState:
     """Return the state of this run; a record of an earlier run does not count."""
-    folder = plan.study.cell(state.slug)
-    record = folder.read_record() if state.recorded else None
+    record = _record(plan, state)
     if record is None or record.attempt.job == job:
         return state
-    end = folder.last_end()
+    outcome, reason = Outcome.MISSING, "there is only the record of an earlier run"
+    end = plan.study.cell(state.slug).last_end()
     if end is not None and end.attempt.job == job:
         outcome, reason = end.outcome, end.reason or ""
-    else:
-        outcome, reason = Outcome.MISSING, "there is only the record of an earlier run"
     return CellState(slug=state.slug, outcome=outcome, job=job, reason=reason)
 
 
 def _environment(plan: Plan, records: list[Record]) -> list[str]:
     """Return lines on the cluster, the devices and the software."""
-    slurm = plan.cluster.launcher is Launcher.SLURM
-    version = ask_slurm("sbatch", "--version").text.strip() if slurm else "without SLURM"
+    version = "without SLURM"
+    if plan.cluster.launcher is Launcher.SLURM:
+        version = ask_slurm("sbatch", "--version").text.strip()
     shapes = "; ".join(dict.fromkeys(str(cell.shape) for cell in plan.cells))
     lines = [f"cluster   {plan.cluster.name}, {version}: {shapes}"]
     facts = next((record.facts for record in records if record.facts), None)
     if facts is None:
         return lines
-    devices = Counter(name for rank in records[0].ranks for name in rank.devices)
+    devices = Counter(chain(*(rank.devices for rank in records[0].ranks)))
     names = ", ".join(f"{count} x {name}" for name, count in devices.items())
     return [
         *lines,
@@ -215,16 +222,10 @@ def _cell(state: CellState, record: Record | None) -> list[str]:
     durations = ", ".join(
         f"{name} {value:.4g} s" for name, value in times.items() if value is not None
     )
-    checks = [
-        result for level in WORST_FIRST for result in state.checks if result.level is level
-    ]
-    return [
-        f"{title}, {durations}",
-        *(
-            f"  {result.level.value:4}  {result.check:17} {result.reason}"
-            for result in checks
-        ),
-    ]
+    lines = [f"{title}, {durations}"]
+    for result in sorted(state.checks, key=lambda result: WORST_FIRST.index(result.level)):
+        lines.append(f"  {result.level.value:4}  {result.check:17} {result.reason}")
+    return lines
 
 
 def _private_words(plan: Plan, cells: Iterable[CellState]) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """A site as SLURM describes it: partitions with their GPUs, the user's accounts, and defaults."""
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from hpml_jobs.slurm.commands import (
@@ -65,6 +65,18 @@ class Site(NamedTuple):
     complaints: tuple[str, ...] = ()
     accounts_from: str = "sacctmgr"
 
+    @property
+    def default_partition(self) -> str | None:
+        """The partition of jobs that name none; None if there is none."""
+        return next((part.name for part in self.partitions if part.is_default), None)
+
+    def association(self, account: str | None) -> Association:
+        """Return what SLURM reports of an account of the user; an empty one if it is none."""
+        for association in self.associations:
+            if association.account == account:
+                return association
+        return Association("")
+
 
 def read_site(user: str) -> Site:
     """Ask sinfo, scontrol and, about the user, sacctmgr; one that fails costs its answer only.
@@ -82,26 +94,26 @@ def read_site(user: str) -> Site:
         complaints.append("sacctmgr: not asked, this user id has no login name")
         return Site(config, partitions, complaints=tuple(complaints))
     answer = ask_associations(user, SITE_TIMEOUT_S)
-    if answer.code:
-        complaints.append(_complaint("sacctmgr", answer, f"exit code {answer.code}"))
     associations = parse_associations(answer.text, config.get("ClusterName", ""))
     source = "sacctmgr"
     if not associations:
         tool = ask_slurm(ACCOUNTS_TOOL, timeout_s=SITE_TIMEOUT_S)
         associations, source = parse_accounts(tool.text), ACCOUNTS_TOOL
+    default_account = ""
     if answer.code:
-        return Site(config, partitions, associations, "", tuple(complaints), source)
-    show = ("sacctmgr", "-n", "-P", "show", "user", user, "format=DefaultAccount")
-    default = ask_slurm(*show, timeout_s=SITE_TIMEOUT_S)
-    account = default.text.strip()
+        complaints.append(_complaint("sacctmgr", answer, f"exit code {answer.code}"))
+    else:
+        default_account = _default_account(user)
     return Site(
-        config,
-        partitions,
-        associations,
-        account if default.code == 0 and ACCOUNT.fullmatch(account) else "",
-        tuple(complaints),
-        source,
+        config, partitions, associations, default_account, tuple(complaints), source
     )
+
+
+def _default_account(user: str) -> str:
+    show = ("sacctmgr", "-n", "-P", "show", "user", user, "format=DefaultAccount")
+    answer = ask_slurm(*show, timeout_s=SITE_TIMEOUT_S)
+    account = answer.text.strip()
+    return account if answer.code == 0 and ACCOUNT.fullmatch(account) else ""
 
 
 def _complaint(command: str, answer: CommandAnswer, otherwise: str) -> str:
@@ -115,24 +127,30 @@ def parse_partitions(text: str) -> tuple[Partition, ...]:
     >>> parse_partitions("main*|up|1:00:00|2|16|9000|gpu:v100:4|v100,ib\\n")[0][:4]
     ('main', True, True, 60.0)
     """
-    kinds: dict[tuple[str, bool, bool, float | None], list[NodeKind]] = {}
+    partitions: dict[Partition, Partition] = {}
     for line in text.splitlines():
         fields = line.strip().split("|")
-        if len(fields) != 8:
-            continue
-        name, state, limit, *sizes, gres, features = fields
-        nodes, cpus, memory_mb = map(parse_size, sizes)
-        if nodes is None or cpus is None or memory_mb is None:
-            continue
-        seconds = parse_duration_s(limit)
-        minutes = None if seconds is None else seconds / 60
-        partition = (name.rstrip("*"), name.endswith("*"), state == "up", minutes)
-        named = tuple(word for word in features.split(",") if word != "(null)")
-        kinds.setdefault(partition, []).extend(
-            NodeKind(nodes, gpu_type, gpus, cpus, memory_mb / 1000, named)
-            for gpu_type, gpus in parse_gpus(gres)
-        )
-    return tuple(Partition(*partition, tuple(of_it)) for partition, of_it in kinds.items())
+        if len(fields) == 8:
+            name, state, limit, *sizes, gres, features = fields
+            seconds = parse_duration_s(limit)
+            minutes = None if seconds is None else seconds / 60
+            empty = Partition(
+                name.rstrip("*"), name.endswith("*"), state == "up", minutes, ()
+            )
+            partition = partitions.get(empty, empty)
+            kinds = (*partition.kinds, *_node_kinds(sizes, gres, features))
+            partitions[empty] = partition._replace(kinds=kinds)
+    return tuple(partition for partition in partitions.values() if partition.kinds)
+
+
+def _node_kinds(sizes: Sequence[str], gres: str, features: str) -> Iterator[NodeKind]:
+    """Yield the kinds of nodes of a line: one for each GPU type; none if it has other sizes."""
+    nodes, cpus, memory_mb = map(parse_size, sizes)
+    if nodes is None or cpus is None or memory_mb is None:
+        return
+    named = tuple(word for word in features.split(",") if word != "(null)")
+    for gpu_type, gpus in parse_gpus(gres):
+        yield NodeKind(nodes, gpu_type, gpus, cpus, memory_mb / 1000, named)
 
 
 def parse_accounts(text: str) -> tuple[Association, ...]:

@@ -96,26 +96,19 @@ def attempt_cell(folder: CellFolder, job: Job | None = None) -> AttemptEnd:
         attempt = Attempt(id=attempt_id, job=job.id, restart=job.restart, started=started)
         paths = folder.attempt(attempt.id)
         paths.errors.mkdir(parents=True, exist_ok=True)
-        if job.node == 0:
-            close_previous(folder, attempt)
-            write_whole(paths.about, encode(attempt), parents=False)
-            write_whole(paths.reserve, bytes(_RESERVE_BYTES), parents=False)
-            write_whole(folder.current, attempt.id.encode(), parents=False)
-        before = neighbour_jobs() if job.node == 0 else None
-        try:
-            _check(folder, file, job)
-            end = _measure(folder, file, attempt, job)
-        except HpmlError as fault:
-            end = AttemptEnd(attempt=attempt, outcome=Outcome.FAILED, reason=str(fault))
         if job.node != 0:
-            return end
-        end = _with_disk_reason(_with_neighbours(end, before), folder)
+            return _measured(folder, file, attempt, job)
+        close_previous(folder, attempt)
+        write_whole(paths.about, encode(attempt), parents=False)
+        write_whole(paths.reserve, bytes(_RESERVE_BYTES), parents=False)
+        write_whole(folder.current, attempt.id.encode(), parents=False)
+        before = neighbour_jobs()
+        end = _with_neighbours(_measured(folder, file, attempt, job), before)
+        end = _with_disk_reason(end, folder)
         try:
             with _explaining(folder):
                 end = publish(folder, file, paths, end)
-        except (
-            NoSpaceError
-        ) as fault:  # the attempt failed, which the reserve has room to say
+        except NoSpaceError as fault:  # the reserve has room to say so
             end = msgspec.structs.replace(end, outcome=Outcome.FAILED, reason=str(fault))
         with contextlib.suppress(OSError):
             paths.reserve.unlink()
@@ -123,6 +116,17 @@ def attempt_cell(folder: CellFolder, job: Job | None = None) -> AttemptEnd:
         log = paths.log_of(0)
         print_safely(f"{folder.slug}: {end.outcome.value} {end.reason or ''} (log: {log})")
         return end
+
+
+def _measured(
+    folder: CellFolder, file: CellFile, attempt: Attempt, job: Job
+) -> AttemptEnd:
+    """Measure the cell on this node; a cell that is refused has failed."""
+    try:
+        _check(folder, file, job)
+        return _measure(folder, file, attempt, job)
+    except HpmlError as fault:
+        return AttemptEnd(attempt=attempt, outcome=Outcome.FAILED, reason=str(fault))
 
 
 @contextlib.contextmanager
@@ -181,9 +185,9 @@ def _measure(folder: CellFolder, file: CellFile, attempt: Attempt, job: Job) -> 
 
     callbacks = Callbacks(start_watchers, report_stop)
     code, stopped = run_workers(file, folder, paths, job, callbacks)
-    merged = Merged()
+    words = Merged()
     if file.cell.script is not None and job.node == 0:
-        merged = load(observer("script").merge)(paths, paths.log_of(0))
+        words = load(observer("script").merge)(paths, paths.log_of(0))
     for watcher in watchers:
         watcher.end(file, paths, job.node, code)
     paths.remove_empty_stacks()
@@ -195,12 +199,18 @@ def _measure(folder: CellFolder, file: CellFile, attempt: Attempt, job: Job) -> 
     others_have_ended = file.cell.nodes == 1 or code == 0
     if job.node == 0 and code >= 0 and others_have_ended:
         paths.remove_copies()
-    if end.outcome is Outcome.OK and merged.fault:
-        end = msgspec.structs.replace(end, outcome=Outcome.FAILED, reason=merged.fault)
-    elif end.outcome is Outcome.OK and merged.note:
-        end = msgspec.structs.replace(end, reason=merged.note)
+    end = _with_words_of_merge(end, words)
     end = apply_time_limit(end, file, time.monotonic() - started_at)
     return keep_measured(end, paths) if job.node == 0 else end
+
+
+def _with_words_of_merge(end: AttemptEnd, words: Merged) -> AttemptEnd:
+    """Return the end of a script that went well with what is wrong with its record, or a note."""
+    if end.outcome is not Outcome.OK:
+        return end
+    if words.fault:
+        return msgspec.structs.replace(end, outcome=Outcome.FAILED, reason=words.fault)
+    return msgspec.structs.replace(end, reason=words.note or None)
 
 
 def _watchers(file: CellFile) -> list[Any]:
@@ -233,10 +243,8 @@ def _check(folder: CellFolder, file: CellFile, job: Job) -> None:
             f"submitted by hpml_jobs {file.hpml_jobs}, this job's Python ({sys.executable}) has "
             f"{__version__}: install {file.hpml_jobs} there, or submit again"
         )
-    for path in (
-        (folder.root.parent, folder.root, folder.cell_json) if is_slurm(job.id) else ()
-    ):
-        if others_can_write(path):
+    for path in (folder.root.parent, folder.root, folder.cell_json):
+        if is_slurm(job.id) and others_can_write(path):
             raise HpmlError(
                 f"{path}: other users can write there, and cell.json says which code a job "
                 f"imports: chmod go-w {path} if it is yours, and submit again"

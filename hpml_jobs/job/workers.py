@@ -198,9 +198,8 @@ def run_workers(
             return workers.wait(), stopped
         finally:
             signal.alarm(0)
-            if (
-                workers.poll() is None
-            ):  # interrupted: no process of a cell outlives its job
+            # interrupted: no process of a cell outlives its job
+            if workers.poll() is None:
                 workers.terminate()
                 workers.wait()
             orphans.end()

@@ -51,9 +51,8 @@ def select(plan: Plan) -> Selection:
             the study is from an archive.
     """
     plan.study.refuse_unpacked()
-    has_budget = (
-        plan.cluster.gpu_hours_budget is not None
-    )  # it counts all jobs of the study
+    # the budget counts all jobs of the study
+    has_budget = plan.cluster.gpu_hours_budget is not None
     status = status_for_submission(plan.study, all_jobs=has_budget)
     states = {state.slug: state for state in status.states}
     records = {snapshot.folder.slug: snapshot.record for snapshot in status.snapshots}
@@ -65,39 +64,49 @@ def select(plan: Plan) -> Selection:
     left_out: dict[str, CellState] = {}
     for planned in plan.cells:
         slug = planned.slug
-        state = states.get(slug)
         if digests.get(slug, planned.cell.digest) != planned.cell.digest:
             raise HpmlError(
                 f"another submission has just given the name {slug} to another cell: repeat the "
                 "command"
             )
-        if state is None:
-            reasons[slug] = "new"
-            send.append(planned)
-            continue
-        record = records.get(slug)
-        helpers = record.facts.helpers if record and record.facts else ()
-        changed = changed_files(helpers, planned.file.import_root)
-        if state.outcome.may_run or (state.recorded and not plan.rerun and not changed):
+        state, record = states.get(slug), records.get(slug)
+        reason = _reason(planned, state, record, rerun=plan.rerun)
+        if state is not None and not reason:
             left_out[slug] = state
-        else:
-            again = f"again ({few(changed)} changed)" if changed else "again (rerun=true)"
-            reasons[slug] = again if state.recorded else _reason(state)
-            send.append(superseding(planned, records[slug]) if state.recorded else planned)
-    new = [planned.cell for planned in send if reasons[planned.slug] == "new"]
-    return Selection(
-        plan, send, reasons, left_out, status, tuple(_notes_on_code(new, status))
-    )
+            continue
+        reasons[slug] = reason
+        is_again = state is not None and state.recorded
+        send.append(superseding(planned, record) if is_again else planned)
+    new = [planned.cell for planned in send if reasons[planned.slug] == _NEW]
+    notes = tuple(_notes_on_code(new, status))
+    return Selection(plan, send, reasons, left_out, status, notes)
+
+
+_NEW = "new"
+
+
+def _reason(
+    planned: PlannedCell, state: CellState | None, record: Record | None, *, rerun: bool
+) -> str:
+    """Return why a cell is submitted; empty if it may be running, or has its result."""
+    if state is None:
+        return _NEW
+    if state.outcome.may_run:
+        return ""
+    if not state.recorded:
+        return _first_reason(state)
+    helpers = record.facts.helpers if record and record.facts else ()
+    changed = changed_files(helpers, planned.file.import_root)
+    if changed:
+        return f"again ({few(changed)} changed)"
+    return "again (rerun=true)" if rerun else ""
 
 
 def _notes_on_code(new: Iterable[Cell], status: StudyStatus) -> Iterator[str]:
     """Yield a sentence on new cells that differ from cells of the study in code or data only."""
-    earlier: dict[Cell, Cell] = {}
-    for snapshot in status.snapshots:
-        if snapshot.file is not None:
-            cell = snapshot.file.cell
-            if snapshot.record is not None or _without_code(cell) not in earlier:
-                earlier[_without_code(cell)] = cell
+    cells = [(s.file.cell, s.record) for s in status.snapshots if s.file is not None]
+    earlier = {_without_code(cell): cell for cell, _ in reversed(cells)}
+    earlier |= {_without_code(cell): cell for cell, record in cells if record is not None}
     slugs: dict[str, list[str]] = {}
     for cell in new:
         old = earlier.get(_without_code(cell))
@@ -116,9 +125,8 @@ def _change(old: Workload, new: Workload) -> str:
         return "the data changed" if old.data_sha256 else "the data were not recorded"
     if not old.sources:
         return "code was not recorded"
-    is_known = bool(old.imported) == bool(
-        new.imported
-    )  # else the functions could not be called
+    # else the functions could not be called
+    is_known = bool(old.imported) == bool(new.imported)
     sources = (old.sources, new.sources) if is_known else (old.code, new.code)
     names = differing_names(*sources)
     return f"{few(names) or 'the number of samples or parameters'} changed"
@@ -137,7 +145,7 @@ def superseding(planned: PlannedCell, record: Record | None) -> PlannedCell:
     return planned._replace(file=msgspec.structs.replace(planned.file, supersedes=attempt))
 
 
-def _reason(state: CellState) -> str:
+def _first_reason(state: CellState) -> str:
     if state.outcome is Outcome.MISSING and state.job is None:
         return "not submitted yet"
     return f"{state.outcome.value} before"

@@ -90,13 +90,10 @@ def make_requests(plan: Plan, cells: list[PlannedCell]) -> list[JobRequest]:
         _within_time_limit(request, plan.cluster) for request in ladder_requests(cells)
     ]
     not_ladders = [planned for planned in cells if not planned.file.ladder]
-    if plan.pack:
-        requests = [*ladders, *_packs(not_ladders, plan.cluster)]
-    else:
-        requests = [*ladders, *_arrays(not_ladders, plan.cluster)]
+    others = _packs if plan.pack else _arrays
     return [
         request._replace(is_retry=plan.is_retry, exclude=plan.exclude)
-        for request in requests
+        for request in [*ladders, *others(not_ladders, plan.cluster)]
     ]
 
 
@@ -127,7 +124,8 @@ def in_rounds(cells: list[PlannedCell]) -> list[PlannedCell]:
         )
         for number, planned in enumerate(ordered):
             rounds.setdefault(number, []).append(planned)
-    order = random.Random(min(planned.cell.seed for planned in cells))  # noqa: S311  (an order)
+    seed = min((planned.cell.seed for planned in cells), default=0)
+    order = random.Random(seed)  # noqa: S311  (an order)
     shuffled = []
     for number in sorted(rounds):
         runs = rounds[number]
@@ -254,7 +252,7 @@ def lacks_partition(cluster: Cluster) -> bool:
 
 def isolation_note(cluster: Cluster, requests: Sequence[JobRequest]) -> str:
     """Return how long cells take one by one, or that several fit on a node; else nothing."""
-    if cluster.isolate is Isolate.EXCLUSIVE or cluster.launcher is Launcher.LOCAL:
+    if _has_nodes_alone(cluster):
         return ""
     if cluster.isolate is Isolate.SERIAL:
         if sum(request.tasks for request in requests) < 2:
@@ -273,14 +271,17 @@ def isolation_note(cluster: Cluster, requests: Sequence[JobRequest]) -> str:
     )
 
 
+def _has_nodes_alone(cluster: Cluster) -> bool:
+    return cluster.isolate is Isolate.EXCLUSIVE or cluster.launcher is Launcher.LOCAL
+
+
 def exclusive_note(cluster: Cluster, requests: Sequence[JobRequest]) -> str:
     """Return what keeps jobs of others off the nodes of cells, with its GPU-hours.
 
     It is empty where nodes are not shared, and of cells without GPUs.
     """
     hours = sum(request.gpu_hours for request in requests)
-    is_alone = cluster.isolate is Isolate.EXCLUSIVE or cluster.launcher is Launcher.LOCAL
-    if is_alone or not hours:
+    if _has_nodes_alone(cluster) or not hours:
         return ""
     nodes = _nodes(cluster)
     whole = sum(
@@ -291,11 +292,9 @@ def exclusive_note(cluster: Cluster, requests: Sequence[JobRequest]) -> str:
         * request.tasks
         for request in requests
     )
-    cost = (
-        f"up to {whole:.3g} GPU-hours instead of {hours:.3g}"
-        if whole > hours
-        else "no more"
-    )
+    cost = "no more"
+    if whole > hours:
+        cost = f"up to {whole:.3g} GPU-hours instead of {hours:.3g}"
     return (
         "jobs of others may run on the node of a cell; cluster.isolate=exclusive asks for whole "
         f"nodes, and costs {cost}"

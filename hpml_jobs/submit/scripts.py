@@ -108,9 +108,8 @@ def _signal(minutes: int) -> str | None:
 def pickled(study: Study, request: JobRequest) -> bytes:
     """Return what the tasks of an array run: it is the same for the same cells."""
     call = DelayedSubmission(run_task, str(study.cells_folder), request.slugs)
-    call.set_timeout(
-        request.shape.minutes, max_num_timeout=0
-    )  # SLURM requeues, submitit never
+    # SLURM requeues, submitit never
+    call.set_timeout(request.shape.minutes, max_num_timeout=0)
     return pickle.dumps(call)
 
 
@@ -251,9 +250,8 @@ def _user_setup(cluster: Cluster) -> list[str]:
         lines.append(_SETUP)
         for command in _commands(cluster.setup):
             lines += [f"hpml_line={shlex.quote(command)}", _RUN_SETUP]
-        lines.append(
-            'hpml_line=; eval "$hpml_options"'
-        )  # as before: set -e is for the lines only
+        # as before: set -e is for the lines only
+        lines.append('hpml_line=; eval "$hpml_options"')
     return lines + (["unset PYTHONPATH"] if cluster.container.image else [])
 
 

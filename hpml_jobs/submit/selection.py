@@ -283,19 +283,7 @@ def select_again(
     cells, reasons = [], {}
     for state in states:
         slug, file = state.slug, files[state.slug]
-        if file.shape is None:
-            raise HpmlError(
-                f"{study.cell(slug).cell_json} does not say what the cell requested: "
-                "repeat the command that submitted the study"
-            )
-        changed = changed_files(file.cell.workload.code, file.import_root)
-        if changed:
-            raise HpmlError(
-                f"your code changed since {file.cell.slug} was submitted: {few(changed)}; "
-                "repeat the command that submitted the study, which sends the new code as new "
-                "cells, or restore the old code"
-            )
-        shape = changes.applied_to(file.shape)
+        shape = changes.applied_to(_shape_before(study.cell(slug), file))
         if uses_slurm:
             check_shape(shape, file.cell, cluster, minutes_option="--minutes ")
         again = msgspec.structs.replace(
@@ -313,3 +301,20 @@ def select_again(
         collect_after=bool(history.closing),
     )
     return Selection(plan, cells, reasons, {}, status)
+
+
+def _shape_before(folder: CellFolder, file: CellFile) -> Shape:
+    """Return what a cell requested, of the same code as now."""
+    if file.shape is None:
+        raise HpmlError(
+            f"{folder.cell_json} does not say what the cell requested: "
+            "repeat the command that submitted the study"
+        )
+    changed = changed_files(file.cell.workload.code, file.import_root)
+    if changed:
+        raise HpmlError(
+            f"your code changed since {file.cell.slug} was submitted: {few(changed)}; "
+            "repeat the command that submitted the study, which sends the new code as new "
+            "cells, or restore the old code"
+        )
+    return file.shape

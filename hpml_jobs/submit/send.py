@@ -219,11 +219,9 @@ def sbatch(
             process.wait()
             raise
     job = job_id(out)
-    if (
-        process.returncode and job is None
-    ):  # a site's wrapper may fail after SLURM has the job
-        raise RefusedError(slurm_message(err or out))
-    if job is None:
+    if job is None:  # else SLURM has the job, even if a site's wrapper failed after that
+        if process.returncode:
+            raise RefusedError(slurm_message(err or out))
         raise NoJobIdError(
             f"sbatch ended with exit code 0, but printed no job id ({out[:200]!r})"
         )

@@ -172,22 +172,13 @@ def _cell(settings: Settings, strategy: Strategy) -> Cell:
         return _cell_of_script(settings, strategy)
     if strategy.traffic.shards is not Sharded.NOTHING:
         entry_of_strategy(strategy)  # raises without its extra
-    has_ranks = (
-        strategy.under_torchrun and settings.gpus > 1
-    )  # else there is nothing to choose
-    buffers = settings.sync_buffers if has_ranks else None
-    if buffers is SyncBuffers.SYNCBN:
-        entry_of_buffers(buffers)  # raises without its extra
-    path = settings.path_on(device_of(settings))
-    workers = (
-        DEFAULT_WORKERS if settings.loader_workers is None else settings.loader_workers
-    )
+    of_ranks = _options_of_ranks(settings, strategy)
     return Cell(
         gpus=settings.gpus,
         nodes=settings.nodes or 1,
         batch=settings.batch,
         strategy=strategy,
-        workload=msgspec.structs.replace(settings.workload, limit=settings.data.limit),
+        workload=given_workload(settings).workload,
         protocol=settings.protocol,
         epochs=settings.protocol.epochs if settings.epochs is None else settings.epochs,
         epoch_iterations=settings.iterations,
@@ -195,16 +186,36 @@ def _cell(settings: Settings, strategy: Strategy) -> Cell:
         device=device_of(settings),
         threads=settings.threads,
         loader=settings.loader or Loader.WORKERS,
-        loader_workers=0 if settings.loader is Loader.DEVICE else workers,
+        loader_workers=_loader_workers(settings),
         seed=settings.seed,
         recipe=settings.recipe.at(settings.gpus * settings.batch * settings.accumulate),
-        set_epoch=settings.set_epoch or not has_ranks,
-        sync_buffers=None if buffers is strategy.traffic.sync_buffers else buffers,
         evaluate=settings.evaluate,
-        **settings.parts,
-        path=path if has_ranks else path.without_buckets,
         reshard=settings.reshard or strategy.traffic.shards is not Sharded.PARAMETERS,
+        **of_ranks,
+        **settings.parts,
     )
+
+
+def _options_of_ranks(settings: Settings, strategy: Strategy) -> dict[str, Any]:
+    """Return what a cell with several ranks chooses, and the path, which has buckets only there."""
+    if not strategy.under_torchrun or settings.gpus == 1:
+        return {"path": settings.path_on(device_of(settings)).without_buckets}
+    buffers = settings.sync_buffers
+    if buffers is SyncBuffers.SYNCBN:
+        entry_of_buffers(buffers)  # raises without its extra
+    is_default = buffers is strategy.traffic.sync_buffers
+    return {
+        "path": settings.path_on(device_of(settings)),
+        "set_epoch": settings.set_epoch,
+        "sync_buffers": None if is_default else buffers,
+    }
+
+
+def _loader_workers(settings: Settings) -> int:
+    if settings.loader is Loader.DEVICE:
+        return 0
+    workers = settings.loader_workers
+    return DEFAULT_WORKERS if workers is None else workers
 
 
 def _cell_of_script(settings: Settings, strategy: Strategy) -> Cell:

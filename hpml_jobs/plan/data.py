@@ -102,16 +102,9 @@ def resolve_workload(
     Raises:
         HpmlError: the data is not there; the message names the command to type.
     """
-    dataset, images = DATASETS.get(workload.data), _known_images(workload)
-    if dataset is not None and dataset.is_missing(root):
-        if fetch:
-            notify(f"downloading {dataset.title} into {root}, once (jobs never download)")
-            prepare(workload, root, cluster, download=True)
-        else:
-            notify(
-                f"{dataset.title} is not in {root}: it would be downloaded before submission"
-            )
-    if images is None or images < 1:
+    _provide(workload, root, cluster, notify, fetch=fetch)
+    images = _known_images(workload)
+    if not images:
         raise UsageError(
             f"workload.data={workload.data} has no training {workload.samples_name}; set "
             "workload.images="
@@ -121,8 +114,29 @@ def resolve_workload(
             "workload.unit=tokens: the number of tokens of a sample is not known; set "
             "workload.context="
         )
-    limit = workload.limit if workload.limit and workload.limit < images else None
-    return msgspec.structs.replace(workload, images=limit or images, limit=limit)
+    used = min(workload.limit or images, images)
+    limit = used if used < images else None
+    return msgspec.structs.replace(workload, images=used, limit=limit)
+
+
+def _provide(
+    workload: Workload,
+    root: Path,
+    cluster: Cluster,
+    notify: Callable[[str], None],
+    *,
+    fetch: bool,
+) -> None:
+    dataset = DATASETS.get(workload.data)
+    if dataset is None or not dataset.is_missing(root):
+        return
+    if not fetch:
+        notify(
+            f"{dataset.title} is not in {root}: it would be downloaded before submission"
+        )
+        return
+    notify(f"downloading {dataset.title} into {root}, once (jobs never download)")
+    prepare(workload, root, cluster, download=True)
 
 
 def _known_images(workload: Workload) -> int | None:

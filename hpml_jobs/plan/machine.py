@@ -79,28 +79,28 @@ def detect_cluster(profiles: dict[str, tuple[str, ...]]) -> tuple[str, str]:
         UsageError: the machine belongs to a cluster but cannot submit jobs: it must not train.
     """
     if not has_sbatch():
-        sign = cluster_sign()
-        if (
-            sign and "SLURM_JOB_ID" not in os.environ
-        ):  # inside an allocation, training is right
-            raise UsageError(
-                f"sbatch is not on PATH, but {sign} shows that this machine belongs to a cluster: "
-                "load SLURM (module load slurm), or use cluster=local to train on this machine"
-            )
+        _refuse_node_of_cluster()
         return "local", "no sbatch on PATH: the cells run on this machine (cluster=local)"
     if not limits() and not cluster_sign():
-        return (
-            "local",
-            "sbatch is on PATH, but there is no cluster behind it: cluster=local",
-        )
+        reason = "sbatch is on PATH, but there is no cluster behind it: cluster=local"
+        return "local", reason
     name = limits().get("ClusterName", "")
     for profile, names in profiles.items():
         if name.lower() in names:
             return profile, f"SLURM's ClusterName is {name}: cluster={profile}"
-    return (
-        "slurm",
-        f"SLURM's ClusterName is {name or 'not reported'}: cluster=slurm (generic)",
-    )
+    name = name or "not reported"
+    return "slurm", f"SLURM's ClusterName is {name}: cluster=slurm (generic)"
+
+
+def _refuse_node_of_cluster() -> None:
+    sign = cluster_sign()
+    if (
+        sign and "SLURM_JOB_ID" not in os.environ
+    ):  # inside an allocation, training is right
+        raise UsageError(
+            f"sbatch is not on PATH, but {sign} shows that this machine belongs to a cluster: "
+            "load SLURM (module load slurm), or use cluster=local to train on this machine"
+        )
 
 
 @functools.cache

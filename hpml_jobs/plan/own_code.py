@@ -12,7 +12,7 @@ import msgspec
 
 from hpml_jobs import __version__
 from hpml_jobs.core.answers import Counts
-from hpml_jobs.core.built_in import DATASETS, Unit
+from hpml_jobs.core.built_in import Unit
 from hpml_jobs.core.cluster import Cluster
 from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.paths import user_folder
@@ -96,8 +96,7 @@ def _given_counts(workload: Workload, error: NotStartedError) -> Counts:
     Raises:
         NotStartedError: the number of images is not.
     """
-    dataset = DATASETS.get(workload.data)
-    images = workload.images or (dataset.images if dataset else None)
+    images = workload.images_if_known
     if images is None:
         raise NotStartedError(
             f"{error}, or give workload.images=, and workload.parameters= if you know it"

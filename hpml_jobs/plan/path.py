@@ -56,13 +56,12 @@ def origins_of_path(
     before: Iterable[CellDraft], after: Iterable[CellDraft]
 ) -> dict[str, str]:
     """Return the origin of the keys that `path=auto` has set in some drafts."""
-    origins: dict[str, str] = {}
-    for draft, with_keys in zip(before, after, strict=True):
-        values, new_values = _values(draft.cell), _values(with_keys.cell)
-        for key in values:
-            if values[key] != new_values[key]:
-                origins[key] = "path=auto"
-    return origins
+    return {
+        key: "path=auto"
+        for draft, with_keys in zip(before, after, strict=True)
+        for key, value in _values(with_keys.cell).items()
+        if value != _values(draft.cell)[key]
+    }
 
 
 def _values(cell: Cell) -> dict[str, Any]:
@@ -108,11 +107,10 @@ def _bytes_of(workload: Workload) -> float | None:
     >>> _bytes_of(Workload(name="w", model="resnet18_cifar", data="cifar10"))
     153600000
     """
-    dataset = DATASETS.get(workload.data)
-    images = workload.images or (dataset.images if dataset else None)
+    images = workload.images_if_known
     if workload.data == TEXT:
         return 0.0  # about a megabyte
-    if dataset is None or images is None:
+    if workload.data not in DATASETS or images is None:
         return None
     if workload.data in TOKEN_DATA:
         return float(images * (workload.context or 0) * BYTES_PER_TOKEN)

@@ -96,23 +96,27 @@ def check_this_machine(plan: PlanDraft) -> PlanDraft:
 
     Needs the drafts. The jobs of a cluster refuse the variables that they inherit themselves.
     """
-    cpus = len(os.sched_getaffinity(0))
-    for settings, cell, *_ in plan.drafts:
-        cluster = settings.cluster
-        if cluster.launcher is not Launcher.LOCAL or cluster.hosts:
-            continue
-        is_default = settings.device is None and cluster.device is None
-        if is_default and cell.device is Device.CPU:
-            plan.notify("no NVIDIA GPU answers here: device=cpu")
-        if cell.device is Device.CPU and cell.processes * cell.threads > cpus:
-            plan.notify(
-                f"more processes than the {cpus} CPUs of this machine: speedups of such cells "
-                "measure the scheduler; use fewer gpus="
-            )
+    if plan.cluster.launcher is not Launcher.LOCAL or plan.cluster.hosts:
+        return plan
+    for draft in plan.drafts:
+        cell = draft.cell
+        if cell.device is Device.CPU:
+            _say_what_cpus_mean(draft, plan)
         refused = refusal(os.environ, cell.device, communicates=cell.processes > 1)
         if plan.sending and refused:
             raise UsageError(refused)
     return plan
+
+
+def _say_what_cpus_mean(draft: CellDraft, plan: PlanDraft) -> None:
+    if draft.settings.device is None and plan.cluster.device is None:
+        plan.notify("no NVIDIA GPU answers here: device=cpu")
+    cpus = len(os.sched_getaffinity(0))
+    if draft.cell.processes * draft.cell.threads > cpus:
+        plan.notify(
+            f"more processes than the {cpus} CPUs of this machine: speedups of such cells "
+            "measure the scheduler; use fewer gpus="
+        )
 
 
 def say_sizes_of_iterations(plan: PlanDraft) -> PlanDraft:
@@ -120,16 +124,14 @@ def say_sizes_of_iterations(plan: PlanDraft) -> PlanDraft:
     sweep = plan.sweep
     if not sweep.first.iterations:
         return plan
-    limits_of_batch: dict[int, set[int | None]] = {}
-    for settings in sweep.settings:
-        limits_of_batch.setdefault(settings.batch, set()).add(settings.data.limit)
-    has_sizes = len({settings.gpus for settings in sweep.settings}) > 1
-    if has_sizes and any(len(limits) > 1 for limits in limits_of_batch.values()):
-        largest = max(settings.data.limit or 0 for settings in sweep.settings)
+    limits = {(settings.batch, settings.data.limit or 0) for settings in sweep.settings}
+    batches = {batch for batch, _ in limits}
+    sizes = {settings.gpus for settings in sweep.settings}
+    if len(sizes) > 1 and len(limits) > len(batches):
         plan.notify(
             f"iterations={sweep.first.iterations} trains more samples on more GPUs, so there will "
-            f"be no speedups: for these use data.limit={largest} instead, which is the same for "
-            "all sizes"
+            f"be no speedups: for these use data.limit={max(limit for _, limit in limits)} "
+            "instead, which is the same for all sizes"
         )
     return plan
 
@@ -240,20 +242,21 @@ def keep_cluster_of_study(plan: PlanDraft) -> PlanDraft:
     earlier = study.last_cluster() if plan.sending else None
     if earlier is None or Launcher.LOCAL in (earlier.launcher, cluster.launcher):
         return plan
-    history = study.history()
-    has_jobs = bool(history.sent or history.unanswered)
-    if earlier.clusters == cluster.clusters or not has_jobs:
+    if earlier.clusters == cluster.clusters or not study.history().has_jobs:
         return plan
     if earlier.clusters is None or cluster.clusters is not None:
+        jobs_are_on = earlier.clusters or _THIS_MACHINES_CLUSTER
         raise UsageError(
             f"cluster.clusters={cluster.clusters}: the jobs of study {study.name} are on "
-            f"{earlier.clusters or 'the cluster of this machine (SLURM_CLUSTERS was not set)'}; "
-            "use another study="
+            f"{jobs_are_on}; use another study="
         )
     commands.ask_cluster(earlier.clusters)
     return replace(
         plan, cluster=msgspec.structs.replace(cluster, clusters=earlier.clusters)
     )
+
+
+_THIS_MACHINES_CLUSTER = "the cluster of this machine (SLURM_CLUSTERS was not set)"
 
 
 def choose_workers_and_nodes(plan: PlanDraft) -> PlanDraft:

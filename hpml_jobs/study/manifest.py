@@ -104,6 +104,11 @@ class History:
     submissions: dict[str, Sent] = field(default_factory=dict)
 
     @property
+    def has_jobs(self) -> bool:
+        """Whether SLURM has, or may have, jobs of the study."""
+        return bool(self.sent or self.unanswered)
+
+    @property
     def lost_lines(self) -> list[ManifestLine]:
         """The lines before an sbatch that have no result, oldest first."""
         lines = {line.batch: line for line in self.unanswered.values()}

@@ -337,11 +337,7 @@ def _count_fitting(shapes: list[Shape], node: Node) -> int:
     for shape in sorted(
         shapes, key=lambda shape: (shape.gpus_per_node, shape.cpus_per_node)
     ):
-        if (
-            shape.gpus_per_node
-            and shape.gpu_type
-            and node.gpu_type not in (shape.gpu_type, None)
-        ):
+        if shape.gpu_type and node.gpu_type not in (shape.gpu_type, None):
             continue
         gpus -= shape.gpus_per_node
         cpus -= shape.cpus_per_node

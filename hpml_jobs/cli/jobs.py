@@ -1,6 +1,7 @@
 """Commands cancel and resubmit."""
 
 import sys
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -93,13 +94,19 @@ def cancel(
     cancel_jobs([*jobs, *closing])
     if json:
         print_json({"study": selection.study.name, "jobs": jobs, "closing": closing})
+    else:
+        _print_cancelled(jobs, closing)
+
+
+def _print_cancelled(jobs: Mapping[str, Sequence[str]], closing: Sequence[str]) -> None:
+    if not jobs and not closing:
+        print("no cell is pending or running")
         return
     for job, cells in jobs.items():
         print(f"{job}: {', '.join(cells)}")
-    cells_cancelled = sum(len(cells) for cells in jobs.values())
+    number = counted(sum(map(len, jobs.values())), "cell")
     followup = f", and the follow-up job {', '.join(closing)}" if closing else ""
-    number = f"{counted(len(jobs), 'job')} of {counted(cells_cancelled, 'cell')}{followup}"
-    print(f"cancelled {number}" if jobs or closing else "no cell is pending or running")
+    print(f"cancelled {counted(len(jobs), 'job')} of {number}{followup}")
 
 
 def resubmit(

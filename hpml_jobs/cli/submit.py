@@ -34,7 +34,7 @@ from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.cluster import Launcher
 from hpml_jobs.core.errors import HpmlError, InterruptError, UsageError
 from hpml_jobs.core.features import load, runner
-from hpml_jobs.core.text import PROGRAM, counted, with_command
+from hpml_jobs.core.text import PROGRAM, counted, few, with_command
 from hpml_jobs.slurm.commands import has_sbatch
 from hpml_jobs.slurm.jobs import array_ids
 
@@ -133,8 +133,6 @@ def deliver(
     """
     from hpml_jobs.cli.run import run_here
     from hpml_jobs.study.snapshot import restore_records
-    from hpml_jobs.submit.explain import unused_variables
-    from hpml_jobs.submit.job_requests import check_submission, make_requests
     from hpml_jobs.submit.local import announce
 
     if manner.dry_run:
@@ -153,13 +151,7 @@ def deliver(
             is_local = selection.plan.cluster.launcher is Launcher.LOCAL
             if selection.plan.cluster.hosts and selection.send:
                 load(runner("cluster.hosts").check)(selection.plan.cluster, study.root)
-            if not is_local:
-                requests = make_requests(selection.plan, selection.send)
-                check_submission(selection, requests)
-                if requests:
-                    print_note(unused_variables(selection.plan, requests))
-                    _refuse_before_queue(selection.plan)
-                _confirm(selection, requests, manner)
+            requests = [] if is_local else _checked_requests(selection, manner)
             if command and selection.send:
                 study.add_command(command)
             if is_local:
@@ -173,6 +165,25 @@ def deliver(
         ) from fault
     if is_local:  # another submission does not wait for these cells
         run_here(selection, job, json=manner.json)
+
+
+def _checked_requests(selection: "Selection", manner: Manner) -> "list[JobRequest]":
+    """Return the job requests of a selection, which nothing known here forbids, and the user wants.
+
+    Raises:
+        HpmlError: the user declined.
+        UsageError: they are refused.
+    """
+    from hpml_jobs.submit.explain import unused_variables
+    from hpml_jobs.submit.job_requests import check_submission, make_requests
+
+    requests = make_requests(selection.plan, selection.send)
+    check_submission(selection, requests)
+    if requests:
+        print_note(unused_variables(selection.plan, requests))
+        _refuse_before_queue(selection.plan)
+    _confirm(selection, requests, manner)
+    return requests
 
 
 def _preview(selection: "Selection", manner: Manner) -> None:
@@ -307,15 +318,12 @@ def _what_was_sent(selection: "Selection", jobs: dict[str, str]) -> str:
     """Return which cells were submitted before a submission broke off, and how to go on."""
     rest = [planned.slug for planned in selection.send if planned.slug not in jobs]
     ids = ", ".join(array_ids(jobs.values()))
-    sent = (
-        f"submitted: {counted(len(jobs), 'cell')} (SLURM {ids})"
-        if jobs
-        else "submitted: no cell"
-    )
+    sent = "submitted: no cell"
+    if jobs:
+        sent = f"submitted: {counted(len(jobs), 'cell')} (SLURM {ids})"
     if not rest:
         return f"{sent}, which is all"
-    more = f" and {len(rest) - NAMED_CELLS} more" if len(rest) > NAMED_CELLS else ""
-    named = f"{', '.join(rest[:NAMED_CELLS])}{more}"
+    named = few(rest, NAMED_CELLS)
     return f"{sent}; not submitted: {named}; to submit the rest: {repeated()}"
 
 
@@ -338,25 +346,21 @@ def _print_result(
         print_json(about | {"cells": rows, "gpu_hours": hours, "closing": followup})
         return
     console().print(sent_table(rows, all_cells=manner.all_cells))
+    outcomes = {state.outcome for state in left_out.values()}
     left = f", {len(left_out)} left out" if left_out else ""
     if jobs:
         ids = array_ids(jobs.values())
         cells_as_jobs = f"{counted(len(jobs), 'cell')} as {counted(len(ids), 'job')}"
         print(f"submitted {cells_as_jobs} (SLURM {', '.join(ids)}){left}")
     else:
-        is_unknown = any(state.outcome is Outcome.UNKNOWN for state in left_out.values())
-        unknown = ", or its job may be running" if is_unknown else ""
+        unknown = ", or its job may be running" if Outcome.UNKNOWN in outcomes else ""
         print(
             f"nothing submitted{left}: every cell of study {study.name} is finished, pending "
             f"or running{unknown}"
         )
     if followup:
-        task = (
-            "submits the cells of the batch that fits"
-            if plan.then
-            else "writes the report"
-        )
-        print(f"then job {followup} {task}")
+        fits = "submits the cells of the batch that fits"
+        print(f"then job {followup} {fits if plan.then else 'writes the report'}")
     print(f"study {study.name} in {study.root}")
-    has_active = any(state.outcome.may_run for state in left_out.values())
+    has_active = any(outcome.may_run for outcome in outcomes)
     print(next_commands(study_words(study), watch=bool(jobs) or has_active))

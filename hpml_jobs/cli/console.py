@@ -64,7 +64,6 @@ _BY_URGENCY = (
 )
 """Outcomes by urgency: the first ones are shown if not all cells fit on the screen."""
 
-
 MOST_LISTED = 30
 """Number of cells from which on states and plans are summarized."""
 
@@ -201,9 +200,8 @@ def _sent_summary(rows: "Iterable[CellRow]") -> Table:
 def _block_table(rows: "Sequence[BlockRow]") -> Table:
     """Return a table of the cells of a grid by the names of its blocks."""
     has_queue = any(row.queue_s is not None for row in rows)
-    table = plain_table(
-        ("block", "cells", "GPU-hours", *(["queue"] if has_queue else [])), ()
-    )
+    queue = ["queue"] if has_queue else []
+    table = plain_table(("block", "cells", "GPU-hours", *queue), ())
     for row in rows:
         waits = [_span(row.queue_s)] if has_queue else []
         table.add_row(row.block, str(row.cells), _hours(row.gpu_hours), *waits)

@@ -139,7 +139,6 @@ TOGETHER = {
 }
 """What the example of a value of a key has before it."""
 
-
 ALL_KEYS_PAGE = "docs/commands.md#keys-of-a-study"
 
 SWITCH = ["true", "false"]

@@ -171,7 +171,6 @@ TOPICS: Mapping[str, Sequence[str]] = {
 }
 """The groups on each page; that without groups has the other keys."""
 
-
 _POINTERS = (
     ("internet offline network", "jobs need none: docs/site.md; install: locks/README.md"),
     (

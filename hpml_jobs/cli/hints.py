@@ -83,13 +83,11 @@ def _with_changed_code(status: "StudyStatus") -> frozenset[str]:
         except (OSError, HpmlError):  # a colleague's study, whose code may be private
             return False
 
-    files = {
-        s.folder.slug: s.file for s in status.snapshots if s.file and s.record is None
-    }
     return frozenset(
-        slug
-        for slug, f in files.items()
-        if has_changed(f.cell.workload.code, f.import_root)
+        snapshot.folder.slug
+        for snapshot in status.snapshots
+        if (file := snapshot.file) and snapshot.record is None
+        if has_changed(file.cell.workload.code, file.import_root)
     )
 
 

@@ -47,7 +47,6 @@ HELP = frozenset(("-h", "--help", "help"))
 
 HYDRA_PAGES = frozenset(("--cfg", "-c", "--info", "-i", "--shell-completion", "-sc"))
 
-
 _PLAIN_TEXT = f"{PROGRAM}.plain"
 _PLAIN = {
     **dict.fromkeys("│┃", "|"),
@@ -254,7 +253,6 @@ def _forget_unlike(error: "TyperException") -> None:
 
 _PYDANTIC = re.compile(r"Input should be a valid integer.*")
 """The words of typer's own dependency."""
-
 
 REPLACED_OPTIONS = {"--dryrun": "--dry-run", "--predicted": "hpml-jobs predict"}
 """What to write instead of options that are gone, or often misspelt."""

@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 SHORTEST_INTERVAL_S = 0.5
 """SLURM is not asked more often."""
 
-
 Every = Annotated[
     float,
     typer.Option(
@@ -125,10 +124,9 @@ def _followup_job(study: Study, current: "StudyStatus") -> list[str]:
     from hpml_jobs.status.evidence import words_of_script
 
     for job in [*current.history.closing][-1:]:
-        job_state = current.slurm.of(job).state
-        word = (
-            job_state.state.split()[0].lower() if job_state else "no longer known to SLURM"
-        )
+        job_state, word = current.slurm.of(job).state, "no longer known to SLURM"
+        if job_state:
+            word = job_state.state.split()[0].lower()
         words = words_of_script(study, job)
         said = f": {words}" if words else ""
         return [f"follow-up job {job} (runs after all cells): {word}{said}"]
@@ -214,10 +212,8 @@ def logs(
     if selection.pattern is None:
         states = [s for s in states if not (s.outcome.active or s.recorded) and s.job]
     if json:
-        cells = [
-            {"slug": s.slug, "state": s, "text": log_text(selected, s, lines)}
-            for s in states
-        ]
+        texts = ((s, log_text(selected, s, lines)) for s in states)
+        cells = [{"slug": s.slug, "state": s, "text": text} for s, text in texts]
         print_json({"study": selected.name, "cells": cells})
         return
     if not states:

@@ -96,20 +96,19 @@ def _of_nodes(
 
 def _packages(record: Record, facts: Facts) -> str | None:
     """Return the packages that the user's code imports."""
-    if not record.cell.workload.own_code or facts.packages is None:
-        return UNRECORDED if record.cell.workload.own_code else None
-    return (
-        ", ".join(f"{name} {version}" for name, version in facts.packages.items()) or None
-    )
+    if not record.cell.workload.own_code:
+        return None
+    if facts.packages is None:
+        return UNRECORDED
+    return ", ".join(map(" ".join, facts.packages.items())) or None
 
 
 def _timed(record: Record, facts: Facts) -> Conditions:
     """Return a condition for what of a script was timed; none without a script."""
     if record.cell.origin.has_fixed_epochs:
         return ()
-    return (
-        ("timed", "windows of iterations" if facts.in_windows else "passes over a loader"),
-    )
+    timed = "windows of iterations" if facts.in_windows else "passes over a loader"
+    return (("timed", timed),)
 
 
 def _memory_clock_mhz(card: Card) -> int | None:
@@ -183,7 +182,6 @@ The backend is not included (a single process has none), nor the host: two nodes
 share a table. A setting that a key of the training path, or the strategy, makes is part of the row:
 here it is that of a cell of the plain path.
 """
-
 
 REMARKS = (
     Condition("Python", lambda _, facts: facts.python),

@@ -146,11 +146,9 @@ def variables_of(option: str) -> tuple[str, ...]:
     >>> variables_of("time")
     ('SBATCH_TIME', 'SBATCH_TIMELIMIT')
     """
-    extra = (
-        OPTIONS[option].variables
-        if option in OPTIONS
-        else _OTHER_VARIABLES.get(option, ())
-    )
+    extra = _OTHER_VARIABLES.get(option, ())
+    if option in OPTIONS:
+        extra = OPTIONS[option].variables
     return (f"SBATCH_{option.upper().replace('-', '_')}", *extra)
 
 

@@ -5,7 +5,7 @@ import signal
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-import msgspec
+from msgspec.structs import replace
 
 from hpml_jobs.core.cell import CellFile, Outcome
 from hpml_jobs.core.gpus import node_fault
@@ -182,7 +182,7 @@ def _raised_end(attempt: Attempt, paths: AttemptFolder, errors: _Errors) -> Atte
     if errors.lost is None:
         return end
     node = errors.lost.host or None
-    return msgspec.structs.replace(end, outcome=Outcome.NODE_FAIL, node=node)
+    return replace(end, outcome=Outcome.NODE_FAIL, node=node)
 
 
 def _log_tails(paths: AttemptFolder) -> list[str]:
@@ -254,7 +254,7 @@ def apply_time_limit(end: AttemptEnd, file: CellFile, elapsed_s: float) -> Attem
     reason = f"not finished within its {minutes} minutes (minutes=)"
     if end.activity:
         reason = f"{reason}: {end.activity}"
-    return msgspec.structs.replace(end, outcome=Outcome.TIMEOUT, reason=reason)
+    return replace(end, outcome=Outcome.TIMEOUT, reason=reason)
 
 
 def with_next_step(end: AttemptEnd, file: CellFile) -> AttemptEnd:
@@ -275,7 +275,7 @@ def with_next_step(end: AttemptEnd, file: CellFile) -> AttemptEnd:
         remedy = script.local_rank_remedy(file.cell.nodes, file.script_source)
     else:
         return end
-    return msgspec.structs.replace(end, reason=f"{reason}: {remedy}")
+    return replace(end, reason=f"{reason}: {remedy}")
 
 
 def keep_measured(end: AttemptEnd, paths: AttemptFolder) -> AttemptEnd:
@@ -291,13 +291,13 @@ def keep_measured(end: AttemptEnd, paths: AttemptFolder) -> AttemptEnd:
     except (OSError, InvalidRecordError):
         return end
     _note_in_record(paths, record, incomplete=end.reason)
-    return msgspec.structs.replace(end, outcome=Outcome.OK)
+    return replace(end, outcome=Outcome.OK)
 
 
 def _note_in_record(paths: AttemptFolder, record: Record, **facts: Any) -> None:
     """Write the record of an attempt again, with more facts about the attempt."""
-    attempt = msgspec.structs.replace(record.attempt, **facts)
-    content = encode(msgspec.structs.replace(record, attempt=attempt))
+    attempt = replace(record.attempt, **facts)
+    content = encode(replace(record, attempt=attempt))
     write_whole(paths.record, content, parents=False)
 
 
@@ -333,14 +333,14 @@ def publish(
         record = decode(read_bytes(paths.record), str(paths.record))
     except OSError:
         reason = "the workers ended with exit code 0 but wrote no record"
-        return msgspec.structs.replace(end, outcome=Outcome.MISSING, reason=reason)
+        return replace(end, outcome=Outcome.MISSING, reason=reason)
     except InvalidRecordError as fault:
-        return msgspec.structs.replace(end, outcome=Outcome.INVALID, reason=str(fault))
+        return replace(end, outcome=Outcome.INVALID, reason=str(fault))
     current = folder.latest_attempt()
     if current is None or current.id != paths.id:
         latest = current.id if current else "?"
         reason = f"superseded by attempt {latest}; its record is not used"
-        return msgspec.structs.replace(end, outcome=Outcome.CANCELLED, reason=reason)
+        return replace(end, outcome=Outcome.CANCELLED, reason=reason)
     if finished_record(folder, file) is None:
         if end.attempt.neighbours is not None:
             _note_in_record(paths, record, neighbours=end.attempt.neighbours)
@@ -352,7 +352,7 @@ def _oom_record(folder: CellFolder, file: CellFile, end: AttemptEnd) -> Record:
     return Record(
         cell=file.cell,
         slug=folder.slug,
-        attempt=msgspec.structs.replace(end.attempt, ended=utc_now()),
+        attempt=replace(end.attempt, ended=utc_now()),
         outcome=Outcome.OOM,
         reason=end.reason,
     )

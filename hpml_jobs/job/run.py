@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
+from msgspec.structs import replace
 
 from hpml_jobs import __version__
 from hpml_jobs.core.cell import CellFile, Outcome
@@ -109,7 +109,7 @@ def attempt_cell(folder: CellFolder, job: Job | None = None) -> AttemptEnd:
             with _explaining(folder):
                 end = publish(folder, file, paths, end)
         except NoSpaceError as fault:  # the reserve has room to say so
-            end = msgspec.structs.replace(end, outcome=Outcome.FAILED, reason=str(fault))
+            end = replace(end, outcome=Outcome.FAILED, reason=str(fault))
         with contextlib.suppress(OSError):
             paths.reserve.unlink()
         end = paths.write_end(end)
@@ -161,8 +161,8 @@ def _with_neighbours(end: AttemptEnd, before: dict[str, str] | None) -> AttemptE
         same_user=sum(user == os.environ.get("SLURM_JOB_USER") for user in jobs.values()),
         users=tuple(sorted(set(jobs.values()))),
     )
-    attempt = msgspec.structs.replace(end.attempt, neighbours=neighbours)
-    return msgspec.structs.replace(end, attempt=attempt)
+    attempt = replace(end.attempt, neighbours=neighbours)
+    return replace(end, attempt=attempt)
 
 
 def _measure(folder: CellFolder, file: CellFile, attempt: Attempt, job: Job) -> AttemptEnd:
@@ -209,8 +209,8 @@ def _with_words_of_merge(end: AttemptEnd, words: Merged) -> AttemptEnd:
     if end.outcome is not Outcome.OK:
         return end
     if words.fault:
-        return msgspec.structs.replace(end, outcome=Outcome.FAILED, reason=words.fault)
-    return msgspec.structs.replace(end, reason=words.note or None)
+        return replace(end, outcome=Outcome.FAILED, reason=words.fault)
+    return replace(end, reason=words.note or None)
 
 
 def _watchers(file: CellFile) -> list[Any]:
@@ -270,7 +270,7 @@ def _with_disk_reason(end: AttemptEnd, folder: CellFolder) -> AttemptEnd:
     if not words or words in (end.reason or ""):
         return end
     reason = f"{words}; {end.reason}" if end.reason else words
-    return msgspec.structs.replace(end, outcome=Outcome.FAILED, reason=reason)
+    return replace(end, outcome=Outcome.FAILED, reason=reason)
 
 
 def _full_disk(folder: Path) -> str:

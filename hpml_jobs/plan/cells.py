@@ -6,7 +6,7 @@ from math import ceil
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import msgspec
+from msgspec.structs import replace
 
 from hpml_jobs.core.cell import Cell, CellFile, Protocol
 from hpml_jobs.core.cluster import Cluster, Shape
@@ -101,7 +101,7 @@ class CellDraft(NamedTuple):
 
     def with_cell(self, **fields: Any) -> "CellDraft":
         """Return the draft with other fields of its cell."""
-        return self._replace(cell=msgspec.structs.replace(self.cell, **fields))
+        return self._replace(cell=replace(self.cell, **fields))
 
     def shape(self, cluster: Cluster) -> Shape:
         """Return the resources that the cell requests."""
@@ -120,7 +120,7 @@ class GivenWorkload(NamedTuple):
 
 def given_workload(settings: Settings) -> GivenWorkload:
     """Return the workload of one combination."""
-    workload = msgspec.structs.replace(settings.workload, limit=settings.data.limit)
+    workload = replace(settings.workload, limit=settings.data.limit)
     return GivenWorkload(workload, data_root(settings.data.root, settings.cluster))
 
 
@@ -272,7 +272,7 @@ def planned_cells(
     for batch in _batches(settings, workload):
         recipe = settings.recipe.at(settings.gpus * batch * settings.accumulate)
         for repeat in range(settings.repeats):
-            cell = msgspec.structs.replace(
+            cell = replace(
                 draft.cell, batch=batch, recipe=recipe, workload=workload, repeat=repeat
             )
             file = CellFile(

@@ -163,9 +163,8 @@ class Composer:
                 )
             return
         try:
-            OmegaConf.update(
-                config, key, checked_value(key, default.value), force_add=is_free
-            )
+            value = checked_value(key, default.value)
+            OmegaConf.update(config, key, value, force_add=is_free)
         except UsageError as error:
             raise UsageError(f"{file}: {error}") from error
         self._default_origins[key] = str(file)

@@ -17,10 +17,8 @@ from hpml_jobs.study.files import read_bytes, reason_of
 GROUPS = ("cluster", "workload", "recipe", "grid")
 """Config groups: folders whose files are the choices of `cluster=NAME` and so on."""
 
-
 ONLY_ON = "only_on"
 """The key of a grid's block that names the device which it is for: cuda or cpu."""
-
 
 BLOCK_NAME = "name"
 """The key of a grid's block that names it: plan has a line per name."""

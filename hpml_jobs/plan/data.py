@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from hpml_jobs.core.answers import NO_TORCH_CODE, TRIAL_CODE, Counts
 from hpml_jobs.core.built_in import DATASETS, data_digest, kind_of
@@ -57,15 +58,13 @@ def with_facts(
     kind = kind_of(workload.data)
     if kind and kind.facts:
         workload = load(kind.facts)(workload, root, cluster, given, notify)
-    workload = msgspec.structs.replace(
-        workload, data_sha256=data_digest(workload.data, root)
-    )
+    workload = replace(workload, data_sha256=data_digest(workload.data, root))
     return _with_parameters(workload, given)
 
 
 def _without_derived_unit(workload: Workload) -> Workload:
     """Return the workload without a unit that follows from its data: it is the same cell."""
-    derived = msgspec.structs.replace(workload, unit=None)
+    derived = replace(workload, unit=None)
     return derived if derived.throughput_unit is workload.unit else workload
 
 
@@ -116,7 +115,7 @@ def resolve_workload(
         )
     used = min(workload.limit or images, images)
     limit = used if used < images else None
-    return msgspec.structs.replace(workload, images=used, limit=limit)
+    return replace(workload, images=used, limit=limit)
 
 
 def _provide(
@@ -158,7 +157,7 @@ def _with_parameters(workload: Workload, given: Container[str]) -> Workload:
             f"workload.parameters={workload.parameters:,}: workload.model={workload.model} {size} "
             f"has {parameters:,}; leave workload.parameters= out"
         )
-    return msgspec.structs.replace(workload, parameters=parameters)
+    return replace(workload, parameters=parameters)
 
 
 def fetch(

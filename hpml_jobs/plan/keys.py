@@ -247,7 +247,6 @@ def _parse(text: str, following: str) -> Override:
 _WORD = re.compile(r"[^\s,'\"\\\[\](){}]+")
 """A value that can stand in quotes as it is: ~ and accents need them in Hydra's grammar."""
 
-
 _WITHOUT_QUOTES = dict.fromkeys(map(ord, "‘’‚“”„«»"))
 
 
@@ -278,6 +277,26 @@ def _remedy_of_no_key(text: str) -> str:
     return "" if "=" in text else "; expected key=value, or a command (hpml-jobs --help)"
 
 
+def _swept_values(override: Override, *, multirun: bool) -> list[Any]:
+    if (
+        override.value_type is ValueType.GLOB_CHOICE_SWEEP
+        or not override.is_discrete_sweep()
+    ):
+        raise UsageError(
+            f"{override.input_line}: list the values, e.g. {override.key_or_group}=1,2,4"
+        )
+    if not multirun:
+        raise UsageError(f"{override.input_line} is a sweep: add -m")
+    # sweep_string_iterator is for Hydra's own multirun; here the values keep their types
+    iterator = map(_unquoted, override.sweep_iterator())
+    values = list(itertools.islice(iterator, MOST_VALUES + 1))
+    if len(values) > MOST_VALUES:
+        raise UsageError(
+            f"{override.input_line} has more than {MOST_VALUES:,} values: give fewer"
+        )
+    return values
+
+
 def _unquoted(value: Any) -> Any:
     """Return a value of a sweep as Override.value() would, with the text of what was in quotes."""
     if isinstance(value, QuotedString):
@@ -294,26 +313,9 @@ def _values(override: Override, *, multirun: bool) -> list[Any]:
     text = (override.input_line or "").partition("=")[2].strip()
     if not override.is_sweep_override():
         return [checked_value(key, override.value(), text)]
-    if (
-        override.value_type is ValueType.GLOB_CHOICE_SWEEP
-        or not override.is_discrete_sweep()
-    ):
-        raise UsageError(f"{override.input_line}: list the values, e.g. {key}=1,2,4")
-    if not multirun:
-        raise UsageError(f"{override.input_line} is a sweep: add -m")
-    # sweep_string_iterator is for Hydra's own multirun; here the values keep their types
-    values = list(
-        itertools.islice(map(_unquoted, override.sweep_iterator()), MOST_VALUES + 1)
-    )
-    if len(values) > MOST_VALUES:
-        raise UsageError(
-            f"{override.input_line} has more than {MOST_VALUES:,} values: give fewer"
-        )
-    texts = [part.strip() for part in text.split(",")]
-    if override.value_type is not ValueType.SIMPLE_CHOICE_SWEEP or len(texts) != len(
-        values
-    ):
-        return [
-            checked_value(key, value) for value in values
-        ]  # range(1,4), or commas inside
+    values = _swept_values(override, multirun=multirun)
+    texts: list[str | None] = [part.strip() for part in text.split(",")]
+    is_list = override.value_type is ValueType.SIMPLE_CHOICE_SWEEP
+    if not is_list or len(texts) != len(values):  # range(1,4), or commas inside
+        texts = [None] * len(values)
     return [checked_value(key, *pair) for pair in zip(values, texts, strict=True)]

@@ -128,10 +128,7 @@ def _has_default_cells(study: Study, gpu_type: str | None) -> bool:
             cell = folder.read().cell
         except HpmlError:  # the status of the study names it
             continue
-        has_gpu = cell.device is Device.CUDA and cell.gpu_type == gpu_type
-        has_default = (
-            cell.loader is Loader.WORKERS and cell.loader_workers == DEFAULT_WORKERS
-        )
-        if has_gpu and has_default:
+        loader = (cell.device, cell.gpu_type, cell.loader, cell.loader_workers)
+        if loader == (Device.CUDA, gpu_type, Loader.WORKERS, DEFAULT_WORKERS):
             return True
     return False

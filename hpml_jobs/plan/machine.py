@@ -38,11 +38,8 @@ def check_can_submit(cluster: Cluster) -> None:
             f"copy {Path.cwd()} there (scp or git clone), and repeat this command in the copy. If "
             "they do see them (hpml-jobs doctor), add cluster.shared_with_login=true"
         )
-    if (
-        cluster.python is None
-        and cluster.container.image is None
-        and find_spec("torch") is None
-    ):
+    names_no_python = cluster.python is cluster.container.image is None
+    if names_no_python and find_spec("torch") is None:
         raise UsageError(
             f"torch is not installed for {sys.executable}, which the jobs would run: name the "
             "Python that has it, cluster.python=PATH, or a container (cluster.container.image=)"
@@ -64,10 +61,8 @@ def longest_minutes(shape: Shape, cluster: Cluster) -> float | None:
     """
     partition = sbatch_options(shape, cluster).get("partition") or ""
     of_partition = partition_minutes().get(str(partition))
-    maxima = [
-        minutes for minutes in (cluster.max_minutes, of_partition) if minutes is not None
-    ]
-    return min(maxima, default=None)
+    maxima = (cluster.max_minutes, of_partition)
+    return min((minutes for minutes in maxima if minutes is not None), default=None)
 
 
 def detect_cluster(profiles: dict[str, tuple[str, ...]]) -> tuple[str, str]:

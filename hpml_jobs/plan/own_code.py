@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from hpml_jobs import __version__
 from hpml_jobs.core.answers import Counts
@@ -39,7 +40,7 @@ def examined(
         HpmlError: a function raises or does not return what it should, or cannot be run here.
     """
     code = source_files(workload.own_code, Path.cwd(), notify)
-    workload = msgspec.structs.replace(workload, code=code)
+    workload = replace(workload, code=code)
     python = cluster.python_command(sys.executable)
     mark = _mark([__version__, workload, str(root), python, trial]) if code else None
     wanted = trial._replace(batches=()) if mark and mark.exists() else trial
@@ -52,7 +53,7 @@ def examined(
         notify(f"{workload.name}: no batch was tried here: {counts.untried}; {_ON_A_NODE}")
     elif mark and wanted.batches and counts.parameters is not None:
         _leave(mark)
-    return msgspec.structs.replace(
+    return replace(
         workload,
         images=counts.images,
         parameters=counts.parameters,

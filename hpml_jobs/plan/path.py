@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from hpml_jobs.checks.gpu_peaks import half_precision
 from hpml_jobs.core.built_in import DATASETS, MODELS, TOKEN_DATA
@@ -46,7 +47,7 @@ def with_path(
         words.append(f"loader={loader.value}")
     notify(f"path=auto on {gpu or 'this GPU'}: {' '.join(words) or 'the given keys'}")
     return draft.with_cell(
-        path=msgspec.structs.replace(cell.path, **keys),
+        path=replace(cell.path, **keys),
         loader=loader,
         loader_workers=0 if loader is Loader.DEVICE else cell.loader_workers,
     )

@@ -169,13 +169,11 @@ def check_cluster(plan: PlanDraft) -> PlanDraft:
 
 def _listed_gpu_types() -> dict[str, int]:
     """Return the GPU types that sinfo lists, with the most GPUs that a node has of each."""
-    gpus_per_node: dict[str, int] = {}
+    most: dict[str, int] = {}
     for node in commands.inventory():
         if node.gpu_type and node.gpus:
-            gpus_per_node[node.gpu_type] = max(
-                node.gpus, gpus_per_node.get(node.gpu_type, 0)
-            )
-    return gpus_per_node
+            most[node.gpu_type] = max(node.gpus, most.get(node.gpu_type, 0))
+    return most
 
 
 def choose_gpu_types(plan: PlanDraft) -> PlanDraft:
@@ -222,12 +220,9 @@ def _study_name(plan: PlanDraft) -> str:
     if first.study is not None:
         return check_name(first.study)
     workloads = dict.fromkeys(draft.settings.workload.name for draft in plan.drafts)
-    parts = ["_".join(workloads), first.cluster.name]
-    if first.cluster.launcher is Launcher.SLURM:
-        parts += sorted(
-            {draft.gpu_type for draft in plan.drafts if draft.gpu_type is not None}
-        )
-    return check_name("-".join(parts))
+    # a local machine's cells request no type
+    types = {draft.gpu_type for draft in plan.drafts if draft.gpu_type is not None}
+    return check_name("-".join(["_".join(workloads), first.cluster.name, *sorted(types)]))
 
 
 def keep_cluster_of_study(plan: PlanDraft) -> PlanDraft:
@@ -251,9 +246,8 @@ def keep_cluster_of_study(plan: PlanDraft) -> PlanDraft:
             f"{jobs_are_on}; use another study="
         )
     commands.ask_cluster(earlier.clusters)
-    return replace(
-        plan, cluster=msgspec.structs.replace(cluster, clusters=earlier.clusters)
-    )
+    cluster = msgspec.structs.replace(cluster, clusters=earlier.clusters)
+    return replace(plan, cluster=cluster)
 
 
 _THIS_MACHINES_CLUSTER = "the cluster of this machine (SLURM_CLUSTERS was not set)"
@@ -312,9 +306,8 @@ def resolve_workloads(plan: PlanDraft) -> PlanDraft:
         workloads = {workload: _resolved(workload, plan) for workload in given}
     else:
         workloads = _of_script(given, plan)
-    return replace(
-        plan, workloads=workloads, origins=dict(plan.origins) | _derived(workloads)
-    )
+    origins = dict(plan.origins) | _derived(workloads)
+    return replace(plan, workloads=workloads, origins=origins)
 
 
 def _resolved(given: GivenWorkload, plan: PlanDraft) -> ResolvedWorkload:
@@ -335,9 +328,8 @@ def _trial(given: GivenWorkload, sweep: Iterable[Settings]) -> TrialRequest:
     wanted = [settings for settings in users if settings.try_batch]
     devices = {device_of(settings) for settings in wanted}
     device = Device.CUDA if Device.CUDA in devices else Device.CPU
-    batches = {
-        min(TRIED_SAMPLES, settings.ladder.start or settings.batch) for settings in wanted
-    }
+    sizes = [settings.ladder.start or settings.batch for settings in wanted]
+    batches = {min(TRIED_SAMPLES, size) for size in sizes}
     as_tensors = any(settings.loader is Loader.DEVICE for settings in users)
     return TrialRequest(device, tuple(sorted(batches)), as_tensors)
 
@@ -399,9 +391,8 @@ def name_cells(plan: PlanDraft) -> PlanDraft:
     def is_free(slug: str, digest: str) -> bool:
         if slug not in digests:
             copy = history.copy_of(slug)  # a cell without its folder keeps its name
-            digests[slug] = study.cell(slug).digest() or (
-                copy.cell.digest if copy else None
-            )
+            of_copy = copy.cell.digest if copy else None
+            digests[slug] = study.cell(slug).digest() or of_copy
         return digests[slug] in (None, digest)
 
     cells = []

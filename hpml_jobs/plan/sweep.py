@@ -27,16 +27,13 @@ from hpml_jobs.plan.user_config import FileDefault, file_defaults, named_cluster
 Ranges = dict[str, list[Any]]
 """Keys and config groups with the values that each takes: their product is swept."""
 
-
 MOST_CELLS = 100_000
 """Cells of one command line; 10,000 take 10 s to plan."""
-
 
 OWN_CODE = tuple(
     f"workload.{key}" for key in ("model", "data", "loss", "optimizer", "schedule")
 )
 """Keys that may name a function of the user."""
-
 
 WINDOW_MEANING = (
     "give two whole numbers, the iterations to warm up and those of each measurement, e.g. "
@@ -238,9 +235,8 @@ def _blocks_of_device(
     left_out: list[tuple[Device, Ranges]] = []
     for block in blocks:
         values = _without(block, (ONLY_ON,))
-        device = _device(
-            composer, values, "this grid depends on the device: name one device="
-        )
+        remedy = "this grid depends on the device: name one device="
+        device = _device(composer, values, remedy)
         if block.get(ONLY_ON, [device]) != [device]:
             left_out.append((Device(block[ONLY_ON][0]), values))
         # the command line may have replaced what differs
@@ -250,9 +246,7 @@ def _blocks_of_device(
         raise UsageError(
             f"this grid has no block for device={device}: choose another grid="
         )
-    others = [
-        (needed, values) for needed, values in left_out if not _is_among(values, kept)
-    ]
+    others = [pair for pair in left_out if not _is_among(pair[1], kept)]
     return kept, _left_out(others, kept[0])
 
 
@@ -276,11 +270,10 @@ def _is_among(block: Ranges, others: list[Ranges]) -> bool:
 def _text_of(block: Ranges, other: Ranges) -> str:
     """Return in words the values of a block that another one does not have."""
     values = _without(block, _OF_BLOCK)
-    different = {
-        key: options for key, options in values.items() if other.get(key) != options
-    }
     return " ".join(
-        f"{key}={','.join(map(arg_text, options))}" for key, options in different.items()
+        f"{key}={','.join(map(arg_text, options))}"
+        for key, options in values.items()
+        if other.get(key) != options
     )
 
 
@@ -317,9 +310,9 @@ def _combinations(
     _check_rate(config, workload, values)
     parts = [(recipe, values)] if recipe != AUTO else _by_usual_recipe(config, values)
     for name, part in parts:
-        composed = (
-            composer.with_recipe(config, workload, name) if recipe == AUTO else config
-        )
+        composed = config
+        if recipe == AUTO:
+            composed = composer.with_recipe(config, workload, name)
         try:
             yield from settings_of(composed, part)
         except UsageError as error:
@@ -339,18 +332,13 @@ def _check_functions(values: Ranges) -> None:
 
 def _by_usual_recipe(config: DictConfig, values: Ranges) -> Iterator[tuple[str, Ranges]]:
     """Yield what `recipe=auto` becomes, with the values of the sweep that it is for."""
-    optimizers = values.get(
-        "workload.optimizer", [OmegaConf.select(config, "workload.optimizer")]
-    )
-    schedules = values.get(
-        "workload.schedule", [OmegaConf.select(config, "workload.schedule")]
-    )
-    for optimizer, schedule in itertools.product(optimizers, schedules):
+    keys = ("workload.optimizer", "workload.schedule")
+    options = (values.get(key, [OmegaConf.select(config, key)]) for key in keys)
+    for optimizer, schedule in itertools.product(*options):
         part = dict(values)
-        if "workload.optimizer" in values:
-            part["workload.optimizer"] = [optimizer]
-        if "workload.schedule" in values:
-            part["workload.schedule"] = [schedule]
+        for key, option in zip(keys, (optimizer, schedule), strict=True):
+            if key in values:
+                part[key] = [option]
         yield usual_recipe(str(optimizer), schedule), part
 
 
@@ -370,7 +358,6 @@ def _check_rate(config: DictConfig, workload: str, values: Ranges) -> None:
 
 _USUAL_LR = {Optimizer.SGD: 0.1, Optimizer.ADAMW: 0.001}
 """Learning rates to begin with, by optimizer."""
-
 
 _ONE_PER_STUDY = (
     *("study", "outputs", "cluster", "data.root", "minutes"),

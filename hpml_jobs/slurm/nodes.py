@@ -19,7 +19,6 @@ class Node(NamedTuple):
 
 SINFO_FORMAT = "%N|%G|%c|%m|%R"
 
-
 _PLACES = re.compile(r"\([^)]*\)")
 """Sockets or indices of GPUs, e.g. `(S:0-1)`."""
 

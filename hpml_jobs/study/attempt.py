@@ -5,7 +5,7 @@ import os
 import re
 import shutil
 import socket
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
@@ -231,16 +231,19 @@ class AttemptFolder:
                 positions.setdefault(rank, position)
             elif position and (process := ScriptProcess.of(path)):
                 without_rank[process] = position
-        started = {
-            process: place
-            for process, place in without_rank.items()
-            if process.is_below(without_rank)
-        }
         ranks = positions_text({rank: place for rank, place in positions.items() if place})
-        processes = started if started or ranks else without_rank
-        by_suspicion = sorted(processes.items(), key=lambda item: item[1])
-        texts = [f"{process} was {place.text}" for process, place in by_suspicion]
+        texts = _texts_of_processes(without_rank, has_ranks=bool(ranks))
         return "; ".join(filter(None, (ranks, *texts))) or None
+
+
+def _texts_of_processes(
+    places: Mapping["ScriptProcess", Position], *, has_ranks: bool
+) -> list[str]:
+    """Return where processes without a rank were, the most suspicious first."""
+    started = [process for process in places if process.is_below(places)]
+    processes = started if started or has_ranks else [*places]
+    by_suspicion = sorted(processes, key=lambda process: places[process])
+    return [f"{process} was {places[process].text}" for process in by_suspicion]
 
 
 class ScriptProcess(NamedTuple):

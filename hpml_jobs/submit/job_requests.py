@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from hpml_jobs.core.cluster import Cluster, GpuRequest, Isolate, Launcher, Rule, Shape
 from hpml_jobs.core.errors import UsageError
@@ -115,7 +116,7 @@ def in_rounds(cells: list[PlannedCell]) -> list[PlannedCell]:
 
     def setting(planned: PlannedCell) -> bytes:
         """Return what the repeats of a cell have in common."""
-        return msgspec.json.encode(msgspec.structs.replace(planned.cell, seed=0, repeat=0))
+        return msgspec.json.encode(replace(planned.cell, seed=0, repeat=0))
 
     rounds: dict[int, list[PlannedCell]] = {}
     for runs in _grouped(cells, setting):
@@ -180,7 +181,7 @@ def _within_time_limit(ladder: JobRequest, cluster: Cluster) -> JobRequest:
     """Return a ladder with a time limit that is allowed; what it cuts off can be resubmitted."""
     longest = machine.longest_minutes(ladder.shape, cluster)
     minutes = min(ladder.shape.minutes, int(longest or ladder.shape.minutes))
-    return ladder._replace(shape=msgspec.structs.replace(ladder.shape, minutes=minutes))
+    return ladder._replace(shape=replace(ladder.shape, minutes=minutes))
 
 
 def _split_by_minutes(

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-import msgspec
+from msgspec.structs import replace
 
 from hpml_jobs import __version__
 from hpml_jobs.checks.disturbance import is_worth_repeating
@@ -135,14 +135,14 @@ def _change(old: Workload, new: Workload) -> str:
 def _without_code(cell: Cell) -> Cell:
     """Return the cell without its code and data, and what is counted of them."""
     without = {"code": (), "imported": (), "data_sha256": None, "images": None}
-    workload = msgspec.structs.replace(cell.workload, **without, parameters=None)
-    return msgspec.structs.replace(cell, workload=workload)
+    workload = replace(cell.workload, **without, parameters=None)
+    return replace(cell, workload=workload)
 
 
 def superseding(planned: PlannedCell, record: Record | None) -> PlannedCell:
     """Return the cell with permission to replace `record`, which it has now."""
     attempt = record.attempt.id if record else None
-    return planned._replace(file=msgspec.structs.replace(planned.file, supersedes=attempt))
+    return planned._replace(file=replace(planned.file, supersedes=attempt))
 
 
 def _first_reason(state: CellState) -> str:
@@ -175,7 +175,7 @@ class Changes(Value, frozen=True, kw_only=True):
 
     def applied_to(self, shape: Shape) -> Shape:
         """Return a shape with the changes made."""
-        return msgspec.structs.replace(
+        return replace(
             shape,
             minutes=self.minutes or shape.minutes,
             mem_gb_per_node=self.mem_gb or shape.mem_gb_per_node,
@@ -286,9 +286,7 @@ def select_again(
         shape = changes.applied_to(_shape_before(study.cell(slug), file))
         if uses_slurm:
             check_shape(shape, file.cell, cluster, minutes_option="--minutes ")
-        again = msgspec.structs.replace(
-            file, shape=shape, hpml_jobs=__version__, supersedes=None
-        )
+        again = replace(file, shape=shape, hpml_jobs=__version__, supersedes=None)
         planned = PlannedCell(again, shape, slug)
         cells.append(superseding(planned, records[slug]) if state.recorded else planned)
         was = "disturbed" if state.outcome is Outcome.OK else state.outcome.value

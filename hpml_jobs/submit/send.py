@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-import msgspec
+from msgspec.structs import replace
 
 from hpml_jobs.core.cluster import Cluster
 from hpml_jobs.core.errors import HpmlError
@@ -148,7 +148,7 @@ def _send(
 
     def announce(process: Process) -> None:
         """Write the line before sbatch; if sbatch's answer is lost, it stays open."""
-        study.append(msgspec.structs.replace(line, sbatch=process))
+        study.append(replace(line, sbatch=process))
 
     if is_array:
         pickle = study.slurm / request.pickle_name
@@ -157,7 +157,7 @@ def _send(
     reserve = study.slurm / f"{line.batch}.reserve"
     with writing(reserve):
         write_whole(reserve, bytes(RESERVE_BYTES + 2 * len(encode(line))))
-    answered = msgspec.structs.replace(line, files={})
+    answered = replace(line, files={})
     try:
         try:
             job = sbatch(study, scripts.script(study, cluster, request), announce)
@@ -165,9 +165,7 @@ def _send(
             reserve.unlink()  # its room is for the line after sbatch
     except RefusedError as error:
         words = str(error)
-        study.append(
-            msgspec.structs.replace(answered, happening=ManifestEvent.REFUSED, words=words)
-        )
+        study.append(replace(answered, happening=ManifestEvent.REFUSED, words=words))
         cells = f"{counted(len(slugs), 'cell')} ({request.shape})"
         before = f"submitted before it: {counted(submitted, 'cell')}, see {study.manifest}"
         raise RefusedError(f"sbatch refused {cells}: {words}; {before}") from error
@@ -177,9 +175,7 @@ def _send(
     if is_array and len(slugs) > 1:
         jobs = tuple(f"{job}_{index}" for index in range(len(slugs)))
     try:
-        study.append(
-            msgspec.structs.replace(answered, happening=ManifestEvent.SENT, jobs=jobs)
-        )
+        study.append(replace(answered, happening=ManifestEvent.SENT, jobs=jobs))
     except HpmlError as error:  # the job is found again by its log path
         raise HpmlError(f"job {job} was submitted, but {error}") from error
     return dict(zip(slugs, jobs, strict=True))
@@ -292,18 +288,18 @@ def send_followup(selection: Selection, jobs: Iterable[str]) -> str | None:
     )
 
     def announce(process: Process) -> None:
-        study.append(msgspec.structs.replace(line, sbatch=process))
+        study.append(replace(line, sbatch=process))
 
     try:
         job = sbatch(study, scripts.followup_script(plan, awaited), announce)
     except RefusedError as error:
         refused = ManifestEvent.REFUSED
-        study.append(msgspec.structs.replace(line, happening=refused, words=str(error)))
+        study.append(replace(line, happening=refused, words=str(error)))
         raise HpmlError(
             f"the cells were submitted, but sbatch refused the follow-up job: {error}; "
             "collect the study when they have finished"
         ) from error
-    study.append(msgspec.structs.replace(line, happening=ManifestEvent.SENT, jobs=(job,)))
+    study.append(replace(line, happening=ManifestEvent.SENT, jobs=(job,)))
     return job
 
 

@@ -31,7 +31,7 @@ from hpml_jobs.cli.options import (
     select_study,
     study_words,
 )
-from hpml_jobs.cli.status import show_until_idle
+from hpml_jobs.cli.status import check_finished, show_until_idle
 from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.check_result import Level
 from hpml_jobs.core.text import PROGRAM, counted, with_command
@@ -116,8 +116,28 @@ def collect(
         if is_outdated(folder / HTML, records_of(report)):
             sentence = "the page in it is of other records; to write it again"
             print(with_command(sentence, f"{PROGRAM} report {study_words(selected)}"))
-    if strict and not all(state.outcome.finished for state in status.states):
-        raise typer.Exit(1)
+    check_finished(status.states, strict=strict)
+
+
+def _show(report: "Report", study: "Study", *, all_tables: bool) -> None:
+    from hpml_jobs.report.files.screen import show_all, show_first
+
+    # as commands select it, --outputs included
+    commands = commands_here(study, report.commands)
+    here = structs.replace(report, study=study_words(study), commands=commands)
+    show = show_all if all_tables else show_first
+    show(here, console())
+
+
+def _say_what_is_written(written: list[Path], report: "Report", study: "Study") -> None:
+    from hpml_jobs.report.page import HTML
+    from hpml_jobs.report.page.contents import is_outdated, records_of
+
+    folder = written[0].parent
+    print(f"written: {_files(written)} in {folder}")
+    if is_outdated(folder / HTML, records_of(report)):
+        sentence = "the page in it is of other records; to write it again"
+        print(with_command(sentence, f"{PROGRAM} report {study_words(study)}"))
 
 
 def current_report(

@@ -24,6 +24,7 @@ from hpml_jobs.core.errors import HpmlError, UsageError
 from hpml_jobs.core.text import counted
 
 if TYPE_CHECKING:
+    from hpml_jobs.status.states import StudyStatus
     from hpml_jobs.study.snapshot import CellState
     from hpml_jobs.study.study import Study
     from hpml_jobs.submit.selection import Changes, Selection
@@ -172,14 +173,7 @@ def _cells_again(
 ) -> "Selection | None":
     """Return the cells to submit again; None if there is none, which is printed."""
     from hpml_jobs.status.states import status_for_submission
-    from hpml_jobs.submit.selection import (
-        disturbed,
-        files_of,
-        resubmittable,
-        select_again,
-        with_outcomes,
-        within_retries,
-    )
+    from hpml_jobs.submit.selection import files_of, select_again, within_retries
 
     study = selected.study
     has_budget = study.read_cluster().gpu_hours_budget is not None
@@ -188,11 +182,7 @@ def _cells_again(
     for state in in_question:
         if state.outcome is Outcome.UNKNOWN:
             print(f"left out: {state.slug}: {state.reason}", file=sys.stderr)
-    chosen = resubmittable(in_question)
-    if kinds:
-        chosen = with_outcomes(chosen, [kind for kind in kinds if kind != DISTURBED])
-    if DISTURBED in kinds:
-        chosen += disturbed(in_question, status.snapshots)
+    chosen = _of_kinds(kinds, in_question, status)
     exclude: tuple[str, ...] = ()
     if retries is not None:
         chosen, exclude = within_retries(chosen, status.history, retries)
@@ -209,6 +199,20 @@ def _cells_again(
         exclude=exclude, retries=retries or 0, is_retry=retries is not None
     )
     return again._replace(plan=plan)
+
+
+def _of_kinds(
+    kinds: list[str], cells: "list[CellState]", status: "StudyStatus"
+) -> "list[CellState]":
+    """Return the cells of some kinds, without a kind all that are not measured and have no job."""
+    from hpml_jobs.submit.selection import disturbed, resubmittable, with_outcomes
+
+    chosen = resubmittable(cells)
+    if kinds:
+        chosen = with_outcomes(chosen, [kind for kind in kinds if kind != DISTURBED])
+    if DISTURBED in kinds:
+        chosen += disturbed(cells, status.snapshots)
+    return chosen
 
 
 def _print_nothing(study: "Study", *, json: bool, only_disturbed: bool) -> None:

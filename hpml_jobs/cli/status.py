@@ -78,7 +78,7 @@ def status(
 
     selection = select_study(study, pattern, outputs)
     if live:
-        _check_finished(_watch(selection, every, json=json), strict=strict)
+        check_finished(_watch(selection, every, json=json), strict=strict)
         return
     study_name = selection.study.name
     current = study_status(selection.study, all_jobs=True, with_checks=True)
@@ -98,10 +98,11 @@ def status(
             print(usage_line(usage))
         for hint in hints:
             print(hint)
-    _check_finished(states, strict=strict)
+    check_finished(states, strict=strict)
 
 
-def _check_finished(states: list[CellState], *, strict: bool) -> None:
+def check_finished(states: list[CellState], *, strict: bool) -> None:
+    """Exit with 1 if that was asked for and a cell has not finished."""
     if strict and not all(state.outcome.finished for state in states):
         raise typer.Exit(1)
 

@@ -225,20 +225,25 @@ def _confirm(
     """
     if manner.json or not requests:
         return
+    from hpml_jobs.submit.job_requests import gpu_hours_of
+
     later = selection.plan.later_gpu_hours
-    hours = sum(request.gpu_hours for request in requests) + later
+    hours = gpu_hours_of(requests) + later
     cells, jobs = counted(len(selection.send), "cell"), counted(len(requests), "job")
     rest = f", and then {later:.3g} of them" if later else ""
     say(f"up to {hours:.3g} GPU-hours: {cells} as {jobs}{rest}")
     limit = selection.plan.cluster.confirm_gpu_hours
     if manner.yes or limit is None or hours <= limit or not is_interactive():
         return
-    try:
-        answer = input(f"more than cluster.confirm_gpu_hours={limit:g}; submit? [y/N] ")
-    except EOFError:
-        answer = ""
-    if answer.strip().lower() not in ("y", "yes"):
+    if not _agrees(f"more than cluster.confirm_gpu_hours={limit:g}; submit? [y/N] "):
         raise HpmlError("nothing was submitted; --yes submits without asking")
+
+
+def _agrees(question: str) -> bool:
+    try:
+        return input(question).strip().lower() in ("y", "yes")
+    except EOFError:
+        return False
 
 
 def is_interactive() -> bool:
@@ -336,12 +341,13 @@ def _print_result(
 ) -> None:
     """Print the cells with their jobs and the next command, or JSON."""
     from hpml_jobs.submit.explain import cell_rows
+    from hpml_jobs.submit.job_requests import gpu_hours_of
 
     plan, left_out = selection.plan, selection.left_out
     study = plan.study
     rows = cell_rows(selection, jobs)
     if manner.json:
-        hours = sum(request.gpu_hours for request in requests)
+        hours = gpu_hours_of(requests)
         about = {"study": study.name, "folder": str(study.root)}
         print_json(about | {"cells": rows, "gpu_hours": hours, "closing": followup})
         return

@@ -172,17 +172,14 @@ def _raised_end(attempt: Attempt, paths: AttemptFolder, errors: _Errors) -> Atte
         words = watchdog or "a collective timed out"
         activity = paths.activity()
         reason = f"{words}: {activity}" if activity else watchdog or reason
-    end = AttemptEnd(
+    return AttemptEnd(
         attempt=attempt,
-        outcome=Outcome.OOM if first.oom else Outcome.FAILED,
+        outcome=first.outcome,
         reason=reason,
         rank=first.rank,
         traceback=first.traceback,
+        node=first.host or None if first.node_fault else None,
     )
-    if errors.lost is None:
-        return end
-    node = errors.lost.host or None
-    return replace(end, outcome=Outcome.NODE_FAIL, node=node)
 
 
 def _log_tails(paths: AttemptFolder) -> list[str]:

@@ -153,16 +153,16 @@ def _complaint(key: str, text: str) -> str:
     return f"{key}={text}: {needed} is needed{hint}"
 
 
-def _numbers(value: Any, key: str = "") -> Iterator[tuple[str, float]]:
+def _numbers(value: Any, prefix: str = "") -> Iterator[tuple[str, float]]:
     """Yield each number of nested values with its dotted key."""
     if isinstance(value, dict):
         for name, inner in value.items():
-            yield from _numbers(inner, f"{key}.{name}" if key else str(name))
+            yield from _numbers(inner, f"{prefix}{name}.")
     elif isinstance(value, list | tuple):
         for inner in value:
-            yield from _numbers(inner, key)
+            yield from _numbers(inner, prefix)
     elif isinstance(value, int | float) and not isinstance(value, bool):
-        yield key, value
+        yield prefix.rstrip("."), value
 
 
 def _check_number(key: str, number: float, text: str) -> None:

@@ -102,6 +102,13 @@ class RankError(Value, frozen=True, kw_only=True):
     traceback: str
     time_ns: int
 
+    @property
+    def outcome(self) -> Outcome:
+        """The outcome of an attempt that ended by it."""
+        if self.node_fault:
+            return Outcome.NODE_FAIL
+        return Outcome.OOM if self.oom else Outcome.FAILED
+
 
 class AttemptFolder:
     """Paths of one attempt of a cell."""

@@ -24,6 +24,7 @@ from hpml_jobs.submit.job_requests import (
     JobRequest,
     check_submission,
     exclusive_note,
+    gpu_hours_of,
     isolation_note,
     make_requests,
     partial_nodes_note,
@@ -100,7 +101,7 @@ def preview_of(selection: Selection) -> Preview:
     submitted = () if is_local else requests
     return Preview(
         study=plan.study.name,
-        gpu_hours=sum(request.gpu_hours for request in requests),
+        gpu_hours=gpu_hours_of(requests),
         refused="" if is_local else _refusal(selection, requests),
         overlap=isolation_note(plan.cluster, requests),
         exclusive=exclusive_note(plan.cluster, requests),

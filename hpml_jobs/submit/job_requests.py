@@ -72,6 +72,12 @@ class JobRequest(NamedTuple):
         """The number of allocations: one per cell of an array, else one."""
         return len(self.cells) if self.kind is JobKind.ARRAY else 1
 
+    def jobs_of_cells(self, job: str) -> tuple[str, ...]:
+        """Return the job or the task of each cell, by the id that sbatch gave."""
+        if self.kind is JobKind.ARRAY and len(self.cells) > 1:
+            return tuple(f"{job}_{index}" for index in range(len(self.cells)))
+        return (job,) * len(self.cells)
+
     @property
     def gpu_hours(self) -> float:
         """The most GPU-hours it can use: the requested GPUs until the time limits."""
@@ -83,6 +89,11 @@ class JobRequest(NamedTuple):
         if self.kind is JobKind.ARRAY:
             return f"{len(self.cells)} x {self.shape}"
         return f"{self.kind.value} of {len(self.cells)} in {self.shape}"
+
+
+def gpu_hours_of(requests: Iterable[JobRequest]) -> float:
+    """Return the most GPU-hours that job requests can use."""
+    return sum(request.gpu_hours for request in requests)
 
 
 def make_requests(plan: Plan, cells: list[PlannedCell]) -> list[JobRequest]:
@@ -232,7 +243,7 @@ def check_submission(selection: Selection, requests: Iterable[JobRequest]) -> No
     budget = cluster.gpu_hours_budget
     if budget is None:
         return
-    hours = sum(request.gpu_hours for request in requests)
+    hours = gpu_hours_of(requests)
     committed = committed_gpu_hours(selection.status)
     if committed + hours > budget:
         before = (
@@ -281,7 +292,7 @@ def exclusive_note(cluster: Cluster, requests: Sequence[JobRequest]) -> str:
 
     It is empty where nodes are not shared, and of cells without GPUs.
     """
-    hours = sum(request.gpu_hours for request in requests)
+    hours = gpu_hours_of(requests)
     if _has_nodes_alone(cluster) or not hours:
         return ""
     nodes = _nodes(cluster)

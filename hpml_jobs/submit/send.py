@@ -134,7 +134,7 @@ def _send(
 
     Nothing is submitted unless the disk has room for all that follows.
     """
-    slugs, is_array = request.slugs, request.kind is JobKind.ARRAY
+    slugs = request.slugs
     line = ManifestLine(
         happening=ManifestEvent.SENDING,
         batch=uuid.uuid4().hex,
@@ -150,7 +150,7 @@ def _send(
         """Write the line before sbatch; if sbatch's answer is lost, it stays open."""
         study.append(replace(line, sbatch=process))
 
-    if is_array:
+    if request.kind is JobKind.ARRAY:
         pickle = study.slurm / request.pickle_name
         with writing(pickle):
             write_whole(pickle, scripts.pickled(study, request))
@@ -171,9 +171,7 @@ def _send(
         raise RefusedError(f"sbatch refused {cells}: {words}; {before}") from error
     except NoJobIdError as error:
         return _recovered_jobs(study, slugs, error)
-    jobs = (job,) * len(slugs)
-    if is_array and len(slugs) > 1:
-        jobs = tuple(f"{job}_{index}" for index in range(len(slugs)))
+    jobs = request.jobs_of_cells(job)
     try:
         study.append(replace(answered, happening=ManifestEvent.SENT, jobs=jobs))
     except HpmlError as error:  # the job is found again by its log path

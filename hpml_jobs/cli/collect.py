@@ -95,27 +95,11 @@ def collect(
 
         print(json_tables.document(report), end="")
     else:
-        from hpml_jobs.report.files.screen import show_all, show_first
-
-        # as commands select it, --outputs included
-        commands, words_here = (
-            commands_here(selected, report.commands),
-            study_words(selected),
-        )
-        here = structs.replace(report, study=words_here, commands=commands)
-        show = show_all if all_tables else show_first
-        show(here, console())
-    from hpml_jobs.report.page import HTML
-    from hpml_jobs.report.page.contents import is_outdated, records_of
-
+        _show(report, selected, all_tables=all_tables)
     if written is None:
         written = write()
     if written and not json:
-        folder = written[0].parent
-        print(f"written: {_files(written)} in {folder}")
-        if is_outdated(folder / HTML, records_of(report)):
-            sentence = "the page in it is of other records; to write it again"
-            print(with_command(sentence, f"{PROGRAM} report {study_words(selected)}"))
+        _say_what_is_written(written, report, selected)
     check_finished(status.states, strict=strict)
 
 

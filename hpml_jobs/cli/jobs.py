@@ -86,9 +86,8 @@ def cancel(
     status = study_status(selection.study)
     all_states = status.states
     chosen = {state.slug for state in selection.chosen(all_states)}
-    jobs = {
-        job: cells for job, cells in active_jobs(all_states).items() if chosen & set(cells)
-    }
+    active = active_jobs(all_states)
+    jobs = {job: cells for job, cells in active.items() if chosen & set(cells)}
     whole_study = not pattern and chosen == {state.slug for state in all_states}
     named = selection.study.closing_name
     closing = queued_jobs(status.history.closing, named) if whole_study else []

@@ -5,7 +5,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, NamedTuple
@@ -215,9 +215,7 @@ def _refuse_before_queue(plan: "Plan") -> None:
             print_note(f"warning: {text}")
 
 
-def _confirm(
-    selection: "Selection", requests: "Sequence[JobRequest]", manner: Manner
-) -> None:
+def _confirm(selection: "Selection", requests: "list[JobRequest]", manner: Manner) -> None:
     """Print the GPU-hours and the number of jobs; on a terminal ask above the cluster's limit.
 
     Raises:
@@ -251,9 +249,7 @@ def is_interactive() -> bool:
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 
-def _submit(
-    selection: "Selection", requests: "Sequence[JobRequest]", manner: Manner
-) -> None:
+def _submit(selection: "Selection", requests: "list[JobRequest]", manner: Manner) -> None:
     """Submit every request and the follow-up job; print a line per job, then a summary.
 
     Ctrl-C takes effect between two sbatch calls.
@@ -334,7 +330,7 @@ def _what_was_sent(selection: "Selection", jobs: dict[str, str]) -> str:
 
 def _print_result(
     selection: "Selection",
-    requests: "Sequence[JobRequest]",
+    requests: "list[JobRequest]",
     jobs: dict[str, str],
     followup: str | None,
     manner: Manner,

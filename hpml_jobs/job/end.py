@@ -70,12 +70,7 @@ The clocks of nodes differ, so the times of errors alone do not show which came 
 
 
 def judge(
-    attempt: Attempt,
-    paths: AttemptFolder,
-    code: int,
-    *,
-    stopped: bool,
-    torchrun: bool,
+    attempt: Attempt, paths: AttemptFolder, code: int, *, stopped: bool, torchrun: bool
 ) -> AttemptEnd:
     """Return the outcome of an attempt, with the first failing rank's error or signal.
 
@@ -91,9 +86,9 @@ def judge(
         reason = f"torchrun killed by signal {-code}"
         return AttemptEnd(attempt=attempt, outcome=Outcome.FAILED, reason=reason)
     ended = ended_ranks(paths)
-    killed = _killed_first([(0, -code)] if code < 0 else killed_ranks(ended), errors)
-    if killed is not None:
-        return _killed_end(attempt, paths, *killed)
+    killed = [(0, -code)] if code < 0 else killed_ranks(ended)
+    if first_killed := _killed_first(killed, errors):
+        return _killed_end(attempt, paths, *first_killed)
     first = next(reversed(ended), None)  # the report ends with the first failure
     if errors.cause is not None or (errors.all and not _is_silent(first, errors)):
         return _raised_end(attempt, paths, errors)

@@ -97,13 +97,13 @@ def attempt_cell(folder: CellFolder, job: Job | None = None) -> AttemptEnd:
         paths = folder.attempt(attempt.id)
         paths.errors.mkdir(parents=True, exist_ok=True)
         if job.node != 0:
-            return _measured(folder, file, attempt, job)
+            return _end_of(folder, file, attempt, job)
         close_previous(folder, attempt)
         write_whole(paths.about, encode(attempt), parents=False)
         write_whole(paths.reserve, bytes(_RESERVE_BYTES), parents=False)
         write_whole(folder.current, attempt.id.encode(), parents=False)
         before = neighbour_jobs()
-        end = _with_neighbours(_measured(folder, file, attempt, job), before)
+        end = _with_neighbours(_end_of(folder, file, attempt, job), before)
         end = _with_disk_reason(end, folder)
         try:
             with _explaining(folder):
@@ -118,9 +118,7 @@ def attempt_cell(folder: CellFolder, job: Job | None = None) -> AttemptEnd:
         return end
 
 
-def _measured(
-    folder: CellFolder, file: CellFile, attempt: Attempt, job: Job
-) -> AttemptEnd:
+def _end_of(folder: CellFolder, file: CellFile, attempt: Attempt, job: Job) -> AttemptEnd:
     """Measure the cell on this node; a cell that is refused has failed."""
     try:
         _check(folder, file, job)

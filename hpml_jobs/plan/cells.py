@@ -1,6 +1,6 @@
 """The cells of one combination, what each requests, the plan that they make, and its draft."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from math import ceil
 from pathlib import Path
@@ -19,7 +19,7 @@ from hpml_jobs.plan.data import data_root
 from hpml_jobs.plan.loader import DEFAULT_WORKERS, Choose, cpus_per_gpu
 from hpml_jobs.plan.own_code import WorkingTree
 from hpml_jobs.plan.rules import iterations_fit_into_an_epoch, refuse
-from hpml_jobs.plan.settings import Settings, Sweep
+from hpml_jobs.plan.settings import Notify, Settings, Sweep
 from hpml_jobs.slurm import commands
 from hpml_jobs.study.study import Study
 
@@ -106,9 +106,6 @@ class CellDraft(NamedTuple):
     def shape(self, cluster: Cluster) -> Shape:
         """Return the resources that the cell requests."""
         return make_shape(self.cell, cluster, self.gpu_type, self.settings.minutes)
-
-
-Notify = Callable[[str], None]
 
 
 class GivenWorkload(NamedTuple):

@@ -4,7 +4,7 @@ import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable, Container
+from collections.abc import Container
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,7 +21,7 @@ from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.text import PROGRAM, with_command
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.plan import rules
-from hpml_jobs.plan.settings import Settings
+from hpml_jobs.plan.settings import Notify, Settings
 
 PREPARE_TIMEOUT_S = 3600
 
@@ -37,11 +37,7 @@ def data_root(given: str | None, cluster: Cluster) -> Path:
 
 
 def with_facts(
-    workload: Workload,
-    root: Path,
-    cluster: Cluster,
-    given: Container[str],
-    notify: Callable[[str], None],
+    workload: Workload, root: Path, cluster: Cluster, given: Container[str], notify: Notify
 ) -> Workload:
     """Return the workload with what its data and its built-in model determine.
 
@@ -87,12 +83,7 @@ NO_TRIAL = TrialRequest()
 
 
 def resolve_workload(
-    workload: Workload,
-    root: Path,
-    cluster: Cluster,
-    *,
-    fetch: bool,
-    notify: Callable[[str], None],
+    workload: Workload, root: Path, cluster: Cluster, *, fetch: bool, notify: Notify
 ) -> Workload:
     """Return the workload with its number of images; with the user's code they are counted before.
 
@@ -119,12 +110,7 @@ def resolve_workload(
 
 
 def _provide(
-    workload: Workload,
-    root: Path,
-    cluster: Cluster,
-    notify: Callable[[str], None],
-    *,
-    fetch: bool,
+    workload: Workload, root: Path, cluster: Cluster, notify: Notify, *, fetch: bool
 ) -> None:
     dataset = DATASETS.get(workload.data)
     if dataset is None or not dataset.is_missing(root):
@@ -160,9 +146,7 @@ def _with_parameters(workload: Workload, given: Container[str]) -> Workload:
     return replace(workload, parameters=parameters)
 
 
-def fetch(
-    settings: Settings, notify: Callable[[str], None], *, dry_run: bool = False
-) -> None:
+def fetch(settings: Settings, notify: Notify, *, dry_run: bool = False) -> None:
     """Download the data set of a workload, if it is one to download and is not there.
 
     With `dry_run`, only say what would be downloaded.

@@ -10,6 +10,7 @@ from hpml_jobs.core.cluster import Cluster, Launcher
 from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.strategies import Device, Loader
 from hpml_jobs.plan import machine
+from hpml_jobs.plan.settings import Notify
 from hpml_jobs.slurm import commands
 from hpml_jobs.study.study import Study
 
@@ -67,9 +68,7 @@ Choose = Callable[[str | None, int], int]
 """Returns the number for a GPU type and a number of threads."""
 
 
-def chooser(
-    cluster: Cluster, study: Study | None, notify: Callable[[str], None]
-) -> Choose:
+def chooser(cluster: Cluster, study: Study | None, notify: Notify) -> Choose:
     """Return the function that chooses; it looks at the cluster and the study once for each GPU.
 
     Without a study the number is the GPU's own: it is compared with a number that is given.
@@ -80,7 +79,7 @@ def chooser(
 def _chosen(
     cluster: Cluster,
     study: Study | None,
-    notify: Callable[[str], None],
+    notify: Notify,
     gpu_type: str | None,
     threads: int,
 ) -> int:

@@ -89,9 +89,8 @@ def detect_cluster(profiles: dict[str, tuple[str, ...]]) -> tuple[str, str]:
 
 def _refuse_node_of_cluster() -> None:
     sign = cluster_sign()
-    if (
-        sign and "SLURM_JOB_ID" not in os.environ
-    ):  # inside an allocation, training is right
+    # inside an allocation, training is right
+    if sign and "SLURM_JOB_ID" not in os.environ:
         raise UsageError(
             f"sbatch is not on PATH, but {sign} shows that this machine belongs to a cluster: "
             "load SLURM (module load slurm), or use cluster=local to train on this machine"

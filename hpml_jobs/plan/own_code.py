@@ -3,7 +3,7 @@
 import hashlib
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,16 +21,13 @@ from hpml_jobs.core.source_files import source_files, without
 from hpml_jobs.core.workload import SourceFile, Workload
 from hpml_jobs.plan import data
 from hpml_jobs.plan.data import NotStartedError, TrialRequest
+from hpml_jobs.plan.settings import Notify
 
 _ON_A_NODE = "hpml-jobs doctor tries one on a node"
 
 
 def examined(
-    workload: Workload,
-    root: Path,
-    cluster: Cluster,
-    trial: TrialRequest,
-    notify: Callable[[str], None],
+    workload: Workload, root: Path, cluster: Cluster, trial: TrialRequest, notify: Notify
 ) -> Workload:
     """Return the workload with its source files and, by running the functions, its counts.
 

@@ -1,6 +1,6 @@
 """`path=auto`: the keys of the training path and the loader that a type of GPU is given."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -16,7 +16,7 @@ from hpml_jobs.core.strategies import Device, Loader, Sharded
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.plan.cells import CellDraft
 from hpml_jobs.plan.loader import gpu_name
-from hpml_jobs.plan.settings import PathChoice, Settings
+from hpml_jobs.plan.settings import Notify, PathChoice, Settings
 
 RESIDENT_BYTES = 2e9
 """Data up to this size lie on the GPU with path=auto: a small part of any card's memory."""
@@ -25,9 +25,7 @@ BYTES_PER_TOKEN = 16
 """A token of a window and its target, as loader=device stores them."""
 
 
-def with_path(
-    draft: CellDraft, cluster: Cluster, notify: Callable[[str], None]
-) -> CellDraft:
+def with_path(draft: CellDraft, cluster: Cluster, notify: Notify) -> CellDraft:
     """Return the draft with the keys that `path=auto` becomes; keys that are given stay.
 
     Raises:

@@ -1,6 +1,7 @@
 """`Settings`, the composed configuration of a combination with every type checked; `Sweep`."""
 
 import operator
+from collections.abc import Callable
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -22,6 +23,10 @@ BASELINES = (Strategy.SINGLE, Strategy.DDP)
 
 PROTOCOLS = (Protocol.LAB, Protocol.FULL)
 """The protocols that a submission chooses; script= and import have their own."""
+
+
+Notify = Callable[[str], None]
+"""Says a decision to the user."""
 
 
 class PathChoice(StrEnum):

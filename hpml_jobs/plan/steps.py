@@ -24,7 +24,6 @@ from hpml_jobs.plan.capacity import check_shape
 from hpml_jobs.plan.cells import (
     CellDraft,
     GivenWorkload,
-    Notify,
     PlanDraft,
     PlannedCell,
     ResolvedWorkload,
@@ -39,7 +38,7 @@ from hpml_jobs.plan.data import NO_TRIAL, TrialRequest, resolve_workload, with_f
 from hpml_jobs.plan.loader import chooser
 from hpml_jobs.plan.own_code import examined, working_tree
 from hpml_jobs.plan.path import origins_of_path, with_path
-from hpml_jobs.plan.settings import Settings
+from hpml_jobs.plan.settings import Notify, Settings
 from hpml_jobs.slurm import commands
 from hpml_jobs.study.selection import check_name
 from hpml_jobs.study.study import Study

@@ -188,9 +188,8 @@ class AttemptFolder:
 
     def rank_errors(self) -> list[RankError]:
         """Return the errors of workers that raised, the first failing rank first."""
-        errors = [
-            read_valid(path, RankError) for path in sorted(self.errors.glob("rank*.json"))
-        ]
+        paths = sorted(self.errors.glob("rank*.json"))
+        errors = [read_valid(path, RankError) for path in paths]
         # of a rank that died while writing there is none; another rank has the reason
         return sorted(filter(None, errors), key=lambda error: error.time_ns)
 

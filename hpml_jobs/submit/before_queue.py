@@ -78,10 +78,8 @@ def check_account(cluster: Cluster, accounts: Sequence[Association]) -> Finding:
 
 def check_qos(cluster: Cluster, accounts: Sequence[Association]) -> Finding:
     """Check that the QOS is one of this user's, of the account if one is given."""
-    usable = [
-        account for account in accounts if cluster.account in (None, account.account)
-    ]
-    names = list(dict.fromkeys(name for account in usable for name in account.qos))
+    usable = [entry for entry in accounts if cluster.account in (None, entry.account)]
+    names = list(dict.fromkeys(name for entry in usable for name in entry.qos))
     if not (cluster.qos and names):
         return ok("qos", cluster.qos or "none given: SLURM uses your default")
     if cluster.qos.lower() not in map(str.lower, names):

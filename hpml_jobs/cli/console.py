@@ -251,9 +251,7 @@ def show_preview(selection: "Selection", *, json: bool, all_cells: bool = False)
         print(f"\n---- {script.shape}\n{script.script}", end="")
 
 
-def _show_values(
-    out: Console, values: "Sequence[ConfigValue]", *, all_values: bool
-) -> None:
+def _show_values(out: Console, values: "list[ConfigValue]", *, all_values: bool) -> None:
     """Print keys with their values and origins; without `all_values` not those of conf/."""
     rows = [row for row in values if all_values or not row.origin.startswith("conf/")]
     if not rows:

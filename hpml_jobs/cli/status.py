@@ -213,8 +213,10 @@ def logs(
     if selection.pattern is None:
         states = [s for s in states if not (s.outcome.active or s.recorded) and s.job]
     if json:
-        texts = ((s, log_text(selected, s, lines)) for s in states)
-        cells = [{"slug": s.slug, "state": s, "text": text} for s, text in texts]
+        cells = [
+            {"slug": s.slug, "state": s, "text": log_text(selected, s, lines)}
+            for s in states
+        ]
         print_json({"study": selected.name, "cells": cells})
         return
     if not states:

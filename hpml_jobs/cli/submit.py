@@ -132,39 +132,44 @@ def deliver(
         UsageError: the cells exceed the budget, or the follow-up job cannot be submitted.
     """
     from hpml_jobs.cli.run import run_here
-    from hpml_jobs.study.snapshot import restore_records
-    from hpml_jobs.submit.local import announce
 
     if manner.dry_run:
-        selection = choose()
-        if selection is not None:
+        if selection := choose():
             _preview(selection, manner)
         return
     try:
         with study.submitting() as lock_note:
             print_note(lock_note)
             selection = choose()
-            if selection is None:
-                return
-            restore_records(selection.status.snapshots)
-            print_note(*selection.notes)
-            is_local = selection.plan.cluster.launcher is Launcher.LOCAL
-            if selection.plan.cluster.hosts and selection.send:
-                load(runner("cluster.hosts").check)(selection.plan.cluster, study.root)
-            requests = [] if is_local else _checked_requests(selection, manner)
-            if command and selection.send:
-                study.add_command(command)
-            if is_local:
-                job = f"local-{os.getpid()}-{int(time.time())}"
-                announce(selection.plan, selection.send, job)
-            else:
-                _submit(selection, requests, manner)
+            job = _start(selection, manner, command) if selection else ""
     except KeyboardInterrupt as fault:
         raise InterruptError(
             f"interrupted; nothing was submitted; again: {repeated()}"
         ) from fault
-    if is_local:  # another submission does not wait for these cells
+    if selection and job:  # another submission does not wait for these cells
         run_here(selection, job, json=manner.json)
+
+
+def _start(selection: "Selection", manner: Manner, command: str) -> str:
+    """Submit the selected cells, or announce that they run here; return the job that runs them."""
+    from hpml_jobs.study.snapshot import restore_records
+    from hpml_jobs.submit.local import announce
+
+    plan = selection.plan
+    restore_records(selection.status.snapshots)
+    print_note(*selection.notes)
+    is_local = plan.cluster.launcher is Launcher.LOCAL
+    if plan.cluster.hosts and selection.send:
+        load(runner("cluster.hosts").check)(plan.cluster, plan.study.root)
+    requests = [] if is_local else _checked_requests(selection, manner)
+    if command and selection.send:
+        plan.study.add_command(command)
+    if not is_local:
+        _submit(selection, requests, manner)
+        return ""
+    job = f"local-{os.getpid()}-{int(time.time())}"
+    announce(plan, selection.send, job)
+    return job
 
 
 def _checked_requests(selection: "Selection", manner: Manner) -> "list[JobRequest]":

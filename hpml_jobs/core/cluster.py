@@ -120,9 +120,8 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
                 f"cluster.partition={self.partition}: cluster={self.name} rejects jobs that name a "
                 "partition; leave cluster.partition out"
             )
-        if self.partition_rule is Rule.REQUIRED and not (
-            self.partition or self.gpu_partitions
-        ):
+        partitions = self.partition or self.gpu_partitions
+        if self.partition_rule is Rule.REQUIRED and not partitions:
             raise UsageError(
                 f"cluster={self.name} needs a partition: add cluster.partition=NAME"
             )

@@ -197,9 +197,7 @@ def remarked_conditions(record: Record) -> Conditions:
     facts = record.measured_facts
     if facts is None:
         return ()
-    return tuple(
-        (remark.name, in_words(remark.value(record, facts))) for remark in REMARKS
-    )
+    return tuple((r.name, in_words(r.value(record, facts))) for r in REMARKS)
 
 
 def measured_conditions(record: Record) -> Conditions | None:
@@ -213,9 +211,7 @@ def measured_conditions(record: Record) -> Conditions | None:
     facts = record.facts
     if facts is None or _parameters(record) is None:
         return None
-    conditions = [
-        (condition.name, condition.value(record, facts)) for condition in CONDITIONS
-    ]
+    conditions = [(c.name, c.value(record, facts)) for c in CONDITIONS]
     in_text = tuple((name, in_words(value)) for name, value in conditions)
     return in_text + _timed(record, facts)
 

@@ -54,9 +54,8 @@ class Job(NamedTuple):
         """Read the job from the environment, before SLURM's variables are removed."""
         env = os.environ
         if JOB_VARIABLE in env:  # a local run, even if it is inside an allocation
-            return cls(
-                id=env[JOB_VARIABLE], restart=0, node=int(env.get(NODE_VARIABLE, "0"))
-            )
+            node = int(env.get(NODE_VARIABLE, "0"))
+            return cls(id=env[JOB_VARIABLE], restart=0, node=node)
         array, task = env.get("SLURM_ARRAY_JOB_ID"), env.get("SLURM_ARRAY_TASK_ID")
         slurm_id = f"{array}_{task}" if array and task else env.get("SLURM_JOB_ID")
         return cls(

@@ -30,13 +30,11 @@ def check_can_submit(cluster: Cluster) -> None:
             "cluster=local)"
         )
     if not cluster.shared_with_login and "SLURM_JOB_ID" not in os.environ:
-        options = {"account": cluster.account, "partition": cluster.interactive_partition}
-        words = [f"--{name}={value}" for name, value in options.items() if value]
-        srun = shlex.join(["srun", *words, "--pty", "/bin/bash"])
         raise UsageError(
-            f"cluster={cluster.name}: jobs do not see the files of this machine; start `{srun}`, "
-            f"copy {Path.cwd()} there (scp or git clone), and repeat this command in the copy. If "
-            "they do see them (hpml-jobs doctor), add cluster.shared_with_login=true"
+            f"cluster={cluster.name}: jobs do not see the files of this machine; start "
+            f"`{_srun(cluster)}`, copy {Path.cwd()} there (scp or git clone), and repeat this "
+            "command in the copy. If they do see them (hpml-jobs doctor), add "
+            "cluster.shared_with_login=true"
         )
     names_no_python = cluster.python is cluster.container.image is None
     if names_no_python and find_spec("torch") is None:
@@ -44,6 +42,13 @@ def check_can_submit(cluster: Cluster) -> None:
             f"torch is not installed for {sys.executable}, which the jobs would run: name the "
             "Python that has it, cluster.python=PATH, or a container (cluster.container.image=)"
         )
+
+
+def _srun(cluster: Cluster) -> str:
+    """Return the command that starts a shell on a node."""
+    options = {"account": cluster.account, "partition": cluster.interactive_partition}
+    words = [f"--{name}={value}" for name, value in options.items() if value]
+    return shlex.join(["srun", *words, "--pty", "/bin/bash"])
 
 
 def cluster_sign() -> str | None:

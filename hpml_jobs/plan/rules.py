@@ -167,20 +167,22 @@ def gpus_divide_over_nodes(sweep: Sweep) -> str | None:
     uneven = [(gpus, nodes) for gpus, nodes in pairs if gpus % nodes]
     if not uneven:
         return None
+    lines = _lines_that_divide(pairs)
+    remedy = "leave nodes= out for as few nodes as hold the GPUs"
+    if lines:
+        remedy += f", or submit one line per nodes= to the same study: {lines}"
+    gpus, nodes = uneven[0]
+    return f"gpus={gpus} does not divide over nodes={nodes}: {remedy}"
+
+
+def _lines_that_divide(pairs: Iterable[tuple[int, int]]) -> str:
     gpus_by_nodes: dict[int, list[str]] = {}
     for gpus, nodes in pairs:
         if gpus % nodes == 0:
             gpus_by_nodes.setdefault(nodes, []).append(str(gpus))
-    lines = [
+    return ", then ".join(
         f"-m gpus={','.join(gpus)} nodes={nodes}" for nodes, gpus in gpus_by_nodes.items()
-    ]
-    remedy = "leave nodes= out for as few nodes as hold the GPUs"
-    if lines:
-        remedy += (
-            f", or submit one line per nodes= to the same study: {', then '.join(lines)}"
-        )
-    gpus, nodes = uneven[0]
-    return f"gpus={gpus} does not divide over nodes={nodes}: {remedy}"
+    )
 
 
 RULES_OF_SWEEP = (
@@ -219,9 +221,7 @@ def options_of_ranks_need_ranks(
 
 def reshard_needs_fsdp(sweep: Sequence[Settings], cells: Sequence[Cell]) -> str | None:
     """reshard=false is given with cells that gather parameters."""
-    if all(settings.reshard for settings in sweep) or not all(
-        cell.reshard for cell in cells
-    ):
+    if all(s.reshard for s in sweep) or not all(cell.reshard for cell in cells):
         return None
     return (
         "reshard=false: no cell gathers parameters; use strategy=fsdp with gpus=2 or more"

@@ -327,8 +327,7 @@ def _trial(given: GivenWorkload, sweep: Iterable[Settings]) -> TrialRequest:
     wanted = [settings for settings in users if settings.try_batch]
     devices = {device_of(settings) for settings in wanted}
     device = Device.CUDA if Device.CUDA in devices else Device.CPU
-    sizes = [settings.ladder.start or settings.batch for settings in wanted]
-    batches = {min(TRIED_SAMPLES, size) for size in sizes}
+    batches = {min(TRIED_SAMPLES, s.ladder.start or s.batch) for s in wanted}
     as_tensors = any(settings.loader is Loader.DEVICE for settings in users)
     return TrialRequest(device, tuple(sorted(batches)), as_tensors)
 

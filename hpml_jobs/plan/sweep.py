@@ -95,9 +95,8 @@ def _expand(overrides: Overrides, configs: ConfigFolders) -> Sweep:
     default_cluster = "ssh" if "cluster.hosts" in overrides.values else AUTO
     cluster, detected = _choose_cluster(choices.get("cluster", [default_cluster]), configs)
     origins = {group: str(default.file) for group, default in groups_of_files.items()}
-    blocks = _blocks(
-        overrides, choices.get("grid", [None]), default_groups, configs, origins
-    )
+    grids = choices.get("grid", [None])
+    blocks = _blocks(overrides, grids, default_groups, configs, origins)
     composer = Composer(configs, cluster, overrides.raw)
     blocks, left_out = _blocks_of_device(composer, blocks)
     notes = [detected, *left_out]

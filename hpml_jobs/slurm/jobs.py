@@ -180,8 +180,9 @@ def _from_squeue(*row: str) -> JobState:
         return replace(in_queue, starts=started)
     if not node:  # cancelled while it was pending
         return in_queue
-    has_end = in_queue.over and started is not None and elapsed_s is not None
-    ended = (started or 0) + (elapsed_s or 0) if has_end else None
+    ended = None
+    if in_queue.over and started is not None and elapsed_s is not None:
+        ended = started + elapsed_s
     return replace(in_queue, started=started, ended=ended, elapsed_s=elapsed_s)
 
 

@@ -267,9 +267,7 @@ class ScriptProcess(NamedTuple):
 
     def is_below(self, processes: Iterable["ScriptProcess"]) -> bool:
         """Return whether one of these processes has started it."""
-        return any(
-            (self.host, self.parent) == (other.host, other.pid) for other in processes
-        )
+        return (self.host, self.parent) in {(p.host, p.pid) for p in processes}
 
     def __str__(self) -> str:
         return f"process {self.pid} on {self.host}"

@@ -134,9 +134,8 @@ class Redactor:
         self._arguments = [
             text for text in names.arguments if self._public.text(text) != text
         ]
-        self._hosts = {
-            host: f"host-{number}" for number, host in enumerate(names.hosts, start=1)
-        }
+        numbered = enumerate(names.hosts, start=1)
+        self._hosts = {host: f"host-{number}" for number, host in numbered}
         longest_first = sorted(self._hosts, key=len, reverse=True)
         words = "|".join(re.escape(host) for host in longest_first)
         self._host = (

@@ -291,9 +291,8 @@ def commands_of(commands: Sequence[str], script: Script | None) -> list[str]:
     True
     """
     words = {f"script={script.path}", f"args={script.args}"} if script else set()
-    return [
-        command for command in commands if words - {"args="} <= {*shlex.split(command)}
-    ]
+    needed = words - {"args="}
+    return [command for command in commands if needed <= {*shlex.split(command)}]
 
 
 def command_with(

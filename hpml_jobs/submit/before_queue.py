@@ -113,9 +113,8 @@ _REMEDIES = (
 
 def check_request(plan: Plan, request: JobRequest) -> Finding:
     """Check that sbatch would accept a job request; nothing is submitted."""
-    return _check_script(
-        "request", str(request), script(plan.study, plan.cluster, request)
-    )
+    text = script(plan.study, plan.cluster, request)
+    return _check_script("request", str(request), text)
 
 
 def check_followup(plan: Plan) -> Finding:
@@ -248,13 +247,11 @@ def check_container(cluster: Cluster, outputs: Path) -> list[Finding]:
     findings = [*_unreadable_files(container, outputs)]
     if shutil.which(container.runtime) is None:
         remedy = "if the nodes do not have it either, set cluster.container.runtime="
-        findings.append(
-            warning("container", f"{container.runtime} is not on PATH here", remedy)
-        )
+        observed = f"{container.runtime} is not on PATH here"
+        findings.append(warning("container", observed, remedy))
     overlay = f" with {container.overlay}" if container.overlay else ""
-    return findings or [
-        ok("container", f"{container.runtime} runs {container.image}{overlay}")
-    ]
+    observed = f"{container.runtime} runs {container.image}{overlay}"
+    return findings or [ok("container", observed)]
 
 
 def _unreadable_files(container: Container, outputs: Path) -> Iterator[Finding]:
@@ -295,9 +292,8 @@ def check_python(cluster: Cluster, outputs: Path) -> list[Finding]:
         reason = (" ".join(lines).strip().splitlines() or [str(error)])[-1]
         remedy = "set cluster.python=PATH to a Python that the jobs can run"
         is_sure &= not isinstance(error, subprocess.TimeoutExpired)
-        return [
-            _absent("python", f"{where} does not run: {reason}", remedy, is_sure=is_sure)
-        ]
+        observed = f"{where} does not run: {reason}"
+        return [_absent("python", observed, remedy, is_sure=is_sure)]
     runs = ok("python", f"{where}, Python {versions['python']}")
     return [runs, _check_versions(versions, where, is_sure=is_sure)]
 

@@ -322,9 +322,8 @@ def partial_nodes_note(cluster: Cluster, requests: Sequence[JobRequest]) -> str:
         if shape.nodes > 1 and 0 < shape.gpus_per_node < of_node:
             gpus = shape.nodes * shape.gpus_per_node
             each = counted(shape.gpus_per_node, "GPU")
-            spreads.append(
-                f"{gpus} GPUs are {shape.nodes} nodes x {each}; a node has {of_node}"
-            )
+            spread = f"{gpus} GPUs are {shape.nodes} nodes x {each}"
+            spreads.append(f"{spread}; a node has {of_node}")
     return "; ".join(spreads)
 
 

@@ -9,6 +9,7 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 
+from hpml_jobs.core.cluster import Cluster
 from hpml_jobs.core.features import load, runner
 from hpml_jobs.core.processes import die_with_parent
 from hpml_jobs.job.workers import JOB_VARIABLE
@@ -64,11 +65,7 @@ def run_all(
             continue
         report = functools.partial(on_progress, index, folder)
         try:
-            if cluster.hosts:
-                run = load(runner("cluster.hosts").run)
-                code = run(cluster, planned.cell.nodes, job, folder, report)
-            else:
-                code = _run(folder, job, report)
+            code = _run(cluster, planned, folder, job, report)
         except KeyboardInterrupt:  # what was measured before counts
             on_end(folder)
             raise
@@ -83,8 +80,17 @@ def _end_cells_as_by_ctrl_c() -> None:
             signal.signal(number, signal.default_int_handler)
 
 
-def _run(folder: CellFolder, job: str, on_progress: Callable[[Progress], None]) -> int:
-    """Run one cell in a process of its own; return its exit code."""
+def _run(
+    cluster: Cluster,
+    planned: PlannedCell,
+    folder: CellFolder,
+    job: str,
+    on_progress: Callable[[Progress], None],
+) -> int:
+    """Run one cell in a process of its own, here or on the hosts; return its exit code."""
+    if cluster.hosts:
+        run: Callable[..., int] = load(runner("cluster.hosts").run)
+        return run(cluster, planned.cell.nodes, job, folder, on_progress)
     attempt = folder.attempt(f"{job}.r0")
     process = subprocess.Popen(
         [sys.executable, "-m", "hpml_jobs.job", str(folder.root)],

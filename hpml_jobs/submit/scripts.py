@@ -49,9 +49,8 @@ def _array_script(study: Study, cluster: Cluster, request: JobRequest) -> str:
     """
     folder = shlex.quote(str(study.slurm))
     # In a folder that the group may write, slurm/ and its pickle can be exchanged after submission.
-    said = shlex.quote(
-        f"{JOB_WORDS}{study.slurm} is not yours, or other users can write there"
-    )
+    reason = f"{study.slurm} is not yours, or other users can write there"
+    said = shlex.quote(f"{JOB_WORDS}{reason}")
     owned = f'find {folder} -maxdepth 0 -uid "$(id -u)" ! -perm /022'
     refuse_others = f'[ -n "$({owned})" ] || {{ echo {said} >&2; exit 1; }}'
     job = '"${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}${SLURM_ARRAY_TASK_ID:+_$SLURM_ARRAY_TASK_ID}"'

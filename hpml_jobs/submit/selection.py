@@ -112,11 +112,11 @@ def _notes_on_code(new: Iterable[Cell], status: StudyStatus) -> Iterator[str]:
         old = earlier.get(_without_code(cell))
         if old is not None and (cell.workload.sources or cell.workload.data_sha256):
             slugs.setdefault(_change(old.workload, cell.workload), []).append(old.slug)
-    for change, (first, *following) in slugs.items():
+    for change, (first, *others) in slugs.items():
         since, be = f"{first} was", "is"
-        if following:
-            since, be = f"{first} and {counted(len(following), 'other')} were", "are"
-        yield f"{change} since {since} sent: {counted(1 + len(following), 'cell')} {be} new"
+        if others:
+            since, be = f"{first} and {counted(len(others), 'other')} were", "are"
+        yield f"{change} since {since} sent: {counted(1 + len(others), 'cell')} {be} new"
 
 
 def _change(old: Workload, new: Workload) -> str:
@@ -206,9 +206,7 @@ def disturbed(
         for snapshot in snapshots
         if snapshot.record and any(map(is_worth_repeating, check_record(snapshot.record)))
     }
-    return [
-        state for state in states if state.outcome is Outcome.OK and state.slug in slugs
-    ]
+    return [s for s in states if s.outcome is Outcome.OK and s.slug in slugs]
 
 
 def within_retries(
@@ -216,14 +214,9 @@ def within_retries(
 ) -> tuple[list[CellState], tuple[str, ...]]:
     """Return the lost cells with retries left, and the nodes that have failed so far."""
     lost = with_outcomes(states, ("lost",))
-    failed = [
-        state.node for state in lost if state.outcome is Outcome.NODE_FAIL and state.node
-    ]
+    failed = [s.node for s in lost if s.outcome is Outcome.NODE_FAIL and s.node]
     nodes = tuple(dict.fromkeys([*history.excluded, *failed]))
-    with_retries = [
-        state for state in lost if history.retries.get(state.slug, 0) < retries
-    ]
-    return with_retries, nodes
+    return [s for s in lost if history.retries.get(s.slug, 0) < retries], nodes
 
 
 def files_of(

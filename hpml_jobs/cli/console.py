@@ -17,7 +17,6 @@ from rich.text import Text
 from hpml_jobs.cli.commands import discard
 from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.check_result import in_short
-from hpml_jobs.core.cluster import Launcher
 from hpml_jobs.core.text import counted, duration_text, printable, time_text
 from hpml_jobs.study.snapshot import CellState
 
@@ -230,7 +229,7 @@ def show_preview(selection: "Selection", *, json: bool, all_cells: bool = False)
     out = console()
     out.print(sent_table(preview.cells, all_cells=all_cells))
     how = f"as {counted(len(preview.scripts), 'job')}"
-    if plan.cluster.launcher is Launcher.LOCAL:
+    if plan.cluster.is_local:
         hosts = ", ".join(plan.cluster.hosts or ["this machine"])
         how = f"on {hosts}, one after another"
     print(

@@ -175,13 +175,12 @@ def run_here(selection: "Selection", job: str, *, json: bool) -> None:
         _write_report(plan.study, status)
         print(f"the report is in {plan.study.report}", file=out)
     failed = sum(not state.outcome.finished for state in ended_states)
+    words = study_words(plan.study)
     if failed < max(1, total):
-        print(next_commands(study_words(plan.study), watch=False), file=out)
+        print(next_commands(words, watch=False), file=out)
     if failed:
         sentence = f"{failed} of {total} cells did not finish; to see why"
-        raise HpmlError(
-            with_command(sentence, f"{PROGRAM} logs {study_words(plan.study)}")
-        )
+        raise HpmlError(with_command(sentence, f"{PROGRAM} logs {words}"))
 
 
 def _write_report(study: "Study", status: "StudyStatus") -> None:

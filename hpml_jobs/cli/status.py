@@ -2,6 +2,7 @@
 
 import math
 import sys
+from collections.abc import Iterator
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Annotated
 
@@ -83,13 +84,8 @@ def status(
     study_name = selection.study.name
     current = study_status(selection.study, all_jobs=True, with_checks=True)
     states, usage = selection.chosen(current.states), usage_of(current)
-    words = study_words(selection.study)
-    hints = [*_followup_job(selection.study, current), *hints_of(selection, current)]
-    if current.fault:
-        hints.insert(0, f"warning: {current.fault}; jobs that only it names are not shown")
-    if any(in_short(state.checks) for state in states):
-        sentence = "some checks failed or warn; to see the reasons"
-        hints.insert(0, with_command(sentence, f"{PROGRAM} record {words}"))
+    hints = [*_warnings(selection.study, current, states)]
+    hints += [*_followup_job(selection.study, current), *hints_of(selection, current)]
     if json:
         print_json({"study": study_name, "cells": states, "usage": usage, "advice": hints})
     else:
@@ -99,6 +95,16 @@ def status(
         for hint in hints:
             print(hint)
     check_finished(states, strict=strict)
+
+
+def _warnings(
+    study: Study, current: "StudyStatus", states: list[CellState]
+) -> Iterator[str]:
+    if any(in_short(state.checks) for state in states):
+        sentence = "some checks failed or warn; to see the reasons"
+        yield with_command(sentence, f"{PROGRAM} record {study_words(study)}")
+    if current.fault:
+        yield f"warning: {current.fault}; jobs that only it names are not shown"
 
 
 def check_finished(states: list[CellState], *, strict: bool) -> None:

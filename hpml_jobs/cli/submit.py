@@ -31,7 +31,6 @@ from hpml_jobs.cli.options import (
     study_words,
 )
 from hpml_jobs.core.cell import Outcome
-from hpml_jobs.core.cluster import Launcher
 from hpml_jobs.core.errors import HpmlError, InterruptError, UsageError
 from hpml_jobs.core.features import load, runner
 from hpml_jobs.core.text import PROGRAM, counted, few, with_command
@@ -158,13 +157,12 @@ def _start(selection: "Selection", manner: Manner, command: str) -> str:
     plan = selection.plan
     restore_records(selection.status.snapshots)
     print_note(*selection.notes)
-    is_local = plan.cluster.launcher is Launcher.LOCAL
     if plan.cluster.hosts and selection.send:
         load(runner("cluster.hosts").check)(plan.cluster, plan.study.root)
-    requests = [] if is_local else _checked_requests(selection, manner)
+    requests = [] if plan.cluster.is_local else _checked_requests(selection, manner)
     if command and selection.send:
         plan.study.add_command(command)
-    if not is_local:
+    if not plan.cluster.is_local:
         _submit(selection, requests, manner)
         return ""
     job = f"local-{os.getpid()}-{int(time.time())}"
@@ -187,7 +185,7 @@ def _checked_requests(selection: "Selection", manner: Manner) -> "list[JobReques
     if requests:
         print_note(unused_variables(selection.plan, requests))
         _refuse_before_queue(selection.plan)
-    _confirm(selection, requests, manner)
+        _confirm(selection, requests, manner)
     return requests
 
 
@@ -211,8 +209,7 @@ def _refuse_before_queue(plan: "Plan") -> None:
     from hpml_jobs.core.answers import Severity
     from hpml_jobs.submit.before_queue import NODES_MAY_DIFFER, before_queue
 
-    findings = before_queue(plan) if plan.cluster.launcher is not Launcher.LOCAL else ()
-    for finding in findings:
+    for finding in () if plan.cluster.is_local else before_queue(plan):
         text = f"{finding.about}: {finding.seen}; {finding.remedy}"
         if finding.level is Severity.PROBLEM:
             raise UsageError(text)
@@ -226,7 +223,7 @@ def _confirm(selection: "Selection", requests: "list[JobRequest]", manner: Manne
     Raises:
         HpmlError: the user declined.
     """
-    if manner.json or not requests:
+    if manner.json:
         return
     from hpml_jobs.submit.job_requests import gpu_hours_of
 

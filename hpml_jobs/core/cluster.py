@@ -101,6 +101,11 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     known_as: tuple[str, ...] = ()
     hosts: tuple[str, ...] | None = None
 
+    @property
+    def is_local(self) -> bool:
+        """Whether cells run on this machine, or on named hosts, without SLURM."""
+        return self.launcher is Launcher.LOCAL
+
     def check(self) -> None:
         """Refuse requests that this cluster rejects, before sbatch is called."""
         if self.hosts is not None:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from hpml_jobs.core.cell import Cell
-from hpml_jobs.core.cluster import Cluster, GpuRequest, Launcher, Shape, sbatch_options
+from hpml_jobs.core.cluster import Cluster, GpuRequest, Shape, sbatch_options
 from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.gpus import is_mig_type
 from hpml_jobs.core.strategies import Device
@@ -24,7 +24,7 @@ def check_shape(
     Raises:
         UsageError: with what is there, and a value that would work.
     """
-    if cluster.launcher is Launcher.LOCAL:
+    if cluster.is_local:
         _check_local(cell, cluster)
         return
     _check_gpu_instances(shape, cell)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from hpml_jobs.checks.gpu_peaks import peak_rate
-from hpml_jobs.core.cluster import Cluster, Launcher
+from hpml_jobs.core.cluster import Cluster
 from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.strategies import Device, Loader
 from hpml_jobs.plan import machine
@@ -106,14 +106,14 @@ def _chosen(
 
 def gpu_name(gpu_type: str | None, cluster: Cluster) -> str | None:
     """Return the requested GPU type; on a local machine, the name of its first GPU."""
-    if cluster.launcher is Launcher.LOCAL:
+    if cluster.is_local:
         return next(iter(machine.local_gpus()), None)
     return gpu_type
 
 
 def _cpus_per_gpu(gpu_type: str | None, cluster: Cluster) -> int | None:
     """Return the fewest CPUs that a node has for each GPU; None where that is not known."""
-    if cluster.launcher is Launcher.LOCAL:
+    if cluster.is_local:
         gpus = len(machine.local_gpus())
         return len(os.sched_getaffinity(0)) // gpus if gpus else None
     nodes = [node for node in commands.inventory() if node.gpus]

@@ -95,7 +95,7 @@ def check_this_machine(plan: PlanDraft) -> PlanDraft:
 
     Needs the drafts. The jobs of a cluster refuse the variables that they inherit themselves.
     """
-    if plan.cluster.launcher is not Launcher.LOCAL or plan.cluster.hosts:
+    if not plan.cluster.is_local or plan.cluster.hosts:
         return plan
     for draft in plan.drafts:
         cell = draft.cell
@@ -153,7 +153,7 @@ def check_cluster(plan: PlanDraft) -> PlanDraft:
     the sweep.
     """
     cluster = plan.cluster
-    is_slurm = cluster.launcher is Launcher.SLURM
+    is_slurm = not cluster.is_local
     if is_slurm:
         commands.ask_cluster(cluster.clusters)
     if not plan.sending:
@@ -187,7 +187,7 @@ def choose_gpu_types(plan: PlanDraft) -> PlanDraft:
 def _gpu_type(settings: Settings, cluster: Cluster, notify: Notify) -> str | None:
     """Return the GPU type to request; None without GPUs, or on a local machine."""
     wants_gpus = device_of(settings) is Device.CUDA or cluster.request_gpus_for_cpu
-    if not wants_gpus or cluster.launcher is Launcher.LOCAL:
+    if not wants_gpus or cluster.is_local:
         return None
     gpu_type = cluster.gpu_type_for(settings.gpu_type)
     if settings.gpu_type is None and gpu_type is not None:

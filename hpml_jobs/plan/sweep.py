@@ -75,15 +75,21 @@ def _as_meant(text: str) -> str:
     """
     typed, _, value = text.partition("=")
     key = {"hosts": "cluster.hosts", "unit": "workload.unit"}.get(typed, typed)
-    if typed in ("hosts", "window") and value != "null":  # one list, not a sweep over it
-        inside = value.removeprefix("[").removesuffix("]")
-        if typed == "window" and not re.fullmatch(r"\d+,\d+", inside):
-            raise UsageError(f"{text}: {WINDOW_MEANING}")
-        value = f"[{inside}]"
+    if typed in ("hosts", "window") and value != "null":
+        value = _as_list(text)
     elif typed in ("script", "args") and not _IN_QUOTES.fullmatch(value):  # any text
         quoted = re.sub(r"(\\*)'", r"\1\1\\'", value)
         value = "'" + re.sub(r"(\\+)$", r"\1\1", quoted) + "'"
     return f"{key}={value}" if value else text
+
+
+def _as_list(text: str) -> str:
+    """Return the value of an override as one list, not a sweep over it."""
+    key, _, value = text.partition("=")
+    inside = value.removeprefix("[").removesuffix("]")
+    if key == "window" and not re.fullmatch(r"\d+,\d+", inside):
+        raise UsageError(f"{text}: {WINDOW_MEANING}")
+    return f"[{inside}]"
 
 
 def _expand(overrides: Overrides, configs: ConfigFolders) -> Sweep:

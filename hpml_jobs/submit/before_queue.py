@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from hpml_jobs import __version__
 from hpml_jobs.core.answers import Finding, ok, problem, warning
-from hpml_jobs.core.cluster import Cluster, Container, Launcher, Rule
+from hpml_jobs.core.cluster import Cluster, Container, Rule
 from hpml_jobs.plan.cells import Plan
 from hpml_jobs.slurm import commands
 from hpml_jobs.slurm.commands import (
@@ -300,7 +300,7 @@ def check_python(cluster: Cluster, outputs: Path) -> list[Finding]:
 
 def _python_of_jobs(cluster: Cluster, outputs: Path) -> tuple[list[str], str, bool]:
     """Return the command of the jobs' Python, its name, and whether a fault of it is sure."""
-    if cluster.launcher is Launcher.LOCAL:
+    if cluster.is_local:
         return [sys.executable], sys.executable, True
     command, is_sure = cluster.python_command(sys.executable), not cluster.setup
     if cluster.container.image is not None:

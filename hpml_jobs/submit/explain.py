@@ -9,7 +9,6 @@ import msgspec
 
 from hpml_jobs.core.built_in import TOKEN_DATA
 from hpml_jobs.core.cell import PARTS, Cell, Outcome
-from hpml_jobs.core.cluster import Launcher
 from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.sbatch import OPTIONS, Option, parse_minutes, replacing_variables
 from hpml_jobs.core.text import few
@@ -97,16 +96,16 @@ def preview_of(selection: Selection) -> Preview:
     """Return what a submission of the selected cells would be; on a local machine, no scripts."""
     plan = selection.plan
     requests = make_requests(plan, selection.send)
-    is_local = plan.cluster.launcher is Launcher.LOCAL
+    is_local = plan.cluster.is_local
     submitted = () if is_local else requests
     return Preview(
         study=plan.study.name,
         gpu_hours=gpu_hours_of(requests),
         refused="" if is_local else _refusal(selection, requests),
-        overlap=isolation_note(plan.cluster, requests),
-        exclusive=exclusive_note(plan.cluster, requests),
+        overlap=isolation_note(plan.cluster, submitted),
+        exclusive=exclusive_note(plan.cluster, submitted),
         partial_nodes=partial_nodes_note(plan.cluster, requests),
-        unused=unused_variables(plan, requests),
+        unused=unused_variables(plan, submitted),
         cells=cell_rows(selection, {}),
         blocks=_block_rows(selection, submitted),
         scripts=[
@@ -157,7 +156,7 @@ def unused_variables(plan: Plan, requests: Sequence[JobRequest]) -> str:
 
     One that has given a key its value, or has the same value, is followed.
     """
-    if plan.cluster.launcher is Launcher.LOCAL or not requests:
+    if not requests:
         return ""
     keys = {"minutes": str(plan.cells[0].shape.minutes)}
     keys |= {f"cluster.{name}": str(value) for name, value in _cluster_values(plan)}

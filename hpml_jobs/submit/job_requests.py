@@ -12,7 +12,7 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from hpml_jobs.core.cluster import Cluster, GpuRequest, Isolate, Launcher, Rule, Shape
+from hpml_jobs.core.cluster import Cluster, GpuRequest, Isolate, Rule, Shape
 from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.formulas import gpu_hours
 from hpml_jobs.core.text import counted, duration_text
@@ -264,7 +264,7 @@ def lacks_partition(cluster: Cluster) -> bool:
 
 def isolation_note(cluster: Cluster, requests: Sequence[JobRequest]) -> str:
     """Return how long cells take one by one, or that several fit on a node; else nothing."""
-    if _has_nodes_alone(cluster):
+    if cluster.isolate is Isolate.EXCLUSIVE:
         return ""
     if cluster.isolate is Isolate.SERIAL:
         if sum(request.tasks for request in requests) < 2:
@@ -283,17 +283,13 @@ def isolation_note(cluster: Cluster, requests: Sequence[JobRequest]) -> str:
     )
 
 
-def _has_nodes_alone(cluster: Cluster) -> bool:
-    return cluster.isolate is Isolate.EXCLUSIVE or cluster.launcher is Launcher.LOCAL
-
-
 def exclusive_note(cluster: Cluster, requests: Sequence[JobRequest]) -> str:
     """Return what keeps jobs of others off the nodes of cells, with its GPU-hours.
 
     It is empty where nodes are not shared, and of cells without GPUs.
     """
     hours = gpu_hours_of(requests)
-    if _has_nodes_alone(cluster) or not hours:
+    if cluster.isolate is Isolate.EXCLUSIVE or not hours:
         return ""
     nodes = _nodes(cluster)
     whole = sum(

@@ -9,7 +9,7 @@ from hpml_jobs import __version__
 from hpml_jobs.checks.disturbance import is_worth_repeating
 from hpml_jobs.checks.study import check_record
 from hpml_jobs.core.cell import Cell, CellFile, Outcome
-from hpml_jobs.core.cluster import Launcher, Shape
+from hpml_jobs.core.cluster import Shape
 from hpml_jobs.core.errors import HpmlError, refuse_below
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.source_files import changed_files, differing_names
@@ -268,7 +268,7 @@ def select_again(
         UsageError: the cluster cannot run it.
     """
     cluster, history = study.read_cluster(), status.history
-    uses_slurm = cluster.launcher is Launcher.SLURM
+    uses_slurm = not cluster.is_local
     if uses_slurm:
         machine.check_can_submit(cluster)
     states = [state for state in status.states if state.slug in files]

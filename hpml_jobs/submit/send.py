@@ -313,10 +313,13 @@ def _waiting_followup(study: Study, task: str, history: History) -> str | None:
                 f"sbatch (PID {line.sbatch.pid}) of the follow-up job still waits for SLURM: "
                 "repeat the command when it has ended"
             )
-    jobs = [job for job in history.closing if history.closing[job] == task]
+    jobs = [job for job, words in history.closing.items() if words == task]
     answers = query_slurm(study, jobs, history.submissions)
-    states = ((job, answers.of(job).state) for job in reversed(jobs))
-    return next((job for job, state in states if state and state.outcome.active), None)
+    for job in reversed(jobs):
+        state = answers.of(job).state
+        if state and state.outcome.active:
+            return job
+    return None
 
 
 def slurm_message(text: str) -> str:

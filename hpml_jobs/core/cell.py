@@ -436,9 +436,8 @@ class Cell(Value, frozen=True, kw_only=True, dict=True):
 
     def slugs(self) -> Iterator[str]:
         """Yield the names it may have in a study, from the shortest."""
-        return (
-            self.slug_of(digits) for digits in range(SLUG_DIGITS, len(self.digest) + 1)
-        )
+        for digits in range(SLUG_DIGITS, len(self.digest) + 1):
+            yield self.slug_of(digits)
 
 
 def _slug_text(text: str, most: int) -> str:

@@ -143,9 +143,8 @@ def _number_fault(number: float, name: str) -> str | None:
         return f" is not a number from {-LARGEST:g} to {LARGEST:g}"
     if number > LONGEST_S and name.endswith("_s"):
         return f" is {number:g} s, more than {LONGEST_S:g} s"
-    return (
-        f" is negative: {number}" if number < 0 and name.endswith(NOT_NEGATIVE) else None
-    )
+    is_wrong = number < 0 and name.endswith(NOT_NEGATIVE)
+    return f" is negative: {number}" if is_wrong else None
 
 
 def _rank_fault(cell: Cell, rank: Rank) -> str | None:

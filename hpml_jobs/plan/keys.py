@@ -147,9 +147,8 @@ def _complaint(key: str, text: str) -> str:
         needed += " of minutes"
     hint = example(key)
     if text.startswith("[") and NAMES_OF_TYPES[tuple] not in needed:
-        hint = (
-            f"; for several cells, sweep it: -m {key}={text.strip('[]').replace(' ', '')}"
-        )
+        values = text.strip("[]").replace(" ", "")
+        hint = f"; for several cells, sweep it: -m {key}={values}"
     return f"{key}={text}: {needed} is needed{hint}"
 
 

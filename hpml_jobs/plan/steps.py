@@ -315,9 +315,8 @@ def _resolved(given: GivenWorkload, plan: PlanDraft) -> ResolvedWorkload:
     if workload.own_code:
         request = _trial(given, plan.sweep.settings) if plan.sending else NO_TRIAL
         counted = examined(counted, root, plan.cluster, request, plan.notify)
-    resolved = resolve_workload(
-        counted, root, plan.cluster, fetch=plan.fetch, notify=plan.notify
-    )
+    fetch, notify = plan.fetch, plan.notify
+    resolved = resolve_workload(counted, root, plan.cluster, fetch=fetch, notify=notify)
     return ResolvedWorkload(resolved, root, working_tree(Path.cwd(), resolved.code))
 
 

@@ -58,9 +58,8 @@ def check_name(name: str) -> str:
 
 def all_studies(outputs: Path) -> list[Study]:
     """Return the studies of a folder, the most recently submitted first; none if there is none."""
-    return [
-        Study(root) for root in sorted(_roots(outputs), key=submitted_at, reverse=True)
-    ]
+    latest_first = sorted(_roots(outputs), key=submitted_at, reverse=True)
+    return [Study(root) for root in latest_first]
 
 
 def no_study(outputs: Path) -> HpmlError:
@@ -106,9 +105,8 @@ def find(outputs: Path, word: str | None) -> Study:
         return _checked(outputs / name)
     if not folders:
         raise no_study(outputs)
-    return _checked(
-        max(folders, key=lambda path: (os.access(path, os.X_OK), submitted_at(path)))
-    )
+    latest = max(folders, key=lambda path: (os.access(path, os.X_OK), submitted_at(path)))
+    return _checked(latest)
 
 
 def _no_study_of_name(name: str, outputs: Path, names: Sequence[str]) -> NoStudyError:

@@ -91,9 +91,8 @@ class Study:
                 for path in self.cells_folder.iterdir()
                 if is_name(path.name) and path.is_dir()
             ]
-        return [
-            CellFolder(path) for path in sorted(paths, key=lambda path: natural(path.name))
-        ]
+        by_name = sorted(paths, key=lambda path: natural(path.name))
+        return [CellFolder(path) for path in by_name]
 
     @property
     def is_unpacked(self) -> bool:

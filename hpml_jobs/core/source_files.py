@@ -50,10 +50,8 @@ def source_files(
     Raises:
         HpmlError: a file cannot be read.
     """
-    files = local_texts(references, root, notify)
-    return tuple(
-        SourceFile(name=name, sha256=_digest(files[name])) for name in sorted(files)
-    )
+    files = sorted(local_texts(references, root, notify).items())
+    return tuple(SourceFile(name=name, sha256=_digest(text)) for name, text in files)
 
 
 def local_texts(

@@ -46,6 +46,11 @@ class Frame(NamedTuple):
     function: str
 
     @property
+    def is_collective(self) -> bool:
+        """Whether it is in code of torch that communicates."""
+        return any(part in self.file for part in _COLLECTIVES)
+
+    @property
     def is_user_code(self) -> bool:
         """Whether the file belongs neither to Python, nor to a package, nor to this program."""
         return not self.is_library and not _PROGRAM.search(self.file)
@@ -143,7 +148,7 @@ def _position(stack: tuple[Frame, ...], loader: tuple[Frame, ...]) -> Position:
         if _LOADER in frame.file:
             words = f"waiting for its data loader{_loader_text(loader)}"
             return Position(Activity.DATA, words)
-        if any(part in frame.file for part in _COLLECTIVES):
+        if frame.is_collective:
             return Position(Activity.COLLECTIVE, f"waiting in {_collective(stack)}")
         if frame.file.endswith(_EXCHANGE):
             return Position(Activity.COLLECTIVE, "waiting in the exchange of gradients")
@@ -171,9 +176,7 @@ def _collective(stack: tuple[Frame, ...]) -> str:
     """Return the name of the collective, and the user's line that called it."""
     caller = next((frame for frame in stack if not frame.is_library), None)
     end = stack.index(caller) if caller else len(stack)
-    inside = [
-        frame for frame in stack[:end] if any(part in frame.file for part in _COLLECTIVES)
-    ]
+    inside = [frame for frame in stack[:end] if frame.is_collective]
     names = [frame.function for frame in inside if frame.function != _WRAPPER]
     name = names[-1] if names else "a collective"
     if any(_DDP in frame.file for frame in inside):

@@ -111,12 +111,14 @@ def _killed_first(
     killed: Sequence[tuple[int, int]], errors: _Errors
 ) -> tuple[int, int] | None:
     """Return the rank and the signal that made the others raise; None if none did."""
+    if errors.lost is not None:
+        return None
     first = [pair for pair in killed if pair[1] not in _SECONDARY_SIGNALS]
-    if not errors.all:
-        # torchrun ends the other ranks by SIGTERM where one has ended with an exit code
-        has_cause = any(number != signal.SIGTERM for _, number in killed)
-        first = first or [*killed] if has_cause else []
-    return first[0] if first and errors.lost is None else None
+    # torchrun ends the other ranks by SIGTERM where one has ended with an exit code
+    has_cause = any(number != signal.SIGTERM for _, number in killed)
+    if not first and has_cause and not errors.all:
+        return killed[0]
+    return first[0] if first else None
 
 
 def _is_silent(first: "EndedRank | None", errors: _Errors) -> bool:

@@ -195,7 +195,7 @@ def _cell(settings: Settings, strategy: Strategy) -> Cell:
 
 def _options_of_ranks(settings: Settings, strategy: Strategy) -> dict[str, Any]:
     """Return what a cell with several ranks chooses, and the path, which has buckets only there."""
-    if not strategy.under_torchrun or settings.gpus == 1:
+    if not strategy.under_torchrun or settings.gpus < 2:
         return {"path": settings.path_on(device_of(settings)).without_buckets}
     buffers = settings.sync_buffers
     if buffers is SyncBuffers.SYNCBN:

@@ -327,8 +327,7 @@ def _origin(origins: Mapping[str, str], key: str) -> str:
     if group in ("workload", "recipe") and key not in _DERIVED:
         return origins[f"{group}."]
     if key.startswith("cluster."):
-        parents = [
-            origin for name, origin in origins.items() if name.startswith(f"{key}.")
-        ]
+        inner = f"{key}."
+        parents = [origin for name, origin in origins.items() if name.startswith(inner)]
         return ", ".join([*parents, origins["cluster."]])
     return _DERIVED.get(key, "conf/config.yaml")

@@ -131,9 +131,7 @@ def in_rounds(cells: list[PlannedCell]) -> list[PlannedCell]:
 
     rounds: dict[int, list[PlannedCell]] = {}
     for runs in _grouped(cells, setting):
-        ordered = sorted(
-            runs, key=lambda planned: (planned.cell.repeat, planned.cell.seed)
-        )
+        ordered = sorted(runs, key=lambda p: (p.cell.repeat, p.cell.seed))
         for number, planned in enumerate(ordered):
             rounds.setdefault(number, []).append(planned)
     seed = min((planned.cell.seed for planned in cells), default=0)
@@ -214,9 +212,7 @@ def _split_by_minutes(
 def _allocation(cells: list[PlannedCell]) -> Shape:
     """Return the shape that holds any of the cells, long enough for all of them in turn."""
     shapes = [planned.shape for planned in cells]
-    memory = [
-        shape.mem_gb_per_node for shape in shapes if shape.mem_gb_per_node is not None
-    ]
+    memory = [s.mem_gb_per_node for s in shapes if s.mem_gb_per_node is not None]
     return Shape(
         nodes=max(shape.nodes for shape in shapes),
         gpus_per_node=max(shape.gpus_per_node for shape in shapes),

@@ -14,7 +14,7 @@ from msgspec import structs
 from rich.console import Console
 from rich.text import Text
 
-from hpml_jobs.cli.console import console, print_json
+from hpml_jobs.cli.console import console, print_json, print_note
 from hpml_jobs.cli.options import (
     REPORT_KEYS,
     Json,
@@ -31,7 +31,7 @@ from hpml_jobs.cli.options import (
     select_study,
     study_words,
 )
-from hpml_jobs.cli.status import show_until_idle
+from hpml_jobs.cli.status import check_finished, show_until_idle
 from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.check_result import Level
 from hpml_jobs.core.text import PROGRAM, counted, with_command
@@ -95,28 +95,33 @@ def collect(
 
         print(json_tables.document(report), end="")
     else:
-        from hpml_jobs.report.files.screen import show_all, show_first
-
-        # as commands select it, --outputs included
-        commands = commands_here(selected, report.commands)
-        report_here = structs.replace(
-            report, study=study_words(selected), commands=commands
-        )
-        show = show_all if all_tables else show_first
-        show(report_here, console())
-    from hpml_jobs.report.page import HTML
-    from hpml_jobs.report.page.contents import is_outdated, records_of
-
+        _show(report, selected, all_tables=all_tables)
     if written is None:
         written = write()
     if written and not json:
-        folder = written[0].parent
-        print(f"written: {_files(written)} in {folder}")
-        if is_outdated(folder / HTML, records_of(report)):
-            sentence = "the page in it is of other records; to write it again"
-            print(with_command(sentence, f"{PROGRAM} report {study_words(selected)}"))
-    if strict and not all(state.outcome.finished for state in status.states):
-        raise typer.Exit(1)
+        _say_what_is_written(written, report, selected)
+    check_finished(status.states, strict=strict)
+
+
+def _show(report: "Report", study: "Study", *, all_tables: bool) -> None:
+    from hpml_jobs.report.files.screen import show_all, show_first
+
+    # as commands select it, --outputs included
+    commands = commands_here(study, report.commands)
+    here = structs.replace(report, study=study_words(study), commands=commands)
+    show = show_all if all_tables else show_first
+    show(here, console())
+
+
+def _say_what_is_written(written: list[Path], report: "Report", study: "Study") -> None:
+    from hpml_jobs.report.page import HTML
+    from hpml_jobs.report.page.contents import is_outdated, records_of
+
+    folder = written[0].parent
+    print(f"written: {_files(written)} in {folder}")
+    if is_outdated(folder / HTML, records_of(report)):
+        sentence = "the page in it is of other records; to write it again"
+        print(with_command(sentence, f"{PROGRAM} report {study_words(study)}"))
 
 
 def current_report(
@@ -137,10 +142,7 @@ def current_report(
     from hpml_jobs.study.snapshot import restore_records
 
     if status.fault:
-        print(
-            f"warning: {status.fault}; jobs that only it names are not shown",
-            file=sys.stderr,
-        )
+        print_note(f"warning: {status.fault}; jobs that only it names are not shown")
     options = ReportOptions(
         study.last_cluster(), study.commands(), gets_cells=not study.is_unpacked, **values
     )
@@ -167,9 +169,7 @@ def write_report(
     except ReadOnlyError as fault:
         if to is not None:
             raise
-        print(
-            f"no file was written: {fault}; --to FOLDER writes elsewhere", file=sys.stderr
-        )
+        print_note(f"no file was written: {fault}; --to FOLDER writes elsewhere")
         return []
 
 
@@ -183,10 +183,7 @@ def _status(study: "Study", *, wait: bool, out_of_the_way: bool) -> "StudyStatus
 
     cache = RecordCache()
     status = study_status(study, cache=cache)
-    may_change = any(
-        s.outcome.active or s.outcome is Outcome.UNKNOWN for s in status.states
-    )
-    if not (wait and may_change):
+    if not (wait and any(state.outcome.may_run for state in status.states)):
         return status
     with contextlib.redirect_stdout(sys.stderr if out_of_the_way else sys.stdout):
         return show_until_idle(StudySelection(study), WATCH_S, cache=cache)
@@ -202,7 +199,6 @@ def _files(written: Sequence[Path]) -> str:
 DISPLAYS = ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY")
 """Variables of an environment in which a browser can be opened; without them it would be a text
 browser, which takes the terminal."""
-
 
 PageFolder = Annotated[
     Path | None,
@@ -253,9 +249,7 @@ def report(
 
 def open_page(path: Path, environment: Mapping[str, str] = os.environ) -> None:
     """Open a file in the user's browser; where there is none, say so."""
-    has_display = sys.platform == "darwin" or any(
-        environment.get(name) for name in DISPLAYS
-    )
+    has_display = sys.platform == "darwin" or any(map(environment.get, DISPLAYS))
     file = path.resolve()
     if not (has_display and webbrowser.open(file.as_uri())):
         print(f"no browser here: copy {file} to your computer and open it there")
@@ -278,9 +272,8 @@ def record(
     from hpml_jobs.report.key_numbers import summarize
 
     selection = select_study(study, pattern, outputs)
-    cells = selection.chosen(
-        summarize(read_study(selection.study, history_of(selection.study)))
-    )
+    snapshots = read_study(selection.study, history_of(selection.study))
+    cells = selection.chosen(summarize(snapshots))
     if json:
         print_json({"study": selection.study.name, "cells": cells})
         return

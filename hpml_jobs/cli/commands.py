@@ -14,7 +14,6 @@ from hpml_jobs.core.text import PROGRAM, printable
 if TYPE_CHECKING:
     import typer
 
-
 COMPLETION_VARIABLE = "_HPML_JOBS_COMPLETE"
 """Set by the shell's completion script: this run answers the shell. typer derives the name."""
 

@@ -17,13 +17,12 @@ from rich.text import Text
 from hpml_jobs.cli.commands import discard
 from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.check_result import in_short
-from hpml_jobs.core.cluster import Launcher
 from hpml_jobs.core.text import counted, duration_text, printable, time_text
 from hpml_jobs.study.snapshot import CellState
 
 if TYPE_CHECKING:
     from hpml_jobs.status.usage import Usage
-    from hpml_jobs.submit.explain import BlockRow, CellRow
+    from hpml_jobs.submit.explain import BlockRow, CellRow, ConfigValue
     from hpml_jobs.submit.selection import Selection
 
 
@@ -37,11 +36,8 @@ class Console(RichConsole):
     def render(self, *arguments: Any, **options: Any) -> Iterable[Segment]:
         """Yield the parts of what is printed."""
         for segment in super().render(*arguments, **options):
-            yield (
-                segment
-                if segment.control
-                else segment._replace(text=printable(segment.text))
-            )
+            text = segment.text if segment.control else printable(segment.text)
+            yield segment._replace(text=text)
 
 
 COLOURS = {
@@ -66,7 +62,6 @@ _BY_URGENCY = (
     *(Outcome.MISSING, Outcome.PENDING, Outcome.OK),
 )
 """Outcomes by urgency: the first ones are shown if not all cells fit on the screen."""
-
 
 MOST_LISTED = 30
 """Number of cells from which on states and plans are summarized."""
@@ -137,11 +132,8 @@ def _reason(state: CellState) -> str:
 def _expected_start(state: CellState) -> str:
     """Return when SLURM expects a pending cell to start."""
     moment = datetime.fromisoformat(state.starts).timestamp() if state.starts else 0.0
-    return (
-        f"expected to start {time_text(moment, time.time())}"
-        if moment > time.time()
-        else ""
-    )
+    is_to_come = moment > time.time()
+    return f"expected to start {time_text(moment, time.time())}" if is_to_come else ""
 
 
 def _span(seconds: float | None) -> str:
@@ -151,30 +143,24 @@ def _span(seconds: float | None) -> str:
 def totals(states: Iterable[CellState]) -> str:
     """Return the number of cells by outcome, e.g. `9 cells: 7 ok, 2 running`."""
     counts = Counter(state.outcome for state in states)
-    numbers = [
-        f"{counts[outcome]} {outcome.value}" for outcome in Outcome if counts[outcome]
-    ]
+    numbers = [f"{counts[outcome]} {outcome}" for outcome in Outcome if counts[outcome]]
     return f"{counted(counts.total(), 'cell')}: {', '.join(numbers) or 'none'}"
 
 
 def usage_line(used: "Usage") -> str:
     """Return the resources that a study requested and used, in a sentence."""
     hours, requested = used.gpu_hours_used, used.gpu_hours_asked
-    text = (
-        f"used {_hours(hours)} GPU-hours"
-        if hours
-        else f"used {duration_text(used.used_s)}"
-    )
-    text += f" of {_hours(requested)} requested" if hours and requested else ""
+    text = f"used {duration_text(used.used_s)}"
+    if hours:
+        text = f"used {_hours(hours)} GPU-hours"
+        text += f" of {_hours(requested)} requested" if requested else ""
     if used.used_share is not None:
         text += f", {100 * used.used_share:.2g} % of the requested time"
     text += f", in {counted(used.runs, 'run')}"
     if used.queue_median_s is not None and used.queue_longest_s is not None:
-        wait, longest = (
-            duration_text(used.queue_median_s),
-            duration_text(used.queue_longest_s),
-        )
-        text += f"; queue wait {wait} (median), {longest} (longest)"
+        median_wait = duration_text(used.queue_median_s)
+        longest = duration_text(used.queue_longest_s)
+        text += f"; queue wait {median_wait} (median), {longest} (longest)"
     return f"{text}; source: {used.source}"
 
 
@@ -213,9 +199,8 @@ def _sent_summary(rows: "Iterable[CellRow]") -> Table:
 def _block_table(rows: "Sequence[BlockRow]") -> Table:
     """Return a table of the cells of a grid by the names of its blocks."""
     has_queue = any(row.queue_s is not None for row in rows)
-    table = plain_table(
-        ("block", "cells", "GPU-hours", *(["queue"] if has_queue else [])), ()
-    )
+    queue = ["queue"] if has_queue else []
+    table = plain_table(("block", "cells", "GPU-hours", *queue), ())
     for row in rows:
         waits = [_span(row.queue_s)] if has_queue else []
         table.add_row(row.block, str(row.cells), _hours(row.gpu_hours), *waits)
@@ -243,12 +228,10 @@ def show_preview(selection: "Selection", *, json: bool, all_cells: bool = False)
         return
     out = console()
     out.print(sent_table(preview.cells, all_cells=all_cells))
-    is_local = plan.cluster.launcher is Launcher.LOCAL
-    jobs = counted(len(preview.scripts), "job")
-    where = (
-        f"on {', '.join(plan.cluster.hosts)}" if plan.cluster.hosts else "on this machine"
-    )
-    how = f"{where}, one after another" if is_local else f"as {jobs}"
+    how = f"as {counted(len(preview.scripts), 'job')}"
+    if plan.cluster.is_local:
+        hosts = ", ".join(plan.cluster.hosts or ["this machine"])
+        how = f"on {hosts}, one after another"
     print(
         f"nothing was submitted; it would be {counted(len(selection.send), 'cell')} {how} "
         f"({len(selection.left_out)} left out), up to {preview.gpu_hours:.3g} GPU-hours, "
@@ -262,19 +245,23 @@ def show_preview(selection: "Selection", *, json: bool, all_cells: bool = False)
         print(sentence)
     if preview.refused:
         print(f"it would be refused: {preview.refused}")
-    rows = [
-        row for row in preview.values if all_cells or not row.origin.startswith("conf/")
-    ]
-    if rows:
-        print()
-        values = plain_table((), ("key", "value", "from"))
-        for row in rows:
-            values.add_row(row.key, Text(row.value), Text(row.origin, style="dim"))
-        out.print(values)
-        if hidden := len(preview.values) - len(rows):
-            print(f"{counted(hidden, 'other value')} are defaults: --all shows them")
+    _show_values(out, preview.values, all_values=all_cells)
     for script in preview.scripts:
         print(f"\n---- {script.shape}\n{script.script}", end="")
+
+
+def _show_values(out: Console, values: "list[ConfigValue]", *, all_values: bool) -> None:
+    """Print keys with their values and origins; without `all_values` not those of conf/."""
+    rows = [row for row in values if all_values or not row.origin.startswith("conf/")]
+    if not rows:
+        return
+    print()
+    table = plain_table((), ("key", "value", "from"))
+    for row in rows:
+        table.add_row(row.key, Text(row.value), Text(row.origin, style="dim"))
+    out.print(table)
+    if hidden := len(values) - len(rows):
+        print(f"{counted(hidden, 'other value')} are defaults: --all shows them")
 
 
 def console() -> Console:

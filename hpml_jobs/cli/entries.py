@@ -140,7 +140,6 @@ TOGETHER = {
 }
 """What the example of a value of a key has before it."""
 
-
 ALL_KEYS_PAGE = "docs/commands.md#keys-of-a-study"
 
 SWITCH = ["true", "false"]
@@ -185,11 +184,9 @@ class Entries:
         parts = [self._value(name, choice) for name, choice in self._matches(keys, value)]
         if not parts:
             parts = [self._key(self.docs[name]) for name in keys]
-        if not value and word not in SWITCH:
-            parts += [
-                self._value(name, choice)
-                for name, choice in self._matches(self.docs, word)
-            ]
+        if word not in SWITCH:
+            others = self._matches(self.docs, word)
+            parts += [self._value(name, choice) for name, choice in others]
         return "\n".join(parts)
 
     def pairs(self, word: str) -> list[str]:

@@ -110,20 +110,14 @@ def _meant(words: Sequence[str]) -> str:
 
 def _script(words: Sequence[str]) -> str:
     """Return the keys that start the script that words name, as a shell does; empty: none."""
-    index = 0
-    if MEANT.get(words[0]) == _SCRIPT:
-        files = [number for number, word in enumerate(words) if word.endswith(".py")]
-        if not files:
-            return ""
-        index = files[0]
-    if not words[index].endswith(".py"):
+    files = [number for number, word in enumerate(words) if word.endswith(".py")]
+    if not files or (files[0] > 0 and MEANT.get(words[0]) != _SCRIPT):
         return ""
-    script = shlex.quote(f"script={words[index]}")
-    options = words[index + 1 :]
-    has_options = bool(options) and options[0].startswith("--")
-    return (
-        f"{script} {shlex.quote(f'args={shlex.join(options)}')}" if has_options else script
-    )
+    script = shlex.quote(f"script={words[files[0]]}")
+    options = words[files[0] + 1 :]
+    if not options or not options[0].startswith("--"):
+        return script
+    return f"{script} {shlex.quote(f'args={shlex.join(options)}')}"
 
 
 def _study(word: str) -> str:

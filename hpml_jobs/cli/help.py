@@ -49,7 +49,9 @@ def keys(text: str) -> list[KeyDoc]:
             if not indent:
                 parent = "" if value.strip() else name
             if value.strip() and name not in _OF_HYDRA and parent not in _OF_HYDRA:
-                key = f"{parent}.{name}" if indent else name
+                key = f"{parent}.{name}".lstrip(
+                    "."
+                )  # one with a value has no parent at the left
                 comment, own_page = _without_page(remark)
                 docs.append(KeyDoc(section, key, value.strip(), comment, own_page or page))
     return docs
@@ -171,7 +173,6 @@ TOPICS: Mapping[str, Sequence[str]] = {
 }
 """The groups on each page; that without groups has the other keys."""
 
-
 _POINTERS = (
     ("internet offline network", "jobs need none: docs/site.md; install: locks/README.md"),
     (
@@ -232,9 +233,8 @@ def _dotted(group: str, files: Iterable[Path]) -> Iterator[KeyDoc]:
     for file in files:
         for doc in keys(file.read_text()):
             if doc.key != "name":
-                yield doc._replace(
-                    key=f"{group}.{doc.key}", section=f"{group}={file.stem}"
-                )
+                section = f"{group}={file.stem}"
+                yield doc._replace(key=f"{group}.{doc.key}", section=section)
 
 
 def files_of(group: str, folders: Folders) -> dict[str, Path]:

@@ -34,8 +34,8 @@ def hints_for(
     `study` is the study's name with the option that commands need to find it.
     """
     lines = [*_blocked(cells, study), *_unknown(cells, study)]
-    lines += [*_unfinished(cells, study, changed), *_disturbed(cells, study)]
-    return [*lines, *_next(cells, study)]
+    lines += [*_of_older_code(cells, changed), *_unfinished(cells, study, changed)]
+    return [*lines, *_disturbed(cells, study), *_next(cells, study)]
 
 
 def _next(cells: list[CellState], study: str) -> list[str]:
@@ -83,33 +83,46 @@ def _with_changed_code(status: "StudyStatus") -> frozenset[str]:
         except (OSError, HpmlError):  # a colleague's study, whose code may be private
             return False
 
-    files = {
-        s.folder.slug: s.file for s in status.snapshots if s.file and s.record is None
-    }
     return frozenset(
-        slug
-        for slug, f in files.items()
-        if has_changed(f.cell.workload.code, f.import_root)
+        snapshot.folder.slug
+        for snapshot in status.snapshots
+        if (file := snapshot.file) and snapshot.record is None
+        if has_changed(file.cell.workload.code, file.import_root)
     )
 
 
-def _unfinished(
-    cells: list[CellState], study: str, changed: frozenset[str]
-) -> Iterator[str]:
-    """Yield a hint for each way in which cells ended without a result."""
+def _of_older_code(cells: list[CellState], changed: frozenset[str]) -> Iterator[str]:
     old = [s for s in cells if s.slug in changed and not (s.recorded or s.outcome.may_run)]
     if old:
         yield (
             f"{counted(len(old), 'cell')} of older code without a record: repeat the command that "
             "submitted the study; it submits the current code"
         )
+
+
+def _unfinished(
+    cells: list[CellState], study: str, changed: frozenset[str]
+) -> Iterator[str]:
+    """Yield a hint for each way in which cells of the current code ended without a result."""
+    current = [state for state in cells if state.slug not in changed]
+    # an untried batch of a ladder is a result, too
+    unfinished = [state for state in current if not (state.recorded or state.untried)]
+    for outcomes, words, command in _ends(cells, study):
+        ended = [state for state in unfinished if state.outcome in outcomes]
+        if ended:
+            yield with_command(f"{counted(len(ended), 'cell')} {words}", command)
+
+
+def _ends(
+    cells: list[CellState], study: str
+) -> tuple[tuple[tuple[Outcome, ...], str, str], ...]:
+    """Return outcomes, what they say of cells, and the commands to go on."""
     logs = f"{PROGRAM} logs {study}"
     resubmit = f"{PROGRAM} resubmit {study}"
-    minutes = max(
-        (s.minutes or 0 for s in cells if s.outcome is Outcome.TIMEOUT), default=0
-    )
+    timeouts = [state for state in cells if state.outcome is Outcome.TIMEOUT]
+    minutes = max((state.minutes or 0 for state in timeouts), default=0)
     longer = f"{2 * minutes:.0f}" if minutes else "N"
-    ends = (
+    return (
         (
             (Outcome.FAILED, Outcome.INVALID),
             "failed; to see why, and to submit again",
@@ -129,14 +142,6 @@ def _unfinished(
         ((Outcome.CANCELLED,), "cancelled", f"{resubmit} --cancelled"),
         ((Outcome.MISSING,), "missing", f"{resubmit} --missing"),
     )
-    for outcomes, words, command in ends:
-        # an untried batch of a ladder is a result, too
-        ended = [
-            s for s in cells if s.outcome in outcomes and not (s.recorded or s.untried)
-        ]
-        ended = [s for s in ended if s.slug not in changed]
-        if ended:
-            yield with_command(f"{counted(len(ended), 'cell')} {words}", command)
 
 
 def _disturbed(cells: list[CellState], study: str) -> Iterator[str]:
@@ -148,11 +153,9 @@ def _disturbed(cells: list[CellState], study: str) -> Iterator[str]:
         hit += any(map(is_worth_repeating, checks))
     if hit:
         epochs = "a disturbed epoch or microbenchmark, or slow iterations"
-        number = counted(hit, "cell")
         has = "has" if hit == 1 else "have"
-        yield with_command(
-            f"{number} {has} {epochs}", f"{PROGRAM} resubmit {study} --disturbed"
-        )
+        words = f"{counted(hit, 'cell')} {has} {epochs}"
+        yield with_command(words, f"{PROGRAM} resubmit {study} --disturbed")
 
 
 def next_commands(study: str, *, watch: bool) -> str:

@@ -1,6 +1,7 @@
 """Commands cancel and resubmit."""
 
 import sys
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -23,6 +24,7 @@ from hpml_jobs.core.errors import HpmlError, UsageError
 from hpml_jobs.core.text import counted
 
 if TYPE_CHECKING:
+    from hpml_jobs.status.states import StudyStatus
     from hpml_jobs.study.snapshot import CellState
     from hpml_jobs.study.study import Study
     from hpml_jobs.submit.selection import Changes, Selection
@@ -84,22 +86,27 @@ def cancel(
     status = study_status(selection.study)
     all_states = status.states
     chosen = {state.slug for state in selection.chosen(all_states)}
-    jobs = {
-        job: cells for job, cells in active_jobs(all_states).items() if chosen & set(cells)
-    }
+    active = active_jobs(all_states)
+    jobs = {job: cells for job, cells in active.items() if chosen & set(cells)}
     whole_study = not pattern and chosen == {state.slug for state in all_states}
     named = selection.study.closing_name
     closing = queued_jobs(status.history.closing, named) if whole_study else []
     cancel_jobs([*jobs, *closing])
     if json:
         print_json({"study": selection.study.name, "jobs": jobs, "closing": closing})
+    else:
+        _print_cancelled(jobs, closing)
+
+
+def _print_cancelled(jobs: Mapping[str, Sequence[str]], closing: Sequence[str]) -> None:
+    if not jobs and not closing:
+        print("no cell is pending or running")
         return
     for job, cells in jobs.items():
         print(f"{job}: {', '.join(cells)}")
-    cells_cancelled = sum(len(cells) for cells in jobs.values())
+    number = counted(sum(map(len, jobs.values())), "cell")
     followup = f", and the follow-up job {', '.join(closing)}" if closing else ""
-    number = f"{counted(len(jobs), 'job')} of {counted(cells_cancelled, 'cell')}{followup}"
-    print(f"cancelled {number}" if jobs or closing else "no cell is pending or running")
+    print(f"cancelled {counted(len(jobs), 'job')} of {number}{followup}")
 
 
 def resubmit(
@@ -165,14 +172,7 @@ def _cells_again(
 ) -> "Selection | None":
     """Return the cells to submit again; None if there is none, which is printed."""
     from hpml_jobs.status.states import status_for_submission
-    from hpml_jobs.submit.selection import (
-        disturbed,
-        files_of,
-        resubmittable,
-        select_again,
-        with_outcomes,
-        within_retries,
-    )
+    from hpml_jobs.submit.selection import files_of, select_again, within_retries
 
     study = selected.study
     has_budget = study.read_cluster().gpu_hours_budget is not None
@@ -181,11 +181,7 @@ def _cells_again(
     for state in in_question:
         if state.outcome is Outcome.UNKNOWN:
             print(f"left out: {state.slug}: {state.reason}", file=sys.stderr)
-    chosen = resubmittable(in_question)
-    if kinds:
-        chosen = with_outcomes(chosen, [kind for kind in kinds if kind != DISTURBED])
-    if DISTURBED in kinds:
-        chosen += disturbed(in_question, status.snapshots)
+    chosen = _of_kinds(kinds, in_question, status)
     exclude: tuple[str, ...] = ()
     if retries is not None:
         chosen, exclude = within_retries(chosen, status.history, retries)
@@ -202,6 +198,20 @@ def _cells_again(
         exclude=exclude, retries=retries or 0, is_retry=retries is not None
     )
     return again._replace(plan=plan)
+
+
+def _of_kinds(
+    kinds: list[str], cells: "list[CellState]", status: "StudyStatus"
+) -> "list[CellState]":
+    """Return the cells of some kinds, without a kind all that are not measured and have no job."""
+    from hpml_jobs.submit.selection import disturbed, resubmittable, with_outcomes
+
+    chosen = resubmittable(cells)
+    if kinds:
+        chosen = with_outcomes(chosen, [kind for kind in kinds if kind != DISTURBED])
+    if DISTURBED in kinds:
+        chosen += disturbed(cells, status.snapshots)
+    return chosen
 
 
 def _print_nothing(study: "Study", *, json: bool, only_disturbed: bool) -> None:

@@ -43,10 +43,9 @@ INTERRUPTED = 130
 ALLOCATIONS = 200_000
 """Objects between two garbage collections: records have no cycles, and there may be thousands."""
 
-HELP = ("-h", "--help", "help")
+HELP = frozenset(("-h", "--help", "help"))
 
-HYDRA_PAGES = ("--cfg", "-c", "--info", "-i", "--shell-completion", "-sc")
-
+HYDRA_PAGES = frozenset(("--cfg", "-c", "--info", "-i", "--shell-completion", "-sc"))
 
 _PLAIN_TEXT = f"{PROGRAM}.plain"
 _PLAIN = {
@@ -84,11 +83,8 @@ def run(words: list[str]) -> int:
 def _run(words: list[str]) -> int:
     """Run the command and return the exit code; an HpmlError becomes one line on stderr."""
     try:
-        try:
-            Path.cwd()
-        except FileNotFoundError as fault:
-            raise HpmlError("the current folder was removed: cd to another one") from fault
-        code = _dispatch(words)
+        _check_current_folder()
+        code = _dispatch(words or ["--help"])
         if sys.stdout:  # else it was closed
             sys.stdout.flush()
         return code
@@ -114,30 +110,41 @@ def _run(words: list[str]) -> int:
         return end.code if isinstance(end.code, int) else 1
 
 
+def _check_current_folder() -> None:
+    try:
+        Path.cwd()
+    except FileNotFoundError as fault:
+        raise HpmlError("the current folder was removed: cd to another one") from fault
+
+
 def _dispatch(words: list[str]) -> int:
     if COMPLETION_VARIABLE in os.environ:
         from hpml_jobs.cli.completion import answer
 
         return answer(typer_program())
-    names_command = bool(words) and words[0] in COMMANDS
     refuse_dashes(words)
-    if not words or (not names_command and any(word in HELP for word in words)):
-        if words and words[0] in MEANT:
-            refuse_misspelt(words[0])
+    first, names_command = words[0], words[0] in COMMANDS
+    if not names_command and not HELP.isdisjoint(words):
+        if first in MEANT:
+            refuse_misspelt(first)
         return _help(words)
-    if words[0] in ("-V", "--version", "version"):
+    if first in ("-V", "--version", "version"):
         print(f"hpml_jobs {__version__}")
         return 0
-    if any(word in HYDRA_PAGES for word in words):
-        from hpml_jobs.plan.composer import hydra_page
-
-        multirun = ("-m", "--multirun")
-        sys.argv[1:] = [word for word in words[names_command:] if word not in multirun]
-        hydra_page()
+    if not HYDRA_PAGES.isdisjoint(words):
+        _show_hydra_page(words[names_command:])
         return 0
     if not names_command:
         refuse_other(words)
-    return _run_command(words if names_command else [UNNAMED, *words])
+        words = [UNNAMED, *words]
+    return _run_command(words)
+
+
+def _show_hydra_page(words: list[str]) -> None:
+    from hpml_jobs.plan.composer import hydra_page
+
+    sys.argv[1:] = [word for word in words if word not in ("-m", "--multirun")]
+    hydra_page()
 
 
 def _help(words: list[str]) -> int:
@@ -248,7 +255,6 @@ def _forget_unlike(error: "TyperException") -> None:
 _PYDANTIC = re.compile(r"Input should be a valid integer.*")
 """The words of typer's own dependency."""
 
-
 REPLACED_OPTIONS = {"--dryrun": "--dry-run", "--predicted": "hpml-jobs predict"}
 """What to write instead of options that are gone, or often misspelt."""
 
@@ -261,14 +267,15 @@ def _remedy(words: list[str]) -> str:
     keys = keys_of(words[0])
     for word, following in itertools.pairwise([*words, ""]):
         option, is_pair, value = word.partition("=")
+        if not option.startswith("--"):
+            continue
         key = option.removeprefix("--").replace("-", "_")
         if option in REPLACED_OPTIONS:
             return f"Write {REPLACED_OPTIONS[option]}"
-        if key in COMMANDS and option.startswith("--"):
+        if key in COMMANDS:
             return f"Write {PROGRAM} {key}"
-        if option.startswith("--") and (key in keys or type_of(key) is not None):
+        if key in keys or type_of(key) is not None:
             if not is_pair:
-                is_value = following and not following.startswith("-")
-                value = following if is_value else "VALUE"
+                value = "VALUE" if following[:1] in ("", "-") else following
             return f"Write {key}={value}"
     return ""

@@ -3,7 +3,7 @@
 import os
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, TypeVar
@@ -195,9 +195,7 @@ def parse_words(
             names.append(word)
             continue
         if key not in keys:
-            hint = did_you_mean(f"{name}=" for name in alike(key, keys))
-            noun = "keys" if len(keys) > 1 else "key"
-            raise UsageError(f"{word}: {command} has the {noun} {', '.join(keys)}{hint}")
+            raise UsageError(f"{word}: {command} has {_list_of(keys, key)}")
         if key in values:
             raise UsageError(f"{word}: {key} is given twice")
         if not text:
@@ -210,6 +208,12 @@ def parse_words(
         refuse_lone_keys(names, keys)
         raise UsageError(f"{' '.join(names)}: {command} is for one study; name one")
     return names[0] if names else None, values
+
+
+def _list_of(keys: Collection[str], typed: str) -> str:
+    noun = "keys" if len(keys) > 1 else "key"
+    hint = did_you_mean(f"{name}=" for name in alike(typed, keys))
+    return f"the {noun} {', '.join(keys)}{hint}"
 
 
 def refuse_lone_keys(words: Iterable[str], keys: Iterable[str]) -> None:

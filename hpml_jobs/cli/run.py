@@ -17,6 +17,7 @@ from hpml_jobs.study.cell_folder import CellFolder
 
 if TYPE_CHECKING:
     from hpml_jobs.plan.cells import Plan, PlannedCell
+    from hpml_jobs.status.states import StudyStatus
     from hpml_jobs.study.study import Study
     from hpml_jobs.submit.selection import Selection
 
@@ -62,14 +63,7 @@ def run(
         raise UsageError(
             "run is for this machine: leave the word run out, or use cluster=local"
         )
-    count = len(plan.cells)
-    if index is None and count != 1:
-        raise UsageError(
-            f"run is for one cell, these are {count}: choose one with --index"
-        )
-    if index is not None and not 0 <= index < count:
-        raise UsageError(f"--index {index}: this sweep has cells 0 to {count - 1}")
-    planned = plan.cells[index or 0]
+    planned = _cell_of_index(plan.cells, index)
     if dry_run:
         _preview_here(plan, planned, json=json)
         return
@@ -78,9 +72,8 @@ def run(
         if not take_over:
             _check_idle(plan.study, folder.slug)
         if plan.rerun:
-            with suppress(
-                InvalidRecordError
-            ):  # the file is no record; the attempt replaces it
+            # a file that is no record is replaced by the attempt
+            with suppress(InvalidRecordError):
                 planned = superseding(planned, folder.read_record())
         if is_slurm(job.id):
             write_cells(plan.study, [planned])
@@ -91,6 +84,19 @@ def run(
         print_json(end)
     if not end.outcome.finished:
         raise HpmlError(f"{folder.slug} {end.outcome.value}: {end.reason}")
+
+
+def _cell_of_index(cells: "list[PlannedCell]", index: int | None) -> "PlannedCell":
+    count = len(cells)
+    if index is None:
+        if count != 1:
+            raise UsageError(
+                f"run is for one cell, these are {count}: choose one with --index"
+            )
+        index = 0
+    if not 0 <= index < count:
+        raise UsageError(f"--index {index}: this sweep has cells 0 to {count - 1}")
+    return cells[index]
 
 
 def _preview_here(plan: "Plan", planned: "PlannedCell", *, json: bool) -> None:
@@ -166,21 +172,24 @@ def run_here(selection: "Selection", job: str, *, json: bool) -> None:
         study = {"study": plan.study.name, "folder": str(plan.study.root)}
         print_json(study | {"cells": ended_states})
     if plan.collect_after:
-        from hpml_jobs.report.folder import write_all
-        from hpml_jobs.report.report import ReportOptions, make_report
-
-        options = ReportOptions(plan.study.read_cluster(), plan.study.commands())
-        report = make_report(plan.study.name, status.snapshots, status.states, options)
-        write_all(report, plan.study.report)
+        _write_report(plan.study, status)
         print(f"the report is in {plan.study.report}", file=out)
     failed = sum(not state.outcome.finished for state in ended_states)
+    words = study_words(plan.study)
     if failed < max(1, total):
-        print(next_commands(study_words(plan.study), watch=False), file=out)
+        print(next_commands(words, watch=False), file=out)
     if failed:
         sentence = f"{failed} of {total} cells did not finish; to see why"
-        raise HpmlError(
-            with_command(sentence, f"{PROGRAM} logs {study_words(plan.study)}")
-        )
+        raise HpmlError(with_command(sentence, f"{PROGRAM} logs {words}"))
+
+
+def _write_report(study: "Study", status: "StudyStatus") -> None:
+    from hpml_jobs.report.folder import write_all
+    from hpml_jobs.report.report import ReportOptions, make_report
+
+    options = ReportOptions(study.read_cluster(), study.commands())
+    report = make_report(study.name, status.snapshots, status.states, options)
+    write_all(report, study.report)
 
 
 def _run_cells(selection: "Selection", job: str, out: TextIO) -> set[str]:
@@ -192,10 +201,9 @@ def _run_cells(selection: "Selection", job: str, out: TextIO) -> set[str]:
     with Console(stderr=True).status("starting") as status:
 
         def show_progress(index: int, folder: CellFolder, progress: Progress) -> None:
-            has_begun = bool(progress.epochs)
-            epoch = (
-                f"epoch {progress.epoch} of {progress.epochs}" if has_begun else "starting"
-            )
+            epoch = "starting"
+            if progress.epochs:
+                epoch = f"epoch {progress.epoch} of {progress.epochs}"
             status.update(f"cell {index + 1} of {total}: {folder.slug}, {epoch}")
 
         def show_end(folder: CellFolder) -> None:
@@ -216,9 +224,8 @@ def _cell_line(folder: CellFolder) -> str:
         rank, what = record.ranks[0], "epoch"
         if record.facts is not None and record.facts.in_windows:
             what = counted(rank.timed.iterations, "iteration")
-        accuracy = rank.test_accuracy
-        words = (
-            f"test accuracy {accuracy:.3f}" if accuracy is not None else end.reason or ""
-        )
+        words = end.reason or ""
+        if rank.test_accuracy is not None:
+            words = f"test accuracy {rank.test_accuracy:.3f}"
         return f"{folder.slug:34} {what} {record.timed_s:8.3f} s   {words}".rstrip()
     return f"{folder.slug:34} {end.outcome.value}: {end.reason}"

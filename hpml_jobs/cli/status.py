@@ -2,6 +2,7 @@
 
 import math
 import sys
+from collections.abc import Iterator
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Annotated
 
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
 SHORTEST_INTERVAL_S = 0.5
 """SLURM is not asked more often."""
 
-
 Every = Annotated[
     float,
     typer.Option(
@@ -79,18 +79,13 @@ def status(
 
     selection = select_study(study, pattern, outputs)
     if live:
-        _check_finished(_watch(selection, every, json=json), strict=strict)
+        check_finished(_watch(selection, every, json=json), strict=strict)
         return
     study_name = selection.study.name
     current = study_status(selection.study, all_jobs=True, with_checks=True)
     states, usage = selection.chosen(current.states), usage_of(current)
-    words = study_words(selection.study)
-    hints = [*_followup_job(selection.study, current), *hints_of(selection, current)]
-    if current.fault:
-        hints.insert(0, f"warning: {current.fault}; jobs that only it names are not shown")
-    if any(in_short(state.checks) for state in states):
-        sentence = "some checks failed or warn; to see the reasons"
-        hints.insert(0, with_command(sentence, f"{PROGRAM} record {words}"))
+    hints = [*_warnings(selection.study, current, states)]
+    hints += [*_followup_job(selection.study, current), *hints_of(selection, current)]
     if json:
         print_json({"study": study_name, "cells": states, "usage": usage, "advice": hints})
     else:
@@ -99,10 +94,21 @@ def status(
             print(usage_line(usage))
         for hint in hints:
             print(hint)
-    _check_finished(states, strict=strict)
+    check_finished(states, strict=strict)
 
 
-def _check_finished(states: list[CellState], *, strict: bool) -> None:
+def _warnings(
+    study: Study, current: "StudyStatus", states: list[CellState]
+) -> Iterator[str]:
+    if any(in_short(state.checks) for state in states):
+        sentence = "some checks failed or warn; to see the reasons"
+        yield with_command(sentence, f"{PROGRAM} record {study_words(study)}")
+    if current.fault:
+        yield f"warning: {current.fault}; jobs that only it names are not shown"
+
+
+def check_finished(states: list[CellState], *, strict: bool) -> None:
+    """Exit with 1 if that was asked for and a cell has not finished."""
     if strict and not all(state.outcome.finished for state in states):
         raise typer.Exit(1)
 
@@ -125,10 +131,9 @@ def _followup_job(study: Study, current: "StudyStatus") -> list[str]:
     from hpml_jobs.status.evidence import words_of_script
 
     for job in [*current.history.closing][-1:]:
-        job_state = current.slurm.of(job).state
-        word = (
-            job_state.state.split()[0].lower() if job_state else "no longer known to SLURM"
-        )
+        job_state, word = current.slurm.of(job).state, "no longer known to SLURM"
+        if job_state:
+            word = job_state.state.split()[0].lower()
         words = words_of_script(study, job)
         said = f": {words}" if words else ""
         return [f"follow-up job {job} (runs after all cells): {word}{said}"]

@@ -5,7 +5,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, NamedTuple
@@ -31,10 +31,9 @@ from hpml_jobs.cli.options import (
     study_words,
 )
 from hpml_jobs.core.cell import Outcome
-from hpml_jobs.core.cluster import Launcher
 from hpml_jobs.core.errors import HpmlError, InterruptError, UsageError
 from hpml_jobs.core.features import load, runner
-from hpml_jobs.core.text import PROGRAM, counted, with_command
+from hpml_jobs.core.text import PROGRAM, counted, few, with_command
 from hpml_jobs.slurm.commands import has_sbatch
 from hpml_jobs.slurm.jobs import array_ids
 
@@ -132,47 +131,62 @@ def deliver(
         UsageError: the cells exceed the budget, or the follow-up job cannot be submitted.
     """
     from hpml_jobs.cli.run import run_here
-    from hpml_jobs.study.snapshot import restore_records
-    from hpml_jobs.submit.explain import unused_variables
-    from hpml_jobs.submit.job_requests import check_submission, make_requests
-    from hpml_jobs.submit.local import announce
 
     if manner.dry_run:
-        selection = choose()
-        if selection is not None:
+        if selection := choose():
             _preview(selection, manner)
         return
     try:
         with study.submitting() as lock_note:
             print_note(lock_note)
             selection = choose()
-            if selection is None:
-                return
-            restore_records(selection.status.snapshots)
-            print_note(*selection.notes)
-            is_local = selection.plan.cluster.launcher is Launcher.LOCAL
-            if selection.plan.cluster.hosts and selection.send:
-                load(runner("cluster.hosts").check)(selection.plan.cluster, study.root)
-            if not is_local:
-                requests = make_requests(selection.plan, selection.send)
-                check_submission(selection, requests)
-                if requests:
-                    print_note(unused_variables(selection.plan, requests))
-                    _refuse_before_queue(selection.plan)
-                _confirm(selection, requests, manner)
-            if command and selection.send:
-                study.add_command(command)
-            if is_local:
-                job = f"local-{os.getpid()}-{int(time.time())}"
-                announce(selection.plan, selection.send, job)
-            else:
-                _submit(selection, requests, manner)
+            job = _start(selection, manner, command) if selection else ""
     except KeyboardInterrupt as fault:
         raise InterruptError(
             f"interrupted; nothing was submitted; again: {repeated()}"
         ) from fault
-    if is_local:  # another submission does not wait for these cells
+    if selection and job:  # another submission does not wait for these cells
         run_here(selection, job, json=manner.json)
+
+
+def _start(selection: "Selection", manner: Manner, command: str) -> str:
+    """Submit the selected cells, or announce that they run here; return the job that runs them."""
+    from hpml_jobs.study.snapshot import restore_records
+    from hpml_jobs.submit.local import announce
+
+    plan = selection.plan
+    restore_records(selection.status.snapshots)
+    print_note(*selection.notes)
+    if plan.cluster.hosts and selection.send:
+        load(runner("cluster.hosts").check)(plan.cluster, plan.study.root)
+    requests = [] if plan.cluster.is_local else _checked_requests(selection, manner)
+    if command and selection.send:
+        plan.study.add_command(command)
+    if not plan.cluster.is_local:
+        _submit(selection, requests, manner)
+        return ""
+    job = f"local-{os.getpid()}-{int(time.time())}"
+    announce(plan, selection.send, job)
+    return job
+
+
+def _checked_requests(selection: "Selection", manner: Manner) -> "list[JobRequest]":
+    """Return the job requests of a selection, which nothing known here forbids, and the user wants.
+
+    Raises:
+        HpmlError: the user declined.
+        UsageError: they are refused.
+    """
+    from hpml_jobs.submit.explain import unused_variables
+    from hpml_jobs.submit.job_requests import check_submission, make_requests
+
+    requests = make_requests(selection.plan, selection.send)
+    check_submission(selection, requests)
+    if requests:
+        print_note(unused_variables(selection.plan, requests))
+        _refuse_before_queue(selection.plan)
+        _confirm(selection, requests, manner)
+    return requests
 
 
 def _preview(selection: "Selection", manner: Manner) -> None:
@@ -195,8 +209,7 @@ def _refuse_before_queue(plan: "Plan") -> None:
     from hpml_jobs.core.answers import Severity
     from hpml_jobs.submit.before_queue import NODES_MAY_DIFFER, before_queue
 
-    findings = before_queue(plan) if plan.cluster.launcher is not Launcher.LOCAL else ()
-    for finding in findings:
+    for finding in () if plan.cluster.is_local else before_queue(plan):
         text = f"{finding.about}: {finding.seen}; {finding.remedy}"
         if finding.level is Severity.PROBLEM:
             raise UsageError(text)
@@ -204,30 +217,33 @@ def _refuse_before_queue(plan: "Plan") -> None:
             print_note(f"warning: {text}")
 
 
-def _confirm(
-    selection: "Selection", requests: "Sequence[JobRequest]", manner: Manner
-) -> None:
+def _confirm(selection: "Selection", requests: "list[JobRequest]", manner: Manner) -> None:
     """Print the GPU-hours and the number of jobs; on a terminal ask above the cluster's limit.
 
     Raises:
         HpmlError: the user declined.
     """
-    if manner.json or not requests:
+    if manner.json:
         return
+    from hpml_jobs.submit.job_requests import gpu_hours_of
+
     later = selection.plan.later_gpu_hours
-    hours = sum(request.gpu_hours for request in requests) + later
+    hours = gpu_hours_of(requests) + later
     cells, jobs = counted(len(selection.send), "cell"), counted(len(requests), "job")
     rest = f", and then {later:.3g} of them" if later else ""
     say(f"up to {hours:.3g} GPU-hours: {cells} as {jobs}{rest}")
     limit = selection.plan.cluster.confirm_gpu_hours
     if manner.yes or limit is None or hours <= limit or not is_interactive():
         return
-    try:
-        answer = input(f"more than cluster.confirm_gpu_hours={limit:g}; submit? [y/N] ")
-    except EOFError:
-        answer = ""
-    if answer.strip().lower() not in ("y", "yes"):
+    if not _agrees(f"more than cluster.confirm_gpu_hours={limit:g}; submit? [y/N] "):
         raise HpmlError("nothing was submitted; --yes submits without asking")
+
+
+def _agrees(question: str) -> bool:
+    try:
+        return input(question).strip().lower() in ("y", "yes")
+    except EOFError:
+        return False
 
 
 def is_interactive() -> bool:
@@ -235,9 +251,7 @@ def is_interactive() -> bool:
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 
-def _submit(
-    selection: "Selection", requests: "Sequence[JobRequest]", manner: Manner
-) -> None:
+def _submit(selection: "Selection", requests: "list[JobRequest]", manner: Manner) -> None:
     """Submit every request and the follow-up job; print a line per job, then a summary.
 
     Ctrl-C takes effect between two sbatch calls.
@@ -307,56 +321,50 @@ def _what_was_sent(selection: "Selection", jobs: dict[str, str]) -> str:
     """Return which cells were submitted before a submission broke off, and how to go on."""
     rest = [planned.slug for planned in selection.send if planned.slug not in jobs]
     ids = ", ".join(array_ids(jobs.values()))
-    sent = (
-        f"submitted: {counted(len(jobs), 'cell')} (SLURM {ids})"
-        if jobs
-        else "submitted: no cell"
-    )
+    sent = "submitted: no cell"
+    if jobs:
+        sent = f"submitted: {counted(len(jobs), 'cell')} (SLURM {ids})"
     if not rest:
         return f"{sent}, which is all"
-    more = f" and {len(rest) - NAMED_CELLS} more" if len(rest) > NAMED_CELLS else ""
-    named = f"{', '.join(rest[:NAMED_CELLS])}{more}"
+    named = few(rest, NAMED_CELLS)
     return f"{sent}; not submitted: {named}; to submit the rest: {repeated()}"
 
 
 def _print_result(
     selection: "Selection",
-    requests: "Sequence[JobRequest]",
+    requests: "list[JobRequest]",
     jobs: dict[str, str],
     followup: str | None,
     manner: Manner,
 ) -> None:
     """Print the cells with their jobs and the next command, or JSON."""
     from hpml_jobs.submit.explain import cell_rows
+    from hpml_jobs.submit.job_requests import gpu_hours_of
 
     plan, left_out = selection.plan, selection.left_out
     study = plan.study
     rows = cell_rows(selection, jobs)
     if manner.json:
-        hours = sum(request.gpu_hours for request in requests)
+        hours = gpu_hours_of(requests)
         about = {"study": study.name, "folder": str(study.root)}
         print_json(about | {"cells": rows, "gpu_hours": hours, "closing": followup})
         return
     console().print(sent_table(rows, all_cells=manner.all_cells))
+    outcomes = {state.outcome for state in left_out.values()}
     left = f", {len(left_out)} left out" if left_out else ""
     if jobs:
         ids = array_ids(jobs.values())
         cells_as_jobs = f"{counted(len(jobs), 'cell')} as {counted(len(ids), 'job')}"
         print(f"submitted {cells_as_jobs} (SLURM {', '.join(ids)}){left}")
     else:
-        is_unknown = any(state.outcome is Outcome.UNKNOWN for state in left_out.values())
-        unknown = ", or its job may be running" if is_unknown else ""
+        unknown = ", or its job may be running" if Outcome.UNKNOWN in outcomes else ""
         print(
             f"nothing submitted{left}: every cell of study {study.name} is finished, pending "
             f"or running{unknown}"
         )
     if followup:
-        task = (
-            "submits the cells of the batch that fits"
-            if plan.then
-            else "writes the report"
-        )
-        print(f"then job {followup} {task}")
+        fits = "submits the cells of the batch that fits"
+        print(f"then job {followup} {fits if plan.then else 'writes the report'}")
     print(f"study {study.name} in {study.root}")
-    has_active = any(state.outcome.may_run for state in left_out.values())
+    has_active = any(outcome.may_run for outcome in outcomes)
     print(next_commands(study_words(study), watch=bool(jobs) or has_active))

@@ -211,6 +211,22 @@ class Cell(Value, frozen=True, kw_only=True, dict=True):
 
     def _check_path(self) -> None:
         """Refuse a path that the strategy or the number of images does not allow."""
+        self._check_path_of_strategy()
+        path, images = self.path, self.workload.images
+        batches = None if images is None else iterations(images, self.gpus, self.batch)
+        if batches is not None and path.accumulate > batches:
+            raise UsageError(
+                f"accumulate={path.accumulate} is more than the {batches} batches of an epoch "
+                f"(batch={self.batch} on gpus={self.gpus}); use accumulate<={batches} or a smaller "
+                "batch="
+            )
+        if path.channels_last and self.workload.has_tokens:
+            raise UsageError(
+                f"channels_last=true with workload.data={self.workload.data}: tokens have no "
+                "channels; leave channels_last out"
+            )
+
+    def _check_path_of_strategy(self) -> None:
         path, traffic, strategy = self.path, self.strategy.traffic, self.strategy.value
         if path.accumulate > 1 and not traffic.defers_exchange:
             raise UsageError(
@@ -232,31 +248,24 @@ class Cell(Value, frozen=True, kw_only=True, dict=True):
                 f"channels_last=true with strategy={strategy}: torch keeps the shards in the plain "
                 "layout; leave channels_last out, or use strategy=ddp"
             )
-        images = self.workload.images
-        batches = None if images is None else iterations(images, self.gpus, self.batch)
-        if batches is not None and path.accumulate > batches:
-            raise UsageError(
-                f"accumulate={path.accumulate} is more than the {batches} batches of an epoch "
-                f"(batch={self.batch} on gpus={self.gpus}); use accumulate<={batches} or a smaller "
-                "batch="
-            )
-        if path.channels_last and self.workload.has_tokens:
-            raise UsageError(
-                f"channels_last=true with workload.data={self.workload.data}: tokens have no "
-                "channels; leave channels_last out"
-            )
 
     def _check_treatment(self) -> None:
-        strategy, buffers = self.strategy, self.sync_buffers
         if self.protocol is not Protocol.IMPORTED:
             self.recipe.check(self.epochs)
         self._check_own_optimizer()
-        if not self.set_epoch and not strategy.under_torchrun:
+        if not self.set_epoch and not self.strategy.under_torchrun:
             raise UsageError(
-                f"set_epoch=false with strategy={strategy.value}: one process shuffles its "
+                f"set_epoch=false with strategy={self.strategy.value}: one process shuffles its "
                 f"{self.workload.samples_name} anew by itself; take strategy=ddp with gpus=2 or "
                 "more"
             )
+        self._check_buffers()
+        for name, settings in self.parts.items():
+            if name in cell_parts():
+                load(cell_parts()[name].check)(self, settings)
+
+    def _check_buffers(self) -> None:
+        strategy, buffers = self.strategy, self.sync_buffers
         default = strategy.traffic.sync_buffers
         if buffers not in (None, default) and not strategy.traffic.may_sync_buffers:
             raise UsageError(
@@ -273,9 +282,6 @@ class Cell(Value, frozen=True, kw_only=True, dict=True):
                 "sync_buffers=syncbn with protocol=full: its messages inside forward and backward "
                 "are not instrumented; take protocol=lab"
             )
-        for name, settings in self.parts.items():
-            if name in cell_parts():
-                load(cell_parts()[name].check)(self, settings)
 
     def _check_own_optimizer(self) -> None:
         """Refuse what the user's own optimizer or schedule decides itself."""
@@ -313,11 +319,10 @@ class Cell(Value, frozen=True, kw_only=True, dict=True):
         """
         parts = [label for label in (self.path.label, self.recipe_label) if label]
         parts += [] if self.set_epoch else ["no set_epoch"]
-        if self.sync_buffers is not None:
-            syncbn = self.sync_buffers is SyncBuffers.SYNCBN
-            parts.append(
-                "SyncBatchNorm" if syncbn else f"buffers {self.sync_buffers.value}"
-            )
+        if self.sync_buffers is SyncBuffers.SYNCBN:
+            parts.append("SyncBatchNorm")
+        elif self.sync_buffers is not None:
+            parts.append(f"buffers {self.sync_buffers.value}")
         parts += [] if self.reshard else ["no reshard"]
         parts += [self.path.buckets_label] if self.path.buckets_label else []
         return ", ".join(parts)
@@ -344,16 +349,14 @@ class Cell(Value, frozen=True, kw_only=True, dict=True):
         """
         if self.path.cudnn_benchmark is not None:
             return self.path.cudnn_benchmark
-        return (
-            self.device is Device.CUDA and not self.strategy.traffic.forward_in_new_threads
-        )
+        keeps_threads = not self.strategy.traffic.forward_in_new_threads
+        return self.device is Device.CUDA and keeps_threads
 
     @property
     def replicas_share_buffers(self) -> bool:
         """Whether replicas test with the same BatchNorm buffers; else each rank has its own."""
-        return (
-            self.sync_buffers or self.strategy.traffic.sync_buffers
-        ) is not SyncBuffers.OFF
+        buffers = self.sync_buffers or self.strategy.traffic.sync_buffers
+        return buffers is not SyncBuffers.OFF
 
     @property
     def processes(self) -> int:
@@ -373,11 +376,8 @@ class Cell(Value, frozen=True, kw_only=True, dict=True):
     @property
     def images_per_gpu(self) -> int | None:
         """One GPU's share of an epoch, ceil(D / N); None while the data set's size is unknown."""
-        return (
-            None
-            if self.workload.images is None
-            else ceil(self.workload.images / self.gpus)
-        )
+        images = self.workload.images
+        return None if images is None else ceil(images / self.gpus)
 
     @cached_property
     def digest(self) -> str:
@@ -436,9 +436,8 @@ class Cell(Value, frozen=True, kw_only=True, dict=True):
 
     def slugs(self) -> Iterator[str]:
         """Yield the names it may have in a study, from the shortest."""
-        return (
-            self.slug_of(digits) for digits in range(SLUG_DIGITS, len(self.digest) + 1)
-        )
+        for digits in range(SLUG_DIGITS, len(self.digest) + 1):
+            yield self.slug_of(digits)
 
 
 def _slug_text(text: str, most: int) -> str:

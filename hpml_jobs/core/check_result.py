@@ -89,6 +89,5 @@ def in_short(results: Iterable[CheckResult]) -> str:
 
 def worst_level(results: Iterable[CheckResult]) -> Level:
     """Return the most serious level of the results; `pass` without any."""
-    return max(
-        (result.level for result in results), key=[*Level].index, default=Level.PASS
-    )
+    levels = (result.level for result in results)
+    return max(levels, key=[*Level].index, default=Level.PASS)

@@ -2,7 +2,7 @@
 
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from math import ceil
@@ -101,17 +101,15 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     known_as: tuple[str, ...] = ()
     hosts: tuple[str, ...] | None = None
 
+    @property
+    def is_local(self) -> bool:
+        """Whether cells run on this machine, or on named hosts, without SLURM."""
+        return self.launcher is Launcher.LOCAL
+
     def check(self) -> None:
         """Refuse requests that this cluster rejects, before sbatch is called."""
         if self.hosts is not None:
-            names = {
-                name for name in self.hosts if re.fullmatch(r"\w[\w.-]*", name, re.ASCII)
-            }
-            if not names or len(names) < len(self.hosts):
-                raise UsageError(
-                    f"cluster.hosts=[{','.join(self.hosts)}]: name each machine once, as ssh knows "
-                    "it, e.g. cluster.hosts=[a,b]; write user names into ~/.ssh/config"
-                )
+            _check_hosts(self.hosts)
         if self.clusters and not re.fullmatch(r"[\w.-]+", self.clusters):
             raise UsageError(
                 f"cluster.clusters={self.clusters} (SLURM_CLUSTERS): name one cluster; jobs of two "
@@ -127,30 +125,28 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
                 f"cluster.partition={self.partition}: cluster={self.name} rejects jobs that name a "
                 "partition; leave cluster.partition out"
             )
-        if self.partition_rule is Rule.REQUIRED and not (
-            self.partition or self.gpu_partitions
-        ):
+        partitions = self.partition or self.gpu_partitions
+        if self.partition_rule is Rule.REQUIRED and not partitions:
             raise UsageError(
                 f"cluster={self.name} needs a partition: add cluster.partition=NAME"
             )
 
     def gpu_type_for(self, requested: str | None) -> str | None:
         """Return the GPU type to request: the given one, checked, or this cluster's default."""
-        only = next(iter(self.gpu_types)) if len(self.gpu_types) == 1 else None
+        types = ", ".join(sorted(self.gpu_types))
+        only = types if len(self.gpu_types) == 1 else None
         gpu_type = requested or self.gpu_type or only
         if gpu_type is None:
-            if self.gpu_types:
-                types = ", ".join(sorted(self.gpu_types))
+            if types:
                 raise UsageError(
                     f"cluster={self.name} has GPU types {types}: name one, gpu_type=…"
                 )
             return None
-        if any(mark in gpu_type for mark in "|&,") or gpu_type == "any":
+        if gpu_type == "any" or re.search("[|&,]", gpu_type):
             raise UsageError(
                 f"gpu_type={gpu_type}: a study on a mix of GPU types compares nothing; name one"
             )
-        if self.gpu_types and gpu_type not in self.gpu_types:
-            types = ", ".join(sorted(self.gpu_types))
+        if types and gpu_type not in self.gpu_types:
             hint = did_you_mean(alike(gpu_type, self.gpu_types))
             raise UsageError(f"gpu_type={gpu_type}: cluster={self.name} has {types}{hint}")
         return gpu_type
@@ -197,6 +193,15 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         return [*command, box.image or "", "/bin/bash", "-c", start, "python"]
 
 
+def _check_hosts(hosts: Collection[str]) -> None:
+    names = {name for name in hosts if re.fullmatch(r"\w[\w.-]*", name, re.ASCII)}
+    if not names or len(names) < len(hosts):
+        raise UsageError(
+            f"cluster.hosts=[{','.join(hosts)}]: name each machine once, as ssh knows it, e.g. "
+            "cluster.hosts=[a,b]; write user names into ~/.ssh/config"
+        )
+
+
 def _of_type(limit: float | dict[str, float] | None, gpu_type: str | None) -> float | None:
     """Return what is given for a GPU type, or for all."""
     return limit.get(gpu_type or "") if isinstance(limit, dict) else limit
@@ -225,11 +230,9 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
     def __str__(self) -> str:
         """For people, e.g. `1 node x 4 rtx8000, 12 CPUs, 30 min`."""
         nodes = counted(self.nodes, "node")
-        gpus = (
-            f" x {self.gpus_per_node} {self.gpu_type or 'GPU'}"
-            if self.gpus_per_node
-            else ""
-        )
+        gpus = ""
+        if self.gpus_per_node:
+            gpus = f" x {self.gpus_per_node} {self.gpu_type or 'GPU'}"
         memory = f", {self.mem_gb_per_node} GB" if self.mem_gb_per_node else ""
         return f"{nodes}{gpus}, {counted(self.cpus_per_node, 'CPU')}{memory}, {self.minutes} min"
 

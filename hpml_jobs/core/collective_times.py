@@ -89,16 +89,13 @@ def begins_of(ranks: Sequence[Rank], *, meet: bool) -> Begins | None:
     The processes of a host have one clock. Ranks that `meet` before an epoch begin it together.
     """
     epochs = [rank.epoch(Role.INSTRUMENTED) for rank in ranks]
-    begun_s = [
-        epoch.started_s for epoch in epochs if epoch and epoch.started_s is not None
-    ]
+    begun_s = [epoch.started_s for epoch in epochs if epoch]
+    known_s = [begin_s for begin_s in begun_s if begin_s is not None]
     hosts = {rank.host for rank in ranks}
-    if len(hosts) == 1 and len(begun_s) == len(ranks):
-        first_s = min(begun_s)
-        return Begins([begin_s - first_s for begin_s in begun_s], is_one_clock=True)
-    if not meet:
-        return None
-    return Begins([0.0] * len(ranks), is_one_clock=False)
+    if len(hosts) == 1 and len(known_s) == len(ranks):
+        first_s = min(known_s)
+        return Begins([begin_s - first_s for begin_s in known_s], is_one_clock=True)
+    return Begins([0.0] * len(ranks), is_one_clock=False) if meet else None
 
 
 def service_s(

@@ -96,20 +96,19 @@ def _of_nodes(
 
 def _packages(record: Record, facts: Facts) -> str | None:
     """Return the packages that the user's code imports."""
-    if not record.cell.workload.own_code or facts.packages is None:
-        return UNRECORDED if record.cell.workload.own_code else None
-    return (
-        ", ".join(f"{name} {version}" for name, version in facts.packages.items()) or None
-    )
+    if not record.cell.workload.own_code:
+        return None
+    if facts.packages is None:
+        return UNRECORDED
+    return ", ".join(map(" ".join, facts.packages.items())) or None
 
 
 def _timed(record: Record, facts: Facts) -> Conditions:
     """Return a condition for what of a script was timed; none without a script."""
     if record.cell.origin.has_fixed_epochs:
         return ()
-    return (
-        ("timed", "windows of iterations" if facts.in_windows else "passes over a loader"),
-    )
+    timed = "windows of iterations" if facts.in_windows else "passes over a loader"
+    return (("timed", timed),)
 
 
 def _memory_clock_mhz(card: Card) -> int | None:
@@ -184,7 +183,6 @@ share a table. A setting that a key of the training path, or the strategy, makes
 here it is that of a cell of the plain path.
 """
 
-
 REMARKS = (
     Condition("Python", lambda _, facts: facts.python),
     Condition("operating system", lambda _, facts: facts.os),
@@ -199,9 +197,7 @@ def remarked_conditions(record: Record) -> Conditions:
     facts = record.measured_facts
     if facts is None:
         return ()
-    return tuple(
-        (remark.name, in_words(remark.value(record, facts))) for remark in REMARKS
-    )
+    return tuple((r.name, in_words(r.value(record, facts))) for r in REMARKS)
 
 
 def measured_conditions(record: Record) -> Conditions | None:
@@ -215,9 +211,7 @@ def measured_conditions(record: Record) -> Conditions | None:
     facts = record.facts
     if facts is None or _parameters(record) is None:
         return None
-    conditions = [
-        (condition.name, condition.value(record, facts)) for condition in CONDITIONS
-    ]
+    conditions = [(c.name, c.value(record, facts)) for c in CONDITIONS]
     in_text = tuple((name, in_words(value)) for name, value in conditions)
     return in_text + _timed(record, facts)
 

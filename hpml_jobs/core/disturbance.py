@@ -111,9 +111,8 @@ class _Account(NamedTuple):
             return None
         loaders_s = self.scheduling.loader_run_queue_s or 0.0
         stall_s = self.epoch.stall_s if self.epoch else 0.0
-        waited_s = self.scheduling.run_queue_s / self.rank.threads + min(
-            loaders_s, stall_s
-        )
+        waited_s = self.scheduling.run_queue_s / self.rank.threads
+        waited_s += min(loaders_s, stall_s)
         return min(1.0, waited_s / self.scheduling.window_s)
 
 
@@ -217,29 +216,27 @@ def _account(rank: Rank, role: Role | Step) -> _Account | None:
             scheduling = rank.profiler.scheduling if rank.profiler else None
         case _:
             scheduling = epoch.scheduling if epoch else None
-    return (
-        _Account(rank, epoch, scheduling)
-        if scheduling and scheduling.window_s > 0
-        else None
-    )
+    if scheduling is None or scheduling.window_s <= 0:
+        return None
+    return _Account(rank, epoch, scheduling)
 
 
 def _host_cpu(host: str, accounts: Sequence[_Account], allocated: int | None) -> HostCpu:
     """Return the CPUs of one host; CPUs of the masks that the job was not given are not its own."""
     window_s = max(account.scheduling.window_s for account in accounts)
     holders = _mask_holders(accounts)
+    if not holders:
+        return HostCpu(host, 0, window_s, busy_s=0.0, foreign_s=None, stolen_s=None)
     masked = sum(len(account.rank.affinity) for account in holders)
     cpus = masked if allocated is None else min(masked, allocated)
     cell_s = _total(account.scheduling.cpu_s for account in accounts)
     busy_s = _total(account.scheduling.busy_s for account in holders)
     foreign_s = None
-    if masked and cell_s is not None and busy_s is not None:
+    if cell_s is not None and busy_s is not None:
         foreign_s = busy_s - cell_s
         if masked > cpus:  # others may use the CPUs that the job was not given
             foreign_s = max(0.0, foreign_s - (masked - cpus) * window_s)
-    stolen_s = (
-        _total(account.scheduling.stolen_s for account in holders) if masked else None
-    )
+    stolen_s = _total(account.scheduling.stolen_s for account in holders)
     return HostCpu(host, cpus, window_s, busy_s, foreign_s, stolen_s)
 
 
@@ -282,16 +279,16 @@ def _stops(accounts: Sequence[_Account]) -> list[OutsideCause]:
         slow, steps = (epoch.slow, epoch.steps) if epoch else (None, None)
         if not continued_s or _longest_pause_s(epoch) < PAUSE_LEAST_S:
             continue
-        times = "" if len(continued_s) == 1 else f" {len(continued_s)} times"
+        times, longest = f" {len(continued_s)} times", "the longest "
+        if len(continued_s) == 1:
+            times = longest = ""
         lasted, share = "", 0.0
-        if epoch and slow and steps and slow.longest_s > 2 * steps.median_s:
-            longest = "" if len(continued_s) == 1 else "the longest "
+        if slow and steps and slow.longest_s > 2 * steps.median_s:
             lasted = f", {longest}for about {slow.longest_s - steps.median_s:.2g} s"
             # others wait for it
             share = max(a.epoch.slow_share for a in accounts if a.epoch)
-        text = (
-            f"rank {account.rank.rank} on {account.rank.host} was stopped{times}{lasted}"
-        )
+        rank = account.rank
+        text = f"rank {rank.rank} on {rank.host} was stopped{times}{lasted}"
         causes.append(OutsideCause(CauseKind.STOPPED, text, share, share))
     return causes
 
@@ -356,12 +353,9 @@ def _throttled(accounts: Iterable[_Account]) -> list[OutsideCause]:
     """Return the rank whose control group withheld the most, if it withheld too much."""
     withheld = []
     for account in accounts:
-        throttled_s, used_s = account.scheduling.throttled_s, account.scheduling.cpu_s
-        if (
-            throttled_s is not None
-            and used_s is not None
-            and throttled_s > FOREIGN_LEAST_S
-        ):
+        throttled_s = account.scheduling.throttled_s or 0.0
+        used_s = account.scheduling.cpu_s
+        if used_s is not None and throttled_s > FOREIGN_LEAST_S:
             withheld.append((throttled_s / (throttled_s + used_s), throttled_s, account))
     if not withheld:
         return []
@@ -372,11 +366,8 @@ def _throttled(accounts: Iterable[_Account]) -> list[OutsideCause]:
         f"a CPU quota (cgroup) of rank {account.rank.rank} on {account.rank.host} withheld "
         f"{throttled_s:.2g} CPU-seconds"
     )
-    return [
-        OutsideCause(
-            CauseKind.THROTTLED, text, throttled_s / account.scheduling.window_s, share
-        )
-    ]
+    per_s = throttled_s / account.scheduling.window_s
+    return [OutsideCause(CauseKind.THROTTLED, text, per_s, share)]
 
 
 def _run_queues(
@@ -400,11 +391,8 @@ def _run_queues(
         if share > RUN_QUEUE_LIMIT and waited_s > FOREIGN_LEAST_S:
             part = percent_text(round(share, 2))
             text = f"rank {rank.rank} on {rank.host} waited for a CPU for {part} of it"
-            causes.append(
-                OutsideCause(
-                    CauseKind.RUN_QUEUE, text, share, min(account.waited or 0.0, share)
-                )
-            )
+            withheld = min(account.waited or 0.0, share)
+            causes.append(OutsideCause(CauseKind.RUN_QUEUE, text, share, withheld))
     return [max(causes, key=lambda cause: cause.share)] if causes else []
 
 
@@ -412,9 +400,8 @@ def _others_s(host: HostCpu, scheduling: Scheduling) -> float:
     """Return the CPU-seconds that the cell did not get on a host; infinite if not known."""
     if host.foreign_s is None:
         return inf
-    return (
-        max(0.0, host.foreign_s) + (host.stolen_s or 0.0) + (scheduling.throttled_s or 0.0)
-    )
+    withheld_s = (host.stolen_s or 0.0) + (scheduling.throttled_s or 0.0)
+    return max(0.0, host.foreign_s) + withheld_s
 
 
 def _runnable(rank: Rank, record: Record) -> int:

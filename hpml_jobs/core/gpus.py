@@ -1,7 +1,7 @@
 """NVML, the library of NVIDIA's driver, and what its numbers about a GPU mean."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from contextlib import contextmanager
 from typing import Any
 
@@ -128,9 +128,8 @@ def link_text(card: Card) -> str:
     parts = []
     speed = NVLINK_GB_PER_S.get(card.nvlink_version or 0)
     if card.nvlink_to:
-        parts.append(
-            f"NVLink {len(card.nvlink_to)}" + (f" x {speed:g} GB/s" if speed else "")
-        )
+        of_link = f" x {speed:g} GB/s" if speed else ""
+        parts.append(f"NVLink {len(card.nvlink_to)}{of_link}")
     if card.pcie_generation and card.pcie_width:
         parts.append(f"PCIe {card.pcie_generation} x{card.pcie_width}")
     return ", ".join(parts)
@@ -146,25 +145,26 @@ def link_gb_per_s(cards: Sequence[Card]) -> float | None:
     if len(cards) < 2:
         return None
     buses = {_bus(card.bus_id or "") for card in cards}
-    speeds, is_linked = [], []
-    for card in cards:
-        if card.nvlink_to is None or card.bus_id is None:
-            return None
-        other_buses = buses - {_bus(card.bus_id)}
-        through_switch = SWITCH in card.nvlink_to
-        ends = [
-            end for end in map(_bus, card.nvlink_to) if end in other_buses or end == SWITCH
-        ]
-        is_linked.append(bool(ends))
-        if ends and not (through_switch or other_buses <= set(ends)):
-            return None
-        speed = (
-            NVLINK_GB_PER_S.get(card.nvlink_version or 0) if ends else _pcie_gb_per_s(card)
-        )
-        if speed is None:
-            return None
-        speeds.append(len(ends) * speed if ends else speed)
-    return min(speeds) if len(set(is_linked)) == 1 else None
+    links = [link for card in cards if (link := _link_of(card, buses))]
+    kinds = {is_nvlink for is_nvlink, _ in links}
+    if len(links) < len(cards) or len(kinds) > 1:
+        return None
+    return min(speed for _, speed in links)
+
+
+def _link_of(card: Card, buses: Set[str]) -> tuple[bool, float] | None:
+    """Return whether NVLink leads to the others, and its speed; None: unknown, or not to all."""
+    if card.nvlink_to is None or card.bus_id is None:
+        return None
+    others = buses - {_bus(card.bus_id)}
+    ends = [end for end in map(_bus, card.nvlink_to) if end in (SWITCH, *others)]
+    if not ends:
+        speed = _pcie_gb_per_s(card)
+        return None if speed is None else (False, speed)
+    speed = NVLINK_GB_PER_S.get(card.nvlink_version or 0)
+    if speed is None or not (SWITCH in ends or others <= {*ends}):
+        return None
+    return True, len(ends) * speed
 
 
 def _pcie_gb_per_s(card: Card) -> float | None:
@@ -219,9 +219,8 @@ def nvml_session() -> Iterator[Any]:
 
 def gpus_by_uuid(nvml: Any) -> dict[str, Any]:
     """Return the handles of all GPUs that NVML shows, in its order, by UUID."""
-    handles = [
-        nvml.nvmlDeviceGetHandleByIndex(n) for n in range(nvml.nvmlDeviceGetCount())
-    ]
+    numbers = range(nvml.nvmlDeviceGetCount())
+    handles = map(nvml.nvmlDeviceGetHandleByIndex, numbers)
     return {nvml_text(nvml.nvmlDeviceGetUUID(handle)): handle for handle in handles}
 
 
@@ -239,19 +238,24 @@ def visible_gpus(setting: str | None, uuids: Sequence[str]) -> list[int]:
     if setting is None:
         return [*range(len(uuids))]
     numbers: list[int] = []
-    for word in (word.strip() for word in setting.split(",")):
-        if word.isdigit() and int(word) < len(uuids):
-            number = int(word)
-        elif word.startswith("GPU-") and any(uuid.startswith(word) for uuid in uuids):
-            number = next(n for n, uuid in enumerate(uuids) if uuid.startswith(word))
-        elif word.startswith("MIG-") and uuids and not numbers:
-            number = 0
-        else:
+    for word in map(str.strip, setting.split(",")):
+        number = _number_of(word, uuids)
+        if number is None or (word.startswith("MIG-") and numbers):
             break
         if number in numbers:  # CUDA then shows none
             return []
         numbers.append(number)
     return numbers
+
+
+def _number_of(word: str, uuids: Sequence[str]) -> int | None:
+    """Return the number of the GPU that a word names; None if it names none."""
+    if word.isdigit():
+        return int(word) if int(word) < len(uuids) else None
+    if word.startswith("MIG-"):
+        return 0 if uuids else None
+    named = (number for number, uuid in enumerate(uuids) if uuid.startswith(word))
+    return next(named, None) if word.startswith("GPU-") else None
 
 
 def nvml_text(value: str | bytes) -> str:

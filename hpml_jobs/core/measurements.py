@@ -76,7 +76,6 @@ _UNROOTED = (
     CollectiveKind.REDUCE_SCATTER,
 )
 
-
 SWEPT = (
     CollectiveKind.ALL_REDUCE,
     CollectiveKind.ALL_GATHER,

@@ -57,10 +57,8 @@ def run_noise(record: Record) -> float | None:
 
 def overhead_error(record: Record) -> float:
     """Return the error of the overhead, a ratio of two epochs; 0 where it is not known."""
-    timed, instrumented = (
-        epoch_error(record, role) for role in (Role.TIMED, Role.INSTRUMENTED)
-    )
-    return sqrt((timed or 0.0) ** 2 + (instrumented or 0.0) ** 2)
+    errors = (epoch_error(record, role) for role in (Role.TIMED, Role.INSTRUMENTED))
+    return sqrt(sum((error or 0.0) ** 2 for error in errors))
 
 
 def lateness_error(record: Record, lateness: Lateness) -> float:

@@ -174,30 +174,28 @@ def lateness_of(record: Record, limit: float) -> Lateness | None:
     waits_s = phases[latest.rank].exposed_s - (record.exchange_s or math.inf)
     in_phases = [_longest_in(phase, record.ranks, phases) for phase in WorkPhase]
     limit_s = max(limit * whole_s, max(longest.late_s for longest in in_phases) / 4)
-    several = [
-        longest
-        for longest in in_phases
-        if longest.late_s > limit_s
-        and (
-            waits_s > limit * whole_s
-            or (late_s > limit * whole_s and is_late[longest.rank.rank])
-        )
-    ]
+    several = [longest for longest in in_phases if longest.late_s > limit_s]
+    if waits_s <= limit * whole_s:
+        is_clear = late_s > limit * whole_s
+        several = [late for late in several if is_clear and is_late[late.rank.rank]]
     if {longest.rank.rank for longest in several} <= {latest.rank}:
-        other_phases = [
-            of_rank for number, of_rank in phases.items() if number != latest.rank
-        ]
-        excess_s = {
-            phase: seconds(phases[latest.rank]) - median(map(seconds, other_phases))
-            for phase, seconds in SECONDS.items()
-        }
-        several = [Late(latest, max(excess_s, key=excess_s.__getitem__), late_s)]
+        several = [Late(latest, _longest_phase(latest, phases), late_s)]
     return Lateness(
         late=tuple(sorted(several, key=lambda late: late.rank.rank)),
         share=max(late.late_s for late in several) / whole_s,
         late_ranks=sum(is_late.values()),
         iterations=max(1, *(epoch.iterations for epoch in epochs if epoch)),
     )
+
+
+def _longest_phase(rank: Rank, phases: Mapping[int, Phases]) -> WorkPhase:
+    """Return the phase with the largest excess over the other ranks."""
+    others = [of_rank for number, of_rank in phases.items() if number != rank.rank]
+    excess_s = {
+        phase: seconds(phases[rank.rank]) - median(map(seconds, others))
+        for phase, seconds in SECONDS.items()
+    }
+    return max(excess_s, key=excess_s.__getitem__)
 
 
 def _longest_in(

@@ -20,6 +20,12 @@ class Option(NamedTuple):
     default_of: str = ""
     variables: tuple[str, ...] = ()
 
+    @property
+    def set_by(self) -> str:
+        """What sets it, with the verb: `gpus= and gpu_type= set`, `the program sets`."""
+        by = self.keys or "the program"
+        return f"{by} set" if " and " in by else f"{by} sets"
+
 
 _CPUS, _GPUS = "loader_workers= and threads=", "gpus= and gpu_type="
 _MEMORY = "cluster.mem_gb_per_gpu="
@@ -140,11 +146,9 @@ def variables_of(option: str) -> tuple[str, ...]:
     >>> variables_of("time")
     ('SBATCH_TIME', 'SBATCH_TIMELIMIT')
     """
-    extra = (
-        OPTIONS[option].variables
-        if option in OPTIONS
-        else _OTHER_VARIABLES.get(option, ())
-    )
+    extra = _OTHER_VARIABLES.get(option, ())
+    if option in OPTIONS:
+        extra = OPTIONS[option].variables
     return (f"SBATCH_{option.upper().replace('-', '_')}", *extra)
 
 

@@ -78,9 +78,8 @@ class Script(Value, frozen=True, kw_only=True):
     @property
     def module(self) -> str | None:
         """The module of `-m pkg.train`; None for a file."""
-        return (
-            self.path.removeprefix("-m ").strip() if self.path.startswith("-m ") else None
-        )
+        is_module = self.path.startswith("-m ")
+        return self.path.removeprefix("-m ").strip() if is_module else None
 
     @property
     def name(self) -> str:
@@ -109,12 +108,10 @@ class Script(Value, frozen=True, kw_only=True):
             return "torchrun passes no --local-rank: let the script read LOCAL_RANK"
         words = " ".join(filter(None, ("--nproc_per_node {gpus}", self.path, self.args)))
         keys = (f"script=-m {_OLDER_LAUNCHER}", "launcher=python", f"args={words}")
-        other = (
-            ""
-            if "local-rank" in source
-            else f", and let the script take {_BOTH_SPELLINGS}"
-        )
-        return f"torchrun passes no --local-rank: use {shlex.join(keys)}{other}"
+        remedy = f"torchrun passes no --local-rank: use {shlex.join(keys)}"
+        if "local-rank" in source:
+            return remedy
+        return f"{remedy}, and let the script take {_BOTH_SPELLINGS}"
 
     def has_placeholder(self, name: str) -> bool:
         """Return whether the arguments have a placeholder."""

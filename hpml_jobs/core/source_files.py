@@ -50,10 +50,8 @@ def source_files(
     Raises:
         HpmlError: a file cannot be read.
     """
-    files = local_texts(references, root, notify)
-    return tuple(
-        SourceFile(name=name, sha256=_digest(files[name])) for name in sorted(files)
-    )
+    files = sorted(local_texts(references, root, notify).items())
+    return tuple(SourceFile(name=name, sha256=_digest(text)) for name, text in files)
 
 
 def local_texts(
@@ -112,17 +110,16 @@ def imported_code(before: Container[str], below: Path | None = None) -> Imported
     own_folders = (folders[0], Path.cwd())
     for name, module in list(sys.modules.items()):
         path = Path(getattr(module, "__file__", None) or "-").resolve()
-        if (
-            name.partition(".")[0] in before
-            or not path.is_file()
-            or not _is_local(path, folders)
-        ):
-            continue  # a container may have torch in a folder of its own
+        # a container may have torch in a folder of its own
+        is_new = name.partition(".")[0] not in before
+        if not (is_new and path.is_file() and _is_local(path, folders)):
+            continue
         content = _read(path)
         parts = name.split(".")
         packages_above = parts if path.name == _PACKAGE_FILE else parts[:-1]
-        way = os.path.relpath(path, below.resolve()) if below else None
-        name_of_file = way or "/".join([*packages_above, path.name])
+        name_of_file = "/".join([*packages_above, path.name])
+        if below:
+            name_of_file = os.path.relpath(path, below.resolve())
         files.add(SourceFile(name=name_of_file, sha256=_digest(content)))
         if is_of_another_project(path, folders, own_folders):
             continue
@@ -188,10 +185,9 @@ def refuse_changed(names: Iterable[str]) -> None:
     """
     changed = list(names)
     if changed:
-        is_code = all(name.endswith((".py", "(missing)")) for name in changed)
-        written = (
-            "" if is_code else "; what the script writes itself belongs below {folder}"
-        )
+        written = "; what the script writes itself belongs below {folder}"
+        if all(name.endswith((".py", "(missing)")) for name in changed):
+            written = ""
         raise HpmlError(
             f"your code changed since submission: {few(changed)}; submit again, or restore "
             f"it and use resubmit{written}"
@@ -237,9 +233,8 @@ def _modules_of(name: str, folders: Sequence[Path]) -> Iterator[_Module]:
     parts = name.split(".")
     own_folders = (folders[0], Path.cwd())
     locations = list(folders)
-    for number in range(1, len(parts) + 1):
-        part = parts[number - 1]
-        dotted = ".".join(parts[:number])
+    for number, part in enumerate(parts):
+        above = parts[:number]
         path = next(filter(Path.is_file, _candidates(part, locations)), None)
         if path is None:  # a namespace package, or nothing
             locations = [place / part for place in locations if (place / part).is_dir()]
@@ -247,14 +242,13 @@ def _modules_of(name: str, folders: Sequence[Path]) -> Iterator[_Module]:
             path, folders, own_folders
         ):
             return
+        elif path.name == _PACKAGE_FILE:
+            file = "/".join([*above, part, _PACKAGE_FILE])
+            yield _Module(path, file, ".".join([*above, part]))
+            locations = [path.parent]
         else:
-            is_package = path.name == _PACKAGE_FILE
-            file = "/".join(parts[:number]) + (
-                f"/{_PACKAGE_FILE}" if is_package else ".py"
-            )
-            package = dotted if is_package else ".".join(parts[: number - 1])
-            yield _Module(path, file, package)
-            locations = [path.parent] if is_package else []
+            yield _Module(path, "/".join([*above, f"{part}.py"]), ".".join(above))
+            return
         if not locations:
             return
 

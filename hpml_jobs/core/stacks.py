@@ -46,6 +46,11 @@ class Frame(NamedTuple):
     function: str
 
     @property
+    def is_collective(self) -> bool:
+        """Whether it is in code of torch that communicates."""
+        return any(part in self.file for part in _COLLECTIVES)
+
+    @property
     def is_user_code(self) -> bool:
         """Whether the file belongs neither to Python, nor to a package, nor to this program."""
         return not self.is_library and not _PROGRAM.search(self.file)
@@ -120,12 +125,11 @@ def positions_text(positions: Mapping[int, Position]) -> str:
     ranks: dict[Position, list[int]] = {}
     for rank, position in sorted(positions.items()):
         ranks.setdefault(position, []).append(rank)
-    return "; ".join(
-        f"rank {numbers[0]} was {position.text}"
-        if len(numbers) == 1
-        else f"ranks {ranges_text(numbers)} were {position.text}"
-        for position, numbers in sorted(ranks.items())
-    )
+    texts = []
+    for position, numbers in sorted(ranks.items()):
+        noun, verb = ("rank", "was") if len(numbers) == 1 else ("ranks", "were")
+        texts.append(f"{noun} {ranges_text(numbers)} {verb} {position.text}")
+    return "; ".join(texts)
 
 
 def _frames(text: str) -> tuple[Frame, ...]:
@@ -142,24 +146,24 @@ def _position(stack: tuple[Frame, ...], loader: tuple[Frame, ...]) -> Position:
         return Position(Activity.COLLECTIVE, "waiting for the other nodes")
     for frame in stack:
         if _LOADER in frame.file:
-            return Position(
-                Activity.DATA, f"waiting for its data loader{_loader_text(loader)}"
-            )
-        if any(part in frame.file for part in _COLLECTIVES):
+            words = f"waiting for its data loader{_loader_text(loader)}"
+            return Position(Activity.DATA, words)
+        if frame.is_collective:
             return Position(Activity.COLLECTIVE, f"waiting in {_collective(stack)}")
-        if any(frame.file.endswith(part) for part in _EXCHANGE):
+        if frame.file.endswith(_EXCHANGE):
             return Position(Activity.COLLECTIVE, "waiting in the exchange of gradients")
         if frame.function == _BACKWARD:
-            return Position(
-                Activity.BACKWARD, "in backward() or waiting in its collectives"
-            )
+            words = "in backward() or waiting in its collectives"
+            return Position(Activity.BACKWARD, words)
         if frame.is_user_code:
-            is_loading = any(_LOADER in outer.file for outer in stack)
-            activity = Activity.DATA if is_loading else Activity.CODE
-            return Position(
-                activity, f"{'loading data ' if is_loading else ''}in {frame.place}"
-            )
+            return _in_user_code(frame, stack)
     return Position(Activity.CODE, f"in {stack[0].place}")
+
+
+def _in_user_code(frame: Frame, stack: Iterable[Frame]) -> Position:
+    if any(_LOADER in outer.file for outer in stack):
+        return Position(Activity.DATA, f"loading data in {frame.place}")
+    return Position(Activity.CODE, f"in {frame.place}")
 
 
 def _loader_text(loader: tuple[Frame, ...]) -> str:
@@ -172,14 +176,9 @@ def _collective(stack: tuple[Frame, ...]) -> str:
     """Return the name of the collective, and the user's line that called it."""
     caller = next((frame for frame in stack if not frame.is_library), None)
     end = stack.index(caller) if caller else len(stack)
-    inside = [
-        frame for frame in stack[:end] if any(part in frame.file for part in _COLLECTIVES)
-    ]
+    inside = [frame for frame in stack[:end] if frame.is_collective]
     names = [frame.function for frame in inside if frame.function != _WRAPPER]
+    name = names[-1] if names else "a collective"
     if any(_DDP in frame.file for frame in inside):
         name = "the collectives of ddp"
-    elif names:
-        name = names[-1]
-    else:
-        name = "a collective"
     return f"{name} ({caller.place})" if caller and caller.is_user_code else name

@@ -231,11 +231,8 @@ def whole_number(text: str) -> int | None:
     >>> [whole_number(text) for text in ("17", "²", "", "-1", "9" * 5000)]
     [17, None, None, None, None]
     """
-    return (
-        int(text)
-        if text.isascii() and text.isdecimal() and len(text) <= MOST_DIGITS
-        else None
-    )
+    is_number = text.isascii() and text.isdecimal() and len(text) <= MOST_DIGITS
+    return int(text) if is_number else None
 
 
 def percent_text(share: float) -> str:

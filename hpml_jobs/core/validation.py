@@ -67,40 +67,44 @@ def _fault(record: Record) -> str | None:
         return "an imported timing and a measurement in one record"
     if imported is not None:
         return None if imported.epoch_s > 0 else f"epoch_s={imported.epoch_s} s"
+    return _fault_of_measured(record)
+
+
+def _fault_of_measured(record: Record) -> str | None:
     if record.model is None or record.facts is None:
         return "outcome ok without model and facts"
-    cell = record.cell
-    if len(record.ranks) != cell.processes or any(
-        rank.rank != number for number, rank in enumerate(record.ranks)
-    ):
-        present = [rank.rank for rank in record.ranks]
+    cell, present = record.cell, [rank.rank for rank in record.ranks]
+    if present != [*range(cell.processes)]:
         return f"ranks {present} are there, {cell.processes} were expected"
     if cell.workload.images is None and cell.origin.has_fixed_epochs:
         return f"the number of training {cell.workload.samples_name} is missing"
-    of_rank = next(
-        (text for rank in record.ranks if (text := _rank_fault(cell, rank))), None
-    )
-    return of_rank or _share_fault(record) or _part_fault(record)
+    faults = (_rank_fault(cell, rank) for rank in record.ranks)
+    return next(filter(None, faults), None) or _share_fault(record) or _part_fault(record)
 
 
 def _share_fault(record: Record) -> str | None:
     """Return what is wrong with the ranks' shares of the test set; together they are all of it."""
-    name = record.cell.workload.samples_name
-    whole = record.ranks[0].test_samples
-    for number, epoch in enumerate(record.ranks[0].epochs, start=1):
-        epochs = [
-            rank.epochs[number - 1] for rank in record.ranks if len(rank.epochs) >= number
-        ]
-        shares = [epoch.share for epoch in epochs if epoch.share is not None]
-        if not shares:
-            if record.cell.evaluate and epoch.role != Role.UNSYNCED and whole:
-                return f"epoch {number} was not evaluated"
-            continue
-        tested = sum(share.samples for share in shares)
-        if len(shares) < len(record.ranks) or tested != whole:
-            return f"all ranks together tested {tested} {name} after epoch {number}, not {whole}"
-        if any(s.correct is not None and not 0 <= s.correct <= s.samples for s in shares):
-            return f"more {name} are right than were tested after epoch {number}"
+    numbers = range(1, len(record.ranks[0].epochs) + 1)
+    faults = (_share_fault_after(number, record) for number in numbers)
+    return next(filter(None, faults), None)
+
+
+def _share_fault_after(number: int, record: Record) -> str | None:
+    name, whole = record.cell.workload.samples_name, record.ranks[0].test_samples
+    epochs = [
+        rank.epochs[number - 1] for rank in record.ranks if len(rank.epochs) >= number
+    ]
+    shares = [epoch.share for epoch in epochs if epoch.share is not None]
+    if not shares:
+        is_wanted = record.cell.evaluate and epochs[0].role != Role.UNSYNCED and whole
+        return f"epoch {number} was not evaluated" if is_wanted else None
+    tested = sum(share.samples for share in shares)
+    if len(shares) < len(record.ranks) or tested != whole:
+        return (
+            f"all ranks together tested {tested} {name} after epoch {number}, not {whole}"
+        )
+    if any(s.correct is not None and not 0 <= s.correct <= s.samples for s in shares):
+        return f"more {name} are right than were tested after epoch {number}"
     return None
 
 
@@ -139,9 +143,8 @@ def _number_fault(number: float, name: str) -> str | None:
         return f" is not a number from {-LARGEST:g} to {LARGEST:g}"
     if number > LONGEST_S and name.endswith("_s"):
         return f" is {number:g} s, more than {LONGEST_S:g} s"
-    return (
-        f" is negative: {number}" if number < 0 and name.endswith(NOT_NEGATIVE) else None
-    )
+    is_wrong = number < 0 and name.endswith(NOT_NEGATIVE)
+    return f" is negative: {number}" if is_wrong else None
 
 
 def _rank_fault(cell: Cell, rank: Rank) -> str | None:

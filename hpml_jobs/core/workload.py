@@ -190,6 +190,12 @@ class Workload(Value, frozen=True, kw_only=True):
             )
 
     @property
+    def images_if_known(self) -> int | None:
+        """Return the images that are given, else those that a built-in data set always has."""
+        dataset = DATASETS.get(self.data)
+        return self.images or (dataset.images if dataset else None)
+
+    @property
     def has_tokens(self) -> bool:
         """Whether a sample is a window of tokens, each with the next one as its target."""
         return self.data in TOKEN_DATA or self.model == GPT

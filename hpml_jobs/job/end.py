@@ -3,9 +3,9 @@
 import re
 import signal
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-import msgspec
+from msgspec.structs import replace
 
 from hpml_jobs.core.cell import CellFile, Outcome
 from hpml_jobs.core.gpus import node_fault
@@ -70,12 +70,7 @@ The clocks of nodes differ, so the times of errors alone do not show which came 
 
 
 def judge(
-    attempt: Attempt,
-    paths: AttemptFolder,
-    code: int,
-    *,
-    stopped: bool,
-    torchrun: bool = False,
+    attempt: Attempt, paths: AttemptFolder, code: int, *, stopped: bool, torchrun: bool
 ) -> AttemptEnd:
     """Return the outcome of an attempt, with the first failing rank's error or signal.
 
@@ -83,41 +78,65 @@ def judge(
     """
     if code == 0:
         return AttemptEnd(attempt=attempt, outcome=Outcome.OK)
-    errors = paths.rank_errors()
-    primary = next(
-        (error for error in errors if not _SECONDARY_ERROR.search(error.reason)), None
-    )
-    if (
-        stopped and primary is None
-    ):  # with a primary error, SLURM stopped the other nodes for it
+    errors = _Errors(paths.rank_errors())
+    # with a primary error, SLURM stopped the other nodes for it
+    if stopped and errors.primary is None:
         return stopped_end(attempt, paths)
     if code < 0 and torchrun and not stopped:
         reason = f"torchrun killed by signal {-code}"
         return AttemptEnd(attempt=attempt, outcome=Outcome.FAILED, reason=reason)
     ended = ended_ranks(paths)
     killed = [(0, -code)] if code < 0 else killed_ranks(ended)
-    killed_first = [
-        (rank, number) for rank, number in killed if number not in _SECONDARY_SIGNALS
-    ]
-    is_lost = any(error.node_fault for error in errors)
+    if first_killed := _killed_first(killed, errors):
+        return _killed_end(attempt, paths, *first_killed)
+    first = next(reversed(ended), None)  # the report ends with the first failure
+    if errors.cause is not None or (errors.all and not _is_silent(first, errors)):
+        return _raised_end(attempt, paths, errors)
+    return _silent_end(attempt, paths, first, code)
+
+
+class _Errors:
+    """The errors that ranks have written, the first one first; `cause`: surely why others ended."""
+
+    def __init__(self, errors: Sequence[RankError]) -> None:
+        self.all = errors
+        self.lost = next((error for error in errors if error.node_fault), None)
+        self.oom = next((error for error in errors if error.oom), None)
+        primary = (e for e in errors if not _SECONDARY_ERROR.search(e.reason))
+        self.primary = next(primary, None)
+        self.cause = self.lost or self.oom or self.primary
+
+
+def _killed_first(
+    killed: Sequence[tuple[int, int]], errors: _Errors
+) -> tuple[int, int] | None:
+    """Return the rank and the signal that made the others raise; None if none did."""
+    if errors.lost is not None:
+        return None
+    first = [pair for pair in killed if pair[1] not in _SECONDARY_SIGNALS]
     # torchrun ends the other ranks by SIGTERM where one has ended with an exit code
     has_cause = any(number != signal.SIGTERM for _, number in killed)
-    if (
-        killed_first or (has_cause and not errors)
-    ) and not is_lost:  # it makes the others raise
-        return _killed_end(attempt, paths, *(killed_first or killed)[0])
-    first = next(reversed(ended), None)  # the report ends with the first failure
-    is_silent = (
-        first and first.code > 0 and first.rank not in {error.rank for error in errors}
-    )
-    if errors and (
-        primary or is_lost or not is_silent or any(error.oom for error in errors)
-    ):
-        return _raised_end(attempt, paths, errors, primary)
-    name, code = (f"rank {first.rank}", first.code) if first else ("the workers", code)
-    words = paths.last_words(first.local_rank if first else None)
+    if not first and has_cause and not errors.all:
+        return killed[0]
+    return first[0] if first else None
+
+
+def _is_silent(first: "EndedRank | None", errors: _Errors) -> bool:
+    """Return whether the first rank that failed exited without writing an error."""
+    if first is None or first.code <= 0:
+        return False
+    return first.rank not in {error.rank for error in errors.all}
+
+
+def _silent_end(
+    attempt: Attempt, paths: AttemptFolder, first: "EndedRank | None", code: int
+) -> AttemptEnd:
+    """Return the end of an attempt of which no error says why, with the end of its log."""
+    name, local_rank = "the workers", None
+    if first is not None:
+        name, local_rank, code = f"rank {first.rank}", first.local_rank, first.code
     reason = f"{name} ended with exit code {code}"
-    if words:
+    if words := paths.last_words(local_rank):
         reason += f": {words}"
     return AttemptEnd(attempt=attempt, outcome=Outcome.FAILED, reason=reason)
 
@@ -141,34 +160,22 @@ def _killed_end(
     return AttemptEnd(attempt=attempt, outcome=Outcome.FAILED, reason=reason, rank=rank)
 
 
-def _raised_end(
-    attempt: Attempt,
-    paths: AttemptFolder,
-    errors: Sequence[RankError],
-    primary: RankError | None,
-) -> AttemptEnd:
-    """Return the end of an attempt of which a rank raised an error; `primary` caused the others."""
-    lost = next((error for error in errors if error.node_fault), None)
-    first = (
-        lost
-        or next((error for error in errors if error.oom), None)
-        or primary
-        or errors[0]
-    )
+def _raised_end(attempt: Attempt, paths: AttemptFolder, errors: _Errors) -> AttemptEnd:
+    """Return the end of an attempt of which a rank raised an error."""
+    first = errors.cause or errors.all[0]
     reason = f"rank {first.rank}: {first.reason}"
-    watchdog = "" if primary or first.oom or lost else watchdog_text(_log_tails(paths))
+    watchdog = watchdog_text(_log_tails(paths)) if errors.cause is None else ""
     if watchdog or first.timed_out:
         words = watchdog or "a collective timed out"
         activity = paths.activity()
         reason = f"{words}: {activity}" if activity else watchdog or reason
-    outcome = Outcome.OOM if first.oom else Outcome.FAILED
     return AttemptEnd(
         attempt=attempt,
-        outcome=Outcome.NODE_FAIL if lost else outcome,
+        outcome=first.outcome,
         reason=reason,
         rank=first.rank,
         traceback=first.traceback,
-        node=lost.host or None if lost else None,
+        node=first.host or None if first.node_fault else None,
     )
 
 
@@ -241,7 +248,7 @@ def apply_time_limit(end: AttemptEnd, file: CellFile, elapsed_s: float) -> Attem
     reason = f"not finished within its {minutes} minutes (minutes=)"
     if end.activity:
         reason = f"{reason}: {end.activity}"
-    return msgspec.structs.replace(end, outcome=Outcome.TIMEOUT, reason=reason)
+    return replace(end, outcome=Outcome.TIMEOUT, reason=reason)
 
 
 def with_next_step(end: AttemptEnd, file: CellFile) -> AttemptEnd:
@@ -262,7 +269,7 @@ def with_next_step(end: AttemptEnd, file: CellFile) -> AttemptEnd:
         remedy = script.local_rank_remedy(file.cell.nodes, file.script_source)
     else:
         return end
-    return msgspec.structs.replace(end, reason=f"{reason}: {remedy}")
+    return replace(end, reason=f"{reason}: {remedy}")
 
 
 def keep_measured(end: AttemptEnd, paths: AttemptFolder) -> AttemptEnd:
@@ -277,10 +284,15 @@ def keep_measured(end: AttemptEnd, paths: AttemptFolder) -> AttemptEnd:
         record = decode(read_bytes(paths.record), str(paths.record))
     except (OSError, InvalidRecordError):
         return end
-    attempt = msgspec.structs.replace(record.attempt, incomplete=end.reason)
-    content = encode(msgspec.structs.replace(record, attempt=attempt))
+    _note_in_record(paths, record, incomplete=end.reason)
+    return replace(end, outcome=Outcome.OK)
+
+
+def _note_in_record(paths: AttemptFolder, record: Record, **facts: Any) -> None:
+    """Write the record of an attempt again, with more facts about the attempt."""
+    attempt = replace(record.attempt, **facts)
+    content = encode(replace(record, attempt=attempt))
     write_whole(paths.record, content, parents=False)
-    return msgspec.structs.replace(end, outcome=Outcome.OK)
 
 
 def close_previous(folder: CellFolder, attempt: Attempt) -> None:
@@ -315,21 +327,17 @@ def publish(
         record = decode(read_bytes(paths.record), str(paths.record))
     except OSError:
         reason = "the workers ended with exit code 0 but wrote no record"
-        return msgspec.structs.replace(end, outcome=Outcome.MISSING, reason=reason)
+        return replace(end, outcome=Outcome.MISSING, reason=reason)
     except InvalidRecordError as fault:
-        return msgspec.structs.replace(end, outcome=Outcome.INVALID, reason=str(fault))
+        return replace(end, outcome=Outcome.INVALID, reason=str(fault))
     current = folder.latest_attempt()
     if current is None or current.id != paths.id:
         latest = current.id if current else "?"
         reason = f"superseded by attempt {latest}; its record is not used"
-        return msgspec.structs.replace(end, outcome=Outcome.CANCELLED, reason=reason)
+        return replace(end, outcome=Outcome.CANCELLED, reason=reason)
     if finished_record(folder, file) is None:
         if end.attempt.neighbours is not None:
-            about = msgspec.structs.replace(
-                record.attempt, neighbours=end.attempt.neighbours
-            )
-            content = encode(msgspec.structs.replace(record, attempt=about))
-            write_whole(paths.record, content, parents=False)
+            _note_in_record(paths, record, neighbours=end.attempt.neighbours)
         folder.publish(paths)
     return end
 
@@ -338,7 +346,7 @@ def _oom_record(folder: CellFolder, file: CellFile, end: AttemptEnd) -> Record:
     return Record(
         cell=file.cell,
         slug=folder.slug,
-        attempt=msgspec.structs.replace(end.attempt, ended=utc_now()),
+        attempt=replace(end.attempt, ended=utc_now()),
         outcome=Outcome.OOM,
         reason=end.reason,
     )

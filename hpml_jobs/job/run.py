@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
+from msgspec.structs import replace
 
 from hpml_jobs import __version__
 from hpml_jobs.core.cell import CellFile, Outcome
@@ -96,33 +96,35 @@ def attempt_cell(folder: CellFolder, job: Job | None = None) -> AttemptEnd:
         attempt = Attempt(id=attempt_id, job=job.id, restart=job.restart, started=started)
         paths = folder.attempt(attempt.id)
         paths.errors.mkdir(parents=True, exist_ok=True)
-        if job.node == 0:
-            close_previous(folder, attempt)
-            write_whole(paths.about, encode(attempt), parents=False)
-            write_whole(paths.reserve, bytes(_RESERVE_BYTES), parents=False)
-            write_whole(folder.current, attempt.id.encode(), parents=False)
-        before = neighbour_jobs() if job.node == 0 else None
-        try:
-            _check(folder, file, job)
-            end = _measure(folder, file, attempt, job)
-        except HpmlError as fault:
-            end = AttemptEnd(attempt=attempt, outcome=Outcome.FAILED, reason=str(fault))
         if job.node != 0:
-            return end
-        end = _with_disk_reason(_with_neighbours(end, before), folder)
+            return _end_of(folder, file, attempt, job)
+        close_previous(folder, attempt)
+        write_whole(paths.about, encode(attempt), parents=False)
+        write_whole(paths.reserve, bytes(_RESERVE_BYTES), parents=False)
+        write_whole(folder.current, attempt.id.encode(), parents=False)
+        before = neighbour_jobs()
+        end = _with_neighbours(_end_of(folder, file, attempt, job), before)
+        end = _with_disk_reason(end, folder)
         try:
             with _explaining(folder):
                 end = publish(folder, file, paths, end)
-        except (
-            NoSpaceError
-        ) as fault:  # the attempt failed, which the reserve has room to say
-            end = msgspec.structs.replace(end, outcome=Outcome.FAILED, reason=str(fault))
+        except NoSpaceError as fault:  # the reserve has room to say so
+            end = replace(end, outcome=Outcome.FAILED, reason=str(fault))
         with contextlib.suppress(OSError):
             paths.reserve.unlink()
         end = paths.write_end(end)
         log = paths.log_of(0)
         print_safely(f"{folder.slug}: {end.outcome.value} {end.reason or ''} (log: {log})")
         return end
+
+
+def _end_of(folder: CellFolder, file: CellFile, attempt: Attempt, job: Job) -> AttemptEnd:
+    """Measure the cell on this node; a cell that is refused has failed."""
+    try:
+        _check(folder, file, job)
+        return _measure(folder, file, attempt, job)
+    except HpmlError as fault:
+        return AttemptEnd(attempt=attempt, outcome=Outcome.FAILED, reason=str(fault))
 
 
 @contextlib.contextmanager
@@ -157,8 +159,8 @@ def _with_neighbours(end: AttemptEnd, before: dict[str, str] | None) -> AttemptE
         same_user=sum(user == os.environ.get("SLURM_JOB_USER") for user in jobs.values()),
         users=tuple(sorted(set(jobs.values()))),
     )
-    attempt = msgspec.structs.replace(end.attempt, neighbours=neighbours)
-    return msgspec.structs.replace(end, attempt=attempt)
+    attempt = replace(end.attempt, neighbours=neighbours)
+    return replace(end, attempt=attempt)
 
 
 def _measure(folder: CellFolder, file: CellFile, attempt: Attempt, job: Job) -> AttemptEnd:
@@ -181,9 +183,9 @@ def _measure(folder: CellFolder, file: CellFile, attempt: Attempt, job: Job) -> 
 
     callbacks = Callbacks(start_watchers, report_stop)
     code, stopped = run_workers(file, folder, paths, job, callbacks)
-    merged = Merged()
+    words = Merged()
     if file.cell.script is not None and job.node == 0:
-        merged = load(observer("script").merge)(paths, paths.log_of(0))
+        words = load(observer("script").merge)(paths, paths.log_of(0))
     for watcher in watchers:
         watcher.end(file, paths, job.node, code)
     paths.remove_empty_stacks()
@@ -195,12 +197,18 @@ def _measure(folder: CellFolder, file: CellFile, attempt: Attempt, job: Job) -> 
     others_have_ended = file.cell.nodes == 1 or code == 0
     if job.node == 0 and code >= 0 and others_have_ended:
         paths.remove_copies()
-    if end.outcome is Outcome.OK and merged.fault:
-        end = msgspec.structs.replace(end, outcome=Outcome.FAILED, reason=merged.fault)
-    elif end.outcome is Outcome.OK and merged.note:
-        end = msgspec.structs.replace(end, reason=merged.note)
+    end = _with_words_of_merge(end, words)
     end = apply_time_limit(end, file, time.monotonic() - started_at)
     return keep_measured(end, paths) if job.node == 0 else end
+
+
+def _with_words_of_merge(end: AttemptEnd, words: Merged) -> AttemptEnd:
+    """Return the end of a script that went well with what is wrong with its record, or a note."""
+    if end.outcome is not Outcome.OK:
+        return end
+    if words.fault:
+        return replace(end, outcome=Outcome.FAILED, reason=words.fault)
+    return replace(end, reason=words.note or None)
 
 
 def _watchers(file: CellFile) -> list[Any]:
@@ -233,10 +241,8 @@ def _check(folder: CellFolder, file: CellFile, job: Job) -> None:
             f"submitted by hpml_jobs {file.hpml_jobs}, this job's Python ({sys.executable}) has "
             f"{__version__}: install {file.hpml_jobs} there, or submit again"
         )
-    for path in (
-        (folder.root.parent, folder.root, folder.cell_json) if is_slurm(job.id) else ()
-    ):
-        if others_can_write(path):
+    for path in (folder.root.parent, folder.root, folder.cell_json):
+        if is_slurm(job.id) and others_can_write(path):
             raise HpmlError(
                 f"{path}: other users can write there, and cell.json says which code a job "
                 f"imports: chmod go-w {path} if it is yours, and submit again"
@@ -262,7 +268,7 @@ def _with_disk_reason(end: AttemptEnd, folder: CellFolder) -> AttemptEnd:
     if not words or words in (end.reason or ""):
         return end
     reason = f"{words}; {end.reason}" if end.reason else words
-    return msgspec.structs.replace(end, outcome=Outcome.FAILED, reason=reason)
+    return replace(end, outcome=Outcome.FAILED, reason=reason)
 
 
 def _full_disk(folder: Path) -> str:

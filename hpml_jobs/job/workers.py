@@ -54,9 +54,8 @@ class Job(NamedTuple):
         """Read the job from the environment, before SLURM's variables are removed."""
         env = os.environ
         if JOB_VARIABLE in env:  # a local run, even if it is inside an allocation
-            return cls(
-                id=env[JOB_VARIABLE], restart=0, node=int(env.get(NODE_VARIABLE, "0"))
-            )
+            node = int(env.get(NODE_VARIABLE, "0"))
+            return cls(id=env[JOB_VARIABLE], restart=0, node=node)
         array, task = env.get("SLURM_ARRAY_JOB_ID"), env.get("SLURM_ARRAY_TASK_ID")
         slurm_id = f"{array}_{task}" if array and task else env.get("SLURM_JOB_ID")
         return cls(
@@ -198,9 +197,8 @@ def run_workers(
             return workers.wait(), stopped
         finally:
             signal.alarm(0)
-            if (
-                workers.poll() is None
-            ):  # interrupted: no process of a cell outlives its job
+            # interrupted: no process of a cell outlives its job
+            if workers.poll() is None:
                 workers.terminate()
                 workers.wait()
             orphans.end()

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from hpml_jobs.core.cell import Cell
-from hpml_jobs.core.cluster import Cluster, GpuRequest, Launcher, Shape, sbatch_options
+from hpml_jobs.core.cluster import Cluster, GpuRequest, Shape, sbatch_options
 from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.gpus import is_mig_type
 from hpml_jobs.core.strategies import Device
@@ -24,7 +24,7 @@ def check_shape(
     Raises:
         UsageError: with what is there, and a value that would work.
     """
-    if cluster.launcher is Launcher.LOCAL:
+    if cluster.is_local:
         _check_local(cell, cluster)
         return
     _check_gpu_instances(shape, cell)
@@ -117,13 +117,9 @@ NEEDS = (
 def check_inventory(shape: Shape, cluster: Cluster, nodes: Sequence[Node]) -> None:
     """Refuse a shape that this cluster can never start; sbatch would accept it."""
     partition = sbatch_options(shape, cluster).get("partition")
-    inside = [node for node in nodes if not partition or partition in node.partitions]
-    if partition and not inside:
-        names = ", ".join(sorted(frozenset().union(*(node.partitions for node in nodes))))
-        raise UsageError(f"partition {partition} does not exist here: {names}")
-    gpu_type = shape.gpu_type if shape.gpus_per_node else None
-    if gpu_type:
-        inside = _of_gpu_type(gpu_type, cluster, inside)
+    inside = _of_partition(partition, nodes) if partition else nodes
+    if shape.gpu_type:
+        inside = _of_gpu_type(shape.gpu_type, cluster, inside)
     for need in NEEDS:
         fitting = [node for node in inside if need.available(node) >= need.needed(shape)]
         if len(fitting) < shape.nodes:
@@ -131,10 +127,18 @@ def check_inventory(shape: Shape, cluster: Cluster, nodes: Sequence[Node]) -> No
         inside = fitting
 
 
+def _of_partition(partition: str, nodes: Sequence[Node]) -> list[Node]:
+    inside = [node for node in nodes if partition in node.partitions]
+    if not inside:
+        names = ", ".join(sorted(frozenset().union(*(node.partitions for node in nodes))))
+        raise UsageError(f"partition {partition} does not exist here: {names}")
+    return inside
+
+
 def _shortage(shape: Shape, need: Need, nodes: Sequence[Node], fitting: int) -> str:
     """Return that too few of the nodes can give what a cell needs; `fitting` of them can."""
     largest = max(map(need.available, nodes), default=0)
-    with_type = f" with {shape.gpu_type}" if shape.gpus_per_node and shape.gpu_type else ""
+    with_type = f" with {shape.gpu_type}" if shape.gpu_type else ""
     able = f"{fitting or 'none'} of the {counted(len(nodes), 'node')} here{with_type}"
     remedy = "use a smaller gpus= or nodes=" if fitting else need.remedy
     return (

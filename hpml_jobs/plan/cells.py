@@ -1,12 +1,12 @@
 """The cells of one combination, what each requests, the plan that they make, and its draft."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from math import ceil
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import msgspec
+from msgspec.structs import replace
 
 from hpml_jobs.core.cell import Cell, CellFile, Protocol
 from hpml_jobs.core.cluster import Cluster, Shape
@@ -19,7 +19,7 @@ from hpml_jobs.plan.data import data_root
 from hpml_jobs.plan.loader import DEFAULT_WORKERS, Choose, cpus_per_gpu
 from hpml_jobs.plan.own_code import WorkingTree
 from hpml_jobs.plan.rules import iterations_fit_into_an_epoch, refuse
-from hpml_jobs.plan.settings import Settings, Sweep
+from hpml_jobs.plan.settings import Notify, Settings, Sweep
 from hpml_jobs.slurm import commands
 from hpml_jobs.study.study import Study
 
@@ -101,14 +101,11 @@ class CellDraft(NamedTuple):
 
     def with_cell(self, **fields: Any) -> "CellDraft":
         """Return the draft with other fields of its cell."""
-        return self._replace(cell=msgspec.structs.replace(self.cell, **fields))
+        return self._replace(cell=replace(self.cell, **fields))
 
     def shape(self, cluster: Cluster) -> Shape:
         """Return the resources that the cell requests."""
         return make_shape(self.cell, cluster, self.gpu_type, self.settings.minutes)
-
-
-Notify = Callable[[str], None]
 
 
 class GivenWorkload(NamedTuple):
@@ -120,7 +117,7 @@ class GivenWorkload(NamedTuple):
 
 def given_workload(settings: Settings) -> GivenWorkload:
     """Return the workload of one combination."""
-    workload = msgspec.structs.replace(settings.workload, limit=settings.data.limit)
+    workload = replace(settings.workload, limit=settings.data.limit)
     return GivenWorkload(workload, data_root(settings.data.root, settings.cluster))
 
 
@@ -172,24 +169,15 @@ def _cell(settings: Settings, strategy: Strategy) -> Cell:
         return _cell_of_script(settings, strategy)
     if strategy.traffic.shards is not Sharded.NOTHING:
         entry_of_strategy(strategy)  # raises without its extra
-    has_ranks = (
-        strategy.under_torchrun and settings.gpus > 1
-    )  # else there is nothing to choose
-    buffers = settings.sync_buffers if has_ranks else None
-    if buffers is SyncBuffers.SYNCBN:
-        entry_of_buffers(buffers)  # raises without its extra
     if settings.loader is Loader.DEVICE:
         loader_kind(settings.loader)  # raises without its extra
-    path = settings.path_on(device_of(settings))
-    workers = (
-        DEFAULT_WORKERS if settings.loader_workers is None else settings.loader_workers
-    )
+    of_ranks = _options_of_ranks(settings, strategy)
     return Cell(
         gpus=settings.gpus,
         nodes=settings.nodes or 1,
         batch=settings.batch,
         strategy=strategy,
-        workload=msgspec.structs.replace(settings.workload, limit=settings.data.limit),
+        workload=given_workload(settings).workload,
         protocol=settings.protocol,
         epochs=settings.protocol.epochs if settings.epochs is None else settings.epochs,
         epoch_iterations=settings.iterations,
@@ -197,16 +185,36 @@ def _cell(settings: Settings, strategy: Strategy) -> Cell:
         device=device_of(settings),
         threads=settings.threads,
         loader=settings.loader or Loader.WORKERS,
-        loader_workers=0 if settings.loader is Loader.DEVICE else workers,
+        loader_workers=_loader_workers(settings),
         seed=settings.seed,
         recipe=settings.recipe.at(settings.gpus * settings.batch * settings.accumulate),
-        set_epoch=settings.set_epoch or not has_ranks,
-        sync_buffers=None if buffers is strategy.traffic.sync_buffers else buffers,
         evaluate=settings.evaluate,
-        **settings.parts,
-        path=path if has_ranks else path.without_buckets,
         reshard=settings.reshard or strategy.traffic.shards is not Sharded.PARAMETERS,
+        **of_ranks,
+        **settings.parts,
     )
+
+
+def _options_of_ranks(settings: Settings, strategy: Strategy) -> dict[str, Any]:
+    """Return what a cell with several ranks chooses, and the path, which has buckets only there."""
+    if not strategy.under_torchrun or settings.gpus < 2:
+        return {"path": settings.path_on(device_of(settings)).without_buckets}
+    buffers = settings.sync_buffers
+    if buffers is SyncBuffers.SYNCBN:
+        entry_of_buffers(buffers)  # raises without its extra
+    is_default = buffers is strategy.traffic.sync_buffers
+    return {
+        "path": settings.path_on(device_of(settings)),
+        "set_epoch": settings.set_epoch,
+        "sync_buffers": None if is_default else buffers,
+    }
+
+
+def _loader_workers(settings: Settings) -> int:
+    if settings.loader is Loader.DEVICE:
+        return 0
+    workers = settings.loader_workers
+    return DEFAULT_WORKERS if workers is None else workers
 
 
 def _cell_of_script(settings: Settings, strategy: Strategy) -> Cell:
@@ -263,7 +271,7 @@ def planned_cells(
     for batch in _batches(settings, workload):
         recipe = settings.recipe.at(settings.gpus * batch * settings.accumulate)
         for repeat in range(settings.repeats):
-            cell = msgspec.structs.replace(
+            cell = replace(
                 draft.cell, batch=batch, recipe=recipe, workload=workload, repeat=repeat
             )
             file = CellFile(

@@ -91,7 +91,18 @@ class Composer:
             UsageError: Hydra refuses it, or a default has an unknown key.
         """
         choices = {"cluster": self._cluster, "workload": workload, "recipe": recipe}
-        overrides = [f"{group}={choice}" for group, choice in choices.items()]
+        config = self._composed([f"{group}={choice}" for group, choice in choices.items()])
+        self._set_variables(config)
+        is_placeholder = workload == AUTO  # composed only to learn the device
+        for key, default in self._defaults.items():
+            if not (is_placeholder and key.startswith("workload.")):
+                self._set_default(config, key, default)
+        self._default_origins |= self._configs.keys_of_own("workload", workload)
+        for group, choice in choices.items():
+            self._note_choice(group, choice)
+        return config
+
+    def _composed(self, overrides: Sequence[str]) -> DictConfig:
         try:
             config = compose("config", overrides=[*overrides, *self._extra])
         except (HydraException, OmegaConfBaseException) as error:
@@ -99,16 +110,6 @@ class Composer:
         with open_dict(config):
             for key in keys_of_absent_extras():
                 del config[key]
-        self._set_variables(config)
-        is_placeholder = workload == AUTO  # composed only to learn the device
-        for key, default in self._defaults.items():
-            if not (is_placeholder and key.startswith("workload.")):
-                self._set_default(config, key, default)
-        self._default_origins |= self._configs.keys_of_own("workload", workload)
-        if not is_placeholder:
-            for group, choice in choices.items():
-                if (group, choice) != ("recipe", AUTO):  # which becomes another one
-                    self._note_choice(group, choice)
         return config
 
     def _set_variables(self, config: DictConfig) -> None:
@@ -142,7 +143,7 @@ class Composer:
 
     def _note_choice(self, group: str, choice: str) -> None:
         composed = self._choices.setdefault(group, [])
-        if choice not in composed:
+        if choice not in (AUTO, *composed):  # which becomes another one
             composed.append(choice)
 
     def _set_default(self, config: DictConfig, key: str, default: FileDefault) -> None:
@@ -162,9 +163,8 @@ class Composer:
                 )
             return
         try:
-            OmegaConf.update(
-                config, key, checked_value(key, default.value), force_add=is_free
-            )
+            value = checked_value(key, default.value)
+            OmegaConf.update(config, key, value, force_add=is_free)
         except UsageError as error:
             raise UsageError(f"{file}: {error}") from error
         self._default_origins[key] = str(file)

@@ -17,10 +17,8 @@ from hpml_jobs.study.files import read_bytes, reason_of
 GROUPS = ("cluster", "workload", "recipe", "grid")
 """Config groups: folders whose files are the choices of `cluster=NAME` and so on."""
 
-
 ONLY_ON = "only_on"
 """The key of a grid's block that names the device which it is for: cuda or cpu."""
-
 
 BLOCK_NAME = "name"
 """The key of a grid's block that names it: plan has a line per name."""
@@ -53,12 +51,13 @@ class ConfigFolders:
     def check_choice(self, group: str, choice: Any, place: str = "") -> None:
         """Refuse a choice that a group does not have; `place` says where it was made."""
         choices = self.choices(group)
-        is_known = isinstance(choice, str) and choice in choices
+        if choice is None:
+            return
         if group == "workload" and str(choice).endswith(".py"):
             raise UsageError(f"{place or group}={choice}: measure it with script={choice}")
-        if choice is not None and not is_known:
+        if not isinstance(choice, str) or choice not in choices:
             raise UsageError(f"{place or group}={choice}: {one_of(str(choice), choices)}")
-        if choice is not None and self.users is not None:
+        if self.users is not None:
             read_yaml(choices[choice])  # Hydra's own complaints do not name the line
 
     def keys_of_own(self, group: str, choice: str) -> dict[str, str]:
@@ -97,24 +96,22 @@ class ConfigFolders:
             isinstance(block, dict) for block in blocks
         ):
             raise UsageError(f"{path}: a grid is `blocks:`, a list of `key: [values]`")
-        for group in ("cluster", "grid"):
-            if any(group in block for block in blocks):
-                raise UsageError(
-                    f"{path}: a block cannot choose the {group}; use {group}=NAME"
-                )
-        devices = [block[ONLY_ON] for block in blocks if ONLY_ON in block]
-        if not all(device in [*Device] for device in devices):
-            raise UsageError(f"{path}: {ONLY_ON} is one of {', '.join(Device)}")
-        names = [block[BLOCK_NAME] for block in blocks if BLOCK_NAME in block]
-        if not all(isinstance(name, str) for name in names):
-            raise UsageError(
-                f"{path}: the {BLOCK_NAME} of a block is a text, e.g. {BLOCK_NAME}: Q1"
-            )
-        return [_with_lists(block) for block in blocks]
+        return [_checked(block, path) for block in blocks]
 
 
-def _with_lists(block: dict[str, Any]) -> dict[str, list[Any]]:
+def _checked(block: dict[str, Any], path: Path) -> dict[str, list[Any]]:
     """Return a block in which a single value is a list of one."""
+    for group in ("cluster", "grid"):
+        if group in block:
+            raise UsageError(
+                f"{path}: a block cannot choose the {group}; use {group}=NAME"
+            )
+    if block.get(ONLY_ON, Device.CPU) not in [*Device]:
+        raise UsageError(f"{path}: {ONLY_ON} is one of {', '.join(Device)}")
+    if not isinstance(block.get(BLOCK_NAME, ""), str):
+        raise UsageError(
+            f"{path}: the {BLOCK_NAME} of a block is a text, e.g. {BLOCK_NAME}: Q1"
+        )
     return {
         key: value if isinstance(value, list) else [value] for key, value in block.items()
     }
@@ -133,11 +130,7 @@ def read_yaml(path: Path, *, resolve: bool = False) -> Any:
     """
     try:
         text = read_bytes(path).decode()
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
-        if root is not None and _count(root, {}) > MOST_VALUES:
-            raise UsageError(
-                f"{path} has more than {MOST_VALUES:,} values: remove its aliases (*)"
-            )
+        _refuse_too_many(text, path)
         return OmegaConf.to_container(OmegaConf.load(io.StringIO(text)), resolve=resolve)
     except (FileNotFoundError, NotADirectoryError):
         raise
@@ -154,6 +147,14 @@ def read_yaml(path: Path, *, resolve: bool = False) -> Any:
         raise UsageError(f"{path} cannot be read: {reason_of(fault)}") from fault
     except (ValueError, OmegaConfBaseException) as fault:
         raise UsageError(f"{path} cannot be read: {str(fault).splitlines()[0]}") from fault
+
+
+def _refuse_too_many(text: str, path: Path) -> None:
+    root = yaml.compose(text, Loader=yaml.SafeLoader)
+    if root is not None and _count(root, {}) > MOST_VALUES:
+        raise UsageError(
+            f"{path} has more than {MOST_VALUES:,} values: remove its aliases (*)"
+        )
 
 
 def _count(node: yaml.Node, counts: dict[yaml.Node, int]) -> int:

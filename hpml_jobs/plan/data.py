@@ -4,11 +4,12 @@ import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable, Container
+from collections.abc import Container
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from hpml_jobs.core.answers import NO_TORCH_CODE, TRIAL_CODE, Counts
 from hpml_jobs.core.built_in import DATASETS, data_digest, kind_of
@@ -20,7 +21,7 @@ from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.text import PROGRAM, with_command
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.plan import rules
-from hpml_jobs.plan.settings import Settings
+from hpml_jobs.plan.settings import Notify, Settings
 
 PREPARE_TIMEOUT_S = 3600
 
@@ -36,11 +37,7 @@ def data_root(given: str | None, cluster: Cluster) -> Path:
 
 
 def with_facts(
-    workload: Workload,
-    root: Path,
-    cluster: Cluster,
-    given: Container[str],
-    notify: Callable[[str], None],
+    workload: Workload, root: Path, cluster: Cluster, given: Container[str], notify: Notify
 ) -> Workload:
     """Return the workload with what its data and its built-in model determine.
 
@@ -57,15 +54,13 @@ def with_facts(
     kind = kind_of(workload.data)
     if kind and kind.facts:
         workload = load(kind.facts)(workload, root, cluster, given, notify)
-    workload = msgspec.structs.replace(
-        workload, data_sha256=data_digest(workload.data, root)
-    )
+    workload = replace(workload, data_sha256=data_digest(workload.data, root))
     return _with_parameters(workload, given)
 
 
 def _without_derived_unit(workload: Workload) -> Workload:
     """Return the workload without a unit that follows from its data: it is the same cell."""
-    derived = msgspec.structs.replace(workload, unit=None)
+    derived = replace(workload, unit=None)
     return derived if derived.throughput_unit is workload.unit else workload
 
 
@@ -88,12 +83,7 @@ NO_TRIAL = TrialRequest()
 
 
 def resolve_workload(
-    workload: Workload,
-    root: Path,
-    cluster: Cluster,
-    *,
-    fetch: bool,
-    notify: Callable[[str], None],
+    workload: Workload, root: Path, cluster: Cluster, *, fetch: bool, notify: Notify
 ) -> Workload:
     """Return the workload with its number of images; with the user's code they are counted before.
 
@@ -102,16 +92,9 @@ def resolve_workload(
     Raises:
         HpmlError: the data is not there; the message names the command to type.
     """
-    dataset, images = DATASETS.get(workload.data), _known_images(workload)
-    if dataset is not None and dataset.is_missing(root):
-        if fetch:
-            notify(f"downloading {dataset.title} into {root}, once (jobs never download)")
-            prepare(workload, root, cluster, download=True)
-        else:
-            notify(
-                f"{dataset.title} is not in {root}: it would be downloaded before submission"
-            )
-    if images is None or images < 1:
+    _provide(workload, root, cluster, notify, fetch=fetch)
+    images = _known_images(workload)
+    if not images:
         raise UsageError(
             f"workload.data={workload.data} has no training {workload.samples_name}; set "
             "workload.images="
@@ -121,8 +104,24 @@ def resolve_workload(
             "workload.unit=tokens: the number of tokens of a sample is not known; set "
             "workload.context="
         )
-    limit = workload.limit if workload.limit and workload.limit < images else None
-    return msgspec.structs.replace(workload, images=limit or images, limit=limit)
+    used = min(workload.limit or images, images)
+    limit = used if used < images else None
+    return replace(workload, images=used, limit=limit)
+
+
+def _provide(
+    workload: Workload, root: Path, cluster: Cluster, notify: Notify, *, fetch: bool
+) -> None:
+    dataset = DATASETS.get(workload.data)
+    if dataset is None or not dataset.is_missing(root):
+        return
+    if not fetch:
+        notify(
+            f"{dataset.title} is not in {root}: it would be downloaded before submission"
+        )
+        return
+    notify(f"downloading {dataset.title} into {root}, once (jobs never download)")
+    prepare(workload, root, cluster, download=True)
 
 
 def _known_images(workload: Workload) -> int | None:
@@ -144,12 +143,10 @@ def _with_parameters(workload: Workload, given: Container[str]) -> Workload:
             f"workload.parameters={workload.parameters:,}: workload.model={workload.model} {size} "
             f"has {parameters:,}; leave workload.parameters= out"
         )
-    return msgspec.structs.replace(workload, parameters=parameters)
+    return replace(workload, parameters=parameters)
 
 
-def fetch(
-    settings: Settings, notify: Callable[[str], None], *, dry_run: bool = False
-) -> None:
+def fetch(settings: Settings, notify: Notify, *, dry_run: bool = False) -> None:
     """Download the data set of a workload, if it is one to download and is not there.
 
     With `dry_run`, only say what would be downloaded.

@@ -44,11 +44,16 @@ def type_of(key: str) -> Any:
     for part in key.split("."):
         if typing.get_origin(needed) is dict:
             needed = typing.get_args(needed)[1]
-        elif isinstance(needed, type) and issubclass(needed, msgspec.Struct):
+        elif is_group(needed):
             needed = typing.get_type_hints(needed).get(part)
         else:
             return None
     return needed
+
+
+def is_group(needed: Any) -> bool:
+    """Return whether a type is that of a group, with keys below it."""
+    return isinstance(needed, type) and issubclass(needed, msgspec.Struct)
 
 
 def holds_any_key(key: str) -> bool:

@@ -24,6 +24,7 @@ from hpml_jobs.plan.config_folders import GROUPS
 from hpml_jobs.plan.key_types import (
     NAMES_OF_TYPES,
     holds_any_key,
+    is_group,
     leaf_of,
     members_of,
     type_of,
@@ -54,22 +55,23 @@ def make_settings(
     try:
         return msgspec.convert(values, COMPLETE)
     except msgspec.ValidationError as error:
-        problem, _, path = str(error).partition(_PLACE)
-        key = path.rstrip("`").lstrip(".").partition("[")[0]
-        if unknown := _UNKNOWN.search(problem):
-            name = f"{key}.{unknown[1]}" if key else unknown[1]
-            raise UsageError(
-                f"unknown key {name}: hpml-jobs help keys lists the keys"
-            ) from error
-        if type_of(key) is None:  # the configuration as a whole
-            where = key or "the configuration"
-            problem = f"{problem[0].lower()}{problem[1:].replace('`', '')}"
-            raise UsageError(f"{where}: {problem}") from error
-        value: Any = values
-        for part in key.split("."):
-            value = value.get(part) if isinstance(value, dict) else None
-        _check_inner(key, value)
-        raise UsageError(_complaint(key, _as_yaml(value))) from error
+        raise UsageError(_refusal(str(error), values)) from error
+
+
+def _refusal(message: str, values: Any) -> str:
+    """Return msgspec's message on some values with the key and the value as they are typed."""
+    problem, _, path = message.partition(_PLACE)
+    key = path.rstrip("`").lstrip(".").partition("[")[0]
+    if unknown := _UNKNOWN.search(problem):
+        name = f"{key}.{unknown[1]}".lstrip(".")
+        return f"unknown key {name}: hpml-jobs help keys lists the keys"
+    if type_of(key) is None:  # the configuration as a whole
+        where = key or "the configuration"
+        return f"{where}: {problem[0].lower()}{problem[1:].replace('`', '')}"
+    for part in key.split("."):
+        values = values.get(part) if isinstance(values, dict) else None
+    _check_inner(key, values)
+    return _complaint(key, _as_yaml(values))
 
 
 def checked_value(key: str, value: Any, text: str | None = None) -> Any:
@@ -84,8 +86,7 @@ def checked_value(key: str, value: Any, text: str | None = None) -> Any:
     needed = type_of(key)
     if text is None:
         text = _as_yaml(value)
-    is_group = isinstance(needed, type) and issubclass(needed, msgspec.Struct)
-    if needed is None or is_group or "${" in text or text == "???":
+    if needed is None or is_group(needed) or "${" in text or text == "???":
         return value
     members = members_of(needed)
     if str in members and isinstance(value, int | float) and type(value) not in members:
@@ -146,22 +147,21 @@ def _complaint(key: str, text: str) -> str:
         needed += " of minutes"
     hint = example(key)
     if text.startswith("[") and NAMES_OF_TYPES[tuple] not in needed:
-        hint = (
-            f"; for several cells, sweep it: -m {key}={text.strip('[]').replace(' ', '')}"
-        )
+        values = text.strip("[]").replace(" ", "")
+        hint = f"; for several cells, sweep it: -m {key}={values}"
     return f"{key}={text}: {needed} is needed{hint}"
 
 
-def _numbers(value: Any, key: str = "") -> Iterator[tuple[str, float]]:
+def _numbers(value: Any, prefix: str = "") -> Iterator[tuple[str, float]]:
     """Yield each number of nested values with its dotted key."""
     if isinstance(value, dict):
         for name, inner in value.items():
-            yield from _numbers(inner, f"{key}.{name}" if key else str(name))
+            yield from _numbers(inner, f"{prefix}{name}.")
     elif isinstance(value, list | tuple):
         for inner in value:
-            yield from _numbers(inner, key)
+            yield from _numbers(inner, prefix)
     elif isinstance(value, int | float) and not isinstance(value, bool):
-        yield key, value
+        yield prefix.rstrip("."), value
 
 
 def _check_number(key: str, number: float, text: str) -> None:
@@ -202,14 +202,7 @@ def parse_overrides(overrides: list[str], *, multirun: bool) -> Overrides:
     for text, following in itertools.pairwise([*overrides, ""]):
         override = _parse(text, following)
         key = override.key_or_group
-        if not key:
-            raise UsageError(f"cannot read {text!r}; expected key=value")
-        if key.startswith("hydra") or override.package:
-            raise UsageError(
-                f"{text}: hpml_jobs submits the jobs itself, without a Hydra launcher; leave it out"
-            )
-        if override.is_delete() and key in GROUPS:
-            raise UsageError(f"{text}: a study needs one; name it, {key}=NAME")
+        _check_override(text, override)
         if override.type is not OverrideType.CHANGE and not _adds_to_free_keys(override):
             raw.append(text)
             continue
@@ -217,6 +210,18 @@ def parse_overrides(overrides: list[str], *, multirun: bool) -> Overrides:
             raise UsageError(f"{key} is given twice")
         values[key] = _values(override, multirun=multirun)
     return Overrides(values, raw)
+
+
+def _check_override(text: str, override: Override) -> None:
+    key = override.key_or_group
+    if not key:
+        raise UsageError(f"cannot read {text!r}; expected key=value")
+    if key.startswith("hydra") or override.package:
+        raise UsageError(
+            f"{text}: hpml_jobs submits the jobs itself, without a Hydra launcher; leave it out"
+        )
+    if override.is_delete() and key in GROUPS:
+        raise UsageError(f"{text}: a study needs one; name it, {key}=NAME")
 
 
 def _adds_to_free_keys(override: Override) -> bool:
@@ -241,32 +246,54 @@ def _parse(text: str, following: str) -> Override:
 _WORD = re.compile(r"[^\s,'\"\\\[\](){}]+")
 """A value that can stand in quotes as it is: ~ and accents need them in Hydra's grammar."""
 
-
 _WITHOUT_QUOTES = dict.fromkeys(map(ord, "‘’‚“”„«»"))
 
 
 def _remedy(text: str, following: str) -> str:
     key, _, value = text.partition("=")
+    next_value = "" if "=" in following else following
     plain = text.translate(_WITHOUT_QUOTES)
     if plain != text:
         return f": its quotes are those of a text document; write {plain}"
-    if value.endswith(",") and following and "=" not in following:
+    if value.endswith(",") and next_value:
         return (
             f": a blank follows the comma; write -m {text}{following}, without the blank"
         )
     if key != key.strip() or value != value.strip():
         return f": write {key.strip()}={value.strip()}, without blanks around ="
-    named, mark, after_colon = text.partition(":")
-    if mark and type_of(named) is not None:
-        return f"; write {named}={after_colon}"
-    if type_of(text) is not None and following == "=":
-        return f"; write {text}=VALUE, without blanks around ="
+    if type_of(text) is not None:
+        blanks = ", without blanks around =" if following == "=" else ""
+        return f"; write {text}={next_value or 'VALUE'}{blanks}"
+    return _remedy_of_no_key(text)
+
+
+def _remedy_of_no_key(text: str) -> str:
+    named, _, value = text.partition(":")
+    if named != text and type_of(named) is not None:
+        return f"; write {named}={value}"
     if text.isdigit():
         return "; several values of a key are one word, as in -m gpus=1,2,4"
-    if type_of(text) is not None:
-        next_value = following if "=" not in following else ""
-        return f"; write {text}={next_value or 'VALUE'}"
     return "" if "=" in text else "; expected key=value, or a command (hpml-jobs --help)"
+
+
+def _swept_values(override: Override, *, multirun: bool) -> list[Any]:
+    if (
+        override.value_type is ValueType.GLOB_CHOICE_SWEEP
+        or not override.is_discrete_sweep()
+    ):
+        raise UsageError(
+            f"{override.input_line}: list the values, e.g. {override.key_or_group}=1,2,4"
+        )
+    if not multirun:
+        raise UsageError(f"{override.input_line} is a sweep: add -m")
+    # sweep_string_iterator is for Hydra's own multirun; here the values keep their types
+    iterator = map(_unquoted, override.sweep_iterator())
+    values = list(itertools.islice(iterator, MOST_VALUES + 1))
+    if len(values) > MOST_VALUES:
+        raise UsageError(
+            f"{override.input_line} has more than {MOST_VALUES:,} values: give fewer"
+        )
+    return values
 
 
 def _unquoted(value: Any) -> Any:
@@ -285,26 +312,9 @@ def _values(override: Override, *, multirun: bool) -> list[Any]:
     text = (override.input_line or "").partition("=")[2].strip()
     if not override.is_sweep_override():
         return [checked_value(key, override.value(), text)]
-    if (
-        override.value_type is ValueType.GLOB_CHOICE_SWEEP
-        or not override.is_discrete_sweep()
-    ):
-        raise UsageError(f"{override.input_line}: list the values, e.g. {key}=1,2,4")
-    if not multirun:
-        raise UsageError(f"{override.input_line} is a sweep: add -m")
-    # sweep_string_iterator is for Hydra's own multirun; here the values keep their types
-    values = list(
-        itertools.islice(map(_unquoted, override.sweep_iterator()), MOST_VALUES + 1)
-    )
-    if len(values) > MOST_VALUES:
-        raise UsageError(
-            f"{override.input_line} has more than {MOST_VALUES:,} values: give fewer"
-        )
-    texts = [part.strip() for part in text.split(",")]
-    if override.value_type is not ValueType.SIMPLE_CHOICE_SWEEP or len(texts) != len(
-        values
-    ):
-        return [
-            checked_value(key, value) for value in values
-        ]  # range(1,4), or commas inside
+    values = _swept_values(override, multirun=multirun)
+    texts: list[str | None] = [part.strip() for part in text.split(",")]
+    is_list = override.value_type is ValueType.SIMPLE_CHOICE_SWEEP
+    if not is_list or len(texts) != len(values):  # range(1,4), or commas inside
+        texts = [None] * len(values)
     return [checked_value(key, *pair) for pair in zip(values, texts, strict=True)]

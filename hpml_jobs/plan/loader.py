@@ -6,10 +6,11 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from hpml_jobs.checks.gpu_peaks import peak_rate
-from hpml_jobs.core.cluster import Cluster, Launcher
+from hpml_jobs.core.cluster import Cluster
 from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.strategies import Device, Loader
 from hpml_jobs.plan import machine
+from hpml_jobs.plan.settings import Notify
 from hpml_jobs.slurm import commands
 from hpml_jobs.study.study import Study
 
@@ -67,9 +68,7 @@ Choose = Callable[[str | None, int], int]
 """Returns the number for a GPU type and a number of threads."""
 
 
-def chooser(
-    cluster: Cluster, study: Study | None, notify: Callable[[str], None]
-) -> Choose:
+def chooser(cluster: Cluster, study: Study | None, notify: Notify) -> Choose:
     """Return the function that chooses; it looks at the cluster and the study once for each GPU.
 
     Without a study the number is the GPU's own: it is compared with a number that is given.
@@ -80,7 +79,7 @@ def chooser(
 def _chosen(
     cluster: Cluster,
     study: Study | None,
-    notify: Callable[[str], None],
+    notify: Notify,
     gpu_type: str | None,
     threads: int,
 ) -> int:
@@ -107,14 +106,14 @@ def _chosen(
 
 def gpu_name(gpu_type: str | None, cluster: Cluster) -> str | None:
     """Return the requested GPU type; on a local machine, the name of its first GPU."""
-    if cluster.launcher is Launcher.LOCAL:
+    if cluster.is_local:
         return next(iter(machine.local_gpus()), None)
     return gpu_type
 
 
 def _cpus_per_gpu(gpu_type: str | None, cluster: Cluster) -> int | None:
     """Return the fewest CPUs that a node has for each GPU; None where that is not known."""
-    if cluster.launcher is Launcher.LOCAL:
+    if cluster.is_local:
         gpus = len(machine.local_gpus())
         return len(os.sched_getaffinity(0)) // gpus if gpus else None
     nodes = [node for node in commands.inventory() if node.gpus]
@@ -128,10 +127,7 @@ def _has_default_cells(study: Study, gpu_type: str | None) -> bool:
             cell = folder.read().cell
         except HpmlError:  # the status of the study names it
             continue
-        has_gpu = cell.device is Device.CUDA and cell.gpu_type == gpu_type
-        has_default = (
-            cell.loader is Loader.WORKERS and cell.loader_workers == DEFAULT_WORKERS
-        )
-        if has_gpu and has_default:
+        loader = (cell.device, cell.gpu_type, cell.loader, cell.loader_workers)
+        if loader == (Device.CUDA, gpu_type, Loader.WORKERS, DEFAULT_WORKERS):
             return True
     return False

@@ -30,23 +30,25 @@ def check_can_submit(cluster: Cluster) -> None:
             "cluster=local)"
         )
     if not cluster.shared_with_login and "SLURM_JOB_ID" not in os.environ:
-        options = {"account": cluster.account, "partition": cluster.interactive_partition}
-        words = [f"--{name}={value}" for name, value in options.items() if value]
-        srun = shlex.join(["srun", *words, "--pty", "/bin/bash"])
         raise UsageError(
-            f"cluster={cluster.name}: jobs do not see the files of this machine; start `{srun}`, "
-            f"copy {Path.cwd()} there (scp or git clone), and repeat this command in the copy. If "
-            "they do see them (hpml-jobs doctor), add cluster.shared_with_login=true"
+            f"cluster={cluster.name}: jobs do not see the files of this machine; start "
+            f"`{_srun(cluster)}`, copy {Path.cwd()} there (scp or git clone), and repeat this "
+            "command in the copy. If they do see them (hpml-jobs doctor), add "
+            "cluster.shared_with_login=true"
         )
-    if (
-        cluster.python is None
-        and cluster.container.image is None
-        and find_spec("torch") is None
-    ):
+    names_no_python = cluster.python is cluster.container.image is None
+    if names_no_python and find_spec("torch") is None:
         raise UsageError(
             f"torch is not installed for {sys.executable}, which the jobs would run: name the "
             "Python that has it, cluster.python=PATH, or a container (cluster.container.image=)"
         )
+
+
+def _srun(cluster: Cluster) -> str:
+    """Return the command that starts a shell on a node."""
+    options = {"account": cluster.account, "partition": cluster.interactive_partition}
+    words = [f"--{name}={value}" for name, value in options.items() if value]
+    return shlex.join(["srun", *words, "--pty", "/bin/bash"])
 
 
 def cluster_sign() -> str | None:
@@ -64,10 +66,8 @@ def longest_minutes(shape: Shape, cluster: Cluster) -> float | None:
     """
     partition = sbatch_options(shape, cluster).get("partition") or ""
     of_partition = partition_minutes().get(str(partition))
-    maxima = [
-        minutes for minutes in (cluster.max_minutes, of_partition) if minutes is not None
-    ]
-    return min(maxima, default=None)
+    maxima = (cluster.max_minutes, of_partition)
+    return min((minutes for minutes in maxima if minutes is not None), default=None)
 
 
 def detect_cluster(profiles: dict[str, tuple[str, ...]]) -> tuple[str, str]:
@@ -79,28 +79,27 @@ def detect_cluster(profiles: dict[str, tuple[str, ...]]) -> tuple[str, str]:
         UsageError: the machine belongs to a cluster but cannot submit jobs: it must not train.
     """
     if not has_sbatch():
-        sign = cluster_sign()
-        if (
-            sign and "SLURM_JOB_ID" not in os.environ
-        ):  # inside an allocation, training is right
-            raise UsageError(
-                f"sbatch is not on PATH, but {sign} shows that this machine belongs to a cluster: "
-                "load SLURM (module load slurm), or use cluster=local to train on this machine"
-            )
+        _refuse_node_of_cluster()
         return "local", "no sbatch on PATH: the cells run on this machine (cluster=local)"
     if not limits() and not cluster_sign():
-        return (
-            "local",
-            "sbatch is on PATH, but there is no cluster behind it: cluster=local",
-        )
+        reason = "sbatch is on PATH, but there is no cluster behind it: cluster=local"
+        return "local", reason
     name = limits().get("ClusterName", "")
     for profile, names in profiles.items():
         if name.lower() in names:
             return profile, f"SLURM's ClusterName is {name}: cluster={profile}"
-    return (
-        "slurm",
-        f"SLURM's ClusterName is {name or 'not reported'}: cluster=slurm (generic)",
-    )
+    name = name or "not reported"
+    return "slurm", f"SLURM's ClusterName is {name}: cluster=slurm (generic)"
+
+
+def _refuse_node_of_cluster() -> None:
+    sign = cluster_sign()
+    # inside an allocation, training is right
+    if sign and "SLURM_JOB_ID" not in os.environ:
+        raise UsageError(
+            f"sbatch is not on PATH, but {sign} shows that this machine belongs to a cluster: "
+            "load SLURM (module load slurm), or use cluster=local to train on this machine"
+        )
 
 
 @functools.cache

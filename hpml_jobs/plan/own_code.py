@@ -3,16 +3,17 @@
 import hashlib
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from hpml_jobs import __version__
 from hpml_jobs.core.answers import Counts
-from hpml_jobs.core.built_in import DATASETS, Unit
+from hpml_jobs.core.built_in import Unit
 from hpml_jobs.core.cluster import Cluster
 from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.paths import user_folder
@@ -20,16 +21,13 @@ from hpml_jobs.core.source_files import source_files, without
 from hpml_jobs.core.workload import SourceFile, Workload
 from hpml_jobs.plan import data
 from hpml_jobs.plan.data import NotStartedError, TrialRequest
+from hpml_jobs.plan.settings import Notify
 
 _ON_A_NODE = "hpml-jobs doctor tries one on a node"
 
 
 def examined(
-    workload: Workload,
-    root: Path,
-    cluster: Cluster,
-    trial: TrialRequest,
-    notify: Callable[[str], None],
+    workload: Workload, root: Path, cluster: Cluster, trial: TrialRequest, notify: Notify
 ) -> Workload:
     """Return the workload with its source files and, by running the functions, its counts.
 
@@ -39,7 +37,7 @@ def examined(
         HpmlError: a function raises or does not return what it should, or cannot be run here.
     """
     code = source_files(workload.own_code, Path.cwd(), notify)
-    workload = msgspec.structs.replace(workload, code=code)
+    workload = replace(workload, code=code)
     python = cluster.python_command(sys.executable)
     mark = _mark([__version__, workload, str(root), python, trial]) if code else None
     wanted = trial._replace(batches=()) if mark and mark.exists() else trial
@@ -52,7 +50,7 @@ def examined(
         notify(f"{workload.name}: no batch was tried here: {counts.untried}; {_ON_A_NODE}")
     elif mark and wanted.batches and counts.parameters is not None:
         _leave(mark)
-    return msgspec.structs.replace(
+    return replace(
         workload,
         images=counts.images,
         parameters=counts.parameters,
@@ -96,8 +94,7 @@ def _given_counts(workload: Workload, error: NotStartedError) -> Counts:
     Raises:
         NotStartedError: the number of images is not.
     """
-    dataset = DATASETS.get(workload.data)
-    images = workload.images or (dataset.images if dataset else None)
+    images = workload.images_if_known
     if images is None:
         raise NotStartedError(
             f"{error}, or give workload.images=, and workload.parameters= if you know it"

@@ -1,9 +1,10 @@
 """`path=auto`: the keys of the training path and the loader that a type of GPU is given."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from hpml_jobs.checks.gpu_peaks import half_precision
 from hpml_jobs.core.built_in import DATASETS, MODELS, TOKEN_DATA
@@ -15,7 +16,7 @@ from hpml_jobs.core.strategies import Device, Loader, Sharded
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.plan.cells import CellDraft
 from hpml_jobs.plan.loader import gpu_name
-from hpml_jobs.plan.settings import PathChoice, Settings
+from hpml_jobs.plan.settings import Notify, PathChoice, Settings
 
 RESIDENT_BYTES = 2e9
 """Data up to this size lie on the GPU with path=auto: a small part of any card's memory."""
@@ -24,9 +25,7 @@ BYTES_PER_TOKEN = 16
 """A token of a window and its target, as loader=device stores them."""
 
 
-def with_path(
-    draft: CellDraft, cluster: Cluster, notify: Callable[[str], None]
-) -> CellDraft:
+def with_path(draft: CellDraft, cluster: Cluster, notify: Notify) -> CellDraft:
     """Return the draft with the keys that `path=auto` becomes; keys that are given stay.
 
     Raises:
@@ -46,7 +45,7 @@ def with_path(
         words.append(f"loader={loader.value}")
     notify(f"path=auto on {gpu or 'this GPU'}: {' '.join(words) or 'the given keys'}")
     return draft.with_cell(
-        path=msgspec.structs.replace(cell.path, **keys),
+        path=replace(cell.path, **keys),
         loader=loader,
         loader_workers=0 if loader is Loader.DEVICE else cell.loader_workers,
     )
@@ -56,13 +55,12 @@ def origins_of_path(
     before: Iterable[CellDraft], after: Iterable[CellDraft]
 ) -> dict[str, str]:
     """Return the origin of the keys that `path=auto` has set in some drafts."""
-    origins: dict[str, str] = {}
-    for draft, with_keys in zip(before, after, strict=True):
-        values, new_values = _values(draft.cell), _values(with_keys.cell)
-        for key in values:
-            if values[key] != new_values[key]:
-                origins[key] = "path=auto"
-    return origins
+    return {
+        key: "path=auto"
+        for draft, with_keys in zip(before, after, strict=True)
+        for key, value in _values(with_keys.cell).items()
+        if value != _values(draft.cell)[key]
+    }
 
 
 def _values(cell: Cell) -> dict[str, Any]:
@@ -108,11 +106,10 @@ def _bytes_of(workload: Workload) -> float | None:
     >>> _bytes_of(Workload(name="w", model="resnet18_cifar", data="cifar10"))
     153600000
     """
-    dataset = DATASETS.get(workload.data)
-    images = workload.images or (dataset.images if dataset else None)
+    images = workload.images_if_known
     if workload.data == TEXT:
         return 0.0  # about a megabyte
-    if dataset is None or images is None:
+    if workload.data not in DATASETS or images is None:
         return None
     if workload.data in TOKEN_DATA:
         return float(images * (workload.context or 0) * BYTES_PER_TOKEN)

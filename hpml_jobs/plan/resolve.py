@@ -3,8 +3,8 @@
 from collections.abc import Callable
 
 from hpml_jobs.plan import steps
-from hpml_jobs.plan.cells import Notify, Plan, PlanDraft
-from hpml_jobs.plan.settings import Sweep
+from hpml_jobs.plan.cells import Plan, PlanDraft
+from hpml_jobs.plan.settings import Notify, Sweep
 
 STEPS: tuple[Callable[[PlanDraft], PlanDraft], ...] = (
     # from the command line alone

@@ -121,7 +121,7 @@ def python_starts_one_process(sweep: Sweep) -> str | None:
         script = settings.script_of_cell
         if script is None or script.launcher is not ScriptLauncher.PYTHON:
             continue
-        if (settings.nodes or 1) > 1:
+        if settings.nodes not in (None, 1):
             return f"nodes={settings.nodes}: {start} on one node; use launcher=torchrun"
         is_fixed = settings.device is Device.CPU and not script.has_placeholder("gpus")
         if settings.gpus > 1 and is_fixed:
@@ -179,23 +179,26 @@ def gpus_divide_over_nodes(sweep: Sweep) -> str | None:
     """In a sweep of gpus= and nodes=, the GPUs of each cell divide over its nodes."""
     if len(sweep.settings) == 1:
         return None  # the cell says it
-    with_nodes = [(s.gpus, s.nodes) for s in sweep.settings if s.nodes is not None]
-    uneven = next(((gpus, nodes) for gpus, nodes in with_nodes if gpus % nodes), None)
-    if uneven is None:
+    pairs = dict.fromkeys((s.gpus, s.nodes) for s in sweep.settings if s.nodes is not None)
+    uneven = [(gpus, nodes) for gpus, nodes in pairs if gpus % nodes]
+    if not uneven:
         return None
-    gpus_by_nodes: dict[int, list[str]] = {}
-    for gpus, nodes in dict.fromkeys(with_nodes):
-        if gpus % nodes == 0:
-            gpus_by_nodes.setdefault(nodes, []).append(str(gpus))
-    lines = [
-        f"-m gpus={','.join(gpus)} nodes={nodes}" for nodes, gpus in gpus_by_nodes.items()
-    ]
+    lines = _lines_that_divide(pairs)
     remedy = "leave nodes= out for as few nodes as hold the GPUs"
     if lines:
-        remedy += (
-            f", or submit one line per nodes= to the same study: {', then '.join(lines)}"
-        )
-    return f"gpus={uneven[0]} does not divide over nodes={uneven[1]}: {remedy}"
+        remedy += f", or submit one line per nodes= to the same study: {lines}"
+    gpus, nodes = uneven[0]
+    return f"gpus={gpus} does not divide over nodes={nodes}: {remedy}"
+
+
+def _lines_that_divide(pairs: Iterable[tuple[int, int]]) -> str:
+    gpus_by_nodes: dict[int, list[str]] = {}
+    for gpus, nodes in pairs:
+        if gpus % nodes == 0:
+            gpus_by_nodes.setdefault(nodes, []).append(str(gpus))
+    return ", then ".join(
+        f"-m gpus={','.join(gpus)} nodes={nodes}" for nodes, gpus in gpus_by_nodes.items()
+    )
 
 
 RULES_OF_SWEEP = (
@@ -216,7 +219,7 @@ def options_of_ranks_need_ranks(
     sweep: Sequence[Settings], cells: Sequence[Cell]
 ) -> str | None:
     """set_epoch=, sync_buffers= and options of DDP's buckets are given with several ranks."""
-    if any(cell.strategy.under_torchrun and cell.gpus > 1 for cell in cells):
+    if any(cell.processes > 1 for cell in cells):
         return None
     remedy = "use strategy=ddp with gpus=2 or more"
     if not all(settings.set_epoch for settings in sweep):
@@ -234,9 +237,7 @@ def options_of_ranks_need_ranks(
 
 def reshard_needs_fsdp(sweep: Sequence[Settings], cells: Sequence[Cell]) -> str | None:
     """reshard=false is given with cells that gather parameters."""
-    if all(settings.reshard for settings in sweep) or not all(
-        cell.reshard for cell in cells
-    ):
+    if all(s.reshard for s in sweep) or not all(cell.reshard for cell in cells):
         return None
     return (
         "reshard=false: no cell gathers parameters; use strategy=fsdp with gpus=2 or more"

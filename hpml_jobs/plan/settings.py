@@ -1,6 +1,7 @@
 """`Settings`, the composed configuration of a combination with every type checked; `Sweep`."""
 
 import operator
+from collections.abc import Callable
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -22,6 +23,10 @@ BASELINES = (Strategy.SINGLE, Strategy.DDP)
 
 PROTOCOLS = (Protocol.LAB, Protocol.FULL)
 """The protocols that a submission chooses; script= and import have their own."""
+
+
+Notify = Callable[[str], None]
+"""Says a decision to the user."""
 
 
 class PathChoice(StrEnum):
@@ -156,9 +161,8 @@ class Settings(Value, frozen=True, kw_only=True):
     def _check_cluster(self) -> None:
         cluster = self.cluster
         _check_speed("cluster.link_gb_per_s", cluster.link_gb_per_s, "by NVML")
-        _check_speed(
-            "cluster.peak_tflop_per_s", cluster.peak_tflop_per_s, "by GPU and precision"
-        )
+        peak = cluster.peak_tflop_per_s
+        _check_speed("cluster.peak_tflop_per_s", peak, "by GPU and precision")
         for pattern, percent in cluster.cancel_below_utilization.items():
             if not 0 < percent <= 100:
                 key = f"cluster.cancel_below_utilization={{{pattern}: {percent}}}"

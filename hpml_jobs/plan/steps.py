@@ -24,7 +24,6 @@ from hpml_jobs.plan.capacity import check_shape
 from hpml_jobs.plan.cells import (
     CellDraft,
     GivenWorkload,
-    Notify,
     PlanDraft,
     PlannedCell,
     ResolvedWorkload,
@@ -39,7 +38,7 @@ from hpml_jobs.plan.data import NO_TRIAL, TrialRequest, resolve_workload, with_f
 from hpml_jobs.plan.loader import chooser
 from hpml_jobs.plan.own_code import examined, working_tree
 from hpml_jobs.plan.path import origins_of_path, with_path
-from hpml_jobs.plan.settings import Settings
+from hpml_jobs.plan.settings import Notify, Settings
 from hpml_jobs.slurm import commands
 from hpml_jobs.study.selection import check_name
 from hpml_jobs.study.study import Study
@@ -96,23 +95,27 @@ def check_this_machine(plan: PlanDraft) -> PlanDraft:
 
     Needs the drafts. The jobs of a cluster refuse the variables that they inherit themselves.
     """
-    cpus = len(os.sched_getaffinity(0))
-    for settings, cell, *_ in plan.drafts:
-        cluster = settings.cluster
-        if cluster.launcher is not Launcher.LOCAL or cluster.hosts:
-            continue
-        is_default = settings.device is None and cluster.device is None
-        if is_default and cell.device is Device.CPU:
-            plan.notify("no NVIDIA GPU answers here: device=cpu")
-        if cell.device is Device.CPU and cell.processes * cell.threads > cpus:
-            plan.notify(
-                f"more processes than the {cpus} CPUs of this machine: speedups of such cells "
-                "measure the scheduler; use fewer gpus="
-            )
+    if not plan.cluster.is_local or plan.cluster.hosts:
+        return plan
+    for draft in plan.drafts:
+        cell = draft.cell
+        if cell.device is Device.CPU:
+            _say_what_cpus_mean(draft, plan)
         refused = refusal(os.environ, cell.device, communicates=cell.processes > 1)
         if plan.sending and refused:
             raise UsageError(refused)
     return plan
+
+
+def _say_what_cpus_mean(draft: CellDraft, plan: PlanDraft) -> None:
+    if draft.settings.device is None and plan.cluster.device is None:
+        plan.notify("no NVIDIA GPU answers here: device=cpu")
+    cpus = len(os.sched_getaffinity(0))
+    if draft.cell.processes * draft.cell.threads > cpus:
+        plan.notify(
+            f"more processes than the {cpus} CPUs of this machine: speedups of such cells "
+            "measure the scheduler; use fewer gpus="
+        )
 
 
 def say_sizes_of_iterations(plan: PlanDraft) -> PlanDraft:
@@ -120,16 +123,14 @@ def say_sizes_of_iterations(plan: PlanDraft) -> PlanDraft:
     sweep = plan.sweep
     if not sweep.first.iterations:
         return plan
-    limits_of_batch: dict[int, set[int | None]] = {}
-    for settings in sweep.settings:
-        limits_of_batch.setdefault(settings.batch, set()).add(settings.data.limit)
-    has_sizes = len({settings.gpus for settings in sweep.settings}) > 1
-    if has_sizes and any(len(limits) > 1 for limits in limits_of_batch.values()):
-        largest = max(settings.data.limit or 0 for settings in sweep.settings)
+    limits = {(settings.batch, settings.data.limit or 0) for settings in sweep.settings}
+    batches = {batch for batch, _ in limits}
+    sizes = {settings.gpus for settings in sweep.settings}
+    if len(sizes) > 1 and len(limits) > len(batches):
         plan.notify(
             f"iterations={sweep.first.iterations} trains more samples on more GPUs, so there will "
-            f"be no speedups: for these use data.limit={largest} instead, which is the same for "
-            "all sizes"
+            f"be no speedups: for these use data.limit={max(limit for _, limit in limits)} "
+            "instead, which is the same for all sizes"
         )
     return plan
 
@@ -152,7 +153,7 @@ def check_cluster(plan: PlanDraft) -> PlanDraft:
     the sweep.
     """
     cluster = plan.cluster
-    is_slurm = cluster.launcher is Launcher.SLURM
+    is_slurm = not cluster.is_local
     if is_slurm:
         commands.ask_cluster(cluster.clusters)
     if not plan.sending:
@@ -167,13 +168,11 @@ def check_cluster(plan: PlanDraft) -> PlanDraft:
 
 def _listed_gpu_types() -> dict[str, int]:
     """Return the GPU types that sinfo lists, with the most GPUs that a node has of each."""
-    gpus_per_node: dict[str, int] = {}
+    most: dict[str, int] = {}
     for node in commands.inventory():
         if node.gpu_type and node.gpus:
-            gpus_per_node[node.gpu_type] = max(
-                node.gpus, gpus_per_node.get(node.gpu_type, 0)
-            )
-    return gpus_per_node
+            most[node.gpu_type] = max(node.gpus, most.get(node.gpu_type, 0))
+    return most
 
 
 def choose_gpu_types(plan: PlanDraft) -> PlanDraft:
@@ -188,7 +187,7 @@ def choose_gpu_types(plan: PlanDraft) -> PlanDraft:
 def _gpu_type(settings: Settings, cluster: Cluster, notify: Notify) -> str | None:
     """Return the GPU type to request; None without GPUs, or on a local machine."""
     wants_gpus = device_of(settings) is Device.CUDA or cluster.request_gpus_for_cpu
-    if not wants_gpus or cluster.launcher is Launcher.LOCAL:
+    if not wants_gpus or cluster.is_local:
         return None
     gpu_type = cluster.gpu_type_for(settings.gpu_type)
     if settings.gpu_type is None and gpu_type is not None:
@@ -220,12 +219,9 @@ def _study_name(plan: PlanDraft) -> str:
     if first.study is not None:
         return check_name(first.study)
     workloads = dict.fromkeys(draft.settings.workload.name for draft in plan.drafts)
-    parts = ["_".join(workloads), first.cluster.name]
-    if first.cluster.launcher is Launcher.SLURM:
-        parts += sorted(
-            {draft.gpu_type for draft in plan.drafts if draft.gpu_type is not None}
-        )
-    return check_name("-".join(parts))
+    # a local machine's cells request no type
+    types = {draft.gpu_type for draft in plan.drafts if draft.gpu_type is not None}
+    return check_name("-".join(["_".join(workloads), first.cluster.name, *sorted(types)]))
 
 
 def keep_cluster_of_study(plan: PlanDraft) -> PlanDraft:
@@ -240,20 +236,20 @@ def keep_cluster_of_study(plan: PlanDraft) -> PlanDraft:
     earlier = study.last_cluster() if plan.sending else None
     if earlier is None or Launcher.LOCAL in (earlier.launcher, cluster.launcher):
         return plan
-    history = study.history()
-    has_jobs = bool(history.sent or history.unanswered)
-    if earlier.clusters == cluster.clusters or not has_jobs:
+    if earlier.clusters == cluster.clusters or not study.history().has_jobs:
         return plan
     if earlier.clusters is None or cluster.clusters is not None:
+        jobs_are_on = earlier.clusters or _THIS_MACHINES_CLUSTER
         raise UsageError(
             f"cluster.clusters={cluster.clusters}: the jobs of study {study.name} are on "
-            f"{earlier.clusters or 'the cluster of this machine (SLURM_CLUSTERS was not set)'}; "
-            "use another study="
+            f"{jobs_are_on}; use another study="
         )
     commands.ask_cluster(earlier.clusters)
-    return replace(
-        plan, cluster=msgspec.structs.replace(cluster, clusters=earlier.clusters)
-    )
+    cluster = msgspec.structs.replace(cluster, clusters=earlier.clusters)
+    return replace(plan, cluster=cluster)
+
+
+_THIS_MACHINES_CLUSTER = "the cluster of this machine (SLURM_CLUSTERS was not set)"
 
 
 def choose_workers_and_nodes(plan: PlanDraft) -> PlanDraft:
@@ -309,9 +305,8 @@ def resolve_workloads(plan: PlanDraft) -> PlanDraft:
         workloads = {workload: _resolved(workload, plan) for workload in given}
     else:
         workloads = _of_script(given, plan)
-    return replace(
-        plan, workloads=workloads, origins=dict(plan.origins) | _derived(workloads)
-    )
+    origins = dict(plan.origins) | _derived(workloads)
+    return replace(plan, workloads=workloads, origins=origins)
 
 
 def _resolved(given: GivenWorkload, plan: PlanDraft) -> ResolvedWorkload:
@@ -320,9 +315,8 @@ def _resolved(given: GivenWorkload, plan: PlanDraft) -> ResolvedWorkload:
     if workload.own_code:
         request = _trial(given, plan.sweep.settings) if plan.sending else NO_TRIAL
         counted = examined(counted, root, plan.cluster, request, plan.notify)
-    resolved = resolve_workload(
-        counted, root, plan.cluster, fetch=plan.fetch, notify=plan.notify
-    )
+    fetch, notify = plan.fetch, plan.notify
+    resolved = resolve_workload(counted, root, plan.cluster, fetch=fetch, notify=notify)
     return ResolvedWorkload(resolved, root, working_tree(Path.cwd(), resolved.code))
 
 
@@ -332,9 +326,7 @@ def _trial(given: GivenWorkload, sweep: Iterable[Settings]) -> TrialRequest:
     wanted = [settings for settings in users if settings.try_batch]
     devices = {device_of(settings) for settings in wanted}
     device = Device.CUDA if Device.CUDA in devices else Device.CPU
-    batches = {
-        min(TRIED_SAMPLES, settings.ladder.start or settings.batch) for settings in wanted
-    }
+    batches = {min(TRIED_SAMPLES, s.ladder.start or s.batch) for s in wanted}
     as_tensors = any(settings.loader is Loader.DEVICE for settings in users)
     return TrialRequest(device, tuple(sorted(batches)), as_tensors)
 
@@ -397,9 +389,8 @@ def name_cells(plan: PlanDraft) -> PlanDraft:
     def is_free(slug: str, digest: str) -> bool:
         if slug not in digests:
             copy = history.copy_of(slug)  # a cell without its folder keeps its name
-            digests[slug] = study.cell(slug).digest() or (
-                copy.cell.digest if copy else None
-            )
+            of_copy = copy.cell.digest if copy else None
+            digests[slug] = study.cell(slug).digest() or of_copy
         return digests[slug] in (None, digest)
 
     cells = []

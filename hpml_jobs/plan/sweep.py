@@ -27,14 +27,13 @@ from hpml_jobs.plan.user_config import FileDefault, file_defaults, named_cluster
 Ranges = dict[str, list[Any]]
 """Keys and config groups with the values that each takes: their product is swept."""
 
-
 MOST_CELLS = 100_000
 """Cells of one command line; 10,000 take 10 s to plan."""
 
-
-OWN_CODE = ("model", "data", "loss", "optimizer", "schedule")
-"""Keys of a workload that may name a function of the user."""
-
+OWN_CODE = tuple(
+    f"workload.{key}" for key in ("model", "data", "loss", "optimizer", "schedule")
+)
+"""Keys that may name a function of the user."""
 
 WINDOW_MEANING = (
     "give two whole numbers, the iterations to warm up and those of each measurement, e.g. "
@@ -51,9 +50,8 @@ def expand(
         UsageError: an override that cannot be parsed, an unknown key or choice, or a wrong type.
     """
     overrides = [_as_meant(text) for text in overrides]
-    has_grid = any(
-        text.startswith("grid=") for text in overrides
-    )  # a grid sweeps by itself
+    # a grid sweeps by itself
+    has_grid = any(text.startswith("grid=") for text in overrides)
     parsed = parse_overrides(overrides, multirun=multirun or has_grid)
     configs = ConfigFolders(config_dir)
     with initialize_config_dir(
@@ -77,15 +75,21 @@ def _as_meant(text: str) -> str:
     """
     typed, _, value = text.partition("=")
     key = {"hosts": "cluster.hosts", "unit": "workload.unit"}.get(typed, typed)
-    if typed in ("hosts", "window") and value != "null":  # one list, not a sweep over it
-        inside = value.removeprefix("[").removesuffix("]")
-        if typed == "window" and not re.fullmatch(r"\d+,\d+", inside):
-            raise UsageError(f"{text}: {WINDOW_MEANING}")
-        value = f"[{inside}]"
+    if typed in ("hosts", "window") and value != "null":
+        value = _as_list(text)
     elif typed in ("script", "args") and not _IN_QUOTES.fullmatch(value):  # any text
         quoted = re.sub(r"(\\*)'", r"\1\1\\'", value)
         value = "'" + re.sub(r"(\\+)$", r"\1\1", quoted) + "'"
     return f"{key}={value}" if value else text
+
+
+def _as_list(text: str) -> str:
+    """Return the value of an override as one list, not a sweep over it."""
+    key, _, value = text.partition("=")
+    inside = value.removeprefix("[").removesuffix("]")
+    if key == "window" and not re.fullmatch(r"\d+,\d+", inside):
+        raise UsageError(f"{text}: {WINDOW_MEANING}")
+    return f"[{inside}]"
 
 
 def _expand(overrides: Overrides, configs: ConfigFolders) -> Sweep:
@@ -93,19 +97,15 @@ def _expand(overrides: Overrides, configs: ConfigFolders) -> Sweep:
     default_groups: Ranges = {
         group: [default.value] for group, default in groups_of_files.items()
     }
-    typed_groups = {
-        key: options for key, options in overrides.values.items() if key in GROUPS
-    }
-    choices = default_groups | typed_groups
+    choices = default_groups | overrides.values
     default_cluster = "ssh" if "cluster.hosts" in overrides.values else AUTO
     cluster, detected = _choose_cluster(choices.get("cluster", [default_cluster]), configs)
     origins = {group: str(default.file) for group, default in groups_of_files.items()}
-    blocks = _blocks(
-        overrides, choices.get("grid", [None]), default_groups, configs, origins
-    )
+    grids = choices.get("grid", [None])
+    blocks = _blocks(overrides, grids, default_groups, configs, origins)
     composer = Composer(configs, cluster, overrides.raw)
     blocks, left_out = _blocks_of_device(composer, blocks)
-    notes = dict.fromkeys([detected, *left_out])  # each once, in their order
+    notes = [detected, *left_out]
     settings: list[Settings] = []
     names: list[str] = []
     for block in blocks:
@@ -114,7 +114,7 @@ def _expand(overrides: Overrides, configs: ConfigFolders) -> Sweep:
             name = workload
             if workload == AUTO:
                 name, device = _default_workload(composer, values)
-                notes[f"workload=auto: {name} with device={device}"] = None
+                notes.append(f"workload=auto: {name} with device={device}")
                 origins.setdefault("workload", f"workload=auto with device={device}")
             _check_size(len(settings) + math.prod(map(len, values.values())))
             settings += _combinations(composer, name, recipe, values)
@@ -122,10 +122,10 @@ def _expand(overrides: Overrides, configs: ConfigFolders) -> Sweep:
         names += [name_of_block] * (len(settings) - len(names))
     if not settings:
         raise UsageError("no cell: a range is empty")
-    notes[composer.variables_text({key for block in blocks for key in block})] = None
+    notes.append(composer.variables_text(set[str]().union(*blocks)))
     _check_size(sum(combination.repeats for combination in settings))
     _check_one_study(settings)
-    sentences = [note for note in notes if note]
+    sentences = [note for note in dict.fromkeys(notes) if note]
     return Sweep(settings, sentences, composer.origins | origins, names, detected)
 
 
@@ -167,11 +167,9 @@ def _choose_cluster(choices: list[Any], configs: ConfigFolders) -> tuple[str, st
         raise UsageError("a study runs on one cluster: submit one study per cluster=")
     profile = str(choices[0])
     configs.check_choice("cluster", profile)
-    return (
-        machine.detect_cluster(configs.cluster_names())
-        if profile == "auto"
-        else (profile, "")
-    )
+    if profile != AUTO:
+        return profile, ""
+    return machine.detect_cluster(configs.cluster_names())
 
 
 def _blocks(
@@ -196,9 +194,8 @@ def _blocks(
     replaced = {other for key, values in typed.items() for other in _replaced(key, values)}
     blocks: list[Ranges] = [{}] if grid is None else configs.grid_blocks(grid)
     blocks = [_without(block, replaced) for block in blocks]
-    origins |= {
-        key: f"grid={grid}" for block in blocks for key in _without(block, _OF_BLOCK)
-    }
+    for block in blocks:
+        origins |= dict.fromkeys(_without(block, _OF_BLOCK), f"grid={grid}")
     origins |= dict.fromkeys(typed, "command line")
     defaults = _without(default_groups, ("cluster", "grid"))
     return [defaults | block | typed for block in blocks]
@@ -243,22 +240,18 @@ def _blocks_of_device(
     left_out: list[tuple[Device, Ranges]] = []
     for block in blocks:
         values = _without(block, (ONLY_ON,))
-        device = _device(
-            composer, values, "this grid depends on the device: name one device="
-        )
+        remedy = "this grid depends on the device: name one device="
+        device = _device(composer, values, remedy)
         if block.get(ONLY_ON, [device]) != [device]:
             left_out.append((Device(block[ONLY_ON][0]), values))
-        elif not _is_among(
-            values, kept
-        ):  # the command line may have replaced what differs
+        # the command line may have replaced what differs
+        elif not _is_among(values, kept):
             kept.append(values)
     if not kept:
         raise UsageError(
             f"this grid has no block for device={device}: choose another grid="
         )
-    others = [
-        (needed, values) for needed, values in left_out if not _is_among(values, kept)
-    ]
+    others = [pair for pair in left_out if not _is_among(pair[1], kept)]
     return kept, _left_out(others, kept[0])
 
 
@@ -282,11 +275,10 @@ def _is_among(block: Ranges, others: list[Ranges]) -> bool:
 def _text_of(block: Ranges, other: Ranges) -> str:
     """Return in words the values of a block that another one does not have."""
     values = _without(block, _OF_BLOCK)
-    different = {
-        key: options for key, options in values.items() if other.get(key) != options
-    }
     return " ".join(
-        f"{key}={','.join(map(arg_text, options))}" for key, options in different.items()
+        f"{key}={','.join(map(arg_text, options))}"
+        for key, options in values.items()
+        if other.get(key) != options
     )
 
 
@@ -323,9 +315,9 @@ def _combinations(
     _check_rate(config, workload, values)
     parts = [(recipe, values)] if recipe != AUTO else _by_usual_recipe(config, values)
     for name, part in parts:
-        composed = (
-            composer.with_recipe(config, workload, name) if recipe == AUTO else config
-        )
+        composed = config
+        if recipe == AUTO:
+            composed = composer.with_recipe(config, workload, name)
         try:
             yield from settings_of(composed, part)
         except UsageError as error:
@@ -334,43 +326,34 @@ def _combinations(
 
 def _check_functions(values: Ranges) -> None:
     """Refuse the file of a module in place of its function."""
-    for key, options in values.items():
-        if key.removeprefix("workload.") not in OWN_CODE:
-            continue
-        file = next(
-            (str(option) for option in options if str(option).endswith(".py")), None
-        )
-        if file is not None:
-            module = file.removesuffix(".py").replace("/", ".")
-            raise UsageError(
-                f"{key}={file}: name a function of the module, e.g. {key}={module}:build"
-            )
+    for key in OWN_CODE:
+        for option in map(str, values.get(key, [])):
+            if option.endswith(".py"):
+                module = option.removesuffix(".py").replace("/", ".")
+                raise UsageError(
+                    f"{key}={option}: name a function of the module, e.g. {key}={module}:build"
+                )
 
 
 def _by_usual_recipe(config: DictConfig, values: Ranges) -> Iterator[tuple[str, Ranges]]:
     """Yield what `recipe=auto` becomes, with the values of the sweep that it is for."""
-    optimizers = values.get(
-        "workload.optimizer", [OmegaConf.select(config, "workload.optimizer")]
-    )
-    schedules = values.get(
-        "workload.schedule", [OmegaConf.select(config, "workload.schedule")]
-    )
-    for optimizer, schedule in itertools.product(optimizers, schedules):
+    keys = ("workload.optimizer", "workload.schedule")
+    options = (values.get(key, [OmegaConf.select(config, key)]) for key in keys)
+    for optimizer, schedule in itertools.product(*options):
         part = dict(values)
-        if "workload.optimizer" in values:
-            part["workload.optimizer"] = [optimizer]
-        if "workload.schedule" in values:
-            part["workload.schedule"] = [schedule]
+        for key, option in zip(keys, (optimizer, schedule), strict=True):
+            if key in values:
+                part[key] = [option]
         yield usual_recipe(str(optimizer), schedule), part
 
 
 def _check_rate(config: DictConfig, workload: str, values: Ranges) -> None:
     """Refuse a built-in optimizer at the learning rate that was chosen for the other one."""
     usual = str(config.workload.get("optimizer"))
-    if "workload.lr" in values or usual not in [*Optimizer]:
+    if "workload.lr" in values or usual not in _USUAL_LR:
         return
     for optimizer in values.get("workload.optimizer", []):
-        if optimizer in [*Optimizer] and optimizer != usual:
+        if optimizer in _USUAL_LR and optimizer != usual:
             raise UsageError(
                 f"workload.optimizer={optimizer}: workload.lr={config.workload.lr:g} of "
                 f"workload={workload} is for {usual}; give workload.lr= too, e.g. "
@@ -380,7 +363,6 @@ def _check_rate(config: DictConfig, workload: str, values: Ranges) -> None:
 
 _USUAL_LR = {Optimizer.SGD: 0.1, Optimizer.ADAMW: 0.001}
 """Learning rates to begin with, by optimizer."""
-
 
 _ONE_PER_STUDY = (
     *("study", "outputs", "cluster", "data.root", "minutes"),

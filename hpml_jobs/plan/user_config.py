@@ -60,9 +60,8 @@ def file_defaults(cluster: str | None) -> dict[str, FileDefault]:
     for file in _files():
         loaded = _load(file)
         clusters = loaded.pop("clusters", None) or {}
-        of_cluster = (
-            (clusters.get(cluster) or {}) if isinstance(clusters, dict) else clusters
-        )
+        is_mapping = isinstance(clusters, dict)
+        of_cluster = (clusters.get(cluster) or {}) if is_mapping else clusters
         if not isinstance(of_cluster, dict):
             raise UsageError(
                 f"{file}: clusters: must hold NAME: with keys and values below it"

@@ -238,9 +238,8 @@ def sbatch_environment(script: str) -> dict[str, str]:
     """
     replacing = replacing_variables(script, os.environ)
     kept = scrubbed(dict(os.environ), inside_job="SLURM_JOB_ID" in os.environ)
-    return _of_cluster(
-        {name: value for name, value in kept.items() if name not in replacing}
-    )
+    kept = {name: v for name, v in kept.items() if name not in replacing}
+    return _of_cluster(kept)
 
 
 _ALLOCATION = re.compile(
@@ -300,13 +299,11 @@ def parse_associations(text: str, cluster: str) -> tuple[Association, ...]:
         if ACCOUNT.fullmatch(account):
             earlier = accounts.get(account, Association(account))
             every = dict.fromkeys((*earlier.qos, *filter(None, qos.split(","))))
-            are_set = {
-                name: text for name, text in zip(LIMITS, values, strict=True) if text
-            }
+            given = {name: text for name, text in zip(LIMITS, values, strict=True) if text}
             accounts[account] = Association(
                 account,
                 tuple(every),
                 earlier.default_qos or default_qos,
-                are_set | dict(earlier.limits),
+                given | dict(earlier.limits),
             )
     return tuple(accounts.values())

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 
 import msgspec
+from msgspec.structs import replace
 
 from hpml_jobs.core.cell import Outcome
 
@@ -15,7 +16,6 @@ JOB_WORDS = "hpml-jobs: "
 
 NO_SPACE_CODE = 28
 """Exit code of a job that cannot write its exit report, because the disk is full (ENOSPC)."""
-
 
 _OUTCOMES = {
     "BOOT_FAIL": Outcome.NODE_FAIL,
@@ -177,14 +177,13 @@ def _from_squeue(*row: str) -> JobState:
         minutes=None if limit_s is None else limit_s / 60,
     )
     if in_queue.outcome is Outcome.PENDING:
-        return msgspec.structs.replace(in_queue, starts=started)
+        return replace(in_queue, starts=started)
     if not node:  # cancelled while it was pending
         return in_queue
-    has_end = in_queue.over and started is not None and elapsed_s is not None
-    ended = (started or 0) + (elapsed_s or 0) if has_end else None
-    return msgspec.structs.replace(
-        in_queue, started=started, ended=ended, elapsed_s=elapsed_s
-    )
+    ended = None
+    if in_queue.over and started is not None and elapsed_s is not None:
+        ended = started + elapsed_s
+    return replace(in_queue, started=started, ended=ended, elapsed_s=elapsed_s)
 
 
 SACCT_FIELDS = (
@@ -214,7 +213,7 @@ def parse_sacct(
             if len(row) > 10:
                 suspended_s = parse_duration_s(row[10])
                 name = "|".join(row[11:])
-                state = msgspec.structs.replace(state, suspended_s=suspended_s, name=name)
+                state = replace(state, suspended_s=suspended_s, name=name)
             run = jobs.get(job)
             if run is None or is_foreign(run):
                 jobs[job] = state
@@ -226,7 +225,7 @@ def parse_sacct(
 def after_run(run: JobState, later: JobState) -> JobState:
     """Return the later run of a requeued job, with the durations of the runs before it."""
     duration_s = () if run.elapsed_s is None else (run.elapsed_s,)
-    return msgspec.structs.replace(later, earlier_s=(*run.earlier_s, *duration_s))
+    return replace(later, earlier_s=(*run.earlier_s, *duration_s))
 
 
 def _from_sacct(job: str, *row: str) -> JobState:

@@ -19,7 +19,6 @@ class Node(NamedTuple):
 
 SINFO_FORMAT = "%N|%G|%c|%m|%R"
 
-
 _PLACES = re.compile(r"\([^)]*\)")
 """Sockets or indices of GPUs, e.g. `(S:0-1)`."""
 
@@ -47,10 +46,9 @@ def parse_sinfo(text: str) -> list[Node]:
         if cpu_count is None or memory_mb is None:
             continue
         for gpu_type, count in parse_gpus(gres):
-            earlier = nodes.get((name, gpu_type))
-            partitions = frozenset({partition}) | (
-                earlier.partitions if earlier else frozenset()
-            )
+            partitions = frozenset({partition})
+            if earlier := nodes.get((name, gpu_type)):
+                partitions |= earlier.partitions
             size = cpu_count, memory_mb / 1000
             nodes[name, gpu_type] = Node(name, gpu_type, count, *size, partitions)
     return list(nodes.values())
@@ -68,15 +66,14 @@ def parse_gpus(gres: str) -> list[tuple[str | None, int]]:
     """
     gpus: dict[str | None, int] = {}
     for entry in _PLACES.sub("", gres).split(","):
-        name, *fields = (
-            field for field in entry.strip().split(":") if field != "no_consume"
-        )
+        name, *fields = entry.strip().replace(":no_consume", "").split(":")
         if name != "gpu":
             continue
-        count = _COUNT.fullmatch(fields[-1]) if fields else None
-        kinds = fields[:-1] if count else fields
-        kind = ":".join(kinds) or None
-        number = int(count[1]) * _MULTIPLES[count[2]] if count else 1
+        number = 1
+        if fields and (count := _COUNT.fullmatch(fields[-1])):
+            number = int(count[1]) * _MULTIPLES[count[2]]
+            fields.pop()
+        kind = ":".join(fields) or None
         gpus[kind] = gpus.get(kind, 0) + number
     return list(gpus.items()) or [(None, 0)]
 

@@ -140,9 +140,8 @@ def _replaced(words: Sequence[str], mark: Callable[[str], str]) -> list[str]:
 def _replaced_word(before: str, word: str, mark: Callable[[str], str]) -> str:
     """Return a word with marks; the word before may be the option that it is the value of."""
     is_option = before.startswith("-") and "=" not in before
-    is_next_option = word.startswith("--") or (
-        word.startswith("-") and len(word) < LEAST_LENGTH
-    )
+    is_short_option = word.startswith("-") and len(word) < LEAST_LENGTH
+    is_next_option = word.startswith("--") or is_short_option
     if is_option and not is_next_option and _is_secret(before, word):
         return mark(word)
     name, is_pair, value = word.partition("=")

@@ -5,7 +5,7 @@ import os
 import re
 import shutil
 import socket
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
@@ -102,6 +102,13 @@ class RankError(Value, frozen=True, kw_only=True):
     traceback: str
     time_ns: int
 
+    @property
+    def outcome(self) -> Outcome:
+        """The outcome of an attempt that ended by it."""
+        if self.node_fault:
+            return Outcome.NODE_FAIL
+        return Outcome.OOM if self.oom else Outcome.FAILED
+
 
 class AttemptFolder:
     """Paths of one attempt of a cell."""
@@ -181,9 +188,8 @@ class AttemptFolder:
 
     def rank_errors(self) -> list[RankError]:
         """Return the errors of workers that raised, the first failing rank first."""
-        errors = [
-            read_valid(path, RankError) for path in sorted(self.errors.glob("rank*.json"))
-        ]
+        paths = sorted(self.errors.glob("rank*.json"))
+        errors = [read_valid(path, RankError) for path in paths]
         # of a rank that died while writing there is none; another rank has the reason
         return sorted(filter(None, errors), key=lambda error: error.time_ns)
 
@@ -231,16 +237,19 @@ class AttemptFolder:
                 positions.setdefault(rank, position)
             elif position and (process := ScriptProcess.of(path)):
                 without_rank[process] = position
-        started = {
-            process: place
-            for process, place in without_rank.items()
-            if process.is_below(without_rank)
-        }
         ranks = positions_text({rank: place for rank, place in positions.items() if place})
-        processes = started if started or ranks else without_rank
-        by_suspicion = sorted(processes.items(), key=lambda item: item[1])
-        texts = [f"{process} was {place.text}" for process, place in by_suspicion]
+        texts = _texts_of_processes(without_rank, has_ranks=bool(ranks))
         return "; ".join(filter(None, (ranks, *texts))) or None
+
+
+def _texts_of_processes(
+    places: Mapping["ScriptProcess", Position], *, has_ranks: bool
+) -> list[str]:
+    """Return where processes without a rank were, the most suspicious first."""
+    started = [process for process in places if process.is_below(places)]
+    processes = started if started or has_ranks else [*places]
+    by_suspicion = sorted(processes, key=lambda process: places[process])
+    return [f"{process} was {places[process].text}" for process in by_suspicion]
 
 
 class ScriptProcess(NamedTuple):
@@ -258,9 +267,7 @@ class ScriptProcess(NamedTuple):
 
     def is_below(self, processes: Iterable["ScriptProcess"]) -> bool:
         """Return whether one of these processes has started it."""
-        return any(
-            (self.host, self.parent) == (other.host, other.pid) for other in processes
-        )
+        return (self.host, self.parent) in {(p.host, p.pid) for p in processes}
 
     def __str__(self) -> str:
         return f"process {self.pid} on {self.host}"

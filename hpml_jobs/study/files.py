@@ -24,7 +24,6 @@ UMASK = os.umask(0o077)
 
 os.umask(UMASK)
 
-
 BLOCK_BYTES = 512
 """The unit of st_blocks, whatever the file system."""
 

@@ -104,6 +104,11 @@ class History:
     submissions: dict[str, Sent] = field(default_factory=dict)
 
     @property
+    def has_jobs(self) -> bool:
+        """Whether SLURM has, or may have, jobs of the study."""
+        return bool(self.sent or self.unanswered)
+
+    @property
     def lost_lines(self) -> list[ManifestLine]:
         """The lines before an sbatch that have no result, oldest first."""
         lines = {line.batch: line for line in self.unanswered.values()}
@@ -193,21 +198,22 @@ def fold(lines: Iterable[ManifestLine]) -> History:
         elif line.happening is ManifestEvent.REFUSED:
             history.refused |= dict.fromkeys(line.cells, line.words)
         else:
-            if line.closing:
-                history.closing |= dict.fromkeys(line.jobs, line.words)
-            else:
-                history.jobs |= zip(line.cells, line.jobs, strict=True)
-                history.sent |= dict.fromkeys(line.jobs)
-            if line.name:
-                sent_now = Sent(line.name, unix_time(line.time))
-                history.submissions |= dict.fromkeys(line.jobs, sent_now)
-            history.shared |= {
-                job for job, cells in Counter(line.jobs).items() if cells > 1
-            }
-            history.retries.update(line.cells if line.retry else ())
-            history.excluded |= dict.fromkeys(line.excluded)
-    history.unanswered = {
-        slug: line for line in unanswered.values() for slug in line.cells
-    }
+            _note_sent(line, history)
+    for line in unanswered.values():
+        history.unanswered |= dict.fromkeys(line.cells, line)
     history.lost_followups = [line for line in unanswered.values() if line.closing]
     return history
+
+
+def _note_sent(line: ManifestLine, history: History) -> None:
+    if line.closing:
+        history.closing |= dict.fromkeys(line.jobs, line.words)
+    else:
+        history.jobs |= zip(line.cells, line.jobs, strict=True)
+        history.sent |= dict.fromkeys(line.jobs)
+    if line.name:
+        sent_now = Sent(line.name, unix_time(line.time))
+        history.submissions |= dict.fromkeys(line.jobs, sent_now)
+    history.shared |= {job for job, cells in Counter(line.jobs).items() if cells > 1}
+    history.retries.update(line.cells if line.retry else ())
+    history.excluded |= dict.fromkeys(line.excluded)

@@ -45,7 +45,7 @@ _SLURM_COLUMN = "facts_slurm_"
 _HOST_KEYS = frozenset(("host", "hosts", "node", "excluded"))
 _ACCOUNT_KEYS = frozenset(("account", "wckey", "SLURM_JOB_ACCOUNT"))
 _ARGUMENTS_KEY = "args"
-_NO_LOGINS = frozenset(("root", "user", "nobody"))
+_NO_LOGINS = frozenset(("root", "user", "nobody", ""))
 
 
 class Names(NamedTuple):
@@ -64,7 +64,7 @@ def names_in(documents: Iterable[Any], texts: Iterable[str]) -> Names:
     accounts, hosts = set[str](), set[str]()
     secrets, arguments = set[str](), set[str]()
     for key, text in chain.from_iterable(map(_strings, documents)):
-        logins |= {match["login"] for match in _HOMES.finditer(text)}
+        logins |= _logins_in(text)
         if key in _ACCOUNT_KEYS:
             accounts.add(text)
         if key in _HOST_KEYS:
@@ -73,20 +73,24 @@ def names_in(documents: Iterable[Any], texts: Iterable[str]) -> Names:
             arguments.add(text)
         secrets |= {text} if SECRET_KEY.fullmatch(key) else _secrets_in(text)
     for text in texts:
-        logins |= {match["login"] for match in _HOMES.finditer(text)}
+        logins |= _logins_in(text)
         accounts |= {
             match["account"].replace("\\", "") for match in _ACCOUNT_OPTION.finditer(text)
         }
         secrets |= _secrets_in(text)
     return Names(
-        frozenset(name for name in logins - _NO_LOGINS if name),
-        frozenset(name for name in accounts - {ACCOUNT} if name),
-        tuple(sorted(filter(None, hosts))),
+        frozenset(logins - _NO_LOGINS),
+        frozenset(accounts - {ACCOUNT, ""}),
+        tuple(sorted(hosts - {""})),
         # only those that cannot be a word or a number that is in other texts too
         frozenset(filter(may_be_secret, secrets))
         | PublicArguments(arguments).long_secrets,
         frozenset(arguments),
     )
+
+
+def _logins_in(text: str) -> set[str]:
+    return {match["login"] for match in _HOMES.finditer(text)}
 
 
 def _secrets_in(text: str) -> set[str]:
@@ -130,9 +134,8 @@ class Redactor:
         self._arguments = [
             text for text in names.arguments if self._public.text(text) != text
         ]
-        self._hosts = {
-            host: f"host-{number}" for number, host in enumerate(names.hosts, start=1)
-        }
+        numbered = enumerate(names.hosts, start=1)
+        self._hosts = {host: f"host-{number}" for number, host in numbered}
         longest_first = sorted(self._hosts, key=len, reverse=True)
         words = "|".join(re.escape(host) for host in longest_first)
         self._host = (
@@ -161,17 +164,17 @@ class Redactor:
         """Return a CSV file without them; its columns are named after the keys of records."""
         self._file = file
         rows = list(csv.reader(io.StringIO(text)))
-        keys = [_key_of_column(name) for name in rows[0]] if rows else []
+        if not rows:
+            return text
+        names, *lines = rows
+        keys = [_key_of_column(name) for name in names]
         kept = [
-            n for n, (facts, key) in enumerate(keys) if not facts or self._keeps_fact(key)
+            n for n, (fact, key) in enumerate(keys) if not fact or self._keeps_fact(key)
         ]
-        changed: list[list[str]] = []
-        for row in rows:
-            columns = [n for n in kept if n < len(row)]
-            if not changed:  # the names of the columns
-                changed.append([row[n] for n in columns])
-            else:
-                changed.append([self._string(row[n], keys[n][1]) for n in columns])
+        changed = [[names[n] for n in kept]]
+        for line in lines:
+            columns = [n for n in kept if n < len(line)]
+            changed.append([self._string(line[n], keys[n][1]) for n in columns])
         if changed == rows:
             return text
         written = io.StringIO()

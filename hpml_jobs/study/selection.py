@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -58,9 +58,8 @@ def check_name(name: str) -> str:
 
 def all_studies(outputs: Path) -> list[Study]:
     """Return the studies of a folder, the most recently submitted first; none if there is none."""
-    return [
-        Study(root) for root in sorted(_roots(outputs), key=submitted_at, reverse=True)
-    ]
+    latest_first = sorted(_roots(outputs), key=submitted_at, reverse=True)
+    return [Study(root) for root in latest_first]
 
 
 def no_study(outputs: Path) -> HpmlError:
@@ -101,24 +100,24 @@ def find(outputs: Path, word: str | None) -> Study:
     folders = _roots(outputs)
     if name is not None:
         name = check_name(name.rstrip("/"))
-        root = outputs / name
-        if root not in folders:
-            names = ", ".join(sorted(path.name for path in folders)) or "none"
-            message = f"no study {name} in {outputs.absolute()} (studies: {names})"
-            elsewhere = _elsewhere(name)
-            if elsewhere:
-                raise NoStudyError(f"{message}; there is one elsewhere", elsewhere)
-            near = did_you_mean(alike(name, sorted(path.name for path in folders)))
-            if Path(name).is_file():
-                near = f"; {name} is a file: name a study"
-            raise NoStudyError(f"{message}{near}", None)
-    else:
-        if not folders:
-            raise no_study(outputs)
-        root = max(
-            folders, key=lambda folder: (os.access(folder, os.X_OK), submitted_at(folder))
-        )
-    return _checked(root)
+        if outputs / name not in folders:
+            raise _no_study_of_name(name, outputs, sorted(path.name for path in folders))
+        return _checked(outputs / name)
+    if not folders:
+        raise no_study(outputs)
+    latest = max(folders, key=lambda path: (os.access(path, os.X_OK), submitted_at(path)))
+    return _checked(latest)
+
+
+def _no_study_of_name(name: str, outputs: Path, names: Sequence[str]) -> NoStudyError:
+    listed = ", ".join(names) or "none"
+    message = f"no study {name} in {outputs.absolute()} (studies: {listed})"
+    elsewhere = _elsewhere(name)
+    if elsewhere:
+        return NoStudyError(f"{message}; there is one elsewhere", elsewhere)
+    if Path(name).is_file():
+        return NoStudyError(f"{message}; {name} is a file: name a study", None)
+    return NoStudyError(f"{message}{did_you_mean(alike(name, names))}", None)
 
 
 def _checked(root: Path) -> Study:

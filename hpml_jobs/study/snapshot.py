@@ -117,9 +117,8 @@ def read_study(
         for slug in history.cells
         if slug not in slugs
     ]
-    return sorted(
-        [*read_snapshots(here, cache), *gone], key=lambda s: natural(s.folder.slug)
-    )
+    snapshots = [*read_snapshots(here, cache), *gone]
+    return sorted(snapshots, key=lambda snapshot: natural(snapshot.folder.slug))
 
 
 def restore_records(snapshots: Iterable[FolderSnapshot]) -> None:

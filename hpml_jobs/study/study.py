@@ -2,7 +2,7 @@
 
 import re
 import shlex
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
@@ -91,9 +91,8 @@ class Study:
                 for path in self.cells_folder.iterdir()
                 if is_name(path.name) and path.is_dir()
             ]
-        return [
-            CellFolder(path) for path in sorted(paths, key=lambda path: natural(path.name))
-        ]
+        by_name = sorted(paths, key=lambda path: natural(path.name))
+        return [CellFolder(path) for path in by_name]
 
     @property
     def is_unpacked(self) -> bool:
@@ -291,9 +290,8 @@ def commands_of(commands: Sequence[str], script: Script | None) -> list[str]:
     True
     """
     words = {f"script={script.path}", f"args={script.args}"} if script else set()
-    return [
-        command for command in commands if words - {"args="} <= {*shlex.split(command)}
-    ]
+    needed = words - {"args="}
+    return [command for command in commands if needed <= {*shlex.split(command)}]
 
 
 def command_with(
@@ -322,20 +320,21 @@ def command_with(
         return None
     program, *words = shlex.split(commands[-1])
     if is_whole:
-        kept = [
-            word for word in words if word.partition("=")[0] not in {*keys} - PLACE_KEYS
-        ]
-        added = [f"{key}={value}" for key, value in keys.items() if key not in PLACE_KEYS]
-        return shlex.join([program, *kept, *added])
-    replaced = PLACE_KEYS | {*keys} | {*without, "rerun"}
-    left_out = {*MULTIRUN, LADDER}
-    kept = [
-        word
-        for word in words
-        if word.partition("=")[0] not in replaced and word not in left_out
-    ]
-    added = [f"{key}={value}" for key, value in keys.items()]
-    has_several = any("," in word for word in kept) and {*words} & {*MULTIRUN}
-    if has_several or any("," in str(value) for value in keys.values()):
+        changed = {key: value for key, value in keys.items() if key not in PLACE_KEYS}
+        kept = _without_keys(words, changed)
+        return shlex.join([program, *kept, *_pairs(changed)])
+    kept = _without_keys(words, {*PLACE_KEYS, *MULTIRUN, *keys, *without, "rerun"})
+    kept = [word for word in kept if word != LADDER]
+    added = _pairs(keys)
+    is_sweep = not {*words}.isdisjoint(MULTIRUN)
+    if any("," in word for word in (*added, *(kept if is_sweep else ()))):
         added.insert(0, "-m")
     return shlex.join([program, *added, *kept])
+
+
+def _without_keys(words: Iterable[str], keys: Container[str]) -> list[str]:
+    return [word for word in words if word.partition("=")[0] not in keys]
+
+
+def _pairs(keys: Mapping[str, object]) -> list[str]:
+    return [f"{key}={value}" for key, value in keys.items()]

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from hpml_jobs import __version__
 from hpml_jobs.core.answers import Finding, ok, problem, warning
-from hpml_jobs.core.cluster import Cluster, Launcher, Rule
+from hpml_jobs.core.cluster import Cluster, Container, Rule
 from hpml_jobs.plan.cells import Plan
 from hpml_jobs.slurm import commands
 from hpml_jobs.slurm.commands import (
@@ -68,20 +68,18 @@ def check_account(cluster: Cluster, accounts: Sequence[Association]) -> Finding:
                 "account", f"none given, but cluster={cluster.name} requires one", remedy
             )
         return ok("account", f"none given: SLURM uses your default ({yours})")
-    if names and cluster.account.lower() not in map(str.lower, names):
-        observed = f"{cluster.account} is not among your accounts ({yours})"
-        return problem("account", observed, f"use cluster.account={names[0]}")
     if not names:
         return ok("account", f"{cluster.account} ({yours})")
+    if cluster.account.lower() not in map(str.lower, names):
+        observed = f"{cluster.account} is not among your accounts ({yours})"
+        return problem("account", observed, f"use {give}")
     return ok("account", cluster.account)
 
 
 def check_qos(cluster: Cluster, accounts: Sequence[Association]) -> Finding:
     """Check that the QOS is one of this user's, of the account if one is given."""
-    usable = [
-        account for account in accounts if cluster.account in (None, account.account)
-    ]
-    names = list(dict.fromkeys(name for account in usable for name in account.qos))
+    usable = [entry for entry in accounts if cluster.account in (None, entry.account)]
+    names = list(dict.fromkeys(name for entry in usable for name in entry.qos))
     if not (cluster.qos and names):
         return ok("qos", cluster.qos or "none given: SLURM uses your default")
     if cluster.qos.lower() not in map(str.lower, names):
@@ -115,9 +113,8 @@ _REMEDIES = (
 
 def check_request(plan: Plan, request: JobRequest) -> Finding:
     """Check that sbatch would accept a job request; nothing is submitted."""
-    return _check_script(
-        "request", str(request), script(plan.study, plan.cluster, request)
-    )
+    text = script(plan.study, plan.cluster, request)
+    return _check_script("request", str(request), text)
 
 
 def check_followup(plan: Plan) -> Finding:
@@ -237,11 +234,9 @@ def _is_of_nodes(path: Path, outputs: Path) -> bool:
 
 def _absent(about: str, observed: str, remedy: str, *, is_sure: bool) -> Finding:
     """Return a problem; a warning where only a node can tell."""
-    return (
-        problem(about, observed, remedy)
-        if is_sure
-        else warning(about, observed, NODES_MAY_DIFFER)
-    )
+    if is_sure:
+        return problem(about, observed, remedy)
+    return warning(about, observed, NODES_MAY_DIFFER)
 
 
 def check_container(cluster: Cluster, outputs: Path) -> list[Finding]:
@@ -249,27 +244,25 @@ def check_container(cluster: Cluster, outputs: Path) -> list[Finding]:
     container = cluster.container
     if container.image is None:
         return []
-    findings = []
-    for name, text in (("image", container.image), ("overlay", container.overlay)):
-        if text is None or "://" in text:
-            continue
-        path = Path(text)
-        if not os.access(path, os.R_OK):
-            fault = "cannot be read" if path.exists() else "does not exist"
-            remedy = f"correct cluster.container.{name}=PATH"
-            is_sure = _is_of_nodes(path, outputs)
-            findings.append(
-                _absent("container", f"{name} {text} {fault}", remedy, is_sure=is_sure)
-            )
+    findings = [*_unreadable_files(container, outputs)]
     if shutil.which(container.runtime) is None:
         remedy = "if the nodes do not have it either, set cluster.container.runtime="
-        findings.append(
-            warning("container", f"{container.runtime} is not on PATH here", remedy)
-        )
+        observed = f"{container.runtime} is not on PATH here"
+        findings.append(warning("container", observed, remedy))
     overlay = f" with {container.overlay}" if container.overlay else ""
-    return findings or [
-        ok("container", f"{container.runtime} runs {container.image}{overlay}")
-    ]
+    observed = f"{container.runtime} runs {container.image}{overlay}"
+    return findings or [ok("container", observed)]
+
+
+def _unreadable_files(container: Container, outputs: Path) -> Iterator[Finding]:
+    for name, text in (("image", container.image), ("overlay", container.overlay)):
+        if text is None or "://" in text or os.access(text, os.R_OK):
+            continue
+        path = Path(text)
+        fault = "cannot be read" if path.exists() else "does not exist"
+        remedy = f"correct cluster.container.{name}=PATH"
+        is_sure = _is_of_nodes(path, outputs)
+        yield _absent("container", f"{name} {text} {fault}", remedy, is_sure=is_sure)
 
 
 def check_python(cluster: Cluster, outputs: Path) -> list[Finding]:
@@ -282,17 +275,7 @@ def check_python(cluster: Cluster, outputs: Path) -> list[Finding]:
         and shutil.which(cluster.container.runtime) is None
     ):
         return []  # already reported; the diagnostic job checks it on the node
-    command = cluster.python_command(sys.executable)
-    where = cluster.python or (
-        "the container's" if cluster.container.image else sys.executable
-    )
-    is_sure = not cluster.setup
-    if cluster.python and not cluster.container.image:
-        is_sure &= _is_of_nodes(
-            Path(shutil.which(cluster.python) or cluster.python), outputs
-        )
-    if cluster.launcher is Launcher.LOCAL:
-        command, where, is_sure = [sys.executable], sys.executable, True
+    command, where, is_sure = _python_of_jobs(cluster, outputs)
     try:
         done = subprocess.run(
             [*command, "-c", _VERSIONS],
@@ -309,11 +292,23 @@ def check_python(cluster: Cluster, outputs: Path) -> list[Finding]:
         reason = (" ".join(lines).strip().splitlines() or [str(error)])[-1]
         remedy = "set cluster.python=PATH to a Python that the jobs can run"
         is_sure &= not isinstance(error, subprocess.TimeoutExpired)
-        return [
-            _absent("python", f"{where} does not run: {reason}", remedy, is_sure=is_sure)
-        ]
+        observed = f"{where} does not run: {reason}"
+        return [_absent("python", observed, remedy, is_sure=is_sure)]
     runs = ok("python", f"{where}, Python {versions['python']}")
     return [runs, _check_versions(versions, where, is_sure=is_sure)]
+
+
+def _python_of_jobs(cluster: Cluster, outputs: Path) -> tuple[list[str], str, bool]:
+    """Return the command of the jobs' Python, its name, and whether a fault of it is sure."""
+    if cluster.is_local:
+        return [sys.executable], sys.executable, True
+    command, is_sure = cluster.python_command(sys.executable), not cluster.setup
+    if cluster.container.image is not None:
+        return command, cluster.python or "the container's", is_sure
+    if cluster.python is None:
+        return command, sys.executable, is_sure
+    path = Path(shutil.which(cluster.python) or cluster.python)
+    return command, cluster.python, is_sure and _is_of_nodes(path, outputs)
 
 
 def _check_versions(versions: dict[str, str], where: str, *, is_sure: bool) -> Finding:

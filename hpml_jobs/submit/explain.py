@@ -9,11 +9,11 @@ import msgspec
 
 from hpml_jobs.core.built_in import TOKEN_DATA
 from hpml_jobs.core.cell import PARTS, Cell, Outcome
-from hpml_jobs.core.cluster import Launcher
 from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.sbatch import OPTIONS, Option, parse_minutes, replacing_variables
 from hpml_jobs.core.text import few
 from hpml_jobs.core.value import Value
+from hpml_jobs.core.workload import SourceFile, Workload
 from hpml_jobs.plan.cells import Plan
 from hpml_jobs.plan.rules import IMAGE_KEYS
 from hpml_jobs.slurm.commands import has_sbatch
@@ -23,6 +23,7 @@ from hpml_jobs.submit.job_requests import (
     JobRequest,
     check_submission,
     exclusive_note,
+    gpu_hours_of,
     isolation_note,
     make_requests,
     partial_nodes_note,
@@ -95,16 +96,16 @@ def preview_of(selection: Selection) -> Preview:
     """Return what a submission of the selected cells would be; on a local machine, no scripts."""
     plan = selection.plan
     requests = make_requests(plan, selection.send)
-    is_local = plan.cluster.launcher is Launcher.LOCAL
+    is_local = plan.cluster.is_local
     submitted = () if is_local else requests
     return Preview(
         study=plan.study.name,
-        gpu_hours=sum(request.gpu_hours for request in requests),
+        gpu_hours=gpu_hours_of(requests),
         refused="" if is_local else _refusal(selection, requests),
-        overlap=isolation_note(plan.cluster, requests),
-        exclusive=exclusive_note(plan.cluster, requests),
+        overlap=isolation_note(plan.cluster, submitted),
+        exclusive=exclusive_note(plan.cluster, submitted),
         partial_nodes=partial_nodes_note(plan.cluster, requests),
-        unused=unused_variables(plan, requests),
+        unused=unused_variables(plan, submitted),
         cells=cell_rows(selection, {}),
         blocks=_block_rows(selection, submitted),
         scripts=[
@@ -125,11 +126,7 @@ def _block_rows(selection: Selection, requests: Sequence[JobRequest]) -> list[Bl
     names = dict.fromkeys(planned.block for planned in plan.cells)
     if not any(names):
         return []
-    queue_s: dict[str, float] = {}  # by the name of a cell
-    for request in requests if has_sbatch() else ():
-        start = expected_start(plan, request)
-        if start is not None:
-            queue_s |= dict.fromkeys(request.slugs, max(0.0, start - time.time()))
+    queue_s = _queue_s(plan, requests) if has_sbatch() else {}
     rows = []
     for name in names:
         cells = [planned for planned in selection.send if planned.block == name]
@@ -144,12 +141,22 @@ def _block_rows(selection: Selection, requests: Sequence[JobRequest]) -> list[Bl
     return rows
 
 
+def _queue_s(plan: Plan, requests: Iterable[JobRequest]) -> dict[str, float]:
+    """Return how long sbatch expects each cell to wait, by slug, where it says it."""
+    queue_s: dict[str, float] = {}
+    for request in requests:
+        start = expected_start(plan, request)
+        if start is not None:
+            queue_s |= dict.fromkeys(request.slugs, max(0.0, start - time.time()))
+    return queue_s
+
+
 def unused_variables(plan: Plan, requests: Sequence[JobRequest]) -> str:
     """Return which variables of sbatch the jobs do not follow, in one line; else nothing.
 
     One that has given a key its value, or has the same value, is followed.
     """
-    if plan.cluster.launcher is Launcher.LOCAL or not requests:
+    if not requests:
         return ""
     keys = {"minutes": str(plan.cells[0].shape.minutes)}
     keys |= {f"cluster.{name}": str(value) for name, value in _cluster_values(plan)}
@@ -157,16 +164,17 @@ def unused_variables(plan: Plan, requests: Sequence[JobRequest]) -> str:
     unused = []
     for variable, name in replacing_variables(text, os.environ).items():
         option = OPTIONS.get(name, Option(f"cluster.sbatch.{name}="))
-        text_of_variable = os.environ[variable]
-        value = (
-            str(parse_minutes(text_of_variable)) if name == "time" else text_of_variable
-        )
+        value = os.environ[variable]
+        if name == "time":
+            value = str(parse_minutes(value))
         if value != keys.get(option.default_of):
-            by = option.keys or "the program"
-            sets = "set" if " and " in by else "sets"
-            words = f"{variable}={text_of_variable}" if text_of_variable else variable
-            unused.append(f"{words} ({by} {sets} --{name})")
+            unused.append(f"{_assignment(variable)} ({option.set_by} --{name})")
     return f"not used: {', '.join(unused)}" if unused else ""
+
+
+def _assignment(variable: str) -> str:
+    value = os.environ[variable]
+    return f"{variable}={value}" if value else variable
 
 
 def cell_rows(selection: Selection, jobs: Mapping[str, str]) -> list[CellRow]:
@@ -204,27 +212,35 @@ def values_of(plan: Plan) -> list[tuple[str, str]]:
     rows += _fields("", [cell.path for cell in cells])
     rows.append(("minutes", _distinct(planned.shape.minutes for planned in plan.cells)))
     rows.append(("data.root", _distinct(planned.file.data_root for planned in plan.cells)))
-    has_images = any(cell.workload.data not in TOKEN_DATA for cell in cells)
-    unread = () if has_images else IMAGE_KEYS
-    for field in cells[0].workload.__struct_fields__:
-        if field in unread:
-            continue
-        key = "data.limit" if field == "limit" else f"workload.{field}"
-        values = [getattr(cell.workload, field) for cell in cells]
-        if field == "args":
-            rows += _args(cells)
-            continue
-        if field in ("code", "imported"):
-            values = [few(map(str, files), FILES) or None for files in values]
-        rows.append((key, _distinct(values)))
+    rows += _fields_of_workloads([cell.workload for cell in cells])
     rows += _fields("recipe.", [cell.recipe for cell in cells])
     rows += _parts_of_extras(cells)
     scripts = [cell.script for cell in cells if cell.script is not None]
-    if scripts:
-        rows.append(("script", _distinct(script.path for script in scripts)))
-    rows += _fields("", scripts, without=("path",))
+    rows += _fields("", scripts)
     rows += [(f"cluster.{name}", _text(value)) for name, value in _cluster_values(plan)]
     return rows
+
+
+def _fields_of_workloads(workloads: Sequence[Workload]) -> Iterator[tuple[str, str]]:
+    """Yield a row per field of a workload; those of images only where there are any."""
+    has_images = any(workload.data not in TOKEN_DATA for workload in workloads)
+    unread = () if has_images else IMAGE_KEYS
+    for name in workloads[0].__struct_fields__:
+        values = [getattr(workload, name) for workload in workloads]
+        if name == "args":
+            yield from _args(values)
+        elif name in ("code", "imported"):
+            yield f"workload.{name}", _distinct(map(_files_text, values))
+        elif name not in unread:
+            yield _KEYS.get(name, f"workload.{name}"), _distinct(values)
+
+
+_KEYS = {"limit": "data.limit", "path": "script"}
+"""Keys that are not named as the field of the workload or the script that they set."""
+
+
+def _files_text(files: Iterable[SourceFile]) -> str | None:
+    return few(map(str, files), FILES) or None
 
 
 def _parts_of_extras(cells: Sequence[Cell]) -> Iterator[tuple[str, str]]:
@@ -237,30 +253,20 @@ def _parts_of_extras(cells: Sequence[Cell]) -> Iterator[tuple[str, str]]:
             yield f"{part}.{name}", _distinct(values[name] for values in settings)
 
 
-def _args(cells: Sequence[Cell]) -> list[tuple[str, str]]:
-    """Return a row per arg of the user's functions."""
-    args = [cell.workload.args for cell in cells]
-    rows = []
-    for name in sorted({name for values in args for name in values}):
-        rows.append(
-            (f"workload.args.{name}", _distinct(values.get(name) for values in args))
-        )
-    return rows
+def _args(args: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
+    """Yield a row per arg of the user's functions."""
+    for name in sorted(set[str]().union(*args)):
+        yield f"workload.args.{name}", _distinct(values.get(name) for values in args)
 
 
 def _fields(
     prefix: str, parts: Sequence[msgspec.Struct], without: Sequence[str] = ()
-) -> list[tuple[str, str]]:
-    """Return a row per field of a part that cells have."""
-    if not parts:
-        return []
-    rows = []
-    for name in parts[0].__struct_fields__:
+) -> Iterator[tuple[str, str]]:
+    """Yield a row per field of a part that cells have."""
+    for name in parts[0].__struct_fields__ if parts else ():
         if name not in without:
-            rows.append(
-                (f"{prefix}{name}", _distinct(getattr(part, name) for part in parts))
-            )
-    return rows
+            key = _KEYS.get(name, f"{prefix}{name}")
+            yield key, _distinct(getattr(part, name) for part in parts)
 
 
 FILES = 20
@@ -321,8 +327,7 @@ def _origin(origins: Mapping[str, str], key: str) -> str:
     if group in ("workload", "recipe") and key not in _DERIVED:
         return origins[f"{group}."]
     if key.startswith("cluster."):
-        parents = [
-            origin for name, origin in origins.items() if name.startswith(f"{key}.")
-        ]
+        inner = f"{key}."
+        parents = [origin for name, origin in origins.items() if name.startswith(inner)]
         return ", ".join([*parents, origins["cluster."]])
     return _DERIVED.get(key, "conf/config.yaml")

@@ -10,8 +10,9 @@ from enum import StrEnum
 from typing import NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
-from hpml_jobs.core.cluster import Cluster, GpuRequest, Isolate, Launcher, Rule, Shape
+from hpml_jobs.core.cluster import Cluster, GpuRequest, Isolate, Rule, Shape
 from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.formulas import gpu_hours
 from hpml_jobs.core.text import counted, duration_text
@@ -71,6 +72,12 @@ class JobRequest(NamedTuple):
         """The number of allocations: one per cell of an array, else one."""
         return len(self.cells) if self.kind is JobKind.ARRAY else 1
 
+    def jobs_of_cells(self, job: str) -> tuple[str, ...]:
+        """Return the job or the task of each cell, by the id that sbatch gave."""
+        if self.kind is JobKind.ARRAY and len(self.cells) > 1:
+            return tuple(f"{job}_{index}" for index in range(len(self.cells)))
+        return (job,) * len(self.cells)
+
     @property
     def gpu_hours(self) -> float:
         """The most GPU-hours it can use: the requested GPUs until the time limits."""
@@ -84,19 +91,21 @@ class JobRequest(NamedTuple):
         return f"{self.kind.value} of {len(self.cells)} in {self.shape}"
 
 
+def gpu_hours_of(requests: Iterable[JobRequest]) -> float:
+    """Return the most GPU-hours that job requests can use."""
+    return sum(request.gpu_hours for request in requests)
+
+
 def make_requests(plan: Plan, cells: list[PlannedCell]) -> list[JobRequest]:
     """Return the job requests of cells: ladders, then packs or an array per shape."""
     ladders = [
         _within_time_limit(request, plan.cluster) for request in ladder_requests(cells)
     ]
     not_ladders = [planned for planned in cells if not planned.file.ladder]
-    if plan.pack:
-        requests = [*ladders, *_packs(not_ladders, plan.cluster)]
-    else:
-        requests = [*ladders, *_arrays(not_ladders, plan.cluster)]
+    others = _packs if plan.pack else _arrays
     return [
         request._replace(is_retry=plan.is_retry, exclude=plan.exclude)
-        for request in requests
+        for request in [*ladders, *others(not_ladders, plan.cluster)]
     ]
 
 
@@ -118,16 +127,15 @@ def in_rounds(cells: list[PlannedCell]) -> list[PlannedCell]:
 
     def setting(planned: PlannedCell) -> bytes:
         """Return what the repeats of a cell have in common."""
-        return msgspec.json.encode(msgspec.structs.replace(planned.cell, seed=0, repeat=0))
+        return msgspec.json.encode(replace(planned.cell, seed=0, repeat=0))
 
     rounds: dict[int, list[PlannedCell]] = {}
     for runs in _grouped(cells, setting):
-        ordered = sorted(
-            runs, key=lambda planned: (planned.cell.repeat, planned.cell.seed)
-        )
+        ordered = sorted(runs, key=lambda p: (p.cell.repeat, p.cell.seed))
         for number, planned in enumerate(ordered):
             rounds.setdefault(number, []).append(planned)
-    order = random.Random(min(planned.cell.seed for planned in cells))  # noqa: S311  (an order)
+    seed = min((planned.cell.seed for planned in cells), default=0)
+    order = random.Random(seed)  # noqa: S311  (an order)
     shuffled = []
     for number in sorted(rounds):
         runs = rounds[number]
@@ -182,7 +190,7 @@ def _within_time_limit(ladder: JobRequest, cluster: Cluster) -> JobRequest:
     """Return a ladder with a time limit that is allowed; what it cuts off can be resubmitted."""
     longest = machine.longest_minutes(ladder.shape, cluster)
     minutes = min(ladder.shape.minutes, int(longest or ladder.shape.minutes))
-    return ladder._replace(shape=msgspec.structs.replace(ladder.shape, minutes=minutes))
+    return ladder._replace(shape=replace(ladder.shape, minutes=minutes))
 
 
 def _split_by_minutes(
@@ -204,9 +212,7 @@ def _split_by_minutes(
 def _allocation(cells: list[PlannedCell]) -> Shape:
     """Return the shape that holds any of the cells, long enough for all of them in turn."""
     shapes = [planned.shape for planned in cells]
-    memory = [
-        shape.mem_gb_per_node for shape in shapes if shape.mem_gb_per_node is not None
-    ]
+    memory = [s.mem_gb_per_node for s in shapes if s.mem_gb_per_node is not None]
     return Shape(
         nodes=max(shape.nodes for shape in shapes),
         gpus_per_node=max(shape.gpus_per_node for shape in shapes),
@@ -233,7 +239,7 @@ def check_submission(selection: Selection, requests: Iterable[JobRequest]) -> No
     budget = cluster.gpu_hours_budget
     if budget is None:
         return
-    hours = sum(request.gpu_hours for request in requests)
+    hours = gpu_hours_of(requests)
     committed = committed_gpu_hours(selection.status)
     if committed + hours > budget:
         before = (
@@ -254,7 +260,7 @@ def lacks_partition(cluster: Cluster) -> bool:
 
 def isolation_note(cluster: Cluster, requests: Sequence[JobRequest]) -> str:
     """Return how long cells take one by one, or that several fit on a node; else nothing."""
-    if cluster.isolate is Isolate.EXCLUSIVE or cluster.launcher is Launcher.LOCAL:
+    if cluster.isolate is Isolate.EXCLUSIVE:
         return ""
     if cluster.isolate is Isolate.SERIAL:
         if sum(request.tasks for request in requests) < 2:
@@ -278,9 +284,8 @@ def exclusive_note(cluster: Cluster, requests: Sequence[JobRequest]) -> str:
 
     It is empty where nodes are not shared, and of cells without GPUs.
     """
-    hours = sum(request.gpu_hours for request in requests)
-    is_alone = cluster.isolate is Isolate.EXCLUSIVE or cluster.launcher is Launcher.LOCAL
-    if is_alone or not hours:
+    hours = gpu_hours_of(requests)
+    if cluster.isolate is Isolate.EXCLUSIVE or not hours:
         return ""
     nodes = _nodes(cluster)
     whole = sum(
@@ -291,11 +296,9 @@ def exclusive_note(cluster: Cluster, requests: Sequence[JobRequest]) -> str:
         * request.tasks
         for request in requests
     )
-    cost = (
-        f"up to {whole:.3g} GPU-hours instead of {hours:.3g}"
-        if whole > hours
-        else "no more"
-    )
+    cost = "no more"
+    if whole > hours:
+        cost = f"up to {whole:.3g} GPU-hours instead of {hours:.3g}"
     return (
         "jobs of others may run on the node of a cell; cluster.isolate=exclusive asks for whole "
         f"nodes, and costs {cost}"
@@ -311,9 +314,8 @@ def partial_nodes_note(cluster: Cluster, requests: Sequence[JobRequest]) -> str:
         if shape.nodes > 1 and 0 < shape.gpus_per_node < of_node:
             gpus = shape.nodes * shape.gpus_per_node
             each = counted(shape.gpus_per_node, "GPU")
-            spreads.append(
-                f"{gpus} GPUs are {shape.nodes} nodes x {each}; a node has {of_node}"
-            )
+            spread = f"{gpus} GPUs are {shape.nodes} nodes x {each}"
+            spreads.append(f"{spread}; a node has {of_node}")
     return "; ".join(spreads)
 
 
@@ -338,11 +340,7 @@ def _count_fitting(shapes: list[Shape], node: Node) -> int:
     for shape in sorted(
         shapes, key=lambda shape: (shape.gpus_per_node, shape.cpus_per_node)
     ):
-        if (
-            shape.gpus_per_node
-            and shape.gpu_type
-            and node.gpu_type not in (shape.gpu_type, None)
-        ):
+        if shape.gpu_type and node.gpu_type not in (shape.gpu_type, None):
             continue
         gpus -= shape.gpus_per_node
         cpus -= shape.cpus_per_node

@@ -125,9 +125,8 @@ def wait_until_quiet(
         return
     busy = f"this machine is busy: {load.words}"
     if not minutes:
-        tell(
-            f"{busy}.\n{MARKED}; quiet_minutes=10 waits for a quiet machine, 10 minutes at most"
-        )
+        waits = "quiet_minutes=10 waits for a quiet machine, 10 minutes at most"
+        tell(f"{busy}.\n{MARKED}; {waits}")
         return
     limit = counted(minutes, "minute")
     tell(f"{busy}. Waiting {limit} at most")

@@ -9,6 +9,7 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 
+from hpml_jobs.core.cluster import Cluster
 from hpml_jobs.core.features import load, runner
 from hpml_jobs.core.processes import die_with_parent
 from hpml_jobs.job.workers import JOB_VARIABLE
@@ -51,28 +52,20 @@ def run_all(
 
     A cell that fails does not stop the next one, but it ends its own ladder.
     """
-    study, cells = selection.plan.study, selection.send
-    ladders = [planned for request in ladder_requests(cells) for planned in request.cells]
-    not_ladders = [planned for planned in cells if not planned.file.ladder]
-    cells = [*ladders, *(in_rounds(not_ladders) if not_ladders else [])]
-    cluster = selection.plan.cluster
+    study, cluster, cells = selection.plan.study, selection.plan.cluster, selection.send
     if cells:
         study.write_cluster(cluster)
+    _end_cells_as_by_ctrl_c()
+    ladders = [planned for request in ladder_requests(cells) for planned in request.cells]
+    rounds = in_rounds([planned for planned in cells if not planned.file.ladder])
     ended_ladders: set[str] = set()
-    for number in (signal.SIGTERM, signal.SIGHUP):  # then the cell ends as with Ctrl-C
-        if signal.getsignal(number) is signal.SIG_DFL:
-            signal.signal(number, signal.default_int_handler)
-    for index, planned in enumerate(cells):
+    for index, planned in enumerate([*ladders, *rounds]):
         folder = study.cell(planned.slug)
         if planned.file.ladder and planned.cell.ladder in ended_ladders:
             continue
         report = functools.partial(on_progress, index, folder)
         try:
-            if cluster.hosts:
-                run = load(runner("cluster.hosts").run)
-                code = run(cluster, planned.cell.nodes, job, folder, report)
-            else:
-                code = _run(folder, job, report)
+            code = _run(cluster, planned, folder, job, report)
         except KeyboardInterrupt:  # what was measured before counts
             on_end(folder)
             raise
@@ -81,8 +74,23 @@ def run_all(
         on_end(folder)
 
 
-def _run(folder: CellFolder, job: str, on_progress: Callable[[Progress], None]) -> int:
-    """Run one cell in a process of its own; return its exit code."""
+def _end_cells_as_by_ctrl_c() -> None:
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, signal.default_int_handler)
+
+
+def _run(
+    cluster: Cluster,
+    planned: PlannedCell,
+    folder: CellFolder,
+    job: str,
+    on_progress: Callable[[Progress], None],
+) -> int:
+    """Run one cell in a process of its own, here or on the hosts; return its exit code."""
+    if cluster.hosts:
+        run: Callable[..., int] = load(runner("cluster.hosts").run)
+        return run(cluster, planned.cell.nodes, job, folder, on_progress)
     attempt = folder.attempt(f"{job}.r0")
     process = subprocess.Popen(
         [sys.executable, "-m", "hpml_jobs.job", str(folder.root)],
@@ -95,9 +103,8 @@ def _run(folder: CellFolder, job: str, on_progress: Callable[[Progress], None]) 
             on_progress(attempt.read_progress() or Progress())
             time.sleep(POLL_S)
     finally:
-        if (
-            process.poll() is None
-        ):  # Ctrl-C: the job's own SIGTERM handler ends the workers
+        # Ctrl-C: the job's own SIGTERM handler ends the workers
+        if process.poll() is None:
             process.terminate()
             process.wait()
     return process.returncode

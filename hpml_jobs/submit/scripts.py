@@ -49,9 +49,8 @@ def _array_script(study: Study, cluster: Cluster, request: JobRequest) -> str:
     """
     folder = shlex.quote(str(study.slurm))
     # In a folder that the group may write, slurm/ and its pickle can be exchanged after submission.
-    said = shlex.quote(
-        f"{JOB_WORDS}{study.slurm} is not yours, or other users can write there"
-    )
+    reason = f"{study.slurm} is not yours, or other users can write there"
+    said = shlex.quote(f"{JOB_WORDS}{reason}")
     owned = f'find {folder} -maxdepth 0 -uid "$(id -u)" ! -perm /022'
     refuse_others = f'[ -n "$({owned})" ] || {{ echo {said} >&2; exit 1; }}'
     job = '"${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}${SLURM_ARRAY_TASK_ID:+_$SLURM_ARRAY_TASK_ID}"'
@@ -108,9 +107,8 @@ def _signal(minutes: int) -> str | None:
 def pickled(study: Study, request: JobRequest) -> bytes:
     """Return what the tasks of an array run: it is the same for the same cells."""
     call = DelayedSubmission(run_task, str(study.cells_folder), request.slugs)
-    call.set_timeout(
-        request.shape.minutes, max_num_timeout=0
-    )  # SLURM requeues, submitit never
+    # SLURM requeues, submitit never
+    call.set_timeout(request.shape.minutes, max_num_timeout=0)
     return pickle.dumps(call)
 
 
@@ -251,9 +249,8 @@ def _user_setup(cluster: Cluster) -> list[str]:
         lines.append(_SETUP)
         for command in _commands(cluster.setup):
             lines += [f"hpml_line={shlex.quote(command)}", _RUN_SETUP]
-        lines.append(
-            'hpml_line=; eval "$hpml_options"'
-        )  # as before: set -e is for the lines only
+        # as before: set -e is for the lines only
+        lines.append('hpml_line=; eval "$hpml_options"')
     return lines + (["unset PYTHONPATH"] if cluster.container.image else [])
 
 

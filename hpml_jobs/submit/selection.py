@@ -3,13 +3,13 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-import msgspec
+from msgspec.structs import replace
 
 from hpml_jobs import __version__
 from hpml_jobs.checks.disturbance import is_worth_repeating
 from hpml_jobs.checks.study import check_record
 from hpml_jobs.core.cell import Cell, CellFile, Outcome
-from hpml_jobs.core.cluster import Launcher, Shape
+from hpml_jobs.core.cluster import Shape
 from hpml_jobs.core.conditions import NONE, requested_conditions
 from hpml_jobs.core.errors import HpmlError, refuse_below
 from hpml_jobs.core.record import Record
@@ -52,9 +52,8 @@ def select(plan: Plan) -> Selection:
             the study is from an archive.
     """
     plan.study.refuse_unpacked()
-    has_budget = (
-        plan.cluster.gpu_hours_budget is not None
-    )  # it counts all jobs of the study
+    # the budget counts all jobs of the study
+    has_budget = plan.cluster.gpu_hours_budget is not None
     status = status_for_submission(plan.study, all_jobs=has_budget)
     states = {state.slug: state for state in status.states}
     records = {snapshot.folder.slug: snapshot.record for snapshot in status.snapshots}
@@ -66,28 +65,59 @@ def select(plan: Plan) -> Selection:
     left_out: dict[str, CellState] = {}
     for planned in plan.cells:
         slug = planned.slug
-        state = states.get(slug)
         if digests.get(slug, planned.cell.digest) != planned.cell.digest:
             raise HpmlError(
                 f"another submission has just given the name {slug} to another cell: repeat the "
                 "command"
             )
-        if state is None:
-            reasons[slug] = "new"
-            send.append(planned)
-            continue
-        record = records.get(slug)
-        helpers = record.facts.helpers if record and record.facts else ()
-        changed = changed_files(helpers, planned.file.import_root)
-        if state.outcome.may_run or (state.recorded and not plan.rerun and not changed):
+        state, record = states.get(slug), records.get(slug)
+        reason = _reason(planned, state, record, rerun=plan.rerun)
+        if state is not None and not reason:
             left_out[slug] = state
-        else:
-            again = f"again ({few(changed)} changed)" if changed else "again (rerun=true)"
-            reasons[slug] = again if state.recorded else _reason(state)
-            send.append(superseding(planned, records[slug]) if state.recorded else planned)
-    new = [planned.cell for planned in send if reasons[planned.slug] == "new"]
+            continue
+        reasons[slug] = reason
+        is_again = state is not None and state.recorded
+        send.append(superseding(planned, record) if is_again else planned)
+    new = [planned.cell for planned in send if reasons[planned.slug] == _NEW]
     notes = (*_notes_on_code(new, status), *_notes_on_conditions(new, status))
     return Selection(plan, send, reasons, left_out, status, notes)
+
+
+_NEW = "new"
+
+
+def _reason(
+    planned: PlannedCell, state: CellState | None, record: Record | None, *, rerun: bool
+) -> str:
+    """Return why a cell is submitted; empty if it may be running, or has its result."""
+    if state is None:
+        return _NEW
+    if state.outcome.may_run:
+        return ""
+    if not state.recorded:
+        return _first_reason(state)
+    helpers = record.facts.helpers if record and record.facts else ()
+    changed = changed_files(helpers, planned.file.import_root)
+    if changed:
+        return f"again ({few(changed)} changed)"
+    return "again (rerun=true)" if rerun else ""
+
+
+def _notes_on_code(new: Iterable[Cell], status: StudyStatus) -> Iterator[str]:
+    """Yield a sentence on new cells that differ from cells of the study in code or data only."""
+    cells = [(s.file.cell, s.record) for s in status.snapshots if s.file is not None]
+    earlier = {_without_code(cell): cell for cell, _ in reversed(cells)}
+    earlier |= {_without_code(cell): cell for cell, record in cells if record is not None}
+    slugs: dict[str, list[str]] = {}
+    for cell in new:
+        old = earlier.get(_without_code(cell))
+        if old is not None and (cell.workload.sources or cell.workload.data_sha256):
+            slugs.setdefault(_change(old.workload, cell.workload), []).append(old.slug)
+    for change, (first, *following) in slugs.items():
+        since, be = f"{first} was", "is"
+        if following:
+            since, be = f"{first} and {counted(len(following), 'other')} were", "are"
+        yield f"{change} since {since} sent: {counted(1 + len(following), 'cell')} {be} new"
 
 
 def _notes_on_conditions(new: Sequence[Cell], status: StudyStatus) -> Iterator[str]:
@@ -98,10 +128,8 @@ def _notes_on_conditions(new: Sequence[Cell], status: StudyStatus) -> Iterator[s
     alone = [wanted for cell in new if (wanted := _table_conditions(cell)) not in there]
     if not there or not alone:
         return
-    wanted, nearest = (
-        alone[0],
-        max(there, key=lambda had: len(had.items() & alone[0].items())),
-    )
+    wanted = alone[0]
+    nearest = max(there, key=lambda had: len(had.items() & wanted.items()))
     differences = [
         f"{name} {value}, there {nearest.get(name, NONE)}"
         for name, value in wanted.items()
@@ -119,35 +147,14 @@ def _table_conditions(cell: Cell) -> dict[str, str]:
     return dict(requested_conditions(_without_code(cell)))
 
 
-def _notes_on_code(new: Iterable[Cell], status: StudyStatus) -> Iterator[str]:
-    """Yield a sentence on new cells that differ from cells of the study in code or data only."""
-    earlier: dict[Cell, Cell] = {}
-    for snapshot in status.snapshots:
-        if snapshot.file is not None:
-            cell = snapshot.file.cell
-            if snapshot.record is not None or _without_code(cell) not in earlier:
-                earlier[_without_code(cell)] = cell
-    slugs: dict[str, list[str]] = {}
-    for cell in new:
-        old = earlier.get(_without_code(cell))
-        if old is not None and (cell.workload.sources or cell.workload.data_sha256):
-            slugs.setdefault(_change(old.workload, cell.workload), []).append(old.slug)
-    for change, (first, *following) in slugs.items():
-        since, be = f"{first} was", "is"
-        if following:
-            since, be = f"{first} and {counted(len(following), 'other')} were", "are"
-        yield f"{change} since {since} sent: {counted(1 + len(following), 'cell')} {be} new"
-
-
 def _change(old: Workload, new: Workload) -> str:
     """Return what differs between the code or the data of two workloads."""
     if old.data_sha256 != new.data_sha256:
         return "the data changed" if old.data_sha256 else "the data were not recorded"
     if not old.sources:
         return "code was not recorded"
-    is_known = bool(old.imported) == bool(
-        new.imported
-    )  # else the functions could not be called
+    # else the functions could not be called
+    is_known = bool(old.imported) == bool(new.imported)
     sources = (old.sources, new.sources) if is_known else (old.code, new.code)
     names = differing_names(*sources)
     return f"{few(names) or 'the number of samples or parameters'} changed"
@@ -156,17 +163,17 @@ def _change(old: Workload, new: Workload) -> str:
 def _without_code(cell: Cell) -> Cell:
     """Return the cell without its code and data, and what is counted of them."""
     without = {"code": (), "imported": (), "data_sha256": None, "images": None}
-    workload = msgspec.structs.replace(cell.workload, **without, parameters=None)
-    return msgspec.structs.replace(cell, workload=workload)
+    workload = replace(cell.workload, **without, parameters=None)
+    return replace(cell, workload=workload)
 
 
 def superseding(planned: PlannedCell, record: Record | None) -> PlannedCell:
     """Return the cell with permission to replace `record`, which it has now."""
     attempt = record.attempt.id if record else None
-    return planned._replace(file=msgspec.structs.replace(planned.file, supersedes=attempt))
+    return planned._replace(file=replace(planned.file, supersedes=attempt))
 
 
-def _reason(state: CellState) -> str:
+def _first_reason(state: CellState) -> str:
     if state.outcome is Outcome.MISSING and state.job is None:
         return "not submitted yet"
     return f"{state.outcome.value} before"
@@ -196,7 +203,7 @@ class Changes(Value, frozen=True, kw_only=True):
 
     def applied_to(self, shape: Shape) -> Shape:
         """Return a shape with the changes made."""
-        return msgspec.structs.replace(
+        return replace(
             shape,
             minutes=self.minutes or shape.minutes,
             mem_gb_per_node=self.mem_gb or shape.mem_gb_per_node,
@@ -227,9 +234,7 @@ def disturbed(
         for snapshot in snapshots
         if snapshot.record and any(map(is_worth_repeating, check_record(snapshot.record)))
     }
-    return [
-        state for state in states if state.outcome is Outcome.OK and state.slug in slugs
-    ]
+    return [s for s in states if s.outcome is Outcome.OK and s.slug in slugs]
 
 
 def within_retries(
@@ -237,14 +242,9 @@ def within_retries(
 ) -> tuple[list[CellState], tuple[str, ...]]:
     """Return the lost cells with retries left, and the nodes that have failed so far."""
     lost = with_outcomes(states, ("lost",))
-    failed = [
-        state.node for state in lost if state.outcome is Outcome.NODE_FAIL and state.node
-    ]
+    failed = [s.node for s in lost if s.outcome is Outcome.NODE_FAIL and s.node]
     nodes = tuple(dict.fromkeys([*history.excluded, *failed]))
-    with_retries = [
-        state for state in lost if history.retries.get(state.slug, 0) < retries
-    ]
-    return with_retries, nodes
+    return [s for s in lost if history.retries.get(s.slug, 0) < retries], nodes
 
 
 def files_of(
@@ -296,7 +296,7 @@ def select_again(
         UsageError: the cluster cannot run it.
     """
     cluster, history = study.read_cluster(), status.history
-    uses_slurm = cluster.launcher is Launcher.SLURM
+    uses_slurm = not cluster.is_local
     if uses_slurm:
         machine.check_can_submit(cluster)
     states = [state for state in status.states if state.slug in files]
@@ -304,24 +304,10 @@ def select_again(
     cells, reasons = [], {}
     for state in states:
         slug, file = state.slug, files[state.slug]
-        if file.shape is None:
-            raise HpmlError(
-                f"{study.cell(slug).cell_json} does not say what the cell requested: "
-                "repeat the command that submitted the study"
-            )
-        changed = changed_files(file.cell.workload.code, file.import_root)
-        if changed:
-            raise HpmlError(
-                f"your code changed since {file.cell.slug} was submitted: {few(changed)}; "
-                "repeat the command that submitted the study, which sends the new code as new "
-                "cells, or restore the old code"
-            )
-        shape = changes.applied_to(file.shape)
+        shape = changes.applied_to(_shape_before(study.cell(slug), file))
         if uses_slurm:
             check_shape(shape, file.cell, cluster, minutes_option="--minutes ")
-        again = msgspec.structs.replace(
-            file, shape=shape, hpml_jobs=__version__, supersedes=None
-        )
+        again = replace(file, shape=shape, hpml_jobs=__version__, supersedes=None)
         planned = PlannedCell(again, shape, slug)
         cells.append(superseding(planned, records[slug]) if state.recorded else planned)
         was = "disturbed" if state.outcome is Outcome.OK else state.outcome.value
@@ -334,3 +320,20 @@ def select_again(
         collect_after=bool(history.closing),
     )
     return Selection(plan, cells, reasons, {}, status)
+
+
+def _shape_before(folder: CellFolder, file: CellFile) -> Shape:
+    """Return what a cell requested, of the same code as now."""
+    if file.shape is None:
+        raise HpmlError(
+            f"{folder.cell_json} does not say what the cell requested: "
+            "repeat the command that submitted the study"
+        )
+    changed = changed_files(file.cell.workload.code, file.import_root)
+    if changed:
+        raise HpmlError(
+            f"your code changed since {file.cell.slug} was submitted: {few(changed)}; "
+            "repeat the command that submitted the study, which sends the new code as new "
+            "cells, or restore the old code"
+        )
+    return file.shape

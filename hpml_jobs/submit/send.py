@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-import msgspec
+from msgspec.structs import replace
 
 from hpml_jobs.core.cluster import Cluster
 from hpml_jobs.core.errors import HpmlError
@@ -134,7 +134,7 @@ def _send(
 
     Nothing is submitted unless the disk has room for all that follows.
     """
-    slugs, is_array = request.slugs, request.kind is JobKind.ARRAY
+    slugs = request.slugs
     line = ManifestLine(
         happening=ManifestEvent.SENDING,
         batch=uuid.uuid4().hex,
@@ -148,16 +148,16 @@ def _send(
 
     def announce(process: Process) -> None:
         """Write the line before sbatch; if sbatch's answer is lost, it stays open."""
-        study.append(msgspec.structs.replace(line, sbatch=process))
+        study.append(replace(line, sbatch=process))
 
-    if is_array:
+    if request.kind is JobKind.ARRAY:
         pickle = study.slurm / request.pickle_name
         with writing(pickle):
             write_whole(pickle, scripts.pickled(study, request))
     reserve = study.slurm / f"{line.batch}.reserve"
     with writing(reserve):
         write_whole(reserve, bytes(RESERVE_BYTES + 2 * len(encode(line))))
-    answered = msgspec.structs.replace(line, files={})
+    answered = replace(line, files={})
     try:
         try:
             job = sbatch(study, scripts.script(study, cluster, request), announce)
@@ -165,21 +165,15 @@ def _send(
             reserve.unlink()  # its room is for the line after sbatch
     except RefusedError as error:
         words = str(error)
-        study.append(
-            msgspec.structs.replace(answered, happening=ManifestEvent.REFUSED, words=words)
-        )
+        study.append(replace(answered, happening=ManifestEvent.REFUSED, words=words))
         cells = f"{counted(len(slugs), 'cell')} ({request.shape})"
         before = f"submitted before it: {counted(submitted, 'cell')}, see {study.manifest}"
         raise RefusedError(f"sbatch refused {cells}: {words}; {before}") from error
     except NoJobIdError as error:
         return _recovered_jobs(study, slugs, error)
-    jobs = (job,) * len(slugs)
-    if is_array and len(slugs) > 1:
-        jobs = tuple(f"{job}_{index}" for index in range(len(slugs)))
+    jobs = request.jobs_of_cells(job)
     try:
-        study.append(
-            msgspec.structs.replace(answered, happening=ManifestEvent.SENT, jobs=jobs)
-        )
+        study.append(replace(answered, happening=ManifestEvent.SENT, jobs=jobs))
     except HpmlError as error:  # the job is found again by its log path
         raise HpmlError(f"job {job} was submitted, but {error}") from error
     return dict(zip(slugs, jobs, strict=True))
@@ -219,11 +213,9 @@ def sbatch(
             process.wait()
             raise
     job = job_id(out)
-    if (
-        process.returncode and job is None
-    ):  # a site's wrapper may fail after SLURM has the job
-        raise RefusedError(slurm_message(err or out))
-    if job is None:
+    if job is None:  # else SLURM has the job, even if a site's wrapper failed after that
+        if process.returncode:
+            raise RefusedError(slurm_message(err or out))
         raise NoJobIdError(
             f"sbatch ended with exit code 0, but printed no job id ({out[:200]!r})"
         )
@@ -294,18 +286,18 @@ def send_followup(selection: Selection, jobs: Iterable[str]) -> str | None:
     )
 
     def announce(process: Process) -> None:
-        study.append(msgspec.structs.replace(line, sbatch=process))
+        study.append(replace(line, sbatch=process))
 
     try:
         job = sbatch(study, scripts.followup_script(plan, awaited), announce)
     except RefusedError as error:
         refused = ManifestEvent.REFUSED
-        study.append(msgspec.structs.replace(line, happening=refused, words=str(error)))
+        study.append(replace(line, happening=refused, words=str(error)))
         raise HpmlError(
             f"the cells were submitted, but sbatch refused the follow-up job: {error}; "
             "collect the study when they have finished"
         ) from error
-    study.append(msgspec.structs.replace(line, happening=ManifestEvent.SENT, jobs=(job,)))
+    study.append(replace(line, happening=ManifestEvent.SENT, jobs=(job,)))
     return job
 
 
@@ -321,10 +313,13 @@ def _waiting_followup(study: Study, task: str, history: History) -> str | None:
                 f"sbatch (PID {line.sbatch.pid}) of the follow-up job still waits for SLURM: "
                 "repeat the command when it has ended"
             )
-    jobs = [job for job in history.closing if history.closing[job] == task]
+    jobs = [job for job, words in history.closing.items() if words == task]
     answers = query_slurm(study, jobs, history.submissions)
-    states = ((job, answers.of(job).state) for job in reversed(jobs))
-    return next((job for job, state in states if state and state.outcome.active), None)
+    for job in reversed(jobs):
+        state = answers.of(job).state
+        if state and state.outcome.active:
+            return job
+    return None
 
 
 def slurm_message(text: str) -> str:

@@ -32,7 +32,7 @@ from hpml_jobs.cli.options import (
 )
 from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.errors import HpmlError, InterruptError, UsageError
-from hpml_jobs.core.features import load, runner
+from hpml_jobs.core.features import features, load, runner
 from hpml_jobs.core.text import PROGRAM, counted, few, with_command
 from hpml_jobs.slurm.commands import has_sbatch
 from hpml_jobs.slurm.jobs import array_ids
@@ -201,20 +201,16 @@ def _preview(selection: "Selection", manner: Manner) -> None:
 
 
 def _refuse_before_queue(plan: "Plan") -> None:
-    """Refuse jobs that this machine knows to fail; say what only a node can tell.
+    """Refuse jobs that features know to fail; say what only a node can tell.
 
     Raises:
         UsageError: the first problem, with its remedy.
     """
-    from hpml_jobs.core.answers import Severity
-    from hpml_jobs.submit.before_queue import NODES_MAY_DIFFER, before_queue
-
-    for finding in () if plan.cluster.is_local else before_queue(plan):
-        text = f"{finding.about}: {finding.seen}; {finding.remedy}"
-        if finding.level is Severity.PROBLEM:
-            raise UsageError(text)
-        if finding.remedy == NODES_MAY_DIFFER:
-            print_note(f"warning: {text}")
+    if plan.cluster.is_local:
+        return
+    for feature in features().values():
+        for note in load(feature.before_queue)(plan) if feature.before_queue else ():
+            print_note(note)
 
 
 def _confirm(selection: "Selection", requests: "list[JobRequest]", manner: Manner) -> None:

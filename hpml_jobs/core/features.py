@@ -129,6 +129,9 @@ class Feature(NamedTuple):
     of earlier versions and words of other tools, with what to type instead. `api` has the names
     that Python programs import from `hpml_jobs`, with their entries.
 
+    Of submissions: `before_queue` yields notes on a plan before its jobs are queued, and raises
+    UsageError where one is known to fail.
+
     Of cells: `cell_parts`, `runners` and `observers` are by their key. `strategies` are the classes
     of those that share a model over the ranks, by name; `buffers` convert a replica, by
     `sync_buffers`; `loaders` are by `loader`, `data` and `models` by `workload.data` and
@@ -153,6 +156,7 @@ class Feature(NamedTuple):
     """
 
     commands: Mapping[str, Command] = {}
+    before_queue: str = ""
     cell_parts: Mapping[str, CellPart] = {}
     runners: Mapping[str, Runner] = {}
     observers: Mapping[str, Observer] = {}

@@ -208,7 +208,7 @@ def _with_words_of_merge(end: AttemptEnd, words: Merged) -> AttemptEnd:
         return end
     if words.fault:
         return replace(end, outcome=Outcome.FAILED, reason=words.fault)
-    return replace(end, reason=words.note or None)
+    return replace(end, reason=words.note or end.reason)
 
 
 def _watchers(file: CellFile) -> list[Any]:

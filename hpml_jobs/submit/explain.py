@@ -18,7 +18,6 @@ from hpml_jobs.plan.cells import Plan
 from hpml_jobs.plan.rules import IMAGE_KEYS
 from hpml_jobs.slurm.commands import has_sbatch
 from hpml_jobs.study.snapshot import CellState
-from hpml_jobs.submit.before_queue import expected_start
 from hpml_jobs.submit.job_requests import (
     JobRequest,
     check_submission,
@@ -28,6 +27,7 @@ from hpml_jobs.submit.job_requests import (
     make_requests,
     partial_nodes_note,
 )
+from hpml_jobs.submit.sbatch_answer import expected_start
 from hpml_jobs.submit.scripts import script
 from hpml_jobs.submit.selection import Selection
 

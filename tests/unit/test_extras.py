@@ -167,7 +167,7 @@ def entries_of(feature: Feature) -> list[str]:
         *feature.text_files.values(),
         *(part for by_name in feature.record_checks.values() for part in by_name.values()),
     ]
-    single = [feature.result, feature.difference, feature.answer]
+    single = [feature.before_queue, feature.result, feature.difference, feature.answer]
     single += [
         *feature.sections.values(),
         *feature.strategies.values(),

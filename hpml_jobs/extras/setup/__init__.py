@@ -1,8 +1,9 @@
-"""Checks of the setup, by a short diagnostic job too, and a profile of your defaults."""
+"""Checks of the setup: before jobs are queued, and by a diagnostic job; your defaults."""
 
 from hpml_jobs.core.features import Command, Feature, HelpSection
 
 FEATURE = Feature(
+    before_queue="extras.setup.before_queue:before_queue",
     commands={
         "init": Command(
             "extras.setup.command:init",

@@ -10,10 +10,10 @@ from typing import NamedTuple
 from hpml_jobs.core.answers import Finding, ok, problem, warning
 from hpml_jobs.core.cluster import Cluster, GpuRequest
 from hpml_jobs.core.text import counted, few
+from hpml_jobs.extras.setup.before_queue import ASK_SUPPORT, cluster_name
 from hpml_jobs.slurm import commands
 from hpml_jobs.slurm.commands import Association, ask_slurm
 from hpml_jobs.slurm.nodes import Node
-from hpml_jobs.submit.before_queue import ASK_SUPPORT, cluster_name
 
 COMMANDS = ("sbatch", "srun", "squeue", "scontrol", "sinfo", "sacct", "scancel")
 

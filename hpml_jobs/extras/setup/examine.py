@@ -13,13 +13,7 @@ from hpml_jobs.core.features import load, runner
 from hpml_jobs.core.paths import resolve_path
 from hpml_jobs.core.text import PROGRAM, with_command
 from hpml_jobs.extras.setup import controller, node_job
-from hpml_jobs.plan import machine
-from hpml_jobs.plan.cells import Plan
-from hpml_jobs.plan.resolve import make_plan
-from hpml_jobs.plan.settings import Settings, Sweep
-from hpml_jobs.plan.sweep import expand
-from hpml_jobs.slurm import commands
-from hpml_jobs.submit.before_queue import (
+from hpml_jobs.extras.setup.before_queue import (
     associations,
     check_account,
     check_container,
@@ -30,6 +24,12 @@ from hpml_jobs.submit.before_queue import (
     mount_of,
     mounts,
 )
+from hpml_jobs.plan import machine
+from hpml_jobs.plan.cells import Plan
+from hpml_jobs.plan.resolve import make_plan
+from hpml_jobs.plan.settings import Settings, Sweep
+from hpml_jobs.plan.sweep import expand
+from hpml_jobs.slurm import commands
 from hpml_jobs.submit.job_requests import lacks_partition, make_requests
 
 Notify = Callable[[str], None]

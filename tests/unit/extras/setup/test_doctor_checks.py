@@ -9,7 +9,7 @@ import pytest
 from hpml_jobs.cli.main import run
 from hpml_jobs.core.answers import Finding, NodeAnswer, Severity
 from hpml_jobs.core.cluster import Cluster, GpuRequest
-from hpml_jobs.extras.setup import controller, examine, node_job
+from hpml_jobs.extras.setup import before_queue, controller, examine, node_job
 from hpml_jobs.extras.setup.self_test import self_test_plan, self_test_result
 from hpml_jobs.plan.resolve import make_plan
 from hpml_jobs.plan.sweep import expand
@@ -18,7 +18,6 @@ from hpml_jobs.slurm.jobs import JobState
 from hpml_jobs.study.files import encode, write_whole
 from hpml_jobs.study.manifest import ManifestEvent, ManifestLine
 from hpml_jobs.study.study import Study
-from hpml_jobs.submit import before_queue
 from tests.unit.builders import a_record
 from tests.unit.cli.test_lazy_imports import login_node as run_on_login_node
 from tests.unit.study_builder import write_record

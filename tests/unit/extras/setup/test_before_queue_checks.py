@@ -5,10 +5,10 @@ import pytest
 
 from hpml_jobs.core.answers import Severity
 from hpml_jobs.core.cluster import Cluster, Container, Launcher, Rule
+from hpml_jobs.extras.setup import before_queue
 from hpml_jobs.plan.resolve import make_plan
 from hpml_jobs.plan.sweep import expand
 from hpml_jobs.slurm.commands import Association
-from hpml_jobs.submit import before_queue
 from tests.unit.plans import requests_of
 
 GREENE = Cluster(name="greene", gpu_types={"rtx8000": 4, "v100": 4})

@@ -7,14 +7,14 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from hpml_jobs import __version__
-from hpml_jobs.core.answers import Finding, ok, problem, warning
+from hpml_jobs.core.answers import Finding, Severity, ok, problem, warning
 from hpml_jobs.core.cluster import Cluster, Container, Rule
+from hpml_jobs.core.errors import UsageError
 from hpml_jobs.plan.cells import Plan
 from hpml_jobs.slurm import commands
 from hpml_jobs.slurm.commands import (
@@ -22,17 +22,30 @@ from hpml_jobs.slurm.commands import (
     Association,
     ask_associations,
     parse_associations,
-    sbatch_environment,
 )
-from hpml_jobs.slurm.jobs import parse_time
 from hpml_jobs.submit.job_requests import JobRequest
+from hpml_jobs.submit.sbatch_answer import ACCEPTED, ask_sbatch
 from hpml_jobs.submit.scripts import followup_script, script
 
 ASK_SUPPORT = "try again later, or ask the cluster's support"
 
 
-def before_queue(plan: Plan) -> Iterator[Finding]:
-    """Yield what this machine knows to be wrong with the jobs of a plan, before they are queued.
+def before_queue(plan: Plan) -> Iterator[str]:
+    """Yield what only a node can tell of the jobs of a plan.
+
+    Raises:
+        UsageError: the first problem that this machine knows, with its remedy.
+    """
+    for finding in findings(plan):
+        text = f"{finding.about}: {finding.seen}; {finding.remedy}"
+        if finding.level is Severity.PROBLEM:
+            raise UsageError(text)
+        if finding.remedy == NODES_MAY_DIFFER:
+            yield f"warning: {text}"
+
+
+def findings(plan: Plan) -> Iterator[Finding]:
+    """Yield what this machine knows to be wrong with the jobs of a plan.
 
     It starts no container and asks SLURM only about what the user has named.
     """
@@ -93,10 +106,6 @@ def cluster_name() -> str:
     return commands.limits().get("ClusterName", "")
 
 
-_ACCEPTED = re.compile(
-    r"to start at (\S+).*using \d+ processors on nodes (\S+) in partition (\S+)"
-)
-
 _REMEDIES = (
     ("account", "set cluster.account="),
     ("qos", "set cluster.qos="),
@@ -122,20 +131,10 @@ def check_followup(plan: Plan) -> Finding:
     return _check_script("follow-up", "the follow-up job", followup_script(plan, jobs=()))
 
 
-def expected_start(plan: Plan, request: JobRequest) -> float | None:
-    """Return when sbatch expects a job to start, Unix time; None if it does not say."""
-    try:
-        done = _test_only(script(plan.study, plan.cluster, request))
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    match = _ACCEPTED.search(done.stderr)
-    return parse_time(match[1]) if match else None
-
-
 def _check_script(about: str, name: str, text: str) -> Finding:
     """Check that sbatch would accept a script."""
     try:
-        done = _test_only(text)
+        done = ask_sbatch(text)
     except (OSError, subprocess.TimeoutExpired) as error:
         timed_out = isinstance(error, subprocess.TimeoutExpired)
         reason = f"no answer within {ASK_TIMEOUT_S} s" if timed_out else str(error)
@@ -145,28 +144,9 @@ def _check_script(about: str, name: str, text: str) -> Finding:
         remedies = (remedy for word, remedy in _REMEDIES if word in answer.lower())
         remedy = next(remedies, "plan shows the script that sbatch rejects")
         return problem(about, f"sbatch rejects {name}: {answer}", remedy)
-    match = _ACCEPTED.search(answer)
+    match = ACCEPTED.search(answer)
     start = f"it could start at {match[1]} on {match[2]} ({match[3]})" if match else answer
     return ok(about, f"sbatch accepts {name}: {start}")
-
-
-def _test_only(text: str) -> subprocess.CompletedProcess[str]:
-    """Ask sbatch about a script that is not submitted.
-
-    Raises:
-        OSError, subprocess.TimeoutExpired: it does not answer.
-    """
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "test.sh"
-        path.write_text(text)
-        return subprocess.run(
-            ["sbatch", "--test-only", str(path)],
-            capture_output=True,
-            text=True,
-            timeout=ASK_TIMEOUT_S,
-            env=sbatch_environment(text),
-            check=False,
-        )
 
 
 PYTHON_TIMEOUT_S = 90  # the first start of a container reads its image

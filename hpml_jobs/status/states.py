@@ -60,9 +60,7 @@ def study_status(
     recovered = read_history(study)
     history = recovered.history
     snapshots = read_study(study, history, cache)
-    jobs = {
-        snapshot.folder.slug: jobs_of_cell(snapshot, history) for snapshot in snapshots
-    }
+    jobs = {s.folder.slug: jobs_of_cell(s, history) for s in snapshots}
     queried = [*chain.from_iterable(jobs.values())]
     if all_jobs:
         queried += [*history.sent, *history.closing]
@@ -72,12 +70,15 @@ def study_status(
     for snapshot in snapshots:
         slug = snapshot.folder.slug
         evidence = evidence_of(study, snapshot, jobs[slug], slurm, shared)
-        state = _unsubmitted(slug, recovered) if evidence is None else state_of(evidence)
+        state = state_of(evidence) if evidence else _unsubmitted(slug, recovered)
         states[slug] = _with_losses(state, snapshot)
     states |= untried_cells(states, {s.folder.slug: s.file for s in snapshots if s.file})
-    checked = _with_checks(states, snapshots) if with_checks else list(states.values())
+    if with_checks:
+        states = _with_checks(states, snapshots)
     complaint = slurm.complaint or ("" if recovered.no_squeue else recovered.complaint)
-    return StudyStatus(checked, snapshots, slurm, history, complaint, recovered.fault)
+    return StudyStatus(
+        [*states.values()], snapshots, slurm, history, complaint, recovered.fault
+    )
 
 
 def cell_states(study: Study, *, with_checks: bool = False) -> list[CellState]:
@@ -140,31 +141,29 @@ def _unanswered(line: ManifestLine, complaint: str) -> tuple[Outcome, str]:
     age_s = time.time() - (unix_time(line.time) or 0)
     if age_s < LOCK_S:
         return Outcome.PENDING, "being submitted"
-    if line.sbatch and line.sbatch.runs:
-        waits = f"sbatch (PID {line.sbatch.pid}) has waited for SLURM for {duration_text(age_s)}"
-        return Outcome.PENDING, f"being submitted: {waits}"
-    if line.sbatch and not line.sbatch.is_here and age_s < LONGEST_SBATCH_S:
-        where = f"PID {line.sbatch.pid} on {line.sbatch.host}"
-        return (
-            Outcome.UNKNOWN,
-            f"sbatch may still be running ({where}): ask for the status there",
+    process = line.sbatch
+    if process and process.runs:
+        waits = (
+            f"sbatch (PID {process.pid}) has waited for SLURM for {duration_text(age_s)}"
         )
-    return (
-        Outcome.MISSING,
-        "not submitted: sbatch was interrupted, and SLURM has no such job",
-    )
+        return Outcome.PENDING, f"being submitted: {waits}"
+    if process and not process.is_here and age_s < LONGEST_SBATCH_S:
+        may_run = f"sbatch may still be running (PID {process.pid} on {process.host})"
+        return Outcome.UNKNOWN, f"{may_run}: ask for the status there"
+    words = "not submitted: sbatch was interrupted, and SLURM has no such job"
+    return Outcome.MISSING, words
 
 
 def _with_checks(
     states: Mapping[str, CellState], snapshots: Sequence[FolderSnapshot]
-) -> list[CellState]:
+) -> dict[str, CellState]:
     """Return the states with the checks of their records, compared with each other."""
     checks = check_study(group(cell_results(snapshots, states)), states)
     checked = dict(states)
     for slug, state in states.items():
         if state.recorded:
             checked[slug] = msgspec.structs.replace(state, checks=checks.get(slug, ()))
-    return [*checked.values()]
+    return checked
 
 
 _LADDER_GOES_ON = (
@@ -178,23 +177,29 @@ def untried_cells(
     states: Mapping[str, CellState], files: Mapping[str, CellFile]
 ) -> dict[str, CellState]:
     """Return new states of the cells above the batch at which their ladder ended, by slug."""
-    ladders: dict[str, list[tuple[int, str]]] = {}  # batch and slug of each cell
+    ladders: dict[str, list[tuple[int, CellState]]] = {}  # batch and state of each cell
     for slug, file in files.items():
         if file.ladder:
-            ladders.setdefault(file.cell.ladder, []).append((file.cell.batch, slug))
+            ladder = ladders.setdefault(file.cell.ladder, [])
+            ladder.append((file.cell.batch, states[slug]))
     untried: dict[str, CellState] = {}
-    for cells in ladders.values():
-        last: CellState | None = None
-        last_batch = 0
-        for batch, slug in sorted(cells):
-            state = states[slug]
-            if last is not None:
-                is_left_out = not state.recorded and state.outcome in _MAY_BE_UNTRIED
-                # of another job: it was resubmitted by hand
-                if is_left_out and state.job == last.job:
-                    untried[state.slug] = _untried(state, last, last_batch)
-            elif state.outcome not in _LADDER_GOES_ON:
-                last, last_batch = state, batch
+    for ladder in ladders.values():
+        untried |= _above_end(sorted(ladder, key=lambda step: (step[0], step[1].slug)))
+    return untried
+
+
+def _above_end(ladder: list[tuple[int, CellState]]) -> dict[str, CellState]:
+    """Return the new states of one ladder's cells, by slug."""
+    outcomes = [state.outcome for _, state in ladder]
+    ends = [n for n, outcome in enumerate(outcomes) if outcome not in _LADDER_GOES_ON]
+    if not ends:
+        return {}
+    last_batch, last = ladder[ends[0]]
+    untried: dict[str, CellState] = {}
+    for _, state in ladder[ends[0] + 1 :]:
+        is_left_out = not state.recorded and state.outcome in _MAY_BE_UNTRIED
+        if is_left_out and state.job == last.job:  # else it was resubmitted by hand
+            untried[state.slug] = _untried(state, last, last_batch)
     return untried
 
 

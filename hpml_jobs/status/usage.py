@@ -4,6 +4,8 @@ import time
 from statistics import median
 from typing import NamedTuple
 
+import msgspec
+
 from hpml_jobs.core import formulas
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.value import Value
@@ -41,6 +43,10 @@ class _Run(NamedTuple):
     requested_s: float | None
     gpus: int | None
     queued_s: float | None
+
+    def gpu_hours(self, seconds: float | None) -> float:
+        """Return the GPU-hours of so many seconds; none where these or the GPUs are not known."""
+        return formulas.gpu_hours(self.gpus or 0, (seconds or 0) / 60)
 
 
 def usage_of(status: StudyStatus) -> Usage | None:
@@ -107,24 +113,28 @@ def _local_run(snapshot: FolderSnapshot, state: CellState) -> _Run | None:
 def _total(runs: list[_Run], source: str) -> Usage:
     limited = [run for run in runs if run.requested_s]
     requested_s = sum(run.requested_s or 0 for run in limited)
-    used_share = None
-    if requested_s:
-        used_share = formulas.used_share(sum(run.used_s for run in limited), requested_s)
+    limited_used_s = sum(run.used_s for run in limited)
     waits = [run.queued_s for run in runs if run.queued_s is not None]
-    with_gpus = [(run.gpus, run) for run in runs if run.gpus is not None]
-    hours = formulas.gpu_hours
-    used = sum(hours(gpus, run.used_s / 60) for gpus, run in with_gpus)
-    gpu_hours_requested = sum(
-        hours(gpus, (run.requested_s or 0) / 60) for gpus, run in with_gpus
-    )
-    return Usage(
+    usage = Usage(
         runs=len(runs),
         used_s=sum(run.used_s for run in runs),
         asked_s=requested_s or None,
-        used_share=used_share,
-        gpu_hours_used=used if with_gpus else None,
-        gpu_hours_asked=gpu_hours_requested if with_gpus and limited else None,
+        used_share=formulas.used_share(limited_used_s, requested_s) if limited else None,
         queue_median_s=median(waits) if waits else None,
         queue_longest_s=max(waits, default=None),
         source=source,
+    )
+    return _with_gpu_hours(usage, runs)
+
+
+def _with_gpu_hours(usage: Usage, runs: list[_Run]) -> Usage:
+    """Return the usage with the GPU-hours of those runs whose number of GPUs is known."""
+    if all(run.gpus is None for run in runs):
+        return usage
+    used = sum(run.gpu_hours(run.used_s) for run in runs)
+    requested = sum(run.gpu_hours(run.requested_s) for run in runs)
+    return msgspec.structs.replace(
+        usage,
+        gpu_hours_used=used,
+        gpu_hours_asked=None if usage.asked_s is None else requested,
     )

@@ -58,32 +58,27 @@ def log_text(study: Study, state: CellState, lines: int) -> str:
 
     Ranks that were stopped follow with where they were, and their stacks.
     """
-    folder = study.cell(state.slug)
-    latest = folder.latest_attempt()
-    end = latest.read_end() if latest else None
-    stacks = _stacks_text(latest, lines) if latest else ""
+    folder, job = study.cell(state.slug), state.job or ""
+    latest, end, stacks, files = folder.latest_attempt(), None, list[str](), list[Path]()
+    if latest:
+        end, stacks, files = latest.read_end(), _stacks(latest, lines), latest.logs()
     if end and end.traceback:
-        return f"rank {end.rank} failed first:\n{end.traceback}{stacks}"
-    files = latest.logs() if latest else []
-    files += slurm_logs(study, folder.slug, state.job or "", _nodes(folder))
-    files = files or script_logs(study, state.job or "")
-    if not files and not stacks:
-        return "there is no log"
-    parts = []
-    for file in files:
-        if text := last_lines(file, lines):
-            parts.append(f"---- {file}\n{text}")
-    if stacks:
-        parts.append(stacks)
+        return f"rank {end.rank} failed first:\n{end.traceback}" + "\n".join(stacks)
+    files += slurm_logs(study, folder.slug, job, _nodes(folder))
+    files = files or script_logs(study, job)
+    ends = {file: last_lines(file, lines) for file in files}
+    parts = [f"---- {file}\n{end_text}" for file, end_text in ends.items() if end_text]
+    if parts or stacks:
+        return "\n".join([*parts, *stacks])
     empty = ", ".join(str(file) for file in files)
-    return "\n".join(parts) or f"the logs are empty ({empty})"
+    return f"the logs are empty ({empty})" if files else "there is no log"
 
 
-def _stacks_text(attempt: AttemptFolder, lines: int) -> str:
+def _stacks(attempt: AttemptFolder, lines: int) -> list[str]:
     """Return where the processes of an attempt were, then their stacks; empty without stacks."""
     files = attempt.stack_files()
     stacks = [f"---- {file}\n{last_lines(file, lines)}" for file in files]
-    return "\n".join([f"---- {attempt.activity()}", *stacks]) if stacks else ""
+    return [f"---- {attempt.activity()}", *stacks] if stacks else []
 
 
 def _nodes(folder: CellFolder) -> int:

@@ -1,6 +1,7 @@
 """The report of a study: its cells in groups of equal conditions, each with its tables."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
 import msgspec
@@ -74,12 +75,14 @@ class ReportGroup(Value, frozen=True, kw_only=True):
     @property
     def tables(self) -> tuple[Table, ...]:
         """All its tables in reading order."""
-        q1 = (self.q1,) if self.q1 else ()
-        return (
-            *q1,
-            *(table for strategy in self.strategies for table in strategy.tables),
-            *self.full,
-        )
+        return (*self.lab, *self.full)
+
+    @property
+    def lab(self) -> list[Table]:
+        """Those of the lab: Q1, and of each strategy Tables 1 to 3."""
+        first = [self.q1] if self.q1 else []
+        of_strategies = [strategy.tables for strategy in self.strategies]
+        return [*first, *chain.from_iterable(of_strategies)]
 
     @property
     def main_gaps(self) -> dict[Place, Gap]:
@@ -87,8 +90,8 @@ class ReportGroup(Value, frozen=True, kw_only=True):
         gaps = {place: gap for place, gap in self.gaps.items() if not gap.has_failed}
         if self.choice is None or not gaps:
             return {}
-        winners = (self.choice.fastest, self.choice.ask)
-        places = [winner.candidate.row.place for winner in winners if winner]
+        winners = (self.choice.fastest_cell, self.choice.winner)
+        places = [winner.row.place for winner in winners if winner]
         main = {place: gaps[place] for place in places if place in gaps}
         if main or not places:
             return main

@@ -190,6 +190,11 @@ class Row(Value, frozen=True, kw_only=True):
         return Place(self.setup, self.batch_per_gpu)
 
     @property
+    def is_compared(self) -> bool:
+        """Whether it has a speedup against another row."""
+        return self.speedup is not None and self.reference != self.setup
+
+    @property
     def is_baseline(self) -> bool:
         """Whether it is what others are compared with."""
         return self.setup.is_baseline

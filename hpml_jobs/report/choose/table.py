@@ -174,9 +174,7 @@ def choice_table(group: ConditionGroup, choice: Choice, study: str | None = None
         clocks_text(group),
         captions.runs(group.timed),
     )
-    text = TableText(
-        "choice", "Choice and cost", "timed epoch", tuple(filter(None, lines))
-    )
+    text = TableText("choice", "Choice and cost", "timed epoch", lines)
     text = text._replace(answer=words.answer(choice, study))
     heads = columns_of(
         ChoiceLine,
@@ -199,9 +197,9 @@ def choice_table(group: ConditionGroup, choice: Choice, study: str | None = None
 
 def _accuracies(group: ConditionGroup, choice: Choice) -> Iterator[str]:
     """Yield a line if the cell to ask for learned less in its epochs than the reference."""
-    if choice.ask is None or choice.ask.candidate is choice.reference:
+    if choice.winner is None or choice.winner is choice.reference:
         return
-    cells = (choice.ask.candidate, choice.reference)
+    cells = (choice.winner, choice.reference)
     winner, reference = (
         learning.mean_of(group, c.row, learning.test_accuracy) for c in cells
     )
@@ -228,8 +226,8 @@ class GroupChoice(NamedTuple):
         return {
             "conditions": self.group.conditions,
             "answer": self.table.answer,
-            "ask": self._values(choice.ask.candidate if choice.ask else None),
-            "fastest": self._values(choice.fastest.candidate if choice.fastest else None),
+            "ask": self._values(choice.winner),
+            "fastest": self._values(choice.fastest_cell),
             "cheapest": self._values(choice.cheapest),
             "reference": self._values(choice.reference),
             "cells": [self._values(candidate) for candidate in choice.candidates],

@@ -18,7 +18,15 @@ from hpml_jobs.report.frame.builder import (
     filled,
     texts_of,
 )
-from hpml_jobs.report.frame.numbers import DASH, OOM, percent, ratio, seconds, three_digits
+from hpml_jobs.report.frame.numbers import (
+    DASH,
+    OOM,
+    aside,
+    percent,
+    ratio,
+    seconds,
+    three_digits,
+)
 from hpml_jobs.report.frame.table import Block, Line, Table
 from hpml_jobs.results.groups import ConditionGroup
 from hpml_jobs.results.rows import Row
@@ -131,8 +139,8 @@ def _subject(cell: Cell, device: Device, *, has_other_runs: bool) -> str:
 
 
 def _no_baseline(place: Place, device: Device) -> str:
-    path = f" ({place.setup.path})" if place.setup.path else ""
-    return f"no single-{captions.unit(device)} cell{path} at batch {place.batch_per_gpu}"
+    cell = f"cell{aside(place.setup.path)} at batch {place.batch_per_gpu}"
+    return f"no single-{captions.unit(device)} {cell}"
 
 
 def _not_requested(

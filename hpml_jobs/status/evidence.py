@@ -52,24 +52,45 @@ class FailureWords(NamedTuple):
     of_script: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class CellEvidence:
-    """The facts of one cell and its job that the rules need.
+    """The facts of one cell and its job that the rules need; `snapshot` is the cell's folder.
 
-    `snapshot` is the cell's folder; `answer` is SLURM's on that job; `attempt` is the cell's latest
-    one if it belongs to that job, and `is_of_this_run` if the job was not requeued since.
-    `is_shared`: the job runs several cells. Logs and progress are read when a rule asks for them:
-    most cells' need not be opened.
+    Logs and progress are read when a rule asks for them: most cells' need not be opened.
     """
 
+    study: Study
     snapshot: FolderSnapshot
     job: str
-    study: Study
-    answer: SlurmAnswer
     slurm: SlurmSnapshot
-    is_shared: bool
-    attempt: AttemptSnapshot | None
-    is_of_this_run: bool
+    shared: SharedJobs
+
+    @cached_property
+    def answer(self) -> SlurmAnswer:
+        """SLURM's answer on the job."""
+        return self.slurm.of(self.job)
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether the job runs several cells."""
+        return self.job in self.shared.jobs
+
+    @property
+    def attempt(self) -> AttemptSnapshot | None:
+        """The cell's latest attempt if it belongs to the job."""
+        latest = self.snapshot.latest
+        return latest if latest and latest.folder.job == self.job else None
+
+    @property
+    def is_of_this_run(self) -> bool:
+        """Whether the attempt is of the present run of the job, not of one before a requeue."""
+        attempt, state = self.attempt, self.answer.state
+        if attempt is None or attempt.began is None:
+            return False
+        if attempt.folder.restart < self.shared.restarts.get(self.job, 0):
+            return False
+        started = state.started if state else None
+        return started is None or attempt.began >= started - REQUEUE_S
 
     @property
     def at(self) -> float:
@@ -148,21 +169,7 @@ def evidence_of(
 ) -> CellEvidence | None:
     """Gather the facts on a cell; None where it has neither a job nor a record."""
     job = _deciding_job(snapshot, jobs, slurm)
-    if job is None:
-        return None
-    answer, latest = slurm.of(job), snapshot.latest
-    attempt = latest if latest and latest.folder.job == job else None
-    restart = shared.restarts.get(job, 0)
-    return CellEvidence(
-        snapshot=snapshot,
-        job=job,
-        study=study,
-        answer=answer,
-        slurm=slurm,
-        is_shared=job in shared.jobs,
-        attempt=attempt,
-        is_of_this_run=_is_of_this_run(attempt, answer.state, restart),
-    )
+    return None if job is None else CellEvidence(study, snapshot, job, slurm, shared)
 
 
 def _deciding_job(
@@ -178,17 +185,6 @@ def _deciding_job(
     if jobs:
         return jobs[0]
     return "" if snapshot.record_fault else None
-
-
-def _is_of_this_run(
-    attempt: AttemptSnapshot | None, state: JobState | None, restart: int
-) -> bool:
-    """Return whether an attempt is of the present run of its job, not of one before a requeue."""
-    if attempt is None or attempt.began is None:
-        return False
-    started = state.started if state else None
-    is_before = started is not None and attempt.began < started - REQUEUE_S
-    return attempt.folder.restart >= restart and not is_before
 
 
 def words_of_script(study: Study, job: str) -> str:

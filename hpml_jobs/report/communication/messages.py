@@ -59,10 +59,8 @@ def _sent(group: ConditionGroup, row: Row) -> Iterator[SentMessages]:
                 yield filled(
                     SentMessages,
                     message,
-                    gpus=row.gpus,
-                    nodes=row.nodes,
+                    row,
                     strategy=row.strategy.value,
-                    treatment=row.treatment,
                     per_iteration=times,
                     bytes_per_iteration=message.bytes * times,
                 )

@@ -169,18 +169,14 @@ _Q1 = ("group", "batch", "treatment", "train_s", "epoch_s", "iterations")
 
 
 def _q1(report: Report) -> Iterator[dict[str, object]]:
-    for group in report.groups:
-        for row in group.source.rows:
-            if row.is_baseline:
-                timing = row.timing
-                yield {
-                    "group": group.number,
-                    "batch": row.batch_per_gpu,
-                    "treatment": row.treatment,
-                    "train_s": timing.train_s if timing else None,
-                    "epoch_s": timing.epoch_s if timing else None,
-                    "iterations": timing.iterations if timing else None,
-                }
+    of_groups = [(group, row) for group in report.groups for row in group.source.rows]
+    for group, row in of_groups:
+        if row.is_baseline:
+            place = (group.number, row.batch_per_gpu, row.treatment)
+            line: dict[str, object] = dict(zip(_Q1, place, strict=False))
+            if row.timing:
+                line |= {name: getattr(row.timing, name) for name in _Q1[3:]}
+            yield line
 
 
 def _places(report: Report) -> list[dict[str, Any]]:

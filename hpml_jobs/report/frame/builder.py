@@ -147,12 +147,12 @@ def _part(field: str, end: str, name: str) -> Column[Any]:
     )
 
 
-def filled(line: type[T], source: object, **values: object) -> T:
-    """Return a line of `values`, and of the attributes of `source` for the other fields."""
-    fields = {
-        name: getattr(source, name) for name in line.__annotations__ if name not in values
-    }
-    return line(**fields, **values)
+def filled(line: type[T], *sources: object, **values: object) -> T:
+    """Return a line of `values`, for the other fields of the first of `sources` that has each."""
+    for name in line.__annotations__.keys() - values.keys():
+        source = next(source for source in sources if hasattr(source, name))
+        values[name] = getattr(source, name)
+    return line(**values)
 
 
 class TableText(NamedTuple):

@@ -198,8 +198,8 @@ class LabLine(NamedTuple):
         return filled(
             cls,
             figures,
+            row,
             time_s=row.values.epoch_s if row.values else None,
-            speedup=row.speedup,
             time_doubtful=bool(row.timing) and group.doubts(row, Affected.TIME),
             speedup_doubtful=doubts_speedup,
             compute_residual_s=residual.compute_s if residual else None,

@@ -181,9 +181,6 @@ STRONG_FIELDS = (
 )
 
 
-RATIO_FIELDS = Scaling.__struct_fields__
-
-
 def _lines(
     group: ConditionGroup, strong: Mapping[Place, Pair]
 ) -> Iterator[tuple[Row, ScalingLine]]:
@@ -192,12 +189,12 @@ def _lines(
         line = filled(
             ScalingLine,
             timing,
+            row,
             **_ratios(row),
             **_strong_ratios(pair),
             unit=timing.unit.value,
             images_per_s=timing.units_per_s,
             work_samples=timing.work.samples if timing.work else None,
-            global_batch=row.global_batch,
             is_doubtful=group.doubts_ratio(row),
             doubts_strong=group.doubts_ratio(row, pair and pair.reference),
         )
@@ -207,9 +204,9 @@ def _lines(
 def _ratios(row: Row) -> dict[str, object]:
     """Return the ratios at the same batch; None without a reference."""
     if row.scaling is None or row.reference is None:
-        return dict.fromkeys((*RATIO_FIELDS, "speedup", "reference_gpus"))
+        return dict.fromkeys((*Scaling.__struct_fields__, "reference_gpus"))
     ratios = msgspec.structs.asdict(row.scaling)
-    return ratios | {"speedup": row.speedup, "reference_gpus": row.reference.gpus}
+    return ratios | {"reference_gpus": row.reference.gpus}
 
 
 def _strong_ratios(pair: Pair | None) -> dict[str, object]:

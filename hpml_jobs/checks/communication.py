@@ -89,12 +89,8 @@ def _expected(
         of_kind = passes.get(kind, 0)
         if of_kind is not None:  # None: a number of bytes that is not known beforehand
             expected = expected_bytes(epoch.iterations, size, of_kind)
-            yield (
-                Purpose.GRADIENTS,
-                kind,
-                expected,
-                f"{epoch.iterations} iterations x {size:,}",
-            )
+            how = f"{epoch.iterations} iterations x {size:,}"
+            yield Purpose.GRADIENTS, kind, expected, how
     for volume in model.expected:
         batches, iterations = f"{epoch.batches} batches", f"{epoch.iterations} iterations"
         how = f"{batches if volume.each_batch else iterations} x {volume.bytes:,}"

@@ -61,32 +61,34 @@ def epochs_disturbed(record: Record) -> list[Observation | None]:
 
 def _outside_causes(record: Record) -> Observation | None:
     measured = [role for role in AFFECTED_BY if disturbance.is_measured(record, role)]
+    causes = {role: disturbance.outside_causes(record, role) for role in measured}
+    disturbed = {role: of_role for role, of_role in causes.items() if of_role}
     if not measured:
         return None
-    causes = {role: disturbance.outside_causes(record, role) for role in measured}
-    disturbed = [role for role in measured if causes[role]]
     if not disturbed:
-        shares = [disturbance.foreign_cpu_share(record, role) for role in measured]
-        share = max((share for share in shares if share is not None), default=None)
-        if share is None:
-            return Observation(True, "no process was stopped")
-        return Observation(
-            True,
-            f"other processes used {percent_text(max(0.0, share))} of the cell's CPU time at most "
-            f"(limit {disturbance.FOREIGN_LIMIT})",
-        )
-    limiting = [role for role in disturbed if role in LIMITING]
-    measuring = [role for role in disturbed if role in MEASURING]
-    affecting = measuring or limiting
-    withheld = disturbance.withheld_share(record)
+        return _undisturbed(record, measured)
+    measuring = disturbed.keys() & MEASURING
+    affecting = measuring or disturbed.keys() & LIMITING
+    tier = Tier.TABLE if affecting else Tier.LIST
+    is_withheld = disturbance.withheld_share(record) > disturbance.WITHHELD_MOST
     return Observation(
         False,
-        _causes_text({role: causes[role] for role in disturbed}),
+        _causes_text(disturbed),
         MEASURE_AGAIN,
-        level=Level.FAIL if withheld > disturbance.WITHHELD_MOST else None,
-        tier=None if measuring else Tier.TABLE if affecting else Tier.LIST,
+        level=Level.FAIL if is_withheld else None,
+        tier=None if measuring else tier,
         affects=frozenset().union(*(AFFECTED_BY[role] for role in affecting)),
     )
+
+
+def _undisturbed(record: Record, measured: Sequence[Role | Step]) -> Observation:
+    """Return the largest share of the CPU time that other processes used, if that is known."""
+    shares = [disturbance.foreign_cpu_share(record, role) for role in measured]
+    share = max((share for share in shares if share is not None), default=None)
+    if share is None:
+        return Observation(True, "no process was stopped")
+    used = f"other processes used {percent_text(max(0.0, share))} of the cell's CPU time at most"
+    return Observation(True, f"{used} (limit {disturbance.FOREIGN_LIMIT})")
 
 
 def _causes_text(causes: Mapping[Role | Step, Sequence[OutsideCause]]) -> str:
@@ -95,15 +97,17 @@ def _causes_text(causes: Mapping[Role | Step, Sequence[OutsideCause]]) -> str:
     said: set[CauseKind] = set()
     also: list[str] = []
     for role, of_role in causes.items():
-        is_epoch = isinstance(role, Role)
-        where = _where(role)
         kinds = {cause.kind for cause in of_role}
-        if texts and (not is_epoch or kinds <= said):
-            also.append(where)
+        if texts and (isinstance(role, Step) or kinds <= said):
+            also.append(_where(role))
             continue
         said |= kinds
-        texts.append(f"{'; '.join(cause.text for cause in of_role)}, during {where}")
-    return "; ".join([*texts, *([f"also during {' and '.join(also)}"] if also else [])])
+        texts.append(
+            f"{'; '.join(cause.text for cause in of_role)}, during {_where(role)}"
+        )
+    if also:
+        texts.append(f"also during {' and '.join(also)}")
+    return "; ".join(texts)
 
 
 def _where(role: Role | Step) -> str:

@@ -40,6 +40,12 @@ class Peak(NamedTuple):
 _V100 = "NVIDIA V100 and V100S datasheets, the fastest of them"
 _H100_NVL = "NVIDIA H100 NVL datasheet, half of its figures with sparsity"
 _H100 = "NVIDIA H100 whitepaper, SXM5"
+_TENSOR, _SPARSE = "half of its tensor figure", "half of its figures with sparsity"
+_RTX_PRO = "NVIDIA RTX PRO 6000 Blackwell datasheet, Workstation Edition"
+_RTX_50 = "NVIDIA RTX Blackwell GPU architecture whitepaper"
+_BLACKWELL = "NVIDIA Blackwell architecture technical brief"
+_RTX_40, _RTX_20 = "NVIDIA Ada GPU architecture whitepaper", "NVIDIA Turing whitepaper"
+_MATRIX, _ONE_DIE = "datasheet, matrix cores", "datasheet, one of its two dies"
 
 PEAKS = {
     "k80": Peak(
@@ -58,102 +64,42 @@ PEAKS = {
     "t4": Peak(8.1, None, 65.0, 320, 4.2, "NVIDIA T4 datasheet"),
     "rtx6000": Peak(16.3, None, 130.5, 672, 6.3, "NVIDIA Quadro RTX 6000 datasheet"),
     "rtx8000": Peak(16.3, None, 130.5, 672, 6.3, "NVIDIA Quadro RTX 8000 datasheet"),
-    "titanrtx": Peak(16.3, None, 130.5, 672, 6.3, "NVIDIA Turing whitepaper, TITAN RTX"),
-    "rtx2080ti": Peak(
-        14.2, None, 113.8, 616, 5.8, "NVIDIA Turing whitepaper, Founders Edition", 56.9
-    ),
+    "titanrtx": Peak(16.3, None, 130.5, 672, 6.3, f"{_RTX_20}, TITAN RTX"),
+    "rtx2080ti": Peak(14.2, None, 113.8, 616, 5.8, f"{_RTX_20}, Founders Edition", 56.9),
     "a100": Peak(19.5, 156.0, 312.0, 2039, 42, "NVIDIA A100 datasheet"),
     "a800": Peak(19.5, 156.0, 312.0, 2039, 42, "NVIDIA A800 datasheet: as A100"),
     "a30": Peak(10.3, 82.0, 165.0, 933, 26, "NVIDIA A30 datasheet"),
     "a10": Peak(31.2, 62.5, 125.0, 600, 6.3, "NVIDIA A10 datasheet"),
     "a40": Peak(37.4, 74.8, 149.7, 696, 6.3, "NVIDIA A40 datasheet"),
-    "rtxa4000": Peak(
-        19.2, 38.3, 76.7, 448, 4.2, "NVIDIA RTX A4000 datasheet, half of its tensor figure"
-    ),
+    "rtxa4000": Peak(19.2, 38.3, 76.7, 448, 4.2, f"NVIDIA RTX A4000 datasheet, {_TENSOR}"),
     "rtxa5000": Peak(
-        27.8,
-        55.6,
-        111.1,
-        768,
-        6.3,
-        "NVIDIA RTX A5000 datasheet, half of its tensor figure",
+        27.8, 55.6, 111.1, 768, 6.3, f"NVIDIA RTX A5000 datasheet, {_TENSOR}"
     ),
     "rtxa6000": Peak(38.7, 77.4, 154.8, 768, 6.3, "NVIDIA RTX A6000 datasheet"),
     "rtx3090": Peak(35.6, 35.6, 142.3, 936, 6.3, "NVIDIA Ampere GA102 whitepaper", 71.0),
-    "l4": Peak(
-        30.3,
-        60.0,
-        121.0,
-        300,
-        51,
-        "NVIDIA L4 datasheet, half of its figures with sparsity",
-    ),
+    "l4": Peak(30.3, 60.0, 121.0, 300, 51, f"NVIDIA L4 datasheet, {_SPARSE}"),
     "l40": Peak(90.5, 90.5, 181.0, 864, 101, "NVIDIA L40 datasheet"),
     "l40s": Peak(91.6, 183.0, 362.0, 864, 101, "NVIDIA L40S datasheet"),
     "rtx6000ada": Peak(91.1, 182.1, 364.2, 960, 101, "NVIDIA RTX 6000 Ada datasheet"),
-    "rtx4090": Peak(
-        82.6, 82.6, 330.3, 1008, 76, "NVIDIA Ada GPU architecture whitepaper", 165.2
-    ),
-    "rtx5090": Peak(
-        104.8,
-        104.8,
-        419.0,
-        1792,
-        101,
-        "NVIDIA RTX Blackwell GPU architecture whitepaper",
-        209.5,
-    ),
-    "rtxpro6000": Peak(
-        126.0,
-        251.9,
-        503.8,
-        1792,
-        135,
-        "NVIDIA RTX PRO 6000 Blackwell datasheet, Workstation Edition",
-    ),
+    "rtx4090": Peak(82.6, 82.6, 330.3, 1008, 76, _RTX_40, 165.2),
+    "rtx5090": Peak(104.8, 104.8, 419.0, 1792, 101, _RTX_50, 209.5),
+    "rtxpro6000": Peak(126.0, 251.9, 503.8, 1792, 135, _RTX_PRO),
     "h20": Peak(44.0, 74.0, 148.0, 4000, 63, "NVIDIA H20 datasheet"),
     "h800": Peak(66.9, 494.7, 989.4, 3350, 53, _H100),
     "h100": Peak(66.9, 494.7, 989.4, 3350, 53, _H100),
     "h100pcie": Peak(
-        51.0,
-        378.0,
-        756.0,
-        2039,
-        53,
-        "NVIDIA H100 datasheet, PCIe, half of its figures with sparsity",
+        51.0, 378.0, 756.0, 2039, 53, f"NVIDIA H100 datasheet, PCIe, {_SPARSE}"
     ),
     "h100nvl": Peak(60.0, 417.5, 835.5, 3938, 63, _H100_NVL),
     "h200": Peak(66.9, 494.7, 989.4, 4800, 53, _H100),
     "h200nvl": Peak(60.0, 417.5, 835.5, 4800, 63, _H100_NVL),
     "gh200": Peak(66.9, 494.7, 989.4, 4900, 63, _H100),
-    "b200": Peak(
-        80.0,
-        1100.0,
-        2250.0,
-        8000,
-        135,
-        "NVIDIA Blackwell architecture technical brief, HGX B200",
-    ),
-    "gb200": Peak(
-        90.0,
-        1250.0,
-        2500.0,
-        8000,
-        135,
-        "NVIDIA Blackwell architecture technical brief, GB200",
-    ),
-    "mi100": Peak(
-        46.1, None, 184.6, None, None, "AMD Instinct MI100 datasheet, matrix cores"
-    ),
-    "mi210": Peak(
-        45.3, None, 181.0, None, None, "AMD Instinct MI210 datasheet, matrix cores"
-    ),
-    "mi250": Peak(
-        45.3, None, 181.0, None, None, "AMD Instinct MI250 datasheet, one of its two dies"
-    ),
-    "mi250x": Peak(
-        47.9, None, 191.5, None, None, "AMD Instinct MI250X datasheet, one of its two dies"
-    ),
+    "b200": Peak(80.0, 1100.0, 2250.0, 8000, 135, f"{_BLACKWELL}, HGX B200"),
+    "gb200": Peak(90.0, 1250.0, 2500.0, 8000, 135, f"{_BLACKWELL}, GB200"),
+    "mi100": Peak(46.1, None, 184.6, None, None, f"AMD Instinct MI100 {_MATRIX}"),
+    "mi210": Peak(45.3, None, 181.0, None, None, f"AMD Instinct MI210 {_MATRIX}"),
+    "mi250": Peak(45.3, None, 181.0, None, None, f"AMD Instinct MI250 {_ONE_DIE}"),
+    "mi250x": Peak(47.9, None, 191.5, None, None, f"AMD Instinct MI250X {_ONE_DIE}"),
     "mi300x": Peak(163.4, 653.7, 1307.4, None, None, "AMD Instinct MI300X datasheet"),
 }
 """By the words of a device's name that name its model, run together; where cards of one name

@@ -6,7 +6,7 @@ from hpml_jobs.checks.result import Observation, check
 from hpml_jobs.core.cell import Protocol
 from hpml_jobs.core.check_result import Affected, Level, Tier
 from hpml_jobs.core.disturbance import outside_causes
-from hpml_jobs.core.measurements import Epoch, Role
+from hpml_jobs.core.measurements import Role
 from hpml_jobs.core.outliers import BLOCKS, ENDS, change_of_ends, kendall_s, over_ranks
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import SyncBuffers
@@ -29,12 +29,6 @@ def compiled_inside(record: Record) -> Observation | None:
     Limit: no graph in the timed and the instrumented epoch of every rank, one or more before
     Fix: give every epoch the same shapes of batches, or use compile=false
     """
-    graphs = {
-        role: max(
-            (epoch.compiled_graphs or 0 for epoch in _epochs(record, role)), default=0
-        )
-        for role in (Role.TIMED, Role.INSTRUMENTED)
-    }
     summaries = [rank.compilation for rank in record.ranks if rank.compilation]
     if not summaries:
         return None
@@ -45,18 +39,23 @@ def compiled_inside(record: Record) -> Observation | None:
             "unset TORCHDYNAMO_DISABLE, remove torch.compiler.disable from the model, or use "
             "compile=false",
         )
+    graphs = {role: _graphs(record, role) for role in (Role.TIMED, Role.INSTRUMENTED)}
+    inside = [
+        f"{counted(n, 'graph')} in the {role} epoch" for role, n in graphs.items() if n
+    ]
+    if inside:
+        return Observation(False, f"compiled {' and '.join(inside)}")
     longest = max(summaries, key=lambda summary: summary.seconds)
     text = f"{counted(longest.graphs, 'graph')} compiled in {longest.seconds:.3g} s before"
     if longest.graph_breaks:
         text += f", with {counted(sum(longest.graph_breaks.values()), 'graph break')}"
-    inside = [
-        f"{counted(n, 'graph')} in the {role} epoch" for role, n in graphs.items() if n
-    ]
-    return Observation(not inside, f"compiled {' and '.join(inside)}" if inside else text)
+    return Observation(True, text)
 
 
-def _epochs(record: Record, role: Role) -> list[Epoch]:
-    return [epoch for rank in record.ranks if (epoch := rank.epoch(role))]
+def _graphs(record: Record, role: Role) -> int:
+    """Return the most graphs that were compiled in an epoch of any rank."""
+    epochs = [rank.epoch(role) for rank in record.ranks]
+    return max((epoch.compiled_graphs or 0 for epoch in epochs if epoch), default=0)
 
 
 @check("short", Level.WARN, Tier.NUMBER, Affected.TIME, Affected.SPLIT)

@@ -78,11 +78,8 @@ def key_numbers(record: Record) -> dict[str, Any]:
     are for programs: the throughput under its older name, None if it is in tokens.
     """
     cell, ranks, gpus = record.cell, record.ranks, gpu_figures(record)
-    unit, figures, flop = (
-        cell.workload.throughput_unit,
-        figures_of(record),
-        flop_of(record),
-    )
+    unit, flop = cell.workload.throughput_unit, flop_of(record)
+    figures = figures_of(record)
     rate = formulas.units_per_s(record.units, record.epoch_s) if record.units else None
     reached, peak = _flop_per_s(record, flop.figure), measured_peak(record)
     size = gradient_bytes_of(record)

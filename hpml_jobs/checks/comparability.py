@@ -103,9 +103,8 @@ def other_threads(run: ComparedRun) -> list[Observation | None]:
     remedy = "unset OMP_NUM_THREADS in the job's environment"
     if cell.script and len(counts) == 1:
         remedy = f"set threads={counts[0]}, as the script does"
-    alone = Observation(
-        counts == (cell.threads,), f"{text}, threads={cell.threads}", remedy
-    )
+    is_right = counts == (cell.threads,)
+    alone = Observation(is_right, f"{text}, threads={cell.threads}", remedy)
     threads = run.table.threads
     differing = threads.differing(run)
     if not differing.number:

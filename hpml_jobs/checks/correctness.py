@@ -280,19 +280,17 @@ def faster_than_memory(record: Record) -> Observation | None:
     Fix: do not use Table 2 of this cell; {REPORT_BUG}
     """
     cell, gpu = record.cell, gpu_model_of(record) or ""
-    peak = PEAKS.get(gpu_key(gpu))
+    peak, model = PEAKS.get(gpu_key(gpu)), record.model
     if cell.device is not Device.CUDA or cell.strategy not in REPLICATED:
         return None
     if peak is None or peak.gb_per_s is None or peak.cache_mb is None:
         return None
-    if record.model is None or cell.workload.own_code:
-        return None
     epochs = [rank.epoch(Role.INSTRUMENTED) for rank in record.ranks]
     steps_s = [e.phases.optimizer_s / e.iterations for e in epochs if e and e.phases]
-    size, passes = record.model.gradient_bytes, passes_of(cell.workload)
-    least_s = least_step_s(size, passes, peak.gb_per_s, peak.cache_mb)
-    if not steps_s:
+    if model is None or cell.workload.own_code or not steps_s:
         return None
+    passes = passes_of(cell.workload)
+    least_s = least_step_s(model.gradient_bytes, passes, peak.gb_per_s, peak.cache_mb)
     return Observation(
         min(steps_s) >= least_s,
         f"the optimizer takes {1e6 * min(steps_s):.3g} us per iteration, the memory of {gpu} "

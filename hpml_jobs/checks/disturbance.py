@@ -154,9 +154,8 @@ def slow_iterations(record: Record) -> Observation | None:
         return None
     epoch = epochs[shares.index(share)]
     if epoch.slow is None or epoch.steps is None or not epoch.slow.count:
-        return Observation(
-            True, "no iteration of the timed epoch is an outlier", share=share
-        )
+        text = "no iteration of the timed epoch is an outlier"
+        return Observation(True, text, share=share)
     upto = "" if epoch.slow.count == 1 else "up to "
     return Observation(
         share <= OUTLIER_LIMIT,
@@ -179,30 +178,40 @@ def epochs_differ(record: Record) -> Observation | None:
     share = record.overhead
     if share is None:
         return None
-    longer = Role.TIMED if share < 0 else Role.INSTRUMENTED
-    of_longer = -share if share < 0 else share / (1 + share)
+    longer, other, by, of_longer = Role.INSTRUMENTED, "timed", share, share / (1 + share)
+    if share < 0:
+        longer, other, by, of_longer = (
+            Role.TIMED,
+            "instrumented",
+            -share / (1 + share),
+            -share,
+        )
     if disturbance.explains(record, of_longer, longer):  # that is reported already
         return None
-    error = overhead_error(record)
+    error, share = overhead_error(record), abs(share)
     limit = limit_text(OVERHEAD_LIMIT, error)
-    longer_than, share = ("instrumented", -share) if share < 0 else ("timed", share)
-    by = share / (1 - share) if longer is Role.TIMED else share
-    text = f"the {longer} epoch is {percent_text(by)} longer than the {longer_than} one ({limit})"
+    text = (
+        f"the {longer} epoch is {percent_text(by)} longer than the {other} one ({limit})"
+    )
     if not is_above(share, error, OVERHEAD_LIMIT):
         return Observation(True, text, share=share, about=longer)
     if longer is Role.TIMED:
         text += ": the timed epoch was disturbed, or the machine was slower"
         return Observation(False, text, share=share, about=longer)
-    steps = _step_overhead(record)
-    if steps is not None and steps <= OVERHEAD_LIMIT:
-        text += f", its median iteration {percent_text(steps)}"
-        text += ": the instrumented epoch was disturbed"
-        if not record.cell.origin.has_fixed_epochs:
-            text += ", or the script does more in it, e.g. a test"
-    else:
-        text += ", its median iteration too: the instruments take time, or the machine was slower"
+    text += f", its median iteration {_why_longer(record)}"
     affects = AFFECTED_BY[Role.INSTRUMENTED]  # the timed epoch has no instruments in it
     return Observation(False, text, affects=affects, share=share, about=longer)
+
+
+def _why_longer(record: Record) -> str:
+    """Return what the median iteration says of a longer instrumented epoch."""
+    steps = _step_overhead(record)
+    if steps is None or steps > OVERHEAD_LIMIT:
+        return "too: the instruments take time, or the machine was slower"
+    text = f"{percent_text(steps)}: the instrumented epoch was disturbed"
+    if record.cell.origin.has_fixed_epochs:
+        return text
+    return f"{text}, or the script does more in it, e.g. a test"
 
 
 def _step_overhead(record: Record) -> float | None:
@@ -225,6 +234,5 @@ def is_worth_repeating(result: CheckResult) -> bool:
     What `disturbed` only lists left the numbers alone: other jobs, or a cause beside the profiler.
     """
     is_listed = result.check == DISTURBED and result.tier is Tier.LIST
-    return (
-        result.check in DISTURBANCES and result.level is not Level.PASS and not is_listed
-    )
+    is_disturbed = result.check in DISTURBANCES and result.level is not Level.PASS
+    return is_disturbed and not is_listed

@@ -50,9 +50,8 @@ class Efficiency(NamedTuple):
     @property
     def is_explained(self) -> bool:
         """Whether it is within the limit without data loading."""
-        return (
-            self.without_loading is not None and self.without_loading <= EFFICIENCY_LIMIT
-        )
+        without_loading = self.without_loading
+        return without_loading is not None and without_loading <= EFFICIENCY_LIMIT
 
 
 def efficiencies(group: ConditionGroup) -> list[Efficiency]:
@@ -92,6 +91,5 @@ def _error(group: ConditionGroup, row: Row) -> float | None:
     The instrumented epoch may differ because the timed one is wrong.
     """
     records = group.counted_records(row, Affected.TIME)
-    return error_of_median(
-        row.epochs.runs, (epoch_error(run, Role.TIMED) for run in records)
-    )
+    errors = (epoch_error(record, Role.TIMED) for record in records)
+    return error_of_median(row.epochs.runs, errors)

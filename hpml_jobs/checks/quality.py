@@ -89,20 +89,23 @@ def buffers_differ(record: Record) -> Observation | None:
     Fix: quote the accuracies of all ranks, or use strategy=ddp
     """
     hashes = [rank.buffers_hash for rank in record.ranks]
+    strategy, different = record.cell.strategy.value, len(set(hashes))
     if len(hashes) < 2 or "" in hashes or not (record.model and record.model.buffer_bytes):
         return None
-    strategy, different = record.cell.strategy.value, len(set(hashes))
+    if (
+        record.cell.sync_buffers is SyncBuffers.SYNCBN
+        and record.cell.replicas_share_buffers
+    ):
+        shares = "SyncBatchNorm uses the statistics of all ranks"
+        return Observation(True, f"{shares}; tests share them")
     if record.cell.replicas_share_buffers:
         shares = f"{strategy} sends rank 0's buffers at every forward"
-        if record.cell.sync_buffers is SyncBuffers.SYNCBN:
-            shares = "SyncBatchNorm uses the statistics of all ranks"
         return Observation(True, f"{shares}; tests share them")
     if different == 1:
         unused = "nothing in them depends on the batches"
         return Observation(True, f"the same buffers on all {len(hashes)} ranks: {unused}")
-    tested = [
-        rank.test_accuracy for rank in record.ranks if rank.test_accuracy is not None
-    ]
+    accuracies = [rank.test_accuracy for rank in record.ranks]
+    tested = [accuracy for accuracy in accuracies if accuracy is not None]
     span = f"{min(tested):.4f} to {max(tested):.4f} over ranks" if tested else "not tested"
     return Observation(
         False,
@@ -160,8 +163,9 @@ def speed_drifts(record: Record) -> Observation | None:
         f"the last {ENDS} tenths of the iterations are {percent_text(abs(change))} "
         f"{direction} than the first {ENDS} (limit {DRIFT_LIMIT}; S = {trend}, limit {DRIFT_S})"
     )
-    holds = abs(change) <= DRIFT_LIMIT or abs(trend) < DRIFT_S
-    causes = () if holds else outside_causes(record)
-    named = "".join(f"; {cause.text}" for cause in causes)
+    if abs(change) <= DRIFT_LIMIT or abs(trend) < DRIFT_S:
+        return Observation(True, text, share=abs(change), about=direction)
+    causes = outside_causes(record)
+    text += "".join(f"; {cause.text}" for cause in causes)
     remedy = "repeat the cell on a quiet machine" if causes else ""
-    return Observation(holds, f"{text}{named}", remedy, share=abs(change), about=direction)
+    return Observation(False, text, remedy, share=abs(change), about=direction)

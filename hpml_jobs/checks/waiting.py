@@ -77,16 +77,14 @@ def imbalance(record: Record) -> Observation | None:
     if not _is_late(lateness, error):
         text = f"ranks compute and load equally long within {share} ({limit})"
         return Observation(True, text, share=lateness.share, about=about)
-    text = f"{_late_text(lateness)} ({share}, {limit})"
     causes = outside_causes(record, Role.INSTRUMENTED)
-    explained = explains(record, lateness.share, Role.INSTRUMENTED) or _by_loaders(
-        record, lateness
-    )
+    text = f"{_late_text(lateness)} ({share}, {limit})"
+    text += "".join(f"; {cause.text}" for cause in causes)
+    by_outside = explains(record, lateness.share, Role.INSTRUMENTED)
     # the line of disturbed, or loader-cpus, is enough
-    tier = Tier.LIST if explained else None
+    tier = Tier.LIST if by_outside or _by_loaders(record, lateness) else None
     remedies = dict.fromkeys(_remedy(record, late) for late in lateness.late)
     remedy = "repeat the cell on a quiet machine" if causes else "; ".join(remedies)
-    text += "".join(f"; {cause.text}" for cause in causes)
     return Observation(False, text, remedy, tier=tier, share=lateness.share, about=about)
 
 

@@ -170,10 +170,9 @@ def _of_rank(rank: Rank, exchange_s: float | None) -> dict[str, float | None]:
     if phases := rank.phases:
         exposed_s = phases.exposed_s
         figures |= {phase: getattr(phases, name) for phase, name in PHASES.items()}
-        figures |= {
-            name: getattr(phases, name) for name in ("compute_s", "comm_s", "pack_s")
-        }
-        figures |= {"comm_exposed_s": exposed_s, "comm_forward_s": phases.comm_forward_s}
+        figures |= {"compute_s": phases.compute_s, "comm_s": phases.comm_s}
+        figures |= {"pack_s": phases.pack_s, "comm_forward_s": phases.comm_forward_s}
+        figures["comm_exposed_s"] = exposed_s
         if exchange_s is not None:
             figures["waiting_s"] = formulas.waiting_s(exposed_s, exchange_s)
     if communication := rank.communication:
@@ -355,9 +354,7 @@ def _reasons_to_leave_out(records: Sequence[Record], role: Role | Step) -> dict[
 
 
 def _left_out(reasons: Mapping[str, str], role: Role | Step) -> list[LeftOut]:
-    return [
-        LeftOut(slug=slug, reason=reason, role=role) for slug, reason in reasons.items()
-    ]
+    return [LeftOut(slug=slug, reason=why, role=role) for slug, why in reasons.items()]
 
 
 class GpuFigures(NamedTuple):

@@ -46,10 +46,8 @@ def queued_jobs(jobs: Iterable[str], name: str) -> list[str]:
     candidates = list(jobs)
     if not candidates:
         return []
-    answer = ask_slurm(
-        "squeue", "-h", "-r", "-n", name, "-o", "%i", "-j", ",".join(candidates)
-    )
-    listed = answer.text.split()
+    selected = ("-n", name, "-j", ",".join(candidates))
+    listed = ask_slurm("squeue", "-h", "-r", "-o", "%i", *selected).text.split()
     return [job for job in candidates if job in listed]
 
 

@@ -127,9 +127,8 @@ class SlurmSnapshot(NamedTuple):
     def is_gone(self, job: str) -> bool:
         """Return whether the controller does not know a job, by this answer or an earlier one."""
         last = self.cached.jobs.get(job)
-        return job not in self.queue and (
-            job in self.gone or (last is not None and last.gone)
-        )
+        was_gone = last is not None and last.gone
+        return job not in self.queue and (was_gone or job in self.gone)
 
 
 def _has_its_end(accounted: JobState | None, queued: JobState) -> bool:
@@ -293,9 +292,8 @@ def _without_foreign(
 
 def _squeue(ids: list[str]) -> SlurmSnapshot:
     """Ask for active and just ended jobs; its answer must have its header to be one."""
-    answer = ask_slurm(
-        "squeue", "-r", "-t", "all", "-o", SQUEUE_FORMAT, "-j", ",".join(ids)
-    )
+    selected = ("-o", SQUEUE_FORMAT, "-j", ",".join(ids))
+    answer = ask_slurm("squeue", "-r", "-t", "all", *selected)
     if answer.code and len(ids) == 1 and UNKNOWN_ID in answer.complaint:
         return SlurmSnapshot({}, {}, gone=frozenset(ids))
     queue = parse_squeue(answer.text)
@@ -373,9 +371,8 @@ def _sacct(
         if time.monotonic() > deadline:
             return states, f"sacct: too slow for {len(ids)} jobs"
         chunk = ",".join(ids[start : start + SACCT_IDS])
-        answer = ask_slurm(
-            "sacct", "-X", "-D", "-P", "-n", "-o", SACCT_FIELDS, "-j", chunk
-        )
+        selected = ("-o", SACCT_FIELDS, "-j", chunk)
+        answer = ask_slurm("sacct", "-X", "-D", "-P", "-n", *selected)
         states |= parse_sacct(answer.text, is_foreign)
         if answer.code != 0:
             return states, f"sacct: {answer.complaint}"

@@ -50,9 +50,8 @@ def read_history(study: Study) -> RecoveredHistory:
     history = fold(lines)
     if not history.lost_lines or study.is_unpacked:
         return RecoveredHistory(history)
-    name = ",".join(
-        dict.fromkeys(line.name or study.job_name for line in history.lost_lines)
-    )
+    names = [line.name or study.job_name for line in history.lost_lines]
+    name = ",".join(dict.fromkeys(names))
     answer = ask_slurm("squeue", "-r", "-t", "all", "-n", name, "-o", "%i")
     queued = table_lines(answer.text)
     if answer.code or queued is None:

@@ -77,11 +77,13 @@ def _times(evidence: CellEvidence) -> dict[str, object]:
     job, shape = evidence.answer.state, evidence.shape
     if job is None:
         return {}
-    starts = None if job.starts is None else datetime.fromtimestamp(job.starts, UTC)
+    starts = None
+    if job.starts is not None:
+        starts = datetime.fromtimestamp(job.starts, UTC).isoformat()
     is_waiting = job.outcome is Outcome.PENDING and job.submitted is not None
     times: dict[str, object] = {
         "queued_s": _waited_s(evidence, job) if is_waiting else job.queued_s,
-        "starts": starts.isoformat() if starts else None,
+        "starts": starts,
         "elapsed_s": _attempt_s(evidence) if evidence.is_shared else job.elapsed_s,
         "minutes": job.minutes,
         "gpus": job.gpus,
@@ -301,10 +303,8 @@ def _gone(evidence: CellEvidence) -> CellState:
         return _state(evidence, Outcome.MISSING, reason)
     is_accounted = array_ids([job])[0] in array_ids(slurm.accounts)
     if evidence.attempt is None and is_accounted and not slurm.no_accounts:
-        reason = (
-            f"job {job} left the queue and never started: cancelled while it was pending"
-        )
-        return _state(evidence, Outcome.CANCELLED, reason)
+        never_started = "left the queue and never started: cancelled while it was pending"
+        return _state(evidence, Outcome.CANCELLED, f"job {job} {never_started}")
     complaint = slurm.no_accounts or "sacct does not report how it ended"
     then = f" (last known state: {last.outcome.value})" if last and last.state else ""
     reason = f"job {job} ended without a record or an exit report{then}; {complaint}"

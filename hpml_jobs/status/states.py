@@ -26,6 +26,9 @@ LONGEST_SBATCH_S = 3600
 """How long an sbatch on another login node, which cannot be asked, is taken to run."""
 
 
+INTERRUPTED = "not submitted: sbatch was interrupted, and SLURM has no such job"
+
+
 class StudyStatus(NamedTuple):
     """The state of every cell, by name, and all it was derived from: nothing is read again.
 
@@ -76,9 +79,8 @@ def study_status(
     if with_checks:
         states = _with_checks(states, snapshots)
     complaint = slurm.complaint or ("" if recovered.no_squeue else recovered.complaint)
-    return StudyStatus(
-        [*states.values()], snapshots, slurm, history, complaint, recovered.fault
-    )
+    listed, fault = [*states.values()], recovered.fault
+    return StudyStatus(listed, snapshots, slurm, history, complaint, fault)
 
 
 def cell_states(study: Study, *, with_checks: bool = False) -> list[CellState]:
@@ -142,16 +144,18 @@ def _unanswered(line: ManifestLine, complaint: str) -> tuple[Outcome, str]:
     if age_s < LOCK_S:
         return Outcome.PENDING, "being submitted"
     process = line.sbatch
-    if process and process.runs:
-        waits = (
-            f"sbatch (PID {process.pid}) has waited for SLURM for {duration_text(age_s)}"
+    if process is None:
+        return Outcome.MISSING, INTERRUPTED
+    if process.runs:
+        sbatch, waits = f"sbatch (PID {process.pid})", duration_text(age_s)
+        return (
+            Outcome.PENDING,
+            f"being submitted: {sbatch} has waited for SLURM for {waits}",
         )
-        return Outcome.PENDING, f"being submitted: {waits}"
-    if process and not process.is_here and age_s < LONGEST_SBATCH_S:
+    if not process.is_here and age_s < LONGEST_SBATCH_S:
         may_run = f"sbatch may still be running (PID {process.pid} on {process.host})"
         return Outcome.UNKNOWN, f"{may_run}: ask for the status there"
-    words = "not submitted: sbatch was interrupted, and SLURM has no such job"
-    return Outcome.MISSING, words
+    return Outcome.MISSING, INTERRUPTED
 
 
 def _with_checks(

@@ -1,6 +1,7 @@
 """GPU-hours and times that a study's jobs requested and used."""
 
 import time
+from itertools import chain
 from statistics import median
 from typing import NamedTuple
 
@@ -53,16 +54,14 @@ def usage_of(status: StudyStatus) -> Usage | None:
     """Return the usage of a study, its status read with `all_jobs`; None if no job has started."""
     gpus_of = {state.job: state.gpus for state in status.states}
     jobs = [job for job in status.history.sent if is_slurm(job)]
-    runs = [
-        run for job in jobs for run in _slurm_runs(status.slurm, job, gpus_of.get(job))
-    ]
+    of_jobs = [_slurm_runs(status.slurm, job, gpus_of.get(job)) for job in jobs]
+    runs = list(chain.from_iterable(of_jobs))
     if runs:
         source = _SOURCES.get(status.slurm.no_accounts, "squeue, without accounting")
         return _total(runs, source)
     state_of = {state.slug: state for state in status.states}
-    for snapshot in status.snapshots:
-        if run := _local_run(snapshot, state_of[snapshot.folder.slug]):
-            runs.append(run)
+    attempts = [_local_run(s, state_of[s.folder.slug]) for s in status.snapshots]
+    runs = [run for run in attempts if run]
     return _total(runs, "the attempts' own times") if runs else None
 
 
@@ -75,12 +74,11 @@ def committed_gpu_hours(status: StudyStatus) -> float:
     hours = 0.0
     for job in status.history.sent:
         state = status.slurm.of(job).state if is_slurm(job) else None
-        if state is None:
-            continue
-        minutes = state.minutes if state.outcome.active else (state.elapsed_s or 0) / 60
-        earlier_minutes = sum(state.earlier_s) / 60
-        gpus = gpus_of.get(job) if state.gpus is None else state.gpus
-        hours += formulas.gpu_hours(gpus or 0, (minutes or 0) + earlier_minutes)
+        if state:
+            is_active, elapsed_min = state.outcome.active, (state.elapsed_s or 0) / 60
+            minutes = (state.minutes or 0) if is_active else elapsed_min
+            gpus = gpus_of.get(job) if state.gpus is None else state.gpus
+            hours += formulas.gpu_hours(gpus or 0, minutes + sum(state.earlier_s) / 60)
     return hours
 
 

@@ -37,14 +37,12 @@ def watch_study(
         status = study_status(study, cache=cache)
         states, complaint = choose(status.states), status.complaint
         pause_s = max(every_s, min(2 * pause_s, SLOWEST_S)) if complaint else every_s
-        may_change = complaint and any(
-            state.outcome is Outcome.UNKNOWN for state in states
-        )
-        note = (
-            f"SLURM does not answer ({complaint}); next query in {duration_text(pause_s)}"
-        )
-        show(states, note if may_change else "")
-        if not (may_change or any(state.outcome.active for state in states)):
+        outcomes, note = {state.outcome for state in states}, ""
+        if complaint and Outcome.UNKNOWN in outcomes:
+            later = f"next query in {duration_text(pause_s)}"
+            note = f"SLURM does not answer ({complaint}); {later}"
+        show(states, note)
+        if not (note or any(outcome.active for outcome in outcomes)):
             return status
         sleep(pause_s)
 

@@ -76,9 +76,8 @@ def _answer(setup: Setup, sent_messages: list[SentMessages]) -> str:
     name = f"{setup.strategy.value}{aside(setup.treatment)}"
     if not volumes:
         return f"{name}: yes"
-    rest = " and ".join(
-        f"{count(round(size))} B of {what}" for what, size in volumes.items()
-    )
+    others = [f"{count(round(size))} B of {what}" for what, size in volumes.items()]
+    rest = " and ".join(others)
     return f"{name}: no, every iteration sends {count(round(gradients))} B of gradients and {rest}"
 
 

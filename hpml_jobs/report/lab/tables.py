@@ -221,9 +221,8 @@ def _changing_rank(row: Row, group: ConditionGroup) -> str | None:
 def table3(selection: StrategyRows) -> Table:
     """Return the measured bandwidth of the gradients in GB/s (1e9 bytes per second)."""
     words = BANDWIDTH[selection.strategy.traffic.bandwidth]
-    has_peak = any(
-        row.bandwidth and row.bandwidth.of_peak for row in selection.parallel_rows
-    )
+    bandwidths = [row.bandwidth for row in selection.parallel_rows if row.bandwidth]
+    has_peak = any(bandwidth.of_peak for bandwidth in bandwidths)
     text = TableText(
         "table3",
         f"Table 3: {words.title}",
@@ -251,10 +250,8 @@ def _small_peaks(selection: StrategyRows) -> list[str]:
         peak_bytes = row.figures.peak_bytes
         if peak_bytes and peak_bytes < PEAK_FROM_BYTES:
             size = count(round(peak_bytes))
-            why = (
-                f"the peak is of the largest message measured, {size} bytes (below 64 MiB)"
-            )
-            reasons.append((why, row.place))
+            message = f"the largest message measured, {size} bytes (below 64 MiB)"
+            reasons.append((f"the peak is of {message}", row.place))
     return captions.by_reason(reasons, selection.group.device)
 
 
@@ -399,10 +396,8 @@ def table3r(selection: StrategyRows) -> Table:
             *_residual_caption(selection),
         ),
     )
-    notes = [
-        *no_bandwidth(selection.rows, selection.group.device),
-        *_residual_notes(selection),
-    ]
+    notes = no_bandwidth(selection.rows, selection.group.device)
+    notes += _residual_notes(selection)
     setups = selection.parallel_setups
     return strategy_table(selection, text, setups, ["bus_residual_gb_per_s"], notes)
 

@@ -185,9 +185,8 @@ def _from_replays(
 
 def _split_runs(group: ConditionGroup, row: Row) -> list[CellResult]:
     """Return the runs whose instrumented epoch counts."""
-    return [
-        result for result in group.runs(row) if row.counts(result.slug, Affected.SPLIT)
-    ]
+    runs = group.runs(row)
+    return [result for result in runs if row.counts(result.slug, Affected.SPLIT)]
 
 
 def _times(

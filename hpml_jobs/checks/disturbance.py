@@ -19,7 +19,6 @@ OUTLIER_LIMIT = Share(0.05)
 
 MEASURE_AGAIN = f"run it again ({PROGRAM} resubmit --disturbed)"
 
-
 AFFECTED_BY: dict[Role | Step, frozenset[Affected]] = {
     Role.TIMED: frozenset({Affected.TIME}),
     Role.INSTRUMENTED: frozenset({Affected.SPLIT, Affected.BANDWIDTH}),
@@ -32,7 +31,6 @@ communication, of the microbenchmark what is compared with it, of the last one o
 
 MEASURING, LIMITING = {Role.TIMED, Role.INSTRUMENTED}, {Role.UNSYNCED, Step.MICROBENCHMARK}
 """In which the numbers of Tables 1 to 3 are measured, and which limit what these mean."""
-
 
 DISTURBED = "disturbed"
 

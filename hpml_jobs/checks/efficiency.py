@@ -81,15 +81,10 @@ def _with_interval(group: ConditionGroup, reached: Efficiency) -> Efficiency:
     of_speedup = ratio_interval(*(row.epochs.runs for row in rows))
     if of_speedup:
         return reached._replace(interval=of_speedup.divided_by(reached.row.gpus))
-    errors = [_error(group, row) for row in rows]
+    # by the timed epochs alone: the instrumented one may differ because the timed one is wrong
+    errors = []
+    for row in rows:
+        records = group.counted_records(row, Affected.TIME)
+        of_runs = (epoch_error(record, Role.TIMED) for record in records)
+        errors.append(error_of_median(row.epochs.runs, of_runs))
     return reached._replace(of_one_run=known_interval(reached.with_loading, *errors))
-
-
-def _error(group: ConditionGroup, row: Row) -> float | None:
-    """Return the error of a row's time by its timed epochs alone.
-
-    The instrumented epoch may differ because the timed one is wrong.
-    """
-    records = group.counted_records(row, Affected.TIME)
-    errors = (epoch_error(record, Role.TIMED) for record in records)
-    return error_of_median(row.epochs.runs, errors)

@@ -23,7 +23,6 @@ START_LIMIT = Share(0.05)
 LARGER_BATCH = "use a larger batch=: the device waits for the host, no batch is loaded"
 NO_WORKERS = "set loader_workers=, so that batches are loaded while the device computes"
 
-
 _COMPUTING = (
     "check the {device} of {host} for other programs and low clocks, and give every rank the same "
     "work"

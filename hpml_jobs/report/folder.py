@@ -57,7 +57,6 @@ _PICTURES = (
 )
 """The names of the pictures' files that not every report has."""
 
-
 FILES = frozenset(
     (
         *("tables.md", TABLES, page.HTML, page.MARKDOWN),

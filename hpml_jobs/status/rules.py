@@ -23,13 +23,11 @@ LAG_S = 30
 _BY_THE_JOB = (Outcome.TIMEOUT, Outcome.CANCELLED, Outcome.PREEMPTED, Outcome.NODE_FAIL)
 """Outcomes of a whole allocation, which include cells that had not started."""
 
-
 _AFTER = {Stage.TEST: "testing", Stage.PROBING: "microbenchmark and profiler"}
 """Activities of a cell after training."""
 
 LONGEST_S = 1e9
 """A longer duration of an epoch (30 years) is not believed."""
-
 
 LATE, LATE_S = 2, 60
 """An epoch so many times as long as the last one, and so many seconds: its end is not predicted."""

@@ -25,7 +25,6 @@ from hpml_jobs.study.study import LOCK_S, Study
 LONGEST_SBATCH_S = 3600
 """How long an sbatch on another login node, which cannot be asked, is taken to run."""
 
-
 INTERRUPTED = "not submitted: sbatch was interrupted, and SLURM has no such job"
 
 

@@ -414,16 +414,9 @@ def _undecided(
 
     The efficiency in question is that of the cell to ask for, or of the next larger size.
     """
-    by_efficiency = _by_efficiency(ask.candidate, sound, reference, wish)
-    return by_efficiency or _by_time(ask)
-
-
-def _by_efficiency(
-    winner: Candidate, sound: Sequence[Candidate], reference: Candidate, wish: Wish
-) -> Undecided | None:
-    """Return the next smaller or larger size, if the runs leave it within the least efficiency."""
+    winner = ask.candidate
     if wish.has_limit:
-        return None
+        return _by_time(ask)
     by_size = _by_size(sound)
     smaller = [(winner, c) for c in by_size if c.row.gpus < winner.row.gpus][-1:]
     larger = [(c, c) for c in by_size if c.row.gpus > winner.row.gpus][:1]
@@ -433,7 +426,7 @@ def _by_efficiency(
             distance = candidate.efficiency / wish.min_efficiency
             runs = _deciding_runs(candidate, reference, distance)
             return Undecided(candidate, rival, interval, runs)
-    return None
+    return _by_time(ask)
 
 
 def _by_time(ask: Winner) -> Undecided | None:

@@ -202,10 +202,9 @@ def _cells(report: Report) -> Iterator[dict[str, Any]]:
     for group in report.groups:
         source = group.source
         rows = {slug: row for row in source.rows for slug in row.cells}
-        yield from (
-            {"group": group.number, **_row(result, rows.get(result.slug), source.checks)}
-            for result in source.cells
-        )
+        for result in source.cells:
+            cell = _row(result, rows[result.slug], source.checks)
+            yield {"group": group.number, **cell}
     yield from (_row(result) for result in report.unplaced)
 
 
@@ -229,7 +228,7 @@ def _row(
         "warning": result.warning,
     }
     values["left_out"] = _left_out(result.slug, row)
-    if record is not None and result.measured:
+    if record is not None and row is not None and result.measured:
         values |= {"work_samples": record.work_samples}
         values |= msgspec.structs.asdict(figures_of(record))
         values |= dict(zip(MEASURED, _measured(record, row), strict=True))
@@ -256,14 +255,14 @@ MEASURED = (
 """Columns of measured cells beside their figures."""
 
 
-def _measured(record: Record, row: Row | None) -> tuple[float | str | None, ...]:
+def _measured(record: Record, row: Row) -> tuple[float | str | None, ...]:
     samples, units = record.samples, record.units
     return (
         formulas.units_per_s(samples, record.epoch_s) if samples else None,
         formulas.units_per_s(units, record.epoch_s) if units else None,
         record.cell.workload.throughput_unit.value,
-        row.speedup if row else None,
-        row.scaling.efficiency if row and row.scaling else None,
+        row.speedup,
+        row.scaling.efficiency if row.scaling else None,
         record.loss,
         record.accuracy,
         record.ranks[0].test_accuracy if record.ranks else None,

@@ -26,7 +26,6 @@ from hpml_jobs.results.rows import Row, Work
 NO_TRAIN = "train_s is not reported, only whole epochs"
 NO_TRAIN_OF_RATE = "train_s is not reported, only rates"
 
-
 NAMED = 6
 """The most items that a sentence lists by name."""
 

@@ -24,7 +24,6 @@ LATE = 0.02
 PARTS = 14
 """Values of an iteration in `parts_s`."""
 
-
 OF_COLLECTIVES = (
     *("start_s", "s", "served_s", "exposed_s"),
     *("iteration", "bytes", "kind", "purpose"),

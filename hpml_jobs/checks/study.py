@@ -28,6 +28,7 @@ from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import Baseline
 from hpml_jobs.results.cells import CellResult
 from hpml_jobs.results.groups import ConditionGroup, complete_groups
+from hpml_jobs.results.rows import by_key
 
 _OF_RECORD: Mapping[str, tuple[Check[Any], ...]] = {
     "Correctness": checks_of(correctness),
@@ -155,10 +156,10 @@ def judge_row(
     The warning of the run in the middle holds for all runs; those of others are only in the list.
     Shares of something else, of another rank for example, count as negative.
     """
-    shares: dict[str, list[CheckResult]] = {}
-    for result in chain.from_iterable(results.values()):
-        if result.share is not None:
-            shares.setdefault(result.check, []).append(result)
+    listed = chain.from_iterable(results.values())
+    shares = by_key(
+        (result.check, result) for result in listed if result.share is not None
+    )
     middle = {check: _middle(of_runs) for check, of_runs in shares.items()}
     return {
         slug: tuple(_of_row(result, middle.get(result.check)) for result in of_run)

@@ -11,7 +11,7 @@ from hpml_jobs.core import formulas
 from hpml_jobs.core.built_in import Unit
 from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.check_result import CheckResult
-from hpml_jobs.core.measurements import Communication, Message, Purpose
+from hpml_jobs.core.measurements import Communication, Purpose
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.text import percent_text
 from hpml_jobs.core.value import Value
@@ -27,7 +27,7 @@ from hpml_jobs.report.frame.numbers import (
 from hpml_jobs.results.cells import cell_results
 from hpml_jobs.results.figures import NAMES, PHASES, bandwidth, figures_of, gpu_figures
 from hpml_jobs.results.groups import group
-from hpml_jobs.results.rows import gradient_bytes_of
+from hpml_jobs.results.rows import by_key, gradient_bytes_of
 from hpml_jobs.study.snapshot import FolderSnapshot
 
 
@@ -147,9 +147,7 @@ def _messages(communication: Communication | None) -> list[str] | None:
     """Return a text per kind and purpose of messages; sizes are of one message."""
     if communication is None:
         return None
-    by_kind: dict[tuple[str, str], list[Message]] = {}
-    for message in communication.messages:
-        by_kind.setdefault((message.kind, message.purpose), []).append(message)
+    by_kind = by_key(((m.kind, m.purpose), m) for m in communication.messages)
     texts = []
     for (kind, purpose), messages in by_kind.items():
         sizes = span((message.bytes for message in messages), count)

@@ -11,7 +11,7 @@ from hpml_jobs.report.frame import captions
 from hpml_jobs.report.frame.numbers import verb
 from hpml_jobs.report.frame.table import Sheet, Table
 from hpml_jobs.results.groups import ConditionGroup
-from hpml_jobs.results.rows import Row
+from hpml_jobs.results.rows import Row, by_key
 
 _ORDER = {
     name: number
@@ -38,18 +38,19 @@ def causes(group: ConditionGroup, tiers: Collection[Tier] = tuple(Tier)) -> list
 
     Checks of a run that medians leave out are no cause: a note under the table names the run.
     """
-    results: dict[tuple[object, ...], list[tuple[CheckResult, Row, str]]] = {}
-    places = [(row, slug) for row in group.rows for slug in row.cells]
-    for row, slug in places:
-        for result in group.checks.get(slug, ()):
-            counts = any(row.counts(slug, affected) for affected in result.affects)
-            if result.level is not Level.PASS and result.tier in tiers and counts:
-                key = (result.check, result.level, result.remedy)
-                results.setdefault(key, []).append((result, row, slug))
+    members = [
+        (result, row, slug)
+        for row in group.rows
+        for slug in row.cells
+        for result in group.checks.get(slug, ())
+        if result.level is not Level.PASS and result.tier in tiers
+        if any(row.counts(slug, affected) for affected in result.affects)
+    ]
+    by_fix = by_key(((r.check, r.level, r.remedy), (r, *where)) for r, *where in members)
     causes_by_fix = []
-    for members in results.values():
-        of_cells, rows, slugs = zip(*members, strict=True)
-        causes_by_fix.append(Cause(of_cells[0], rows, slugs))
+    for of_fix in by_fix.values():
+        results, rows, slugs = zip(*of_fix, strict=True)
+        causes_by_fix.append(Cause(results[0], rows, slugs))
     return sorted(causes_by_fix, key=_seriousness)
 
 

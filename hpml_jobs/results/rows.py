@@ -1,6 +1,7 @@
 """Table rows: medians over the runs at one place, and the values derived from them."""
 
 from collections.abc import Collection, Iterable, Sequence
+from typing import TypeVar
 
 import msgspec
 
@@ -26,6 +27,17 @@ from hpml_jobs.results.figures import (
     counted_runs,
     medians,
 )
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+def by_key(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
+    """Return the values of each key, keys and values in the order in which they come."""
+    values: dict[K, list[V]] = {}
+    for key, value in pairs:
+        values.setdefault(key, []).append(value)
+    return values
 
 
 class Work(Value, frozen=True, kw_only=True):
@@ -217,16 +229,10 @@ def make_rows(
 
     `uncertain` cells may belong to other conditions: nothing is claimed of their outcome.
     """
-    places: dict[Place, list[CellResult]] = {}
-    for result in cells:
-        if result.cell is not None:
-            places.setdefault(place_of(result.cell), []).append(result)
+    places = by_key((place_of(result.cell), result) for result in cells if result.cell)
     timed = [_timed(place, runs, uncertain) for place, runs in places.items()]
     timed.sort(key=lambda row: (setup_order(row.setup), row.batch_per_gpu))
-    by_batch: dict[int, list[Row]] = {}
-    for row in timed:
-        if row.timing is not None:
-            by_batch.setdefault(row.batch_per_gpu, []).append(row)
+    by_batch = by_key((row.batch_per_gpu, row) for row in timed if row.timing)
     return tuple(
         _derived(row, reference_of(row, by_batch.get(row.batch_per_gpu, ()), baseline))
         for row in timed

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import msgspec
 
 from hpml_jobs.core.errors import HpmlError
+from hpml_jobs.results.rows import by_key
 from hpml_jobs.slurm.commands import ask_slurm
 from hpml_jobs.slurm.jobs import (
     SACCT_FIELDS,
@@ -74,12 +75,8 @@ def _tasks_of_unknown(
 ) -> dict[str, list[str]]:
     """Return the listed jobs that the manifest does not name, by array."""
     noted = {array for line in lines for array in array_ids(line.jobs)}
-    tasks: dict[str, list[str]] = {}
-    for job in filter(_JOB.fullmatch, listed):
-        (array,) = array_ids([job])
-        if array not in noted:
-            tasks.setdefault(array, []).append(job)
-    return tasks
+    tasks = ((*array_ids([job]), job) for job in listed if _JOB.fullmatch(job))
+    return by_key((array, job) for array, job in tasks if array not in noted)
 
 
 def _accounted(name: str, history: History) -> list[str]:

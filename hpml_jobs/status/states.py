@@ -13,6 +13,7 @@ from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.text import duration_text, unix_time
 from hpml_jobs.results.cells import cell_results
 from hpml_jobs.results.groups import group
+from hpml_jobs.results.rows import by_key
 from hpml_jobs.slurm.commands import ask_cluster
 from hpml_jobs.status.evidence import evidence_of, jobs_of_cell, shared_jobs
 from hpml_jobs.status.query import SlurmSnapshot, query_slurm
@@ -180,11 +181,8 @@ def untried_cells(
     states: Mapping[str, CellState], files: Mapping[str, CellFile]
 ) -> dict[str, CellState]:
     """Return new states of the cells above the batch at which their ladder ended, by slug."""
-    ladders: dict[str, list[tuple[int, CellState]]] = {}  # batch and state of each cell
-    for slug, file in files.items():
-        if file.ladder:
-            ladder = ladders.setdefault(file.cell.ladder, [])
-            ladder.append((file.cell.batch, states[slug]))
+    steps = ((file, states[slug]) for slug, file in files.items() if file.ladder)
+    ladders = by_key((file.cell.ladder, (file.cell.batch, step)) for file, step in steps)
     untried: dict[str, CellState] = {}
     for ladder in ladders.values():
         untried |= _above_end(sorted(ladder, key=lambda step: (step[0], step[1].slug)))

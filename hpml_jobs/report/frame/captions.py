@@ -13,15 +13,14 @@ from hpml_jobs.core.conditions import (
     UNKNOWN,
     precision_of,
 )
-from hpml_jobs.core.measurements import Role, Step
+from hpml_jobs.core.measurements import Role
 from hpml_jobs.core.place import Place, Setup
 from hpml_jobs.core.strategies import BASELINE, Device, Loader, Strategy
 from hpml_jobs.core.text import counted
 from hpml_jobs.core.workload import Optimizer, Workload
 from hpml_jobs.report.frame.numbers import DASH, OOM, aside, count, span
-from hpml_jobs.results.figures import LeftOut
 from hpml_jobs.results.groups import ConditionGroup
-from hpml_jobs.results.rows import Row, Work
+from hpml_jobs.results.rows import Row, Work, by_key
 
 NO_TRAIN = "train_s is not reported, only whole epochs"
 NO_TRAIN_OF_RATE = "train_s is not reported, only rates"
@@ -356,9 +355,7 @@ def left_out_runs(rows: Iterable[Row], device: Device) -> list[str]:
 
 def _left_out_of(row: Row, where: str) -> list[str]:
     """Return a line for every epoch of which a row leaves runs out."""
-    by_role: dict[Role | Step, list[LeftOut]] = {}
-    for run in row.left_out:
-        by_role.setdefault(run.role, []).append(run)
+    by_role = by_key((run.role, run) for run in row.left_out)
     total = counted(len(row.runs) + row.disturbed_runs, "run")
     return [
         f"{where}: {len(runs)} of {total} left out of the medians: the {role.value}"

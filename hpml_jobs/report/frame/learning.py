@@ -15,7 +15,7 @@ from hpml_jobs.report.frame.builder import Shown
 from hpml_jobs.report.frame.captions import by_reason, full_label
 from hpml_jobs.results.figures import TRAINED
 from hpml_jobs.results.groups import ConditionGroup
-from hpml_jobs.results.rows import Row
+from hpml_jobs.results.rows import Row, by_key
 
 OfRun = Callable[[Record], float | None]
 """A function that returns a number of one run, or None if the run has none."""
@@ -36,10 +36,7 @@ class Mean(NamedTuple):
         >>> Mean.of([(0, 0.25), (0, 0.75)]), Mean.of([(0, 0.25), (0, 0.75), (1, 0.5), (2, None)])
         (Mean(mean=0.5, deviation=None), Mean(mean=0.5, deviation=0.0))
         """
-        repeats: dict[int, list[float]] = {}
-        for seed, value in values:
-            if value is not None:
-                repeats.setdefault(seed, []).append(value)
+        repeats = by_key((seed, value) for seed, value in values if value is not None)
         if not repeats:
             return None
         means = [fmean(repeat_values) for repeat_values in repeats.values()]

@@ -11,7 +11,7 @@ from hpml_jobs.report.frame.picture import Axes, Panel, Picture, logarithmic, na
 from hpml_jobs.report.frame.series import Point, Series
 from hpml_jobs.results.groups import ConditionGroup
 from hpml_jobs.results.pairs import Pair, pairs
-from hpml_jobs.results.rows import Row
+from hpml_jobs.results.rows import Row, by_key
 
 GROUPS = 3
 """The most groups in a picture."""
@@ -119,11 +119,10 @@ def _speedup_lines(
     group: ConditionGroup, of_kind: Sequence[Pair], batch_of: Callable[[Row], int]
 ) -> tuple[list[Series], list[Series]]:
     """Return pairs as lines of speedup and of efficiency, which begin at their baseline."""
-    by_line: dict[tuple[str, str, int], list[Pair]] = {}
-    for pair in of_kind:
-        row = pair.parallel
-        line = (row.strategy.value, row.treatment, batch_of(row))
-        by_line.setdefault(line, []).append(pair)
+    rows = [(pair, pair.parallel) for pair in of_kind]
+    by_line = by_key(
+        ((row.strategy.value, row.treatment, batch_of(row)), pair) for pair, row in rows
+    )
     speedups, efficiencies = [], []
     for line, members in by_line.items():
         start = members[0].reference

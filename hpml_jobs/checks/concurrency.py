@@ -92,7 +92,8 @@ def _concurrent(
             of_stay = (stay.started, True, number), (stay.ended - least, False, number)
             for place in where(stay):
                 events.setdefault(place, []).extend(of_stay)
-    beside, places = [0] * len(study), defaultdict[int, list[str]](list)
+    beside = [0] * len(study)
+    places = defaultdict[int, list[str]](list)
     for place, of_place in events.items():
         for number, others in _others_at(sorted(of_place)).items():
             beside[number] |= others

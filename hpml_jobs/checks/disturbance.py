@@ -176,14 +176,11 @@ def epochs_differ(record: Record) -> Observation | None:
     share = record.overhead
     if share is None:
         return None
-    longer, other, by, of_longer = Role.INSTRUMENTED, "timed", share, share / (1 + share)
+    longer, other = Role.INSTRUMENTED, "timed"
+    by, of_longer = share, share / (1 + share)
     if share < 0:
-        longer, other, by, of_longer = (
-            Role.TIMED,
-            "instrumented",
-            -share / (1 + share),
-            -share,
-        )
+        longer, other = Role.TIMED, "instrumented"
+        by, of_longer = -share / (1 + share), -share
     if disturbance.explains(record, of_longer, longer):  # that is reported already
         return None
     error, share = overhead_error(record), abs(share)

@@ -46,7 +46,10 @@ def causes(group: ConditionGroup, tiers: Collection[Tier] = tuple(Tier)) -> list
         if result.level is not Level.PASS and result.tier in tiers
         if any(row.counts(slug, affected) for affected in result.affects)
     ]
-    by_fix = by_key(((r.check, r.level, r.remedy), (r, *where)) for r, *where in members)
+    by_fix = by_key(
+        ((result.check, result.level, result.remedy), (result, row, slug))
+        for result, row, slug in members
+    )
     causes_by_fix = []
     for of_fix in by_fix.values():
         results, rows, slugs = zip(*of_fix, strict=True)

@@ -196,7 +196,7 @@ def _ended_with_report(
     evidence: CellEvidence, job: JobState, end: AttemptEnd, reason: str
 ) -> CellState:
     """Return SLURM's state of a job, or what the exit report says more exactly."""
-    outcome, rank_reason = job.outcome, end.reason or end.outcome.value
+    outcome = job.outcome
     if outcome is Outcome.MISSING and end.outcome.finished:
         return _completed_without_record(evidence, job)
     if outcome is Outcome.FAILED and evidence.failure.is_memory_kill:
@@ -204,6 +204,14 @@ def _ended_with_report(
     ended_with_job = end.outcome is Outcome.CANCELLED and outcome in _BY_THE_JOB
     if evidence.is_shared and not ended_with_job:
         return _by_end(evidence, end)
+    return _with_report(evidence, outcome, end, reason)
+
+
+def _with_report(
+    evidence: CellEvidence, outcome: Outcome, end: AttemptEnd, reason: str
+) -> CellState:
+    """Return a state with the reason of the first failing rank before SLURM's."""
+    rank_reason = end.reason or end.outcome.value
     if outcome is Outcome.TIMEOUT:
         rank_reason = end.activity or rank_reason
     if outcome in (Outcome.FAILED, Outcome.MISSING) and not end.outcome.finished:

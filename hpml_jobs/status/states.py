@@ -68,8 +68,8 @@ def study_status(
     if all_jobs:
         queried += [*history.sent, *history.closing]
     slurm = query_slurm(study, queried, history.submissions)
-    shared = shared_jobs(snapshots, jobs, history)
     states = {}
+    shared = shared_jobs(snapshots, jobs, history)
     for snapshot in snapshots:
         slug = snapshot.folder.slug
         evidence = evidence_of(study, snapshot, jobs[slug], slurm, shared)
@@ -181,11 +181,12 @@ def untried_cells(
     states: Mapping[str, CellState], files: Mapping[str, CellFile]
 ) -> dict[str, CellState]:
     """Return new states of the cells above the batch at which their ladder ended, by slug."""
-    steps = ((file, states[slug]) for slug, file in files.items() if file.ladder)
-    ladders = by_key((file.cell.ladder, (file.cell.batch, step)) for file, step in steps)
+    cells = [(slug, file.cell) for slug, file in files.items() if file.ladder]
+    ladders = by_key((cell.ladder, (cell.batch, states[slug])) for slug, cell in cells)
     untried: dict[str, CellState] = {}
     for ladder in ladders.values():
-        untried |= _above_end(sorted(ladder, key=lambda step: (step[0], step[1].slug)))
+        ladder.sort(key=lambda step: (step[0], step[1].slug))
+        untried |= _above_end(ladder)
     return untried
 
 

@@ -9,7 +9,7 @@ from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.text import duration_text
 from hpml_jobs.status.evidence import script_logs, slurm_logs
 from hpml_jobs.status.states import StudyStatus, study_status
-from hpml_jobs.study.attempt import AttemptFolder
+from hpml_jobs.study.attempt import AttemptEnd, AttemptFolder
 from hpml_jobs.study.cell_folder import CellFolder
 from hpml_jobs.study.files import tail
 from hpml_jobs.study.snapshot import CellState, RecordCache
@@ -57,9 +57,14 @@ def log_text(study: Study, state: CellState, lines: int) -> str:
     Ranks that were stopped follow with where they were, and their stacks.
     """
     folder, job = study.cell(state.slug), state.job or ""
-    latest, end, stacks, files = folder.latest_attempt(), None, list[str](), list[Path]()
+    latest = folder.latest_attempt()
+    end: AttemptEnd | None = None
+    stacks: list[str] = []
+    files: list[Path] = []
     if latest:
-        end, stacks, files = latest.read_end(), _stacks(latest, lines), latest.logs()
+        end = latest.read_end()
+        stacks = _stacks(latest, lines)
+        files = latest.logs()
     if end and end.traceback:
         return f"rank {end.rank} failed first:\n{end.traceback}" + "\n".join(stacks)
     files += slurm_logs(study, folder.slug, job, _nodes(folder))

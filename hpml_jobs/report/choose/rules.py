@@ -351,21 +351,14 @@ class Comparison(NamedTuple):
 
 
 def _winner(fastest: Candidate, candidates: Sequence[Candidate]) -> Winner:
-    """Return the cheapest of the fastest cell and those as fast by their runs.
-
-    Among equal ones of its size it is one with ddp or the plain loop, if there is one.
-    """
+    """Return the cheapest of the fastest cell and those as fast by their runs."""
     size = fastest.row.gpus
     rivals = [c for c in candidates if c.row.gpus == size or c.gpu_s < fastest.gpu_s]
     compared = [_compared(fastest, rival) for rival in rivals if rival is not fastest]
     equal = [fastest, *(c.other for c in compared if not c.is_faster)]
     near = [c.other for c in compared if c.is_told is False]
     by_medians = [c for c in compared if not c.is_told]
-    cheapest = min(equal, key=lambda candidate: (candidate.gpu_s, candidate.epoch_s))
-    winner = min(
-        (c for c in equal if c.row.gpus == cheapest.row.gpus),
-        key=lambda c: (c.row.strategy not in USUAL, c.gpu_s, c.epoch_s),
-    )
+    winner = _cheapest_usual(equal)
     if winner in near:
         near = [fastest, *(other for other in near if other is not winner)]
     return Winner(
@@ -377,6 +370,13 @@ def _winner(fastest: Candidate, candidates: Sequence[Candidate]) -> Winner:
         ),
         tuple(near),
     )
+
+
+def _cheapest_usual(equal: Sequence[Candidate]) -> Candidate:
+    """Return the cheapest cell, or of its size one with ddp or the plain loop, if there is one."""
+    cheapest = min(equal, key=lambda candidate: (candidate.gpu_s, candidate.epoch_s))
+    same_size = [c for c in equal if c.row.gpus == cheapest.row.gpus]
+    return min(same_size, key=lambda c: (c.row.strategy not in USUAL, c.gpu_s, c.epoch_s))
 
 
 def _compared(subject: Candidate, other: Candidate) -> Comparison:
@@ -418,8 +418,9 @@ def _undecided(
     if wish.has_limit:
         return _by_time(ask)
     by_size = _by_size(sound)
-    smaller = [(winner, c) for c in by_size if c.row.gpus < winner.row.gpus][-1:]
-    larger = [(c, c) for c in by_size if c.row.gpus > winner.row.gpus][:1]
+    gpus = winner.row.gpus
+    smaller = [(winner, rival) for rival in by_size if rival.row.gpus < gpus][-1:]
+    larger = [(rival, rival) for rival in by_size if rival.row.gpus > gpus][:1]
     for candidate, rival in smaller + larger:
         interval = _efficiency_interval(candidate, reference)
         if interval and interval.low < wish.min_efficiency <= interval.high:

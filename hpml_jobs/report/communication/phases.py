@@ -232,7 +232,8 @@ def phases_picture(groups: Sequence[ConditionGroup]) -> Picture | None:
 def _bar_text(bar: Bar, phases: Sequence[Phase]) -> str:
     """Return the seconds of a bar, with the shares of its longest phase and of communication."""
     times_s = {phase.words: phase.seconds(bar.row) or 0.0 for phase in phases}
-    total_s, longest = sum(times_s.values()), max(times_s, key=lambda name: times_s[name])
+    total_s = sum(times_s.values())
+    longest = max(times_s, key=lambda name: times_s[name])
     exposed = "exposed communication"
     return (
         f"{bar.label} {seconds(total_s)} s, {percent(times_s[longest] / total_s)} % {longest}, "

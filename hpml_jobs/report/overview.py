@@ -88,9 +88,8 @@ def _cells(group: ReportGroup) -> str:
     sizes = sorted({row.gpus for row in source.rows})
     batches = listed(sorted({row.batch_per_gpu for row in source.rows}))
     strategies = dict.fromkeys(captions.strategy_word(row.strategy) for row in source.rows)
-    if (
-        len(strategies) > 1
-    ):  # the plain loop on one GPU is what the others are compared with
+    # the plain loop on one GPU is what the others are compared with
+    if len(strategies) > 1:
         strategies.pop(captions.strategy_word(Strategy.SINGLE), None)
     unit = captions.unit(device) if sizes == [1] else captions.units(device)
     noun = "run" if any(len(row.cells) > 1 for row in source.timed) else "cell"

@@ -369,10 +369,7 @@ def step_text(step: SizeStep) -> str:
     """Return what more GPUs bring: `the second GPU saves 4.2 s and costs 1.1 GPU-seconds more`."""
     device, work = step.larger.device, step.smaller.timing.work
     first, last = step.smaller.row.gpus + 1, step.larger.row.gpus
-    added, new_gpus = (
-        _added(first, last, device),
-        step.larger.row.gpus - step.smaller.row.gpus,
-    )
+    added, new_gpus = _added(first, last, device), last - first + 1
     save, cost_word = verb(new_gpus, "saves", "save"), verb(new_gpus, "costs", "cost")
     is_doubtful = step.smaller.doubtful or step.larger.doubtful
     change_s = mark(seconds(abs(step.saved_s)), is_doubtful=is_doubtful)

@@ -117,6 +117,11 @@ class CellEvidence:
         return None if record and record.attempt.job == self.job else state
 
     @property
+    def is_alive(self) -> bool:
+        """Whether the run on this machine that the job is named after still runs."""
+        return is_local_run(self.job)
+
+    @property
     def progress(self) -> Progress | None:
         """The last report of rank 0; None before it."""
         return self.attempt.folder.read_progress() if self.attempt else None

@@ -13,7 +13,7 @@ from hpml_jobs.core.record import Record
 from hpml_jobs.core.text import duration_text, time_text, unix_time
 from hpml_jobs.slurm.jobs import NO_SPACE_CODE, JobState, array_ids, canceller, is_slurm
 from hpml_jobs.slurm.pending import why_pending
-from hpml_jobs.status.evidence import CellEvidence, is_local_run
+from hpml_jobs.status.evidence import CellEvidence
 from hpml_jobs.study.attempt import AttemptEnd, Progress
 from hpml_jobs.study.snapshot import CellState, in_job
 
@@ -333,7 +333,7 @@ def _local(evidence: CellEvidence) -> CellState:
     """Return the state of a cell of a run on this machine (`local-PID-TIME`, `here-PID-TIME`)."""
     if end := evidence.end:
         return _state(evidence, end.outcome, end.reason or "")
-    if not is_local_run(evidence.job):
+    if not evidence.is_alive:
         reason = f"the local run was stopped ({evidence.job})"
         return _state(evidence, Outcome.CANCELLED, reason)
     reason = f"local run {evidence.job}"

@@ -50,9 +50,11 @@ def wrong_message_bytes(record: Record) -> Observation | None:
     if not cell.strategy.under_torchrun and record.communication is None:
         return None
     faults = [text for rank in record.ranks if (text := _message_fault(record, rank))]
+    if faults:
+        return Observation(False, faults[0])
     sent = record.communication.bytes_of(Purpose.GRADIENTS) if record.communication else 0
     counted = f"{sent:,} bytes of gradients per rank and epoch, counted at the calls"
-    return Observation(not faults, faults[0] if faults else counted)
+    return Observation(True, counted)
 
 
 def _message_fault(record: Record, rank: Rank) -> str | None:
@@ -89,12 +91,8 @@ def _expected(
         of_kind = passes.get(kind, 0)
         if of_kind is not None:  # None: a number of bytes that is not known beforehand
             expected = expected_bytes(epoch.iterations, size, of_kind)
-            yield (
-                Purpose.GRADIENTS,
-                kind,
-                expected,
-                f"{epoch.iterations} iterations x {size:,}",
-            )
+            how = f"{epoch.iterations} iterations x {size:,}"
+            yield Purpose.GRADIENTS, kind, expected, how
     for volume in model.expected:
         batches, iterations = f"{epoch.batches} batches", f"{epoch.iterations} iterations"
         how = f"{batches if volume.each_batch else iterations} x {volume.bytes:,}"

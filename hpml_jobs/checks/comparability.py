@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from hpml_jobs.checks.comparison import APART_LIMIT, ComparedRun
 from hpml_jobs.checks.conditions import distinct, names_of
-from hpml_jobs.checks.efficiency import EFFICIENCY_LIMIT
+from hpml_jobs.checks.efficiency import EFFICIENCY_LIMIT, Efficiency
 from hpml_jobs.checks.result import Observation, check, names
 from hpml_jobs.core.check_result import Affected, Level, Tier
 from hpml_jobs.core.gpus import POWER_CAP
@@ -26,35 +26,35 @@ def too_efficient(run: ComparedRun) -> Observation | None:
     Fix: measure the cell and its baseline again (rerun=true)
     """
     row = run.row
-    efficiencies = [
-        reached
-        for reached in run.table.efficiencies
-        if row is reached.row or row is reached.baseline
+    rows = [
+        (reached, (reached.row, reached.baseline)) for reached in run.table.efficiencies
     ]
+    efficiencies = [reached for reached, of_ratio in rows if row in of_ratio]
     if not efficiencies:
         return None
+    above = [reached for reached in efficiencies if reached.is_too_high]
     greatest = max(efficiencies, key=lambda reached: reached.with_loading)
-    limit = f"(limit {EFFICIENCY_LIMIT:g})"
-    if greatest.baseline is row:  # it may be the one that was disturbed
-        first = run.table.counted[greatest.row.place][0]
-        text = f"{first.slug} reaches an efficiency of {greatest} against it {limit}"
-    else:
-        units = "GPUs" if run.table.group.device is Device.CUDA else "processes"
-        text = f"efficiency is {greatest} over {row.gpus} {units} {limit}"
-        if greatest.without_loading is not None:
-            text += f", {greatest.without_loading:.3g} without data loading"
+    text = _efficiency_text(run, greatest)
     if noise := greatest.of_one_run:
         text += f"; [{noise.low:.3g}, {noise.high:.3g}] by the scatter within single runs"
-    above = [reached for reached in efficiencies if reached.is_too_high]
-    is_explained = all(reached.is_explained for reached in above)
-    return Observation(
-        not above,
-        text,
-        "increase loader_workers=, the baseline waits for its data"
-        if is_explained
-        else "",
-        None if any(reached.is_certain for reached in above) else Level.WARN,
-    )
+    level = None if any(reached.is_certain for reached in above) else Level.WARN
+    if not all(reached.is_explained for reached in above):
+        return Observation(not above, text, level=level)
+    remedy = "increase loader_workers=, the baseline waits for its data"
+    return Observation(not above, text, remedy, level)
+
+
+def _efficiency_text(run: ComparedRun, greatest: Efficiency) -> str:
+    """Return an efficiency of the row of a run, or of the row that is compared with it."""
+    limit = f"(limit {EFFICIENCY_LIMIT:g})"
+    if greatest.baseline is run.row:  # it may be the one that was disturbed
+        first = run.table.counted[greatest.row.place][0]
+        return f"{first.slug} reaches an efficiency of {greatest} against it {limit}"
+    units = "GPUs" if run.table.group.device is Device.CUDA else "processes"
+    text = f"efficiency is {greatest} over {run.row.gpus} {units} {limit}"
+    if greatest.without_loading is None:
+        return text
+    return f"{text}, {greatest.without_loading:.3g} without data loading"
 
 
 @check("loader-workers", Level.WARN, Tier.TABLE, Affected.TIME)
@@ -103,9 +103,8 @@ def other_threads(run: ComparedRun) -> list[Observation | None]:
     remedy = "unset OMP_NUM_THREADS in the job's environment"
     if cell.script and len(counts) == 1:
         remedy = f"set threads={counts[0]}, as the script does"
-    alone = Observation(
-        counts == (cell.threads,), f"{text}, threads={cell.threads}", remedy
-    )
+    is_right = counts == (cell.threads,)
+    alone = Observation(is_right, f"{text}, threads={cell.threads}", remedy)
     threads = run.table.threads
     differing = threads.differing(run)
     if not differing.number:

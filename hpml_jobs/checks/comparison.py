@@ -17,7 +17,7 @@ from hpml_jobs.core.place import Place
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.text import utc_time
 from hpml_jobs.results.groups import ConditionGroup
-from hpml_jobs.results.rows import Row
+from hpml_jobs.results.rows import Row, by_key
 
 APART_LIMIT = timedelta(days=1)
 
@@ -208,11 +208,8 @@ class GroupRuns:
     @cached_property
     def counted(self) -> dict[Place, list[ComparedRun]]:
         """By place, the runs that count for the time of their row."""
-        counted: dict[Place, list[ComparedRun]] = {}
-        for run in self.runs:
-            if run.row.counts(run.slug, Affected.TIME):
-                counted.setdefault(run.row.place, []).append(run)
-        return counted
+        counted = (run for run in self.runs if run.row.counts(run.slug, Affected.TIME))
+        return by_key((run.row.place, run) for run in counted)
 
     def loaders(self, run: ComparedRun) -> ByValue:
         """Return the runs of a run's baseline, and its rivals, by their loader workers per GPU."""
@@ -225,11 +222,8 @@ class GroupRuns:
 
     @cached_property
     def _rivals(self) -> dict[tuple[int, int, str], list[ComparedRun]]:
-        rivals: dict[tuple[int, int, str], list[ComparedRun]] = {}
-        for run in self.runs:
-            if not run.row.is_baseline:
-                rivals.setdefault(_rivalry(run.row), []).append(run)
-        return rivals
+        rivals = (run for run in self.runs if not run.row.is_baseline)
+        return by_key((_rivalry(run.row), run) for run in rivals)
 
 
 def _rivalry(row: Row) -> tuple[int, int, str]:
@@ -247,13 +241,9 @@ def _clocks_mhz(record: Record) -> list[int]:
 
 def by_conditions(tables: Iterable[GroupRuns]) -> dict[GroupRuns, ByValue]:
     """Return for each group the runs of all groups of its kind, by their conditions."""
-    kinds: dict[tuple[object, ...], list[GroupRuns]] = {}
-    for table in tables:
-        kinds.setdefault(table.kind, []).append(table)
     related: dict[GroupRuns, ByValue] = {}
-    for same_kind in kinds.values():
+    for same_kind in by_key((table.kind, table) for table in tables).values():
         runs = sorted(run for table in same_kind for run in table.runs)
-        related |= dict.fromkeys(
-            same_kind, ByValue(runs, lambda run: run.table.conditions)
-        )
+        by_value = ByValue(runs, lambda run: run.table.conditions)
+        related |= dict.fromkeys(same_kind, by_value)
     return related

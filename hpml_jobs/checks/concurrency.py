@@ -1,5 +1,6 @@
 """Checks for cells of a study that ran on the same node at the same time."""
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import islice
@@ -88,29 +89,36 @@ def _concurrent(
     events: dict[str, list[tuple[datetime, bool, int]]] = {}
     for number, stay in enumerate(study):
         if stay.started and stay.ended and stay.ended - stay.started > least:
+            of_stay = (stay.started, True, number), (stay.ended - least, False, number)
             for place in where(stay):
-                of_stay = (stay.started, True, number), (stay.ended - least, False, number)
                 events.setdefault(place, []).extend(of_stay)
     beside = [0] * len(study)
-    places: dict[int, list[str]] = {}
+    places = defaultdict[int, list[str]](list)
     for place, of_place in events.items():
-        begun = ended = 0
-        ended_before = {}
-        for _, begins, number in sorted(of_place):  # of equal times the end is first
-            bit = 1 << number
-            if begins:
-                begun |= bit
-                ended_before[number] = ended
-                continue
-            ended |= bit
-            others = begun ^ ended_before[number] ^ bit
-            if others:
-                beside[number] |= others
-                places.setdefault(number, []).append(place)
+        for number, others in _others_at(sorted(of_place)).items():
+            beside[number] |= others
+            places[number].append(place)
     return {
         study[number].slug: CellsBeside(study, beside[number], frozenset(of_stay))
         for number, of_stay in places.items()
     }
+
+
+def _others_at(events: Iterable[tuple[datetime, bool, int]]) -> dict[int, int]:
+    """Return the cells beside each one at a place, as bits; of equal times the end is first."""
+    begun = ended = 0
+    ended_before, beside = {}, {}
+    for _, begins, number in events:
+        bit = 1 << number
+        if begins:
+            begun |= bit
+            ended_before[number] = ended
+            continue
+        ended |= bit
+        others = begun ^ ended_before[number] ^ bit
+        if others:
+            beside[number] = others
+    return beside
 
 
 @check("overlap", Level.WARN, Tier.NUMBER, *TIMES)

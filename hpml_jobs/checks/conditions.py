@@ -62,9 +62,8 @@ def _same(run: ComparedRun, what: str) -> Observation | None:
     others = len(run.table.runs) - 1
     if not others:
         return None
-    return Observation(
-        True, f"the same {what} as {counted(others, 'other cell')} of the table"
-    )
+    cells = counted(others, "other cell")
+    return Observation(True, f"the same {what} as {cells} of the table")
 
 
 def names_of(differing: Differing) -> str:

@@ -81,31 +81,26 @@ def impossible_loss(record: Record) -> Observation | None:
     Fix: do not use loss and accuracy of this cell; {REPORT_BUG}
     """
     workload = record.cell.workload
-    epochs = [
-        epoch
-        for rank in record.ranks
-        for epoch in rank.epochs
-        if epoch.role != Role.UNSYNCED
-    ]
+    all_epochs = [epoch for rank in record.ranks for epoch in rank.epochs]
+    epochs = [epoch for epoch in all_epochs if epoch.role != Role.UNSYNCED]
     for epoch in epochs:
         if not 0 <= (epoch.accuracy or 0) <= 1:
-            return Observation(
-                False, f"accuracy is {epoch.accuracy:.4g} in the {epoch.role} epoch"
-            )
-    losses = [epoch.loss for epoch in epochs if epoch.loss is not None]
+            text = f"accuracy is {epoch.accuracy:.4g} in the {epoch.role} epoch"
+            return Observation(False, text)
+    losses = [(epoch, epoch.loss) for epoch in epochs if epoch.loss is not None]
     if workload.loss != Loss.CROSS_ENTROPY or workload.targets < 2 or not losses:
         return None
-    for epoch in epochs:
+    for epoch, loss in losses:
         # nothing right, or not classes: nothing follows from it
         share = epoch.accuracy or 1.0
         least = (1 - share) * math.log(2)
-        if epoch.loss is not None and epoch.loss < least - 1e-6:
+        if loss < least - 1e-6:
             return Observation(
                 False,
-                f"loss is {epoch.loss:.4g} at accuracy {percent_text(share)} in the {epoch.role} "
+                f"loss is {loss:.4g} at accuracy {percent_text(share)} in the {epoch.role} "
                 f"epoch (at least {least:.4g}), so it is not a mean over samples",
             )
-    worst = max(losses)
+    worst = max(loss for _, loss in losses)
     limit = LOSS_LIMIT * math.log(workload.targets)
     return Observation(
         worst <= limit,
@@ -139,14 +134,15 @@ def ranks_differ(record: Record) -> Observation | None:
     # equal only because ranks wait for the late one
     if spread <= limit and late_ranks(record):
         return None
-    is_start = spread <= START_SPREAD_S
-    of_script = (_SHORT, Level.WARN) if is_start else (_ONE_RANK_WORKS, None)
-    return Observation(
-        spread <= limit,
+    text = (
         f"ranks differ by {spread:.3g} s, {percent_text(spread / longest)} of the epoch "
-        f"(limit {RANKS_LIMIT} or one iteration, {limit:.3g} s)",
-        *(() if record.cell.origin.ranks_meet else of_script),
+        f"(limit {RANKS_LIMIT} or one iteration, {limit:.3g} s)"
     )
+    if record.cell.origin.ranks_meet:
+        return Observation(spread <= limit, text)
+    if spread <= START_SPREAD_S:
+        return Observation(spread <= limit, text, _SHORT, Level.WARN)
+    return Observation(spread <= limit, text, _ONE_RANK_WORKS)
 
 
 _SHORT = "the epoch is short for that: give it more data, or measure windows, e.g. window=50,200"
@@ -182,21 +178,17 @@ def replicas_differ(record: Record) -> Observation | None:
     Fix: do not use this cell; {REPORT_BUG}
     """
     # Under fsdp there is one model, gathered for its hash: `shards` looks at the parts.
-    hashes = [rank.parameters_hash for rank in record.ranks]
-    if record.cell.strategy.traffic.shards is Sharded.PARAMETERS:
+    hashes = {rank.parameters_hash for rank in record.ranks}
+    ranks, shards = len(record.ranks), record.cell.strategy.traffic.shards
+    if shards is Sharded.PARAMETERS or ranks < 2 or "" in hashes:
         return None
-    if len(hashes) < 2 or "" in hashes:
-        return None
-    different, ranks = len(set(hashes)), len(hashes)
-    if different == 1:
+    if len(hashes) == 1:
         return Observation(True, f"the same parameters on all {ranks} ranks")
-    text, model = (
-        f"{different} different replicas on {ranks} ranks",
-        record.cell.workload.model,
-    )
+    text = f"{len(hashes)} different replicas on {ranks} ranks"
+    model = record.cell.workload.model
+    if record.cell.script and record.communication is None:
+        return Observation(False, text, _ALONE)
     if record.cell.script:
-        if record.communication is None:
-            return Observation(False, text, _ALONE)
         return Observation(False, text, _SELDOM, Level.WARN)
     if ":" not in model:
         return Observation(False, text)
@@ -250,12 +242,9 @@ def faster_than_peak(record: Record) -> Observation | None:
     )
     if reached > peak.impossible:
         reason = "sums in fp16" if peak.precision in HALF_PRECISIONS else "Winograd"
-        limit = (
-            f"; with {reason} {peak.impossible / 1e12:.4g}"
-            if peak.impossible > peak.flop_per_s
-            else ""
-        )
-        return Observation(False, f"{text}{limit})")
+        if peak.impossible > peak.flop_per_s:
+            text += f"; with {reason} {peak.impossible / 1e12:.4g}"
+        return Observation(False, f"{text})")
     if reached <= peak.doubtful:
         return Observation(True, f"{text})")
     share = percent_text(reached / peak.flop_per_s)
@@ -291,19 +280,17 @@ def faster_than_memory(record: Record) -> Observation | None:
     Fix: do not use Table 2 of this cell; {REPORT_BUG}
     """
     cell, gpu = record.cell, gpu_model_of(record) or ""
-    peak = PEAKS.get(gpu_key(gpu))
+    peak, model = PEAKS.get(gpu_key(gpu)), record.model
     if cell.device is not Device.CUDA or cell.strategy not in REPLICATED:
         return None
     if peak is None or peak.gb_per_s is None or peak.cache_mb is None:
         return None
-    if record.model is None or cell.workload.own_code:
-        return None
     epochs = [rank.epoch(Role.INSTRUMENTED) for rank in record.ranks]
     steps_s = [e.phases.optimizer_s / e.iterations for e in epochs if e and e.phases]
-    size, passes = record.model.gradient_bytes, passes_of(cell.workload)
-    least_s = least_step_s(size, passes, peak.gb_per_s, peak.cache_mb)
-    if not steps_s:
+    if model is None or cell.workload.own_code or not steps_s:
         return None
+    passes = passes_of(cell.workload)
+    least_s = least_step_s(model.gradient_bytes, passes, peak.gb_per_s, peak.cache_mb)
     return Observation(
         min(steps_s) >= least_s,
         f"the optimizer takes {1e6 * min(steps_s):.3g} us per iteration, the memory of {gpu} "

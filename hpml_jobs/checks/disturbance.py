@@ -19,7 +19,6 @@ OUTLIER_LIMIT = Share(0.05)
 
 MEASURE_AGAIN = f"run it again ({PROGRAM} resubmit --disturbed)"
 
-
 AFFECTED_BY: dict[Role | Step, frozenset[Affected]] = {
     Role.TIMED: frozenset({Affected.TIME}),
     Role.INSTRUMENTED: frozenset({Affected.SPLIT, Affected.BANDWIDTH}),
@@ -32,7 +31,6 @@ communication, of the microbenchmark what is compared with it, of the last one o
 
 MEASURING, LIMITING = {Role.TIMED, Role.INSTRUMENTED}, {Role.UNSYNCED, Step.MICROBENCHMARK}
 """In which the numbers of Tables 1 to 3 are measured, and which limit what these mean."""
-
 
 DISTURBED = "disturbed"
 
@@ -61,32 +59,34 @@ def epochs_disturbed(record: Record) -> list[Observation | None]:
 
 def _outside_causes(record: Record) -> Observation | None:
     measured = [role for role in AFFECTED_BY if disturbance.is_measured(record, role)]
+    causes = {role: disturbance.outside_causes(record, role) for role in measured}
+    disturbed = {role: of_role for role, of_role in causes.items() if of_role}
     if not measured:
         return None
-    causes = {role: disturbance.outside_causes(record, role) for role in measured}
-    disturbed = [role for role in measured if causes[role]]
     if not disturbed:
-        shares = [disturbance.foreign_cpu_share(record, role) for role in measured]
-        share = max((share for share in shares if share is not None), default=None)
-        if share is None:
-            return Observation(True, "no process was stopped")
-        return Observation(
-            True,
-            f"other processes used {percent_text(max(0.0, share))} of the cell's CPU time at most "
-            f"(limit {disturbance.FOREIGN_LIMIT})",
-        )
-    limiting = [role for role in disturbed if role in LIMITING]
-    measuring = [role for role in disturbed if role in MEASURING]
-    affecting = measuring or limiting
-    withheld = disturbance.withheld_share(record)
+        return _undisturbed(record, measured)
+    measuring = disturbed.keys() & MEASURING
+    affecting = measuring or disturbed.keys() & LIMITING
+    tier = Tier.TABLE if affecting else Tier.LIST
+    is_withheld = disturbance.withheld_share(record) > disturbance.WITHHELD_MOST
     return Observation(
         False,
-        _causes_text({role: causes[role] for role in disturbed}),
+        _causes_text(disturbed),
         MEASURE_AGAIN,
-        level=Level.FAIL if withheld > disturbance.WITHHELD_MOST else None,
-        tier=None if measuring else Tier.TABLE if affecting else Tier.LIST,
+        level=Level.FAIL if is_withheld else None,
+        tier=None if measuring else tier,
         affects=frozenset().union(*(AFFECTED_BY[role] for role in affecting)),
     )
+
+
+def _undisturbed(record: Record, measured: Sequence[Role | Step]) -> Observation:
+    """Return the largest share of the CPU time that other processes used, if that is known."""
+    shares = [disturbance.foreign_cpu_share(record, role) for role in measured]
+    share = max((share for share in shares if share is not None), default=None)
+    if share is None:
+        return Observation(True, "no process was stopped")
+    used = f"other processes used {percent_text(max(0.0, share))} of the cell's CPU time at most"
+    return Observation(True, f"{used} (limit {disturbance.FOREIGN_LIMIT})")
 
 
 def _causes_text(causes: Mapping[Role | Step, Sequence[OutsideCause]]) -> str:
@@ -95,15 +95,17 @@ def _causes_text(causes: Mapping[Role | Step, Sequence[OutsideCause]]) -> str:
     said: set[CauseKind] = set()
     also: list[str] = []
     for role, of_role in causes.items():
-        is_epoch = isinstance(role, Role)
-        where = _where(role)
         kinds = {cause.kind for cause in of_role}
-        if texts and (not is_epoch or kinds <= said):
-            also.append(where)
+        if texts and (isinstance(role, Step) or kinds <= said):
+            also.append(_where(role))
             continue
         said |= kinds
-        texts.append(f"{'; '.join(cause.text for cause in of_role)}, during {where}")
-    return "; ".join([*texts, *([f"also during {' and '.join(also)}"] if also else [])])
+        texts.append(
+            f"{'; '.join(cause.text for cause in of_role)}, during {_where(role)}"
+        )
+    if also:
+        texts.append(f"also during {' and '.join(also)}")
+    return "; ".join(texts)
 
 
 def _where(role: Role | Step) -> str:
@@ -150,9 +152,8 @@ def slow_iterations(record: Record) -> Observation | None:
         return None
     epoch = epochs[shares.index(share)]
     if epoch.slow is None or epoch.steps is None or not epoch.slow.count:
-        return Observation(
-            True, "no iteration of the timed epoch is an outlier", share=share
-        )
+        text = "no iteration of the timed epoch is an outlier"
+        return Observation(True, text, share=share)
     upto = "" if epoch.slow.count == 1 else "up to "
     return Observation(
         share <= OUTLIER_LIMIT,
@@ -175,30 +176,37 @@ def epochs_differ(record: Record) -> Observation | None:
     share = record.overhead
     if share is None:
         return None
-    longer = Role.TIMED if share < 0 else Role.INSTRUMENTED
-    of_longer = -share if share < 0 else share / (1 + share)
+    longer, other = Role.INSTRUMENTED, "timed"
+    by, of_longer = share, share / (1 + share)
+    if share < 0:
+        longer, other = Role.TIMED, "instrumented"
+        by, of_longer = -share / (1 + share), -share
     if disturbance.explains(record, of_longer, longer):  # that is reported already
         return None
-    error = overhead_error(record)
+    error, share = overhead_error(record), abs(share)
     limit = limit_text(OVERHEAD_LIMIT, error)
-    longer_than, share = ("instrumented", -share) if share < 0 else ("timed", share)
-    by = share / (1 - share) if longer is Role.TIMED else share
-    text = f"the {longer} epoch is {percent_text(by)} longer than the {longer_than} one ({limit})"
+    text = (
+        f"the {longer} epoch is {percent_text(by)} longer than the {other} one ({limit})"
+    )
     if not is_above(share, error, OVERHEAD_LIMIT):
         return Observation(True, text, share=share, about=longer)
     if longer is Role.TIMED:
         text += ": the timed epoch was disturbed, or the machine was slower"
         return Observation(False, text, share=share, about=longer)
-    steps = _step_overhead(record)
-    if steps is not None and steps <= OVERHEAD_LIMIT:
-        text += f", its median iteration {percent_text(steps)}"
-        text += ": the instrumented epoch was disturbed"
-        if not record.cell.origin.has_fixed_epochs:
-            text += ", or the script does more in it, e.g. a test"
-    else:
-        text += ", its median iteration too: the instruments take time, or the machine was slower"
+    text += f", its median iteration {_why_longer(record)}"
     affects = AFFECTED_BY[Role.INSTRUMENTED]  # the timed epoch has no instruments in it
     return Observation(False, text, affects=affects, share=share, about=longer)
+
+
+def _why_longer(record: Record) -> str:
+    """Return what the median iteration says of a longer instrumented epoch."""
+    steps = _step_overhead(record)
+    if steps is None or steps > OVERHEAD_LIMIT:
+        return "too: the instruments take time, or the machine was slower"
+    text = f"{percent_text(steps)}: the instrumented epoch was disturbed"
+    if record.cell.origin.has_fixed_epochs:
+        return text
+    return f"{text}, or the script does more in it, e.g. a test"
 
 
 def _step_overhead(record: Record) -> float | None:
@@ -221,6 +229,5 @@ def is_worth_repeating(result: CheckResult) -> bool:
     What `disturbed` only lists left the numbers alone: other jobs, or a cause beside the profiler.
     """
     is_listed = result.check == DISTURBED and result.tier is Tier.LIST
-    return (
-        result.check in DISTURBANCES and result.level is not Level.PASS and not is_listed
-    )
+    is_disturbed = result.check in DISTURBANCES and result.level is not Level.PASS
+    return is_disturbed and not is_listed

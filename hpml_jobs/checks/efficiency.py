@@ -50,9 +50,8 @@ class Efficiency(NamedTuple):
     @property
     def is_explained(self) -> bool:
         """Whether it is within the limit without data loading."""
-        return (
-            self.without_loading is not None and self.without_loading <= EFFICIENCY_LIMIT
-        )
+        without_loading = self.without_loading
+        return without_loading is not None and without_loading <= EFFICIENCY_LIMIT
 
 
 def efficiencies(group: ConditionGroup) -> list[Efficiency]:
@@ -82,16 +81,10 @@ def _with_interval(group: ConditionGroup, reached: Efficiency) -> Efficiency:
     of_speedup = ratio_interval(*(row.epochs.runs for row in rows))
     if of_speedup:
         return reached._replace(interval=of_speedup.divided_by(reached.row.gpus))
-    errors = [_error(group, row) for row in rows]
+    # by the timed epochs alone: the instrumented one may differ because the timed one is wrong
+    errors = []
+    for row in rows:
+        records = group.counted_records(row, Affected.TIME)
+        of_runs = (epoch_error(record, Role.TIMED) for record in records)
+        errors.append(error_of_median(row.epochs.runs, of_runs))
     return reached._replace(of_one_run=known_interval(reached.with_loading, *errors))
-
-
-def _error(group: ConditionGroup, row: Row) -> float | None:
-    """Return the error of a row's time by its timed epochs alone.
-
-    The instrumented epoch may differ because the timed one is wrong.
-    """
-    records = group.counted_records(row, Affected.TIME)
-    return error_of_median(
-        row.epochs.runs, (epoch_error(run, Role.TIMED) for run in records)
-    )

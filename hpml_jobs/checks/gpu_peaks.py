@@ -115,27 +115,18 @@ def peak_rate(gpu_model: str, precision: str, *, tf32: bool = True) -> PeakRate 
     [71, 142]
     """
     peak = PEAKS.get(gpu_key(gpu_model))
-    if peak is None:
+    if peak is None or precision not in ("fp32", "tf32", *HALF_PRECISIONS):
         return None
-    if precision in HALF_PRECISIONS and peak.half and peak.half_in_training:
-        most = 1e12 * peak.half
-        rate = 1e12 * peak.half_in_training
+    is_half, fp32 = precision in HALF_PRECISIONS, 1e12 * peak.fp32
+    if is_half and peak.half and peak.half_in_training:
+        most, rate = 1e12 * peak.half, 1e12 * peak.half_in_training
         return PeakRate(rate, precision, peak.source, doubtful=most, impossible=most)
-    if precision not in ("fp32", "tf32", *HALF_PRECISIONS):
-        return None
-    fp32 = 1e12 * peak.fp32
-    if precision in HALF_PRECISIONS or not tf32 or peak.tf32 is None:
-        return PeakRate(
-            fp32, "fp32", peak.source, doubtful=fp32, impossible=WINOGRAD * fp32
-        )
+    winograd = WINOGRAD * fp32
+    if is_half or not tf32 or peak.tf32 is None:
+        return PeakRate(fp32, "fp32", peak.source, doubtful=fp32, impossible=winograd)
     rate = 1e12 * peak.tf32
-    return PeakRate(
-        rate,
-        "tf32",
-        peak.source,
-        doubtful=max(TF32_SHARE * rate, fp32),
-        impossible=max(rate, WINOGRAD * fp32),
-    )
+    doubtful, impossible = max(TF32_SHARE * rate, fp32), max(rate, winograd)
+    return PeakRate(rate, "tf32", peak.source, doubtful, impossible)
 
 
 FP16_ONLY = (
@@ -174,12 +165,12 @@ def peak_of(record: Record) -> PeakRate | None:
         return None
     if len({name for rank in record.ranks for name in rank.devices}) > 1:
         return None
-    without_tf32 = (
-        facts is not None
-        and facts.tf32_matmul is False
-        and (facts.tf32_cudnn is False or not record.cell.workload.has_convolutions)
-    )
-    return peak_rate(gpu, facts.precision if facts else "fp32", tf32=not without_tf32)
+    if facts is None:
+        return peak_rate(gpu, "fp32")
+    has_convolutions = record.cell.workload.has_convolutions
+    uses_cudnn_tf32 = has_convolutions and facts.tf32_cudnn is not False
+    tf32 = facts.tf32_matmul is not False or uses_cudnn_tf32
+    return peak_rate(gpu, facts.precision, tf32=tf32)
 
 
 def flop_per_sample_of(record: Record) -> int | None:

@@ -6,7 +6,7 @@ from hpml_jobs.checks.result import Observation, check
 from hpml_jobs.core.cell import Protocol
 from hpml_jobs.core.check_result import Affected, Level, Tier
 from hpml_jobs.core.disturbance import outside_causes
-from hpml_jobs.core.measurements import Epoch, Role
+from hpml_jobs.core.measurements import Role
 from hpml_jobs.core.outliers import BLOCKS, ENDS, change_of_ends, kendall_s, over_ranks
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import SyncBuffers
@@ -29,12 +29,6 @@ def compiled_inside(record: Record) -> Observation | None:
     Limit: no graph in the timed and the instrumented epoch of every rank, one or more before
     Fix: give every epoch the same shapes of batches, or use compile=false
     """
-    graphs = {
-        role: max(
-            (epoch.compiled_graphs or 0 for epoch in _epochs(record, role)), default=0
-        )
-        for role in (Role.TIMED, Role.INSTRUMENTED)
-    }
     summaries = [rank.compilation for rank in record.ranks if rank.compilation]
     if not summaries:
         return None
@@ -45,18 +39,23 @@ def compiled_inside(record: Record) -> Observation | None:
             "unset TORCHDYNAMO_DISABLE, remove torch.compiler.disable from the model, or use "
             "compile=false",
         )
+    graphs = {role: _graphs(record, role) for role in (Role.TIMED, Role.INSTRUMENTED)}
+    inside = [
+        f"{counted(n, 'graph')} in the {role} epoch" for role, n in graphs.items() if n
+    ]
+    if inside:
+        return Observation(False, f"compiled {' and '.join(inside)}")
     longest = max(summaries, key=lambda summary: summary.seconds)
     text = f"{counted(longest.graphs, 'graph')} compiled in {longest.seconds:.3g} s before"
     if longest.graph_breaks:
         text += f", with {counted(sum(longest.graph_breaks.values()), 'graph break')}"
-    inside = [
-        f"{counted(n, 'graph')} in the {role} epoch" for role, n in graphs.items() if n
-    ]
-    return Observation(not inside, f"compiled {' and '.join(inside)}" if inside else text)
+    return Observation(True, text)
 
 
-def _epochs(record: Record, role: Role) -> list[Epoch]:
-    return [epoch for rank in record.ranks if (epoch := rank.epoch(role))]
+def _graphs(record: Record, role: Role) -> int:
+    """Return the most graphs that were compiled in an epoch of any rank."""
+    epochs = [rank.epoch(role) for rank in record.ranks]
+    return max((epoch.compiled_graphs or 0 for epoch in epochs if epoch), default=0)
 
 
 @check("short", Level.WARN, Tier.NUMBER, Affected.TIME, Affected.SPLIT)
@@ -90,20 +89,23 @@ def buffers_differ(record: Record) -> Observation | None:
     Fix: quote the accuracies of all ranks, or use strategy=ddp
     """
     hashes = [rank.buffers_hash for rank in record.ranks]
+    strategy, different = record.cell.strategy.value, len(set(hashes))
     if len(hashes) < 2 or "" in hashes or not (record.model and record.model.buffer_bytes):
         return None
-    strategy, different = record.cell.strategy.value, len(set(hashes))
+    if (
+        record.cell.sync_buffers is SyncBuffers.SYNCBN
+        and record.cell.replicas_share_buffers
+    ):
+        shares = "SyncBatchNorm uses the statistics of all ranks"
+        return Observation(True, f"{shares}; tests share them")
     if record.cell.replicas_share_buffers:
         shares = f"{strategy} sends rank 0's buffers at every forward"
-        if record.cell.sync_buffers is SyncBuffers.SYNCBN:
-            shares = "SyncBatchNorm uses the statistics of all ranks"
         return Observation(True, f"{shares}; tests share them")
     if different == 1:
         unused = "nothing in them depends on the batches"
         return Observation(True, f"the same buffers on all {len(hashes)} ranks: {unused}")
-    tested = [
-        rank.test_accuracy for rank in record.ranks if rank.test_accuracy is not None
-    ]
+    accuracies = [rank.test_accuracy for rank in record.ranks]
+    tested = [accuracy for accuracy in accuracies if accuracy is not None]
     span = f"{min(tested):.4f} to {max(tested):.4f} over ranks" if tested else "not tested"
     return Observation(
         False,
@@ -161,8 +163,9 @@ def speed_drifts(record: Record) -> Observation | None:
         f"the last {ENDS} tenths of the iterations are {percent_text(abs(change))} "
         f"{direction} than the first {ENDS} (limit {DRIFT_LIMIT}; S = {trend}, limit {DRIFT_S})"
     )
-    holds = abs(change) <= DRIFT_LIMIT or abs(trend) < DRIFT_S
-    causes = () if holds else outside_causes(record)
-    named = "".join(f"; {cause.text}" for cause in causes)
+    if abs(change) <= DRIFT_LIMIT or abs(trend) < DRIFT_S:
+        return Observation(True, text, share=abs(change), about=direction)
+    causes = outside_causes(record)
+    text += "".join(f"; {cause.text}" for cause in causes)
     remedy = "repeat the cell on a quiet machine" if causes else ""
-    return Observation(holds, f"{text}{named}", remedy, share=abs(change), about=direction)
+    return Observation(False, text, remedy, share=abs(change), about=direction)

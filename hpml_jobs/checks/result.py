@@ -67,8 +67,6 @@ class Check(Generic[Subject]):
     def __call__(self, *args: Subject.args, **kwargs: Subject.kwargs) -> list[CheckResult]:
         """Return a result for each violation, else one that passes; none if it does not apply."""
         observed = self.find(*args, **kwargs)
-        if observed is None:
-            return []
         parts = observed if isinstance(observed, list) else [observed]
         observations = [part for part in parts if part is not None]
         violations = [self._violation(part) for part in observations if not part.holds]

@@ -28,6 +28,7 @@ from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import Baseline
 from hpml_jobs.results.cells import CellResult
 from hpml_jobs.results.groups import ConditionGroup, complete_groups
+from hpml_jobs.results.rows import by_key
 
 _OF_RECORD: Mapping[str, tuple[Check[Any], ...]] = {
     "Correctness": checks_of(correctness),
@@ -120,21 +121,22 @@ def check_study(
     tables = [GroupRuns(group, numbers) for group in groups]
     runs = sorted(run for table in tables for run in table.runs)
     results = {run.slug: check_record(run.record) for run in runs}
-    for table in tables:
-        for counted in table.counted.values():
-            if len(counted) > 1:
-                results |= judge_row({run.slug: results[run.slug] for run in counted})
+    rows = chain.from_iterable(table.counted.values() for table in tables)
+    for counted in rows:
+        if len(counted) > 1:
+            results |= judge_row({run.slug: results[run.slug] for run in counted})
     related = by_conditions(tables)
-    for run in runs:
-        for check in ACROSS_TABLES:
-            results[run.slug] += tuple(check(run, related[run.table]))
-        for check in WITHIN_TABLE:
-            results[run.slug] += tuple(check(run))
     concurrent = concurrent_cells(run.record for run in runs)
-    for run in runs if len(runs) > 1 else ():
-        for check in GROUPS["Concurrency"]:
-            results[run.slug] += tuple(check(run.record, concurrent))
+    beside = GROUPS["Concurrency"] if len(runs) > 1 else ()
+    for run in runs:
+        results[run.slug] += _results(ACROSS_TABLES, run, related[run.table])
+        results[run.slug] += _results(WITHIN_TABLE, run)
+        results[run.slug] += _results(beside, run.record, concurrent)
     return results
+
+
+def _results(checks: Iterable[Check[Any]], *subject: object) -> tuple[CheckResult, ...]:
+    return tuple(result for check in checks for result in check(*subject))
 
 
 def checked_groups(
@@ -154,11 +156,10 @@ def judge_row(
     The warning of the run in the middle holds for all runs; those of others are only in the list.
     Shares of something else, of another rank for example, count as negative.
     """
-    shares: dict[str, list[CheckResult]] = {}
-    for of_run in results.values():
-        for result in of_run:
-            if result.share is not None:
-                shares.setdefault(result.check, []).append(result)
+    listed = chain.from_iterable(results.values())
+    shares = by_key(
+        (result.check, result) for result in listed if result.share is not None
+    )
     middle = {check: _middle(of_runs) for check, of_runs in shares.items()}
     return {
         slug: tuple(_of_row(result, middle.get(result.check)) for result in of_run)

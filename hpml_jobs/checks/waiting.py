@@ -23,15 +23,27 @@ START_LIMIT = Share(0.05)
 LARGER_BATCH = "use a larger batch=: the device waits for the host, no batch is loaded"
 NO_WORKERS = "set loader_workers=, so that batches are loaded while the device computes"
 
+_COMPUTING = (
+    "check the {device} of {host} for other programs and low clocks, and give every rank the same "
+    "work"
+)
+REMEDIES = dict.fromkeys(WorkPhase, _COMPUTING) | {
+    WorkPhase.LOADING: (
+        "check the storage and CPUs of {host} and the data of that rank, or increase "
+        "loader_workers="
+    ),
+    WorkPhase.COPIES: "check what else uses the memory and the bus of {host}",
+    WorkPhase.PACKING: "use strategy=ddp or allreduce, where all ranks average",
+}
+"""Remedies for a late rank, by the phase in which it is late."""
+
 
 def late_ranks(record: Record) -> Lateness | None:
     """Return the ranks that others wait for during more than 5 % of the epoch, or None."""
     lateness = _lateness_of(record)
-    return (
-        lateness
-        if lateness and _is_late(lateness, lateness_error(record, lateness))
-        else None
-    )
+    if lateness is None or not _is_late(lateness, lateness_error(record, lateness)):
+        return None
+    return lateness
 
 
 def _lateness_of(record: Record) -> Lateness | None:
@@ -64,23 +76,20 @@ def imbalance(record: Record) -> Observation | None:
     if not _is_late(lateness, error):
         text = f"ranks compute and load equally long within {share} ({limit})"
         return Observation(True, text, share=lateness.share, about=about)
-    text = f"{_late_text(lateness)} ({share}, {limit})"
     causes = outside_causes(record, Role.INSTRUMENTED)
-    explained = explains(record, lateness.share, Role.INSTRUMENTED) or _by_loaders(
-        record, lateness
-    )
+    text = f"{_late_text(lateness)} ({share}, {limit})"
+    text += "".join(f"; {cause.text}" for cause in causes)
+    by_outside = explains(record, lateness.share, Role.INSTRUMENTED)
     # the line of disturbed, or loader-cpus, is enough
-    tier = Tier.LIST if explained else None
+    tier = Tier.LIST if by_outside or _by_loaders(record, lateness) else None
     remedies = dict.fromkeys(_remedy(record, late) for late in lateness.late)
     remedy = "repeat the cell on a quiet machine" if causes else "; ".join(remedies)
-    text += "".join(f"; {cause.text}" for cause in causes)
     return Observation(False, text, remedy, tier=tier, share=lateness.share, about=about)
 
 
 def _late_text(lateness: Lateness) -> str:
-    times_ms = [
-        f"{1e3 * late.late_s / lateness.iterations:.3g} ms" for late in lateness.late
-    ]
+    each_s = [late.late_s / lateness.iterations for late in lateness.late]
+    times_ms = [f"{1e3 * seconds:.3g} ms" for seconds in each_s]
     if len(lateness.late) > 1:
         each = [
             f"{_name(late.rank)}: {late.phase} {time_ms}"
@@ -88,17 +97,14 @@ def _late_text(lateness: Lateness) -> str:
         ]
         return f"late per iteration, each in a phase: {'; '.join(each)}; ranks wait for each other"
     (late,), (time_ms,) = lateness.late, times_ms
-    subject, verb, them = _name(late.rank), "is", "it"
+    are_late, them = f"{_name(late.rank)} is", "it"
     if lateness.late_ranks > 1:
-        subject, verb, them = (
-            f"{subject} and {lateness.late_ranks - 1} more",
-            "are",
+        are_late, them = (
+            f"{_name(late.rank)} and {lateness.late_ranks - 1} more are",
             "them",
         )
-    return (
-        f"{subject} {verb} late by {time_ms} per iteration, in {late.phase}; the other ranks wait "
-        f"for {them}"
-    )
+    when = f"late by {time_ms} per iteration, in {late.phase}"
+    return f"{are_late} {when}; the other ranks wait for {them}"
 
 
 def _by_loaders(record: Record, lateness: Lateness) -> bool:
@@ -113,23 +119,8 @@ def _name(rank: Rank) -> str:
 
 
 def _remedy(record: Record, late: Late) -> str:
-    host = late.rank.host
-    match late.phase:
-        case WorkPhase.LOADING:
-            return (
-                f"check the storage and CPUs of {host} and the data of that rank, or increase "
-                "loader_workers="
-            )
-        case WorkPhase.COPIES:
-            return f"check what else uses the memory and the bus of {host}"
-        case WorkPhase.PACKING:
-            return "use strategy=ddp or allreduce, where all ranks average"
-        case _:
-            device = "CPUs" if record.cell.device == "cpu" else "GPU"
-            return (
-                f"check the {device} of {host} for other programs and low clocks, and give every "
-                "rank the same work"
-            )
+    device = "CPUs" if record.cell.device == "cpu" else "GPU"
+    return REMEDIES[late.phase].format(host=late.rank.host, device=device)
 
 
 @check(
@@ -145,33 +136,47 @@ def loader_bound(record: Record) -> Observation | None:
     Fix: increase loader_workers=, or use loader=device or faster storage
     """
     if not record.ranks:
-        if record.train_s is None:
-            return None
-        share = 1 - record.train_s / record.epoch_s
-        text = f"stall is {percent_text(share)} of the epoch (limit {STALL_LIMIT})"
-        return Observation(share <= STALL_LIMIT, text, share=share)
+        return _stall(record)
     rank = max(record.ranks, key=lambda rank: (_waiting_s(rank), -rank.rank))
     share, error = _waiting_s(rank) / record.timed_s, _waiting_error(rank)
-    holds = not is_above(share, error, STALL_LIMIT)
     where = f" on {_name(rank)}" if len(record.ranks) > 1 else ""
     what = "waiting for data" if rank.timed.stalls else "stall"
     limit = limit_text(STALL_LIMIT, error)
     text = f"{what} is {percent_text(share)} of the epoch{where} ({limit})"
+    remedy = _loading_remedy(record, rank)
+    if not is_above(share, error, STALL_LIMIT):
+        return Observation(True, text, remedy, share=share)
+    if remedy == NO_WORKERS:
+        text += ", no loader workers: loading delays computing"
+    explained = not remedy and _is_said_elsewhere(record, rank, share)
+    tier = Tier.LIST if explained else None
+    return Observation(False, text, remedy, tier=tier, share=share)
+
+
+def _stall(record: Record) -> Observation | None:
+    """Judge the stall of an imported record, as the source reports it."""
+    if record.train_s is None:
+        return None
+    share = 1 - record.train_s / record.epoch_s
+    text = f"stall is {percent_text(share)} of the epoch (limit {STALL_LIMIT})"
+    return Observation(share <= STALL_LIMIT, text, share=share)
+
+
+def _loading_remedy(record: Record, rank: Rank) -> str:
+    """Return the remedy where that of the check does not help."""
     if record.cell.loader is Loader.DEVICE:
-        return Observation(holds, text, LARGER_BATCH, share=share)
+        return LARGER_BATCH
     if remedy := record.cell.origin.loading_remedy:
-        return Observation(holds, text, remedy, share=share)
-    if rank.loader_workers == 0:
-        delayed = "" if holds else ", no loader workers: loading delays computing"
-        return Observation(holds, f"{text}{delayed}", NO_WORKERS, share=share)
-    if holds:
-        return Observation(True, text, share=share)
+        return remedy
+    return NO_WORKERS if rank.loader_workers == 0 else ""
+
+
+def _is_said_elsewhere(record: Record, rank: Rank, share: float) -> bool:
+    """Return whether the line of `imbalance` or `disturbed` explains the waiting."""
     lateness = late_ranks(record)
-    is_late = lateness is not None and any(
-        late.rank is rank and late.phase is WorkPhase.LOADING for late in lateness.late
-    )
-    explained = is_late or explains(record, share)  # by the line of imbalance or disturbed
-    return Observation(False, text, tier=Tier.LIST if explained else None, share=share)
+    places = [(late.rank, late.phase) for late in lateness.late] if lateness else []
+    is_late = (rank, WorkPhase.LOADING) in places
+    return is_late or explains(record, share)
 
 
 def _waiting_error(rank: Rank) -> float:

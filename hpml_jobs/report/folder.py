@@ -57,7 +57,6 @@ _PICTURES = (
 )
 """The names of the pictures' files that not every report has."""
 
-
 FILES = frozenset(
     (
         *("tables.md", TABLES, page.HTML, page.MARKDOWN),
@@ -113,10 +112,8 @@ def _owner(folder: Path) -> Callable[[str], bool]:
     """Return whether a file of this name in a folder is of an earlier report."""
     if (folder.parent / "cells").is_dir():  # the report folder of a study
         return lambda _: True
-    has = {
-        name: mark in read_from(folder / name, 0, HEAD_BYTES)
-        for name, mark in _MARKS.items()
-    }
+    starts = {name: read_from(folder / name, 0, HEAD_BYTES) for name in _MARKS}
+    has = {name: mark in starts[name] for name, mark in _MARKS.items()}
     return lambda name: has[page.HTML if name in _OF_PAGE else TABLES]
 
 
@@ -127,8 +124,7 @@ def write(
     is_ours: Callable[[str], bool] | None = None,
 ) -> list[Path]:
     """Write files; of the `changing` names, remove those that an earlier report wrote."""
-    is_ours = is_ours or _owner(folder)
-    path = folder
+    is_ours, path = is_ours or _owner(folder), folder
     try:
         changed = {}
         for name, text in contents.items():
@@ -139,11 +135,9 @@ def write(
         _refuse_others(path for path in changed if not is_ours(path.name))
         for path, content in changed.items():
             write_whole(path, content)
-        gone = [
-            folder / name for name in changing if name not in contents and is_ours(name)
-        ]
-        for path in gone:
-            path.unlink(missing_ok=True)
+        for path in [folder / name for name in changing if name not in contents]:
+            if is_ours(path.name):
+                path.unlink(missing_ok=True)
     except OSError as fault:
         raise _write_error(path, fault) from fault
     return [folder / name for name in contents]

@@ -16,11 +16,18 @@ from hpml_jobs.core.record import Record
 from hpml_jobs.core.text import percent_text
 from hpml_jobs.core.value import Value
 from hpml_jobs.report.choose.cost import measured_peak
-from hpml_jobs.report.frame.numbers import DASH, count, seconds, significant, three_digits
+from hpml_jobs.report.frame.numbers import (
+    DASH,
+    count,
+    seconds,
+    significant,
+    span,
+    three_digits,
+)
 from hpml_jobs.results.cells import cell_results
 from hpml_jobs.results.figures import NAMES, PHASES, bandwidth, figures_of, gpu_figures
 from hpml_jobs.results.groups import group
-from hpml_jobs.results.rows import gradient_bytes_of
+from hpml_jobs.results.rows import by_key, gradient_bytes_of
 from hpml_jobs.study.snapshot import FolderSnapshot
 
 
@@ -51,10 +58,8 @@ def summarize(snapshots: Sequence[FolderSnapshot]) -> list[CellSummary]:
 
 def _record_of(snapshot: FolderSnapshot) -> Record | CellSummary:
     slug = snapshot.folder.slug
-    if snapshot.record_fault:
-        return CellSummary(
-            slug=slug, outcome=Outcome.INVALID, reason=snapshot.record_fault
-        )
+    if fault := snapshot.record_fault:
+        return CellSummary(slug=slug, outcome=Outcome.INVALID, reason=fault)
     if snapshot.record is None:
         reason = "no record (status shows the reason)"
         return CellSummary(slug=slug, outcome=Outcome.MISSING, reason=reason)
@@ -78,11 +83,8 @@ def key_numbers(record: Record) -> dict[str, Any]:
     are for programs: the throughput under its older name, None if it is in tokens.
     """
     cell, ranks, gpus = record.cell, record.ranks, gpu_figures(record)
-    unit, figures, flop = (
-        cell.workload.throughput_unit,
-        figures_of(record),
-        flop_of(record),
-    )
+    unit, flop = cell.workload.throughput_unit, flop_of(record)
+    figures = figures_of(record)
     rate = formulas.units_per_s(record.units, record.epoch_s) if record.units else None
     reached, peak = _flop_per_s(record, flop.figure), measured_peak(record)
     size = gradient_bytes_of(record)
@@ -145,17 +147,12 @@ def _messages(communication: Communication | None) -> list[str] | None:
     """Return a text per kind and purpose of messages; sizes are of one message."""
     if communication is None:
         return None
+    by_kind = by_key(((m.kind, m.purpose), m) for m in communication.messages)
     texts = []
-    for kind, purpose in dict.fromkeys(
-        (m.kind, m.purpose) for m in communication.messages
-    ):
-        messages = [
-            m for m in communication.messages if (m.kind, m.purpose) == (kind, purpose)
-        ]
-        sizes = sorted({message.bytes for message in messages})
-        span = " to ".join(count(size) for size in dict.fromkeys((sizes[0], sizes[-1])))
+    for (kind, purpose), messages in by_kind.items():
+        sizes = span((message.bytes for message in messages), count)
         number = sum(message.count for message in messages)
-        texts.append(f"{number} x {kind} of {span} bytes ({purpose})")
+        texts.append(f"{number} x {kind} of {sizes} bytes ({purpose})")
     return texts
 
 
@@ -170,18 +167,16 @@ def _flop_per_s(record: Record, flop_per_sample: int | None) -> float | None:
 def _per_token(record: Record, flop_per_sample: int | None) -> float | None:
     """Return the FLOP of a token; None where samples have no tokens."""
     workload = record.cell.workload
-    if not flop_per_sample or workload.throughput_unit is not Unit.TOKENS:
+    tokens = workload.units_per_sample
+    if not flop_per_sample or not tokens or workload.throughput_unit is not Unit.TOKENS:
         return None
-    return (
-        flop_per_sample / workload.units_per_sample if workload.units_per_sample else None
-    )
+    return flop_per_sample / tokens
 
 
 def _profiler_disagreement(record: Record) -> float | None:
     traces = [rank.profiler for rank in record.ranks if rank.profiler]
-    return max(
-        (t.disagreement for t in traces if t.disagreement is not None), default=None
-    )
+    shares = [t.disagreement for t in traces if t.disagreement is not None]
+    return max(shares, default=None)
 
 
 def _startup(record: Record) -> dict[str, float] | None:

@@ -5,7 +5,6 @@ from typing import NamedTuple
 
 from hpml_jobs.checks.result import names
 from hpml_jobs.core.conditions import CPU_COUNT
-from hpml_jobs.core.place import setup_order
 from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.core.text import PROGRAM, counted, listed, with_command
 from hpml_jobs.report import warnings
@@ -13,10 +12,11 @@ from hpml_jobs.report.choose import words
 from hpml_jobs.report.choose.rules import Candidate, Choice, Exclusion
 from hpml_jobs.report.frame import captions
 from hpml_jobs.report.frame.captions import mark
-from hpml_jobs.report.frame.numbers import ratio
+from hpml_jobs.report.frame.numbers import ratio, span, verb
 from hpml_jobs.report.lab.tables import StrategyTables
 from hpml_jobs.report.report import Report, ReportGroup
 from hpml_jobs.report.scaling.sentence import sentence
+from hpml_jobs.results.groups import ConditionGroup
 from hpml_jobs.results.rows import Row
 from hpml_jobs.study.study import commands_of
 
@@ -61,23 +61,23 @@ class SpeedupBars(NamedTuple):
 
 def overview(report: Report, group: ReportGroup) -> Overview:
     """Return the overview of one group of a report."""
-    choice = group.choice
+    choice, source = group.choice, group.source
     repeated = report.commands if report.gets_cells else ()
-    commands = commands_of(repeated, group.source.a_cell.script)
-    trust = (
+    commands = commands_of(repeated, source.a_cell.script)
+    trust = [
         _usability(group),
-        *warnings.doubts(group.source),
-        *filter(None, dict.fromkeys(tables.unmeasured for tables in group.strategies)),
+        *warnings.doubts(source),
+        *dict.fromkeys(tables.unmeasured for tables in group.strategies),
         *(words.doubts(choice) if choice and choice.has_rivals else ()),
-        *([group.suggestion] if group.suggestion else ()),
-        *(text for _, text in warnings.remarks(group.source)),
-    )
+        group.suggestion,
+        *(text for _, text in warnings.remarks(source)),
+    ]
     return Overview(
         answer=tuple(_answer(report, group)),
         deciding=tuple(_deciding(report, group, commands)),
         measured=(group.setting, _cells(group)),
         next_cells=words.next_cells(choice, commands) if choice else (),
-        trust=trust,
+        trust=(trust[0], *filter(None, trust[1:])),
     )
 
 
@@ -85,41 +85,37 @@ def _cells(group: ReportGroup) -> str:
     """Return how many cells have numbers, their sizes, batches, strategies and runs."""
     source, device = group.source, group.source.device
     measured = sum(result.measured for result in source.cells)
-    sizes = listed(sorted({row.gpus for row in source.rows}))
+    sizes = sorted({row.gpus for row in source.rows})
     batches = listed(sorted({row.batch_per_gpu for row in source.rows}))
-    words_of = dict.fromkeys(captions.strategy_word(row.strategy) for row in source.rows)
-    if (
-        len(words_of) > 1
-    ):  # one GPU without a strategy is what the others are compared with
-        words_of.pop(captions.strategy_word(Strategy.SINGLE), None)
-    strategies = listed(words_of)
-    most = max(row.gpus for row in source.rows)
-    unit = captions.unit(device) if most == 1 else captions.units(device)
-    cpus = source.conditions.get(CPU_COUNT, "") if device is Device.CPU else ""
-    hosts = f" {cpus} CPUs per host." if cpus else ""
+    strategies = dict.fromkeys(captions.strategy_word(row.strategy) for row in source.rows)
+    # the plain loop on one GPU is what the others are compared with
+    if len(strategies) > 1:
+        strategies.pop(captions.strategy_word(Strategy.SINGLE), None)
+    unit = captions.unit(device) if sizes == [1] else captions.units(device)
     noun = "run" if any(len(row.cells) > 1 for row in source.timed) else "cell"
     return (
-        f"{measured} of {counted(len(source.cells), noun)} measured: {sizes} {unit}, batch "
-        f"{batches} per {captions.unit(device)}, {strategies}{_runs_each(source.timed)}.{hosts}"
+        f"{measured} of {counted(len(source.cells), noun)} measured: {listed(sizes)} {unit}, batch "
+        f"{batches} per {captions.unit(device)}, {listed(strategies)}"
+        f"{_runs_each(source.timed)}.{_cpus_text(source)}"
     )
+
+
+def _cpus_text(group: ConditionGroup) -> str:
+    cpus = group.conditions.get(CPU_COUNT, "") if group.device is Device.CPU else ""
+    return f" {cpus} CPUs per host." if cpus else ""
 
 
 def _runs_each(rows: Sequence[Row]) -> str:
     """Return how many cells measured each row, where any has several."""
-    numbers = sorted({len(row.cells) for row in rows})
-    if not numbers or numbers == [1]:
+    numbers = {len(row.cells) for row in rows}
+    if numbers in (set(), {1}):
         return ""
-    text = f", {_range(numbers)} runs each"
+    text = f", {span(numbers)} runs each"
     if not any(row.disturbed_runs for row in rows):
         return text
-    left = sorted({len(row.cells) - row.disturbed_runs for row in rows})
-    count = "counts" if left == [1] else "count"
-    return f"{text}, of which {_range(left)} {count} (the others were disturbed)"
-
-
-def _range(numbers: Sequence[int]) -> str:
-    least, most = numbers[0], numbers[-1]
-    return str(most) if least == most else f"{least} to {most}"
+    left = {len(row.cells) - row.disturbed_runs for row in rows}
+    count = "counts" if left == {1} else "count"
+    return f"{text}, of which {span(left)} {count} (the others were disturbed)"
 
 
 def _disturbed(group: ReportGroup) -> tuple[int, int]:
@@ -134,7 +130,7 @@ def _usability(group: ReportGroup) -> str:
     usability = group.usability
     if not disturbed or not usability:
         return usability
-    were = "was" if disturbed == 1 else "were"
+    were = verb(disturbed, "was", "were")
     left_out = f"{disturbed} of {counted(runs, 'run')} {were} disturbed and left out"
     return f"{left_out}. {usability}"
 
@@ -161,32 +157,30 @@ def _answer(report: Report, group: ReportGroup) -> Iterator[str]:
         yield with_command(
             "No cell has a number; to see why", f"{PROGRAM} status {report.study}"
         )
-        return
-    if choice.measure_again:
+    elif choice.has_rivals or choice.measure_again:
         yield words.answer(choice, report.resubmitted)
-        return
-    if not choice.has_rivals:
+        if not choice.measure_again:
+            yield from _evidence(group, choice)
+    else:
         yield _only(choice)
-        return
-    yield words.answer(choice, report.resubmitted)
-    winner = choice.ask.candidate if choice.ask else None
-    fastest = choice.fastest.candidate if choice.fastest else None
-    is_explained = fastest and fastest.row.place in group.main_gaps
-    if fastest and fastest not in (winner, choice.reference) and not is_explained:
+
+
+def _evidence(group: ReportGroup, choice: Choice) -> Iterator[str]:
+    """Yield the fastest cell, the gaps, and whether more than what is asked for is efficient."""
+    gaps, fastest, winner = group.main_gaps, choice.fastest_cell, choice.winner
+    is_other = fastest not in (None, winner, choice.reference)
+    if fastest and is_other and fastest.row.place not in gaps:
         yield _fastest(fastest, choice)
     rows = {row.place: row for row in group.source.timed}
-    for place, gap in group.main_gaps.items():
+    for place, gap in gaps.items():
         yield sentence(group.source, rows[place], gap)
-    if group.gaps and not group.main_gaps:
+    if group.gaps and not gaps:
         more = captions.units(group.source.device)
         yield f"Whether more {more} are faster cannot be said: data-quality checks failed."
-    beyond = (
-        step
-        for step in choice.steps
-        if winner and step.smaller.row.gpus >= winner.row.gpus
-    )
-    step = next(beyond, None)
-    if step and not words.is_smallest(choice):
+    if winner is None or words.is_smallest(choice):
+        return
+    larger = [step for step in choice.steps if step.smaller.row.gpus >= winner.row.gpus]
+    for step in larger[:1]:
         would = "may" if choice.undecided else "would"
         yield f"More {would} not be efficient: {words.step_text(step)}."
 
@@ -214,11 +208,10 @@ def _fastest(fastest: Candidate, choice: Choice) -> str:
 
 def main_strategy(group: ReportGroup) -> StrategyTables | None:
     """Return the tables of the strategy to ask for; else of the first one with several GPUs."""
-    choice = group.choice
-    winner_strategy = choice.ask.candidate.row.strategy if choice and choice.ask else None
-    tables = {strategy.strategy: strategy for strategy in group.strategies}
-    if winner_strategy in tables:
-        return tables[winner_strategy]
+    winner = group.choice.winner if group.choice else None
+    for tables in group.strategies:
+        if winner and tables.strategy is winner.row.strategy:
+            return tables
     return next(iter(group.strategies), None)
 
 
@@ -227,40 +220,26 @@ def speedup_bars(group: ReportGroup) -> SpeedupBars | None:
 
     None too where there is no answer yet: a bar would say more than the disturbed times know.
     """
-    tables = main_strategy(group)
-    device, choice = group.source.device, group.choice
-    if tables is None or (choice and choice.measure_again):
+    tables, choice, source = main_strategy(group), group.choice, group.source
+    if tables is None or choice is None or choice.measure_again:
         return None
-    rows = [
-        row
-        for row in tables.rows
-        if row.speedup is not None and row.treatment == group.source.main_path
-    ]
-    batches = {row.batch_per_gpu for row in rows if row.reference != row.setup}
-    fastest = (
-        choice.fastest.candidate.row.batch_per_gpu if choice and choice.fastest else None
-    )
+    rows = [row for row in tables.rows if row.treatment == source.main_path]
+    batches = {row.batch_per_gpu for row in rows if row.is_compared}
     if not batches:
         return None
-    batch = fastest if fastest in batches else max(batches)
-    rows_of_batch = sorted(
-        (row for row in rows if row.batch_per_gpu == batch),
-        key=lambda row: setup_order(row.setup),
-    )
+    batch = max(batches)
+    if choice.fastest_cell and choice.fastest_cell.row.batch_per_gpu in batches:
+        batch = choice.fastest_cell.row.batch_per_gpu
     bars = tuple(
         SpeedupBar(
-            captions.row_label(row.setup, device),
+            captions.row_label(row.setup, source.device),
             row.speedup,
-            _ideal(row),
-            row.reference != row.setup and group.source.doubts_ratio(row),
+            row.gpus / row.reference.gpus,
+            row.is_compared and source.doubts_ratio(row),
         )
-        for row in rows_of_batch
-        if row.speedup is not None
+        for row in rows
+        if row.batch_per_gpu == batch and row.speedup is not None and row.reference
     )
-    unit = captions.unit(device)
+    unit = captions.unit(source.device)
     title = f"Speedup at batch {batch} per {unit}, {tables.strategy.value}"
     return SpeedupBars(title, bars) if len(bars) > 1 else None
-
-
-def _ideal(row: Row) -> float:
-    return row.gpus / (row.reference.gpus if row.reference else 1)

@@ -59,9 +59,7 @@ def pictures(report: Report) -> dict[str, Picture]:
     """Return the pictures for which the report has data, by name; they are not rendered yet."""
     with style.applied():
         drawn = {name: draw(report) for name, draw in PLOTS.items()}
-    return {
-        name: picture._replace(name=name) for name, picture in drawn.items() if picture
-    }
+    return {name: shown._replace(name=name) for name, shown in drawn.items() if shown}
 
 
 def files(drawn: Iterable[Picture]) -> dict[str, bytes]:

@@ -1,6 +1,7 @@
 """The report of a study: its cells in groups of equal conditions, each with its tables."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
 import msgspec
@@ -20,6 +21,7 @@ from hpml_jobs.report.communication.phases import phases
 from hpml_jobs.report.communication.table import communication
 from hpml_jobs.report.frame import captions, references
 from hpml_jobs.report.frame.builder import GroupContext
+from hpml_jobs.report.frame.numbers import aside
 from hpml_jobs.report.frame.table import Sheet, Table
 from hpml_jobs.report.lab.tables import StrategyTables, q1, strategy_tables
 from hpml_jobs.report.scaling.gap import Gap, gaps
@@ -74,12 +76,14 @@ class ReportGroup(Value, frozen=True, kw_only=True):
     @property
     def tables(self) -> tuple[Table, ...]:
         """All its tables in reading order."""
-        q1 = (self.q1,) if self.q1 else ()
-        return (
-            *q1,
-            *(table for strategy in self.strategies for table in strategy.tables),
-            *self.full,
-        )
+        return (*self.lab, *self.full)
+
+    @property
+    def lab(self) -> list[Table]:
+        """Those of the lab: Q1, and of each strategy Tables 1 to 3."""
+        first = [self.q1] if self.q1 else []
+        of_strategies = [strategy.tables for strategy in self.strategies]
+        return [*first, *chain.from_iterable(of_strategies)]
 
     @property
     def main_gaps(self) -> dict[Place, Gap]:
@@ -87,8 +91,8 @@ class ReportGroup(Value, frozen=True, kw_only=True):
         gaps = {place: gap for place, gap in self.gaps.items() if not gap.has_failed}
         if self.choice is None or not gaps:
             return {}
-        winners = (self.choice.fastest, self.choice.ask)
-        places = [winner.candidate.row.place for winner in winners if winner]
+        winners = (self.choice.fastest_cell, self.choice.winner)
+        places = [winner.row.place for winner in winners if winner]
         main = {place: gaps[place] for place in places if place in gaps}
         if main or not places:
             return main
@@ -231,7 +235,6 @@ def _report_group(  # noqa: PLR0913, PLR0917  (what is known of a group)
 ) -> ReportGroup:
     cell, cluster = group.a_cell, options.cluster
     hardware = captions.hardware(group) or cell.gpu_type or cell.device.value
-    args = f" ({cell.workload.args_text})" if cell.workload.args else ""
     commands = options.commands if options.gets_cells else ()
     choice = choose(group, Wish(), cluster)
     tables = {
@@ -240,27 +243,12 @@ def _report_group(  # noqa: PLR0913, PLR0917  (what is known of a group)
     tables[CHOICE] = choice_table(group, choice) if choice else None
     of_places = gaps(group)
     tables[GAP] = gap_table(group, of_places)
-    context = GroupContext(group, cluster, commands)
-    results = {}
-    for name, feature in features().items():
-        results[name] = load(feature.result)(context) if feature.result else None
-        for label, part in feature.tables.items():
-            tables[label] = load(part.entry)(context._replace(result=results[name]))
-    full = [table for label in LABELS if (table := tables.get(label)) is not None]
-    first = q1(group) if any(row.is_baseline for row in group.rows) else None
-    of_strategies = strategy_tables(group)
-    lab = [table for strategy in of_strategies for table in strategy.tables]
-    remarks = _remarks_under(
-        group, [table.label for table in (first, *lab, *full) if table]
-    )
-
-    def remarked(table: Table) -> Table:
-        notes = (*table.notes, *remarks.get(table.label, ()))
-        return msgspec.structs.replace(table, notes=notes)
-
-    return ReportGroup(
+    results, added = _of_features(GroupContext(group, cluster, commands))
+    tables |= added
+    has_baseline = any(row.is_baseline for row in group.rows)
+    reported = ReportGroup(
         number=number,
-        title=f"{cell.workload.name}{args} on {hardware}",
+        title=f"{cell.workload.name}{aside(cell.workload.args_text)} on {hardware}",
         differences=differences,
         source=group,
         usability=warnings.usability(group),
@@ -269,13 +257,41 @@ def _report_group(  # noqa: PLR0913, PLR0917  (what is known of a group)
         is_replaced=is_replaced,
         results=results,
         gaps=of_places,
-        q1=remarked(first) if first else None,
+        q1=q1(group) if has_baseline else None,
+        strategies=strategy_tables(group),
+        full=tuple(table for label in LABELS if (table := tables.get(label))),
+        sheets={label: sheet for label, make in SHEETS.items() if (sheet := make(group))},
+    )
+    return _with_remarks(reported)
+
+
+def _of_features(context: GroupContext) -> tuple[dict[str, Any], dict[str, Table | None]]:
+    """Return what each feature makes of a group, and its tables by label."""
+    results: dict[str, Any] = {}
+    tables = {}
+    for name, feature in features().items():
+        results[name] = load(feature.result)(context) if feature.result else None
+        for label, part in feature.tables.items():
+            tables[label] = load(part.entry)(context._replace(result=results[name]))
+    return results, tables
+
+
+def _with_remarks(group: ReportGroup) -> ReportGroup:
+    """Return a group with its remarks in the notes of its tables."""
+    remarks = _remarks_under(group.source, [table.label for table in group.tables])
+
+    def remarked(table: Table) -> Table:
+        notes = (*table.notes, *remarks.get(table.label, ()))
+        return msgspec.structs.replace(table, notes=notes)
+
+    return msgspec.structs.replace(
+        group,
+        q1=remarked(group.q1) if group.q1 else None,
         strategies=tuple(
             msgspec.structs.replace(strategy, tables=tuple(map(remarked, strategy.tables)))
-            for strategy in of_strategies
+            for strategy in group.strategies
         ),
-        full=tuple(map(remarked, full)),
-        sheets={label: sheet for label, make in SHEETS.items() if (sheet := make(group))},
+        full=tuple(map(remarked, group.full)),
     )
 
 

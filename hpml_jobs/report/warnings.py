@@ -1,6 +1,6 @@
 """Warnings of a report: the causes of doubt, which tables can be used, the table of checks."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from hpml_jobs.checks.result import names
@@ -8,9 +8,10 @@ from hpml_jobs.checks.study import GROUPS
 from hpml_jobs.core.check_result import Affected, CheckResult, Level, Tier
 from hpml_jobs.core.text import counted, listed
 from hpml_jobs.report.frame import captions
+from hpml_jobs.report.frame.numbers import verb
 from hpml_jobs.report.frame.table import Sheet, Table
 from hpml_jobs.results.groups import ConditionGroup
-from hpml_jobs.results.rows import Row
+from hpml_jobs.results.rows import Row, by_key
 
 _ORDER = {
     name: number
@@ -32,29 +33,27 @@ class Cause(NamedTuple):
     slugs: tuple[str, ...]
 
 
-def causes(group: ConditionGroup, tiers: Iterable[Tier] = Tier) -> list[Cause]:
+def causes(group: ConditionGroup, tiers: Collection[Tier] = tuple(Tier)) -> list[Cause]:
     """Return the causes of these tiers: failures first, then by the tables that they affect.
 
     Checks of a run that medians leave out are no cause: a note under the table names the run.
     """
-    tier_set = {*tiers}
-    results: dict[tuple[object, ...], list[tuple[CheckResult, Row, str]]] = {}
-    for row in group.rows:
-        for slug in row.cells:
-            for result in group.checks.get(slug, ()):
-                if result.level is Level.PASS or result.tier not in tier_set:
-                    continue
-                if any(row.counts(slug, affected) for affected in result.affects):
-                    key = (result.check, result.level, result.remedy)
-                    results.setdefault(key, []).append((result, row, slug))
-    causes_by_fix = [
-        Cause(
-            members[0][0],
-            tuple(row for _, row, _ in members),
-            tuple(slug for _, _, slug in members),
-        )
-        for members in results.values()
+    members = [
+        (result, row, slug)
+        for row in group.rows
+        for slug in row.cells
+        for result in group.checks.get(slug, ())
+        if result.level is not Level.PASS and result.tier in tiers
+        if any(row.counts(slug, affected) for affected in result.affects)
     ]
+    by_fix = by_key(
+        ((result.check, result.level, result.remedy), (result, row, slug))
+        for result, row, slug in members
+    )
+    causes_by_fix = []
+    for of_fix in by_fix.values():
+        results, rows, slugs = zip(*of_fix, strict=True)
+        causes_by_fix.append(Cause(results[0], rows, slugs))
     return sorted(causes_by_fix, key=_seriousness)
 
 
@@ -82,23 +81,18 @@ UNDER: Mapping[Affected, tuple[str, ...]] = {
 
 def usability(group: ConditionGroup) -> str:
     """Return which of the lab's tables can be used, and which not for how many cells."""
-    rows = {
-        affected: [row for row in group.timed if _has_number(row, affected)]
-        for affected in Affected
-    }
-    judged = [affected for affected in Affected if rows[affected]]
     said: dict[str, list[Affected]] = {}
-    for affected in judged:
-        text = _judgement(group, rows[affected], affected)
-        if affected in TABLE_NUMBERS or text != CAN:
+    for affected in Affected:
+        rows = [row for row in group.timed if _has_number(row, affected)]
+        text = _judgement(group, rows, affected) if rows else CAN
+        if rows and (affected in TABLE_NUMBERS or text != CAN):
             said.setdefault(text, []).append(affected)
+    parts = [f"{_tables_of(group, numbers)} {text}" for text, numbers in said.items()]
     if [*said] == [CAN]:
         parts = [f"all tables {CAN}"]
-    else:
-        parts = [f"{_tables_of(group, numbers)} {text}" for text, numbers in said.items()]
     absent = sum(not result.measured for result in group.cells)
     if absent:
-        have = "has" if absent == 1 else "have"
+        have = verb(absent, "has", "have")
         parts.append(f"{absent} of {counted(len(group.cells), 'cell')} {have} no number")
     text = "; ".join(parts)
     return f"{text[:1].upper()}{text[1:]}." if text else ""
@@ -117,7 +111,7 @@ def _judgement(group: ConditionGroup, rows: Sequence[Row], affected: Affected) -
     if warned:
         is_all = warned == len(rows) > 1
         where = "all cells" if is_all else counted(warned, "cell")
-        have = "has" if warned == 1 else "have"
+        have = verb(warned, "has", "have")
         parts.append(f"can be used, but {where} {have} a warning (!)")
     return ", ".join(parts) or CAN
 
@@ -140,18 +134,14 @@ def tables_text(affects: Iterable[Affected], *, has_table1: bool = True) -> str:
     ('Tables 1, 2 and 3, loss and accuracy', 'Q1, loss and accuracy')
     """
     affected_kinds = list(affects)
-    numbers = [
-        str(number)
-        for affected, number in TABLE_NUMBERS.items()
-        if affected in affected_kinds
-    ]
-    learning = ["loss and accuracy"] if Affected.LEARNING in affected_kinds else []
-    if not numbers:
-        return "".join(learning)
-    tables = (
-        f"Table{'s' if len(numbers) > 1 else ''} {listed(numbers)}" if has_table1 else "Q1"
-    )
-    return ", ".join([tables, *learning])
+    numbers = [n for affected, n in TABLE_NUMBERS.items() if affected in affected_kinds]
+    kinds = []
+    if numbers:
+        tables = f"{verb(len(numbers), 'Table', 'Tables')} {listed(numbers)}"
+        kinds.append(tables if has_table1 else "Q1")
+    if Affected.LEARNING in affected_kinds:
+        kinds.append("loss and accuracy")
+    return ", ".join(kinds)
 
 
 def _tables_of(group: ConditionGroup, affects: Iterable[Affected]) -> str:
@@ -202,15 +192,11 @@ def _cells(group: ConditionGroup, cause: Cause) -> str:
     """
     rows = {row.place: row for row in cause.rows}
     runs = sum(len(row.cells) for row in rows.values())
-    labels = names(
-        (captions.cell_words(row.place, group.device) for row in rows.values()),
-        separator="; ",
-    )
-    return (
-        f"{labels}, {len(cause.slugs)} of {runs} runs"
-        if runs != len(cause.slugs)
-        else labels
-    )
+    words = (captions.cell_words(place, group.device) for place in rows)
+    cells = names(words, separator="; ")
+    if runs == len(cause.slugs):
+        return cells
+    return f"{cells}, {len(cause.slugs)} of {runs} runs"
 
 
 def checks(group: ConditionGroup) -> Table:
@@ -219,7 +205,6 @@ def checks(group: ConditionGroup) -> Table:
     results = [(slug, result) for slug in slugs for result in group.checks[slug]]
     passed = sum(result.level is Level.PASS for _, result in results)
     listed = sum(r.level is not Level.PASS and r.tier is Tier.LIST for _, r in results)
-    notes = tuple(doubts(group))
     caption = f"{counted(passed, 'check')} passed in {counted(len(set(slugs)), 'cell')}"
     if listed:
         caption += (
@@ -233,7 +218,7 @@ def checks(group: ConditionGroup) -> Table:
         lines=(),
         caption=(f"{caption}." if results else "No cell has been checked.",),
         setting=captions.setting(group),
-        notes=notes,
+        notes=tuple(doubts(group)),
         sheet=Sheet(
             columns=("cell", "check", "level", "reason", "shown", "affects"),
             rows=tuple(

@@ -61,36 +61,39 @@ def _without_folder(state: CellState) -> CellResult:
 def _result(snapshot: FolderSnapshot, state: CellState | None) -> CellResult:
     folder, file, record = snapshot.folder, snapshot.file, snapshot.record
     cell_fault = _short(folder, snapshot.file_fault)
-    cell = file.cell if file else None
     warning = state.warning if state else ""
-    iterations = attempt = None
-    if record is not None:
-        outcome, cell = record.outcome, record.cell
-        iterations = snapshot.source.iterations if snapshot.source else folder.iterations
-        if is_name(record.attempt.id):
-            attempt = folder.attempt(record.attempt.id).root
-        reason = "" if record.outcome is Outcome.OK else _out_of_memory(record)
-        warning = _joined(warning, cell_fault)
-    elif snapshot.record_fault:
-        outcome = Outcome.INVALID
-        reason = _joined(f"invalid: {_short(folder, snapshot.record_fault)}", cell_fault)
-        if state is not None and state.outcome.active:
-            reason = _joined(reason, f"now {_why(state)}")
-    else:
-        outcome = _without_record(state)
-        reason = _joined(cell_fault, _why(state))
-    return CellResult(
+    result = CellResult(
         slug=folder.slug,
-        cell=cell,
-        record=record,
-        outcome=outcome,
-        reason=reason,
+        cell=file.cell if file else None,
+        outcome=_without_record(state),
+        reason=_joined(cell_fault, _why(state)),
         warning=warning,
         ladder=file is not None and file.ladder,
-        iterations=iterations,
-        attempt=attempt,
         latest=snapshot.latest,
     )
+    if record is not None:
+        return msgspec.structs.replace(
+            result,
+            cell=record.cell,
+            record=record,
+            outcome=record.outcome,
+            reason="" if record.outcome is Outcome.OK else _out_of_memory(record),
+            warning=_joined(warning, cell_fault),
+            iterations=(snapshot.source or folder).iterations,
+            attempt=_attempt_of(record, folder),
+        )
+    if not snapshot.record_fault:
+        return result
+    reason = _joined(f"invalid: {_short(folder, snapshot.record_fault)}", cell_fault)
+    if state is not None and state.outcome.active:
+        reason = _joined(reason, f"now {_why(state)}")
+    return msgspec.structs.replace(result, outcome=Outcome.INVALID, reason=reason)
+
+
+def _attempt_of(record: Record, folder: CellFolder) -> Path | None:
+    """Return the folder of the attempt that a record names, if it can be the name of one."""
+    name = record.attempt.id
+    return folder.attempt(name).root if is_name(name) else None
 
 
 def _without_record(state: CellState | None) -> Outcome:

@@ -2,9 +2,9 @@
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import mean, median
-from typing import Annotated, Any, NamedTuple, get_type_hints
+from typing import Annotated, Any, NamedTuple, TypeVar, get_type_hints
 
 import msgspec
 
@@ -15,9 +15,11 @@ from hpml_jobs.core.disturbance import outside_causes
 from hpml_jobs.core.gpus import link_text
 from hpml_jobs.core.measurements import (
     TRAINING,
+    Card,
     CollectiveKind,
     Microbenchmark,
     MicrobenchmarkPoint,
+    Phases,
     Purpose,
     Role,
     Step,
@@ -27,6 +29,8 @@ from hpml_jobs.core.rank import Rank, least_waiting
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import BandwidthKind, Strategy
 from hpml_jobs.core.value import Value
+
+T = TypeVar("T")
 
 TRAINED = (*TRAINING, "plain")
 """Roles of the epochs that train the model."""
@@ -138,23 +142,23 @@ def figures_of(record: Record, number: int | None = None) -> Figures:
 def _figures_of(record: Record, rank: Rank | None) -> Figures:
     figures: dict[str, Any] = {name: getattr(record, name) for name in _OF_RECORD}
     figures["noise"] = run_noise(record)
-    figures |= _of_others(record, rank) if record.ranks else {}
-    figures |= _of_rank(rank, record.exchange_s) if rank else {}
-    figures |= (
-        _of_microbenchmark(record, record.microbenchmark) if record.microbenchmark else {}
-    )
-    if record.ranks and (root := record.ranks[0].communication):
-        figures["gradients_root_s"] = root.gradients_s
-    for epoch, times in (
-        (Role.INSTRUMENTED, record.per_instrumented),
-        (Role.UNSYNCED, record.per_work),
-    ):
-        if times != 1:  # times of windows are shown as those of the work
-            figures |= {
-                name: times * value
-                for name, value in figures.items()
-                if value is not None and name not in RATIOS and EPOCHS.get(name) is epoch
-            }
+    if record.ranks:
+        figures |= _of_others(record, rank)
+        root = record.ranks[0].communication
+        figures["gradients_root_s"] = root.gradients_s if root else None
+    if rank:
+        figures |= _of_rank(rank, record.exchange_s)
+    if record.microbenchmark:
+        figures |= _of_microbenchmark(record, record.microbenchmark)
+    # times of windows are shown as those of the work
+    times_of: dict[Role | Step, float] = {
+        Role.INSTRUMENTED: record.per_instrumented,
+        Role.UNSYNCED: record.per_work,
+    }
+    for name, value in figures.items():
+        times = times_of.get(EPOCHS.get(name, Role.TIMED), 1)
+        if value is not None and times != 1 and name not in RATIOS:
+            figures[name] = times * value
     return Figures(**figures)
 
 
@@ -166,10 +170,9 @@ def _of_rank(rank: Rank, exchange_s: float | None) -> dict[str, float | None]:
     if phases := rank.phases:
         exposed_s = phases.exposed_s
         figures |= {phase: getattr(phases, name) for phase, name in PHASES.items()}
-        figures |= {
-            name: getattr(phases, name) for name in ("compute_s", "comm_s", "pack_s")
-        }
-        figures |= {"comm_exposed_s": exposed_s, "comm_forward_s": phases.comm_forward_s}
+        figures |= {"compute_s": phases.compute_s, "comm_s": phases.comm_s}
+        figures |= {"pack_s": phases.pack_s, "comm_forward_s": phases.comm_forward_s}
+        figures["comm_exposed_s"] = exposed_s
         if exchange_s is not None:
             figures["waiting_s"] = formulas.waiting_s(exposed_s, exchange_s)
     if communication := rank.communication:
@@ -181,28 +184,35 @@ def _of_rank(rank: Rank, exchange_s: float | None) -> dict[str, float | None]:
 
 def _of_others(record: Record, rank: Rank | None) -> dict[str, float]:
     """Return the means of the ranks that wait for a rank; without it, or of it alone, of all."""
-    other_ranks = [other for other in record.ranks if other is not rank] or [*record.ranks]
-    queued_s = []
-    for other in other_ranks:
-        account = other.timed.scheduling
-        if account and account.run_queue_s is not None:
-            queued_s.append(account.run_queue_s / other.threads)
-    stall_s = _mean([other.timed.stall_s for other in other_ranks])
+    others = [other for other in record.ranks if other is not rank] or [*record.ranks]
+    stall_s = _mean([other.timed.stall_s for other in others])
     figures = {"others_stall_s": record.per_work * stall_s}
-    if queued_s:
+    if queued_s := _known(map(_queued_s, others)):
         figures["others_run_queue_s"] = record.per_work * _mean(queued_s)
-    if phases := [other.phases for other in other_ranks if other.phases]:
-        exposed_s = _mean([rank_phases.exposed_s for rank_phases in phases])
-        pack_s = _mean([rank_phases.pack_s for rank_phases in phases])
-        figures["others_compute_s"] = _mean(
-            [rank_phases.compute_s for rank_phases in phases]
-        )
-        if (exchange_s := record.exchange_s) is not None:
-            figures["others_waiting_s"] = formulas.waiting_s(exposed_s, exchange_s)
-            figures["others_exchange_s"] = exchange_s + pack_s
-        # one process, which waits for no rank
-        elif not record.cell.strategy.under_torchrun:
-            figures["others_exchange_s"] = exposed_s + pack_s
+    if phases := [other.phases for other in others if other.phases]:
+        figures |= _of_phases(record, phases)
+    return figures
+
+
+def _queued_s(rank: Rank) -> float | None:
+    """Return how long a thread of a rank waited for a CPU in the timed epoch."""
+    account = rank.timed.scheduling
+    if account is None or account.run_queue_s is None:
+        return None
+    return account.run_queue_s / rank.threads
+
+
+def _of_phases(record: Record, phases: Sequence[Phases]) -> dict[str, float]:
+    """Return the means of computation, exchange and waiting over ranks."""
+    exposed_s = _mean([of_rank.exposed_s for of_rank in phases])
+    pack_s = _mean([of_rank.pack_s for of_rank in phases])
+    figures = {"others_compute_s": _mean([of_rank.compute_s for of_rank in phases])}
+    if (exchange_s := record.exchange_s) is not None:
+        figures["others_waiting_s"] = formulas.waiting_s(exposed_s, exchange_s)
+        figures["others_exchange_s"] = exchange_s + pack_s
+    # one process, which waits for no rank
+    elif not record.cell.strategy.under_torchrun:
+        figures["others_exchange_s"] = exposed_s + pack_s
     return figures
 
 
@@ -267,8 +277,7 @@ def medians(runs: Sequence[Figures]) -> Figures:
     """Return each figure's median over the runs that have it. Needs one run or more."""
     figures = {}
     for name in NAMES:
-        column = [getattr(run, name) for run in runs]
-        values = [value for value in column if value is not None]
+        values = _known(getattr(run, name) for run in runs)
         if values:
             figures[name] = float(median(values))
     return Figures(**figures)
@@ -345,9 +354,7 @@ def _reasons_to_leave_out(records: Sequence[Record], role: Role | Step) -> dict[
 
 
 def _left_out(reasons: Mapping[str, str], role: Role | Step) -> list[LeftOut]:
-    return [
-        LeftOut(slug=slug, reason=reason, role=role) for slug, reason in reasons.items()
-    ]
+    return [LeftOut(slug=slug, reason=why, role=role) for slug, why in reasons.items()]
 
 
 class GpuFigures(NamedTuple):
@@ -375,32 +382,46 @@ def gpu_figures(record: Record) -> GpuFigures:
     """Return the figures of a cell; of one on the CPU only its number format."""
     if record.measured_facts is None:
         return GpuFigures()
-    cards = [card for rank in record.ranks for card in rank.cards]
+    cards = record.cards
     samples = [card.samples for card in cards if card.samples]
-    clocks = [card.clock_mhz for card in cards if card.clock_mhz is not None]
-    least = [sample.sm_clock_mhz[0] for sample in samples] or clocks
-    memory = [card.memory_clock_mhz for card in cards if card.memory_clock_mhz is not None]
-    watts = [sample.power_w[1] for sample in samples]
-    if not watts:
-        watts = [card.power_w for card in cards if card.power_w is not None]
-    heat = [sample.temperature_c for sample in samples]
-    if not heat:
-        heat = [card.temperature_c for card in cards if card.temperature_c is not None]
-    reasons = sorted({reason for card in cards for reason in card.reasons})
-    is_known = any(card.samples or card.throttle_reasons is not None for card in cards)
+    clocks = _known(card.clock_mhz for card in cards)
+    watts = _known(card.power_w for card in cards)
+    heat = _known(card.temperature_c for card in cards)
+    least = clocks
+    if samples:
+        watts = [sample.power_w[1] for sample in samples]
+        heat = [sample.temperature_c for sample in samples]
+        least = [sample.sm_clock_mhz[0] for sample in samples]
     return GpuFigures(
         precision=precision_of(record),
-        sm_clock_mhz=median(clocks) if clocks else None,
+        sm_clock_mhz=_median(clocks),
         least_sm_clock_mhz=min(least, default=None),
-        memory_clock_mhz=median(memory) if memory else None,
+        memory_clock_mhz=_median(_known(card.memory_clock_mhz for card in cards)),
         power_w=mean(watts) if watts else None,
         gpu_utilization_percent=record.gpu_utilization_percent,
         temperature_c=max(heat, default=None),
-        throttle_reasons=(" ".join(reasons) or "none") if is_known else None,
+        throttle_reasons=_throttle_reasons(cards),
         gpu_samples=min((sample.count for sample in samples), default=None),
         bus_ids=", ".join(f"{c.index} {c.bus_id}" for c in cards if c.bus_id) or None,
         links="; ".join(dict.fromkeys(filter(None, map(link_text, cards)))) or None,
         link_gb_per_s=record.link_gb_per_s,
+    )
+
+
+def _known(values: Iterable[T | None]) -> list[T]:
+    return [value for value in values if value is not None]
+
+
+def _median(values: Sequence[float]) -> float | None:
+    return median(values) if values else None
+
+
+def _throttle_reasons(cards: Sequence[Card]) -> str | None:
+    """Return why any of the GPUs had lower clocks, or `none`; None if that was not read."""
+    if not any(card.samples or card.throttle_reasons is not None for card in cards):
+        return None
+    return (
+        " ".join(sorted({reason for card in cards for reason in card.reasons})) or "none"
     )
 
 

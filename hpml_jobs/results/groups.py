@@ -57,9 +57,7 @@ class ConditionGroup(Value, frozen=True, kw_only=True, dict=True):
     @cached_property
     def a_cell(self) -> Cell:
         """A representative cell: all cells agree in everything but their place."""
-        return next(
-            cell_result.cell for cell_result in self.cells if cell_result.cell is not None
-        )
+        return next(result.cell for result in self.cells if result.cell is not None)
 
     @property
     def device(self) -> Device:
@@ -84,7 +82,7 @@ class ConditionGroup(Value, frozen=True, kw_only=True, dict=True):
     @cached_property
     def rate_units(self) -> tuple[str, ...]:
         """The units of imported rates that times were computed from; empty without rates."""
-        records = (cell_result.record for cell_result in self.cells if cell_result.record)
+        records = (result.record for result in self.cells if result.record)
         units = (record.source.rate_unit for record in records)
         return tuple(dict.fromkeys(unit for unit in units if unit))
 
@@ -96,9 +94,7 @@ class ConditionGroup(Value, frozen=True, kw_only=True, dict=True):
     @property
     def model(self) -> Model | None:
         """The trained model, from the first record that has it."""
-        models = (
-            cell_result.record.model for cell_result in self.cells if cell_result.record
-        )
+        models = (result.record.model for result in self.cells if result.record)
         return next((model for model in models if model), None)
 
     @cached_property
@@ -108,11 +104,7 @@ class ConditionGroup(Value, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def _measured(self) -> dict[str, CellResult]:
-        return {
-            cell_result.slug: cell_result
-            for cell_result in self.cells
-            if cell_result.measured
-        }
+        return {result.slug: result for result in self.cells if result.measured}
 
     def runs(self, row: Row) -> list[CellResult]:
         """Return the measured cells of a row, by seed and repeat."""
@@ -120,17 +112,12 @@ class ConditionGroup(Value, frozen=True, kw_only=True, dict=True):
 
     def records(self, row: Row) -> list[Record]:
         """Return the records of a row's runs."""
-        return [
-            cell_result.record
-            for cell_result in self.runs(row)
-            if cell_result.record is not None
-        ]
+        return [result.record for result in self.runs(row) if result.record is not None]
 
     def counted_records(self, row: Row, affected: Affected) -> list[Record]:
         """Return the records that the row's numbers of this kind are medians of."""
-        return [
-            record for record in self.records(row) if row.counts(record.slug, affected)
-        ]
+        records = self.records(row)
+        return [record for record in records if row.counts(record.slug, affected)]
 
     @cached_property
     def _doubts(self) -> dict[str, list[CheckResult]]:
@@ -236,15 +223,13 @@ def _order(
     Scripts without a number are last: arguments were corrected after them.
     """
     pair, members = item
-    values = [
-        [
-            (name, natural_key(value) if name == "args" else ((), value))
-            for name, value in part
-        ]
-        for part in pair
-    ]
+    values = [[(name, _value_key(name, value)) for name, value in part] for part in pair]
     is_script = any(result.cell and result.cell.script for result in members)
     return is_script and not any(result.measured for result in members), values
+
+
+def _value_key(name: str, value: str) -> NaturalKey:
+    return natural_key(value) if name == "args" else ((), value)
 
 
 def _condition_group(
@@ -336,12 +321,8 @@ Charged = Callable[[Setup], int]
 def charged_gpus(group: ConditionGroup, cluster: Cluster | None) -> Charged:
     """Return how many GPUs a setup is charged: those of its nodes if it has them exclusively."""
     per_node = 0
-    if cluster is not None:
-        is_exclusive = (
-            cluster.isolate is Isolate.EXCLUSIVE or "exclusive" in cluster.sbatch
-        )
-        if is_exclusive:
-            per_node = cluster.gpu_types.get(group.a_cell.gpu_type or "", 0)
+    if cluster and (cluster.isolate is Isolate.EXCLUSIVE or "exclusive" in cluster.sbatch):
+        per_node = cluster.gpu_types.get(group.a_cell.gpu_type or "", 0)
     return lambda setup: max(setup.gpus, setup.nodes * per_node)
 
 

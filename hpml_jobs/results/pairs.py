@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from hpml_jobs.core import formulas
 from hpml_jobs.results.groups import ConditionGroup
-from hpml_jobs.results.rows import Row, reference_among
+from hpml_jobs.results.rows import Row, by_key, reference_among
 
 
 class Pair(NamedTuple):
@@ -60,12 +60,11 @@ class Pair(NamedTuple):
 
 def pairs(group: ConditionGroup) -> list[Pair]:
     """Return every pair with the same global batch in the grid."""
-    by_global_batch: dict[tuple[int, str], list[Row]] = {}
-    for row in group.timed:
-        by_global_batch.setdefault((row.global_batch, row.path_of_batch), []).append(row)
+    rows = [((row.global_batch, row.path_of_batch), row) for row in group.timed]
+    by_global_batch = by_key(rows)
     same_batch = []
-    for row in group.timed:
-        candidates = by_global_batch[row.global_batch, row.path_of_batch]
+    for batch, row in rows:
+        candidates = by_global_batch[batch]
         # The same global batch may be a batch on N GPUs and N accumulated batches on one.
         candidates.sort(key=lambda candidate: candidate.path != row.path)
         reference = reference_among(row, candidates, group.baseline)

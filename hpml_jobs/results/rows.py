@@ -1,6 +1,7 @@
 """Table rows: medians over the runs at one place, and the values derived from them."""
 
 from collections.abc import Collection, Iterable, Sequence
+from typing import TypeVar
 
 import msgspec
 
@@ -26,6 +27,17 @@ from hpml_jobs.results.figures import (
     counted_runs,
     medians,
 )
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+def by_key(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
+    """Return the values of each key, keys and values in the order in which they come."""
+    values: dict[K, list[V]] = {}
+    for key, value in pairs:
+        values.setdefault(key, []).append(value)
+    return values
 
 
 class Work(Value, frozen=True, kw_only=True):
@@ -60,30 +72,30 @@ class Timing(Value, frozen=True, kw_only=True):
     @property
     def units_per_s(self) -> float | None:
         """The throughput of all processes, in units per second."""
-        return (
-            None if self.units is None else formulas.units_per_s(self.units, self.epoch_s)
-        )
+        return _per_s(self.units, self.epoch_s)
 
     @property
     def samples_per_s(self) -> float | None:
         """The same in samples per second."""
-        return (
-            None
-            if self.samples is None
-            else formulas.units_per_s(self.samples, self.epoch_s)
-        )
+        return _per_s(self.samples, self.epoch_s)
 
     def per_thousand_units(self, per_epoch: float | None) -> float | None:
         """Return what 1,000 units cost, from the cost of an epoch; None: not known."""
-        return None if per_epoch is None else _per_thousand(per_epoch, self.units)
+        return _per_thousand(per_epoch, self.units)
 
     def per_thousand_samples(self, per_epoch: float | None) -> float | None:
         """Return the same of 1,000 samples."""
-        return None if per_epoch is None else _per_thousand(per_epoch, self.samples)
+        return _per_thousand(per_epoch, self.samples)
 
 
-def _per_thousand(per_epoch: float, count: int | None) -> float | None:
-    return formulas.per_thousand(per_epoch, count) if count else None
+def _per_s(count: int | None, epoch_s: float) -> float | None:
+    return None if count is None else formulas.units_per_s(count, epoch_s)
+
+
+def _per_thousand(per_epoch: float | None, count: int | None) -> float | None:
+    if per_epoch is None or not count:
+        return None
+    return formulas.per_thousand(per_epoch, count)
 
 
 class Scaling(Value, frozen=True, kw_only=True):
@@ -190,6 +202,11 @@ class Row(Value, frozen=True, kw_only=True):
         return Place(self.setup, self.batch_per_gpu)
 
     @property
+    def is_compared(self) -> bool:
+        """Whether it has a speedup against another row."""
+        return self.speedup is not None and self.reference != self.setup
+
+    @property
     def is_baseline(self) -> bool:
         """Whether it is what others are compared with."""
         return self.setup.is_baseline
@@ -212,16 +229,10 @@ def make_rows(
 
     `uncertain` cells may belong to other conditions: nothing is claimed of their outcome.
     """
-    places: dict[Place, list[CellResult]] = {}
-    for result in cells:
-        if result.cell is not None:
-            places.setdefault(place_of(result.cell), []).append(result)
+    places = by_key((place_of(result.cell), result) for result in cells if result.cell)
     timed = [_timed(place, runs, uncertain) for place, runs in places.items()]
     timed.sort(key=lambda row: (setup_order(row.setup), row.batch_per_gpu))
-    by_batch: dict[int, list[Row]] = {}
-    for row in timed:
-        if row.timing is not None:
-            by_batch.setdefault(row.batch_per_gpu, []).append(row)
+    by_batch = by_key((row.batch_per_gpu, row) for row in timed if row.timing)
     return tuple(
         _derived(row, reference_of(row, by_batch.get(row.batch_per_gpu, ()), baseline))
         for row in timed
@@ -257,10 +268,9 @@ def _timed(place: Place, runs: Sequence[CellResult], uncertain: Collection[str])
     setup = place.setup
     records = [run.record for run in runs if run.record is not None and run.measured]
     counted = counted_runs(records)
-    values = medians(counted.values) if counted.values else None
-    timing = None
-    row_bandwidth = None
-    if values:
+    values = timing = row_bandwidth = None
+    if counted.values:
+        values = medians(counted.values)
         timing = _timing(counted.records, values)
         row_bandwidth = bandwidth(
             values, setup.strategy, setup.gpus, timing.iterations, timing.gradient_bytes
@@ -307,9 +317,9 @@ def _timing(records: Sequence[Record], values: Figures) -> Timing:
 
 def _work(record: Record) -> Work | None:
     samples = record.work_samples
-    return (
-        Work(samples=samples, name=record.cell.workload.samples_name) if samples else None
-    )
+    if not samples:
+        return None
+    return Work(samples=samples, name=record.cell.workload.samples_name)
 
 
 def gradient_bytes_of(record: Record) -> int | None:
@@ -330,26 +340,21 @@ def _derived(row: Row, reference: Row | None) -> Row:
         return row
     speedup = formulas.speedup(reference.timing.epoch_s, row.timing.epoch_s)
     efficiency = formulas.efficiency(speedup, row.gpus, reference.gpus)
-    weak_efficiency = None
-    if reference.timing.step_s and row.timing.step_s:
-        weak_efficiency = formulas.weak_efficiency(
-            reference.timing.step_s, row.timing.step_s
-        )
-    against_plain_loop = row.gpus > 1 and reference.is_baseline
+    base_step_s, step_s = reference.timing.step_s, row.timing.step_s
+    weak_efficiency = cost = residual = None
+    if base_step_s and step_s:
+        weak_efficiency = formulas.weak_efficiency(base_step_s, step_s)
+    if row.gpus > 1 and reference.is_baseline:
+        cost = formulas.cost_per_compute(efficiency)
+        residual = _residual(row, row.timing, reference.timing)
     return msgspec.structs.replace(
         row,
         reference=reference.setup,
         speedup=speedup,
         scaling=Scaling(
-            efficiency=efficiency,
-            weak_efficiency=weak_efficiency,
-            cost_per_compute=formulas.cost_per_compute(efficiency)
-            if against_plain_loop
-            else None,
+            efficiency=efficiency, weak_efficiency=weak_efficiency, cost_per_compute=cost
         ),
-        residual=_residual(row, row.timing, reference.timing)
-        if against_plain_loop
-        else None,
+        residual=residual,
     )
 
 

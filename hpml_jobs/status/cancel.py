@@ -5,6 +5,7 @@ import signal
 from collections.abc import Iterable
 
 from hpml_jobs.core.errors import HpmlError
+from hpml_jobs.results.rows import by_key
 from hpml_jobs.slurm.commands import ask_slurm
 from hpml_jobs.slurm.jobs import is_slurm
 from hpml_jobs.status.evidence import is_local_run
@@ -46,17 +47,12 @@ def queued_jobs(jobs: Iterable[str], name: str) -> list[str]:
     candidates = list(jobs)
     if not candidates:
         return []
-    answer = ask_slurm(
-        "squeue", "-h", "-r", "-n", name, "-o", "%i", "-j", ",".join(candidates)
-    )
-    listed = answer.text.split()
+    selected = ("-n", name, "-j", ",".join(candidates))
+    listed = ask_slurm("squeue", "-h", "-r", "-o", "%i", *selected).text.split()
     return [job for job in candidates if job in listed]
 
 
 def active_jobs(states: Iterable[CellState]) -> dict[str, list[str]]:
     """Return the jobs that are or may be active, each with the slugs of its cells."""
-    jobs: dict[str, list[str]] = {}
-    for state in states:
-        if state.outcome.may_run and state.job:
-            jobs.setdefault(state.job, []).append(state.slug)
-    return jobs
+    may_run = [state for state in states if state.outcome.may_run]
+    return by_key((state.job, state.slug) for state in may_run if state.job)

@@ -4,14 +4,16 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
 from hpml_jobs.core.cell import Outcome
+from hpml_jobs.core.cluster import Shape
 from hpml_jobs.core.process_times import started_at
 from hpml_jobs.slurm.jobs import JOB_WORDS, JobState, is_slurm
 from hpml_jobs.status.query import SlurmAnswer, SlurmSnapshot
-from hpml_jobs.study.attempt import Progress
+from hpml_jobs.study.attempt import AttemptEnd, Progress
 from hpml_jobs.study.files import tail
 from hpml_jobs.study.manifest import History
 from hpml_jobs.study.snapshot import AttemptSnapshot, FolderSnapshot
@@ -42,36 +44,104 @@ class SharedJobs(NamedTuple):
     restarts: Mapping[str, int]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CellEvidence:
-    """The facts of one cell and its job that the rules need.
+class FailureWords(NamedTuple):
+    """What the logs of a failed job say of the reason: SLURM's daemon, and its own script."""
 
-    `snapshot` is the cell's folder, `study` the study's; `answer` is SLURM's on that job; `attempt`
-    is the cell's latest one if it belongs to that job, and `is_of_this_run` if the job was not
-    requeued since. `is_shared`: the job runs several cells.
-    `progress` is read for running cells only, `is_alive` for local runs only, and `is_memory_kill`,
-    `is_over_limit` (of a step) and `words` (of the job's script, on its end) only where a process
-    has failed: the other cells' files need not be opened.
-    """
-
-    snapshot: FolderSnapshot
-    job: str
-    study: Path
-    answer: SlurmAnswer
-    slurm: SlurmSnapshot
-    is_shared: bool = False
-    attempt: AttemptSnapshot | None = None
-    is_of_this_run: bool = False
-    progress: Progress | None = None
     is_memory_kill: bool = False
     is_over_limit: bool = False
-    words: str = ""
-    is_alive: bool = False
+    of_script: str = ""
+
+
+@dataclass(frozen=True)
+class CellEvidence:
+    """The facts of one cell and its job that the rules need; `snapshot` is the cell's folder.
+
+    Logs and progress are read when a rule asks for them: most cells' need not be opened.
+    """
+
+    study: Study
+    snapshot: FolderSnapshot
+    job: str
+    slurm: SlurmSnapshot
+    shared: SharedJobs
+
+    @cached_property
+    def answer(self) -> SlurmAnswer:
+        """SLURM's answer on the job."""
+        return self.slurm.of(self.job)
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether the job runs several cells."""
+        return self.job in self.shared.jobs
+
+    @property
+    def attempt(self) -> AttemptSnapshot | None:
+        """The cell's latest attempt if it belongs to the job."""
+        latest = self.snapshot.latest
+        return latest if latest and latest.folder.job == self.job else None
+
+    @property
+    def is_of_this_run(self) -> bool:
+        """Whether the attempt is of the present run of the job, not of one before a requeue."""
+        attempt, state = self.attempt, self.answer.state
+        if attempt is None or attempt.began is None:
+            return False
+        if attempt.folder.restart < self.shared.restarts.get(self.job, 0):
+            return False
+        started = state.started if state else None
+        return started is None or attempt.began >= started - REQUEUE_S
 
     @property
     def at(self) -> float:
         """When SLURM was queried, in seconds since 1970."""
         return self.slurm.at
+
+    @property
+    def end(self) -> AttemptEnd | None:
+        """The exit report of the attempt; None without one."""
+        return self.attempt.end if self.attempt else None
+
+    @property
+    def shape(self) -> Shape | None:
+        """What the cell requests of SLURM; None where its file does not say."""
+        file = self.snapshot.file
+        return file.shape if file else None
+
+    @property
+    def active_job(self) -> JobState | None:
+        """The job while it is pending or running and has not published the cell's record."""
+        state, record = self.answer.state, self.snapshot.record
+        if state is None or not state.outcome.active:
+            return None
+        return None if record and record.attempt.job == self.job else state
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the run on this machine that the job is named after still runs."""
+        return is_local_run(self.job)
+
+    @property
+    def progress(self) -> Progress | None:
+        """The last report of rank 0; None before it."""
+        return self.attempt.folder.read_progress() if self.attempt else None
+
+    @cached_property
+    def failure(self) -> FailureWords:
+        """What the logs say of a process that failed without a record."""
+        if self.snapshot.record or self.snapshot.record_fault:
+            return FailureWords()
+        reports = (self.answer.state, self.end)
+        if Outcome.FAILED not in [report.outcome for report in reports if report]:
+            return FailureWords()
+        nodes = self.snapshot.file.cell.nodes if self.snapshot.file else 1
+        logs = slurm_logs(self.study, self.snapshot.folder.slug, self.job, nodes)
+        text = "\n".join(tail(log, LOG_BYTES) for log in logs)
+        return FailureWords(
+            is_memory_kill=_MEMORY_KILL.search(text) is not None,
+            is_over_limit=_STEP_LIMIT.search(text) is not None,
+            of_script=words_of_script(self.study, self.job),
+        )
 
 
 def jobs_of_cell(snapshot: FolderSnapshot, history: History) -> list[str]:
@@ -104,30 +174,7 @@ def evidence_of(
 ) -> CellEvidence | None:
     """Gather the facts on a cell; None where it has neither a job nor a record."""
     job = _deciding_job(snapshot, jobs, slurm)
-    if job is None:
-        return None
-    answer, latest = slurm.of(job), snapshot.latest
-    attempt = latest if latest and latest.folder.job == job else None
-    is_judged = bool(snapshot.record or snapshot.record_fault)
-    is_local = not (is_slurm(job) or is_judged or (attempt and attempt.end))
-    is_running = answer.state.outcome is Outcome.RUNNING if answer.state else is_local
-    has_failed = not is_judged and _has_failed(answer.state, attempt)
-    log = _slurm_text(study, snapshot, job) if has_failed else ""
-    return CellEvidence(
-        snapshot=snapshot,
-        job=job,
-        study=study.root,
-        answer=answer,
-        slurm=slurm,
-        is_shared=job in shared.jobs,
-        attempt=attempt,
-        is_of_this_run=_is_of_this_run(attempt, answer.state, shared.restarts.get(job, 0)),
-        progress=attempt.folder.read_progress() if attempt and is_running else None,
-        is_memory_kill=_MEMORY_KILL.search(log) is not None,
-        is_over_limit=_STEP_LIMIT.search(log) is not None,
-        words=words_of_script(study, job) if has_failed else "",
-        is_alive=is_local and is_local_run(job),
-    )
+    return None if job is None else CellEvidence(study, snapshot, job, slurm, shared)
 
 
 def _deciding_job(
@@ -143,31 +190,6 @@ def _deciding_job(
     if jobs:
         return jobs[0]
     return "" if snapshot.record_fault else None
-
-
-def _is_of_this_run(
-    attempt: AttemptSnapshot | None, state: JobState | None, restart: int
-) -> bool:
-    """Return whether an attempt is of the present run of its job, not of one before a requeue."""
-    if attempt is None or attempt.began is None:
-        return False
-    started = state.started if state else None
-    is_before = started is not None and attempt.began < started - REQUEUE_S
-    return attempt.folder.restart >= restart and not is_before
-
-
-def _has_failed(state: JobState | None, attempt: AttemptSnapshot | None) -> bool:
-    """Return whether a process has failed, so that a log may give the reason."""
-    end = attempt.end if attempt else None
-    outcomes = (state.outcome if state else None, end.outcome if end else None)
-    return Outcome.FAILED in outcomes
-
-
-def _slurm_text(study: Study, snapshot: FolderSnapshot, job: str) -> str:
-    """Return the ends of the cell's logs, in which the step daemon writes."""
-    nodes = snapshot.file.cell.nodes if snapshot.file else 1
-    logs = slurm_logs(study, snapshot.folder.slug, job, nodes)
-    return "\n".join(tail(log, LOG_BYTES) for log in logs)
 
 
 def words_of_script(study: Study, job: str) -> str:

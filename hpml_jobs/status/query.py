@@ -115,21 +115,11 @@ class SlurmSnapshot(NamedTuple):
         accounted = self.accounts.get(job)
         last = self.cached.jobs.get(job)
         gone = self.is_gone(job)
-        if queued and not (
-            queued.over
-            and accounted
-            and accounted.over
-            and not _is_later_run(queued, accounted)
-        ):
+        if queued and not _has_its_end(accounted, queued):
             return SlurmAnswer(_completed(queued, accounted), last=last)
-        is_final = gone or queued or not (accounted and accounted.outcome in _MAY_RETURN)
-        if accounted and accounted.over and is_final:
+        if accounted and (queued or _still_holds(accounted, gone)):
             return SlurmAnswer(_completed(accounted, queued), last=last)
-        # of a newer SLURM
-        is_new_word = accounted and accounted.outcome is Outcome.UNKNOWN
-        if accounted and (is_new_word or (accounted.outcome.active and not gone)):
-            return SlurmAnswer(accounted, last=last)
-        if last and last.over and (gone or last.outcome not in _MAY_RETURN):
+        if last and last.over and _still_holds(last, gone):
             return SlurmAnswer(last, last=last)
         doubt = "" if gone else self.no_queue or self.doubts.get(job, "")
         return SlurmAnswer(None, gone=gone, last=last, doubt=doubt)
@@ -137,26 +127,35 @@ class SlurmSnapshot(NamedTuple):
     def is_gone(self, job: str) -> bool:
         """Return whether the controller does not know a job, by this answer or an earlier one."""
         last = self.cached.jobs.get(job)
-        return job not in self.queue and (
-            job in self.gone or (last is not None and last.gone)
-        )
+        was_gone = last is not None and last.gone
+        return job not in self.queue and (was_gone or job in self.gone)
+
+
+def _has_its_end(accounted: JobState | None, queued: JobState) -> bool:
+    """Return whether sacct, which says more of it, has the end of the run that squeue lists."""
+    if accounted is None or not (queued.over and accounted.over):
+        return False
+    return not _is_later_run(queued, accounted)
+
+
+def _still_holds(state: JobState, is_gone: bool) -> bool:
+    """Return whether a state by sacct, or an earlier one, may be the present one."""
+    return not state.outcome.active if is_gone else state.outcome not in _MAY_RETURN
 
 
 def _completed(state: JobState, other: JobState | None) -> JobState:
     """Return a job's state, completed by what only the other command reports."""
     if other is None:
         return state
-    names: tuple[str, ...] = ("submitted", "minutes")
+    names = ["submitted", "minutes"]
     if _is_later_run(state, other):
         state = after_run(other, state)
-        if state.started:
-            names += ("gpus",)
+        names += ["gpus"] if state.started else []
     else:
-        state = msgspec.structs.replace(
-            state, earlier_s=state.earlier_s or other.earlier_s
-        )
+        earlier_s = state.earlier_s or other.earlier_s
+        state = msgspec.structs.replace(state, earlier_s=earlier_s)
         if state.outcome is not Outcome.PENDING:
-            names += ("node", "started", "elapsed_s", "gpus", "suspended_s")
+            names += ["node", "started", "elapsed_s", "gpus", "suspended_s"]
     missing = {n: getattr(other, n) for n in names if getattr(state, n) in (None, "")}
     return msgspec.structs.replace(state, **missing)
 
@@ -185,62 +184,74 @@ def query_slurm(
     an archive only the cached answers count: its jobs are another cluster's.
     """
     if study.is_unpacked:
-        answers, at = read_answers(study), time.time()
-        return SlurmSnapshot(
-            {},
-            {},
-            answers,
-            no_accounts=ARCHIVED,
-            at=at,
-            no_squeue=True,
-            gone=frozenset(jobs),
-        )
+        archived = SlurmSnapshot({}, {}, read_answers(study), no_accounts=ARCHIVED)
+        return archived._replace(at=time.time(), no_squeue=True, gone=frozenset(jobs))
     slurm_jobs = sorted({job for job in jobs if is_slurm(job)})
     ids = array_ids(slurm_jobs)
     if not ids:
         return SlurmSnapshot({}, {}, at=time.time())
     cached = read_answers(study)
+    is_foreign = _Submissions(study, sent or {}).is_foreign
     snapshot = _squeue(ids)
-    is_foreign = _foreign_by(study, sent or {})
     accounts, no_accounts = _sacct(ids, is_foreign)
-    snapshot = snapshot._replace(
-        accounts=accounts, no_accounts=no_accounts, cached=cached, at=time.time()
-    )
+    snapshot = snapshot._replace(accounts=accounts, no_accounts=no_accounts)
+    snapshot = snapshot._replace(cached=cached, at=time.time())
     snapshot = _without_foreign(snapshot, is_foreign)
     if not snapshot.no_queue:
-        snapshot = _with_proofs(
-            snapshot, [job for job in slurm_jobs if _needs_proof(snapshot, job)]
-        )
+        doubtful = [job for job in slurm_jobs if _needs_proof(snapshot, job)]
+        snapshot = _with_proofs(snapshot, doubtful)
         cache_answers(study, cached, _states_to_cache(snapshot, slurm_jobs))
     return snapshot
 
 
-def _foreign_by(study: Study, sent: Mapping[str, Sent]) -> Callable[[JobState], bool]:
-    """Return whether a job has only its number in common with the one that was submitted.
+class _Submissions:
+    """The jobs that a study submitted, to tell them from others with the same numbers."""
 
-    If its name or its time is another one, the controller's path of its log decides: somebody may
-    rename a job, or another study may have the same name.
-    """
+    def __init__(self, study: Study, sent: Mapping[str, Sent]) -> None:
+        self._study = study
+        self._sent = sent
+        self._ask = cache(ask_controller)
 
-    @cache
-    def output_of(array: str) -> str | None:
-        answer = ask_slurm("scontrol", "show", "job", array)
-        return None if answer.code else output_path(answer.text)
+    def is_foreign(self, state: JobState) -> bool:
+        """Return whether a job has only its number in common with the one that was submitted.
 
-    def is_foreign(state: JobState) -> bool:
-        ours = sent.get(state.job)
-        if ours is None:
+        If its name or its time is another one, the controller's path of its log decides: somebody
+        may rename a job, or another study may have the same name.
+        """
+        sent = self._sent.get(state.job)
+        if sent is None:
             return False
-        has_other_name = state.name not in ("", UNNAMED, ours.name)
-        has_times = state.submitted is not None and ours.at is not None
-        apart_s = abs((state.submitted or 0) - (ours.at or 0)) if has_times else 0
-        has_other_time = apart_s > SAME_SUBMISSION_S
-        if has_other_name == has_other_time:
+        has_other_name = state.name not in ("", UNNAMED, sent.name)
+        if has_other_name == _has_other_time(state, sent):
             return has_other_name
-        output = output_of(*array_ids([state.job]))
-        return not is_log_of(study, output) if output else has_other_name
+        output = output_path(self._ask(*array_ids([state.job])).text)
+        return not is_log_of(self._study, output) if output else has_other_name
 
-    return is_foreign
+
+def _has_other_time(state: JobState, sent: Sent) -> bool:
+    """Return whether a job was submitted at another time than one of the manifest."""
+    if state.submitted is None or sent.at is None:
+        return False
+    return abs(state.submitted - sent.at) > SAME_SUBMISSION_S
+
+
+class ControllerAnswer(NamedTuple):
+    """What scontrol prints of a job; `complaint` says why it is not known whether there is one."""
+
+    text: str = ""
+    is_unknown: bool = False
+    complaint: str = ""
+
+
+def ask_controller(job: str) -> ControllerAnswer:
+    """Ask the controller for a job or an array."""
+    answer = ask_slurm("scontrol", "show", "job", job)
+    if not answer.code:
+        return ControllerAnswer(answer.text)
+    if is_unknown_job(job, answer.text, answer.complaint):
+        return ControllerAnswer(is_unknown=True)
+    complaint = answer.complaint or f"exit code {answer.code}"
+    return ControllerAnswer(complaint=f"scontrol: {complaint}")
 
 
 def output_path(text: str) -> str:
@@ -281,9 +292,8 @@ def _without_foreign(
 
 def _squeue(ids: list[str]) -> SlurmSnapshot:
     """Ask for active and just ended jobs; its answer must have its header to be one."""
-    answer = ask_slurm(
-        "squeue", "-r", "-t", "all", "-o", SQUEUE_FORMAT, "-j", ",".join(ids)
-    )
+    selected = ("-o", SQUEUE_FORMAT, "-j", ",".join(ids))
+    answer = ask_slurm("squeue", "-r", "-t", "all", *selected)
     if answer.code and len(ids) == 1 and UNKNOWN_ID in answer.complaint:
         return SlurmSnapshot({}, {}, gone=frozenset(ids))
     queue = parse_squeue(answer.text)
@@ -308,27 +318,35 @@ def _needs_proof(snapshot: SlurmSnapshot, job: str) -> bool:
 
 def _with_proofs(snapshot: SlurmSnapshot, jobs: list[str]) -> SlurmSnapshot:
     """Return the snapshot with what the controller says of jobs that squeue does not list."""
-    gone, listed, doubts = set(snapshot.gone), set[str](), dict[str, str]()
-    deadline, complaint = time.monotonic() + PROOF_S, ""
+    proofs, doubts = _Proofs(set(snapshot.gone)), dict[str, str]()
+    deadline = time.monotonic() + PROOF_S
     for job in jobs:
         (array,) = array_ids([job])
-        for name in dict.fromkeys((array, job)):
-            if complaint or name in listed or array in gone:
-                continue
-            answer = ask_slurm("scontrol", "show", "job", name)
-            if not answer.code:
-                listed.add(name)
-            elif is_unknown_job(name, answer.text, answer.complaint):
-                gone.add(name)
-            else:
-                complaint = f"scontrol: {answer.complaint or f'exit code {answer.code}'}"
-        if array in gone:
-            gone.add(job)
-        if job not in gone:
-            doubts[job] = f"squeue does not list the job; {complaint or 'scontrol does'}"
+        if proofs.is_gone(array):
+            proofs.gone.add(job)
+        elif not proofs.is_gone(job):
+            reason = proofs.complaint or "scontrol does"
+            doubts[job] = f"squeue does not list the job; {reason}"
         if time.monotonic() > deadline:
-            complaint = f"scontrol: too slow for {len(jobs)} jobs"
-    return snapshot._replace(gone=frozenset(gone), doubts=doubts)
+            proofs.complaint = f"scontrol: too slow for {len(jobs)} jobs"
+    return snapshot._replace(gone=frozenset(proofs.gone), doubts=doubts)
+
+
+class _Proofs:
+    """Questions to the controller, each once, and none after a complaint."""
+
+    def __init__(self, gone: set[str]) -> None:
+        self.gone = gone
+        self.complaint = ""
+        self._listed: set[str] = set()
+
+    def is_gone(self, job: str) -> bool:
+        """Return whether the controller has said that it does not know a job or an array."""
+        if not (self.complaint or job in self.gone | self._listed):
+            answer = ask_controller(job)
+            self.complaint = answer.complaint
+            (self.gone if answer.is_unknown else self._listed).add(job)
+        return job in self.gone
 
 
 def _states_to_cache(snapshot: SlurmSnapshot, jobs: Iterable[str]) -> Iterator[JobState]:
@@ -353,9 +371,8 @@ def _sacct(
         if time.monotonic() > deadline:
             return states, f"sacct: too slow for {len(ids)} jobs"
         chunk = ",".join(ids[start : start + SACCT_IDS])
-        answer = ask_slurm(
-            "sacct", "-X", "-D", "-P", "-n", "-o", SACCT_FIELDS, "-j", chunk
-        )
+        selected = ("-o", SACCT_FIELDS, "-j", chunk)
+        answer = ask_slurm("sacct", "-X", "-D", "-P", "-n", *selected)
         states |= parse_sacct(answer.text, is_foreign)
         if answer.code != 0:
             return states, f"sacct: {answer.complaint}"

@@ -1,21 +1,23 @@
 """Jobs whose ids were lost between sbatch and the manifest, found again by their output files."""
 
+import contextlib
 import re
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
 import msgspec
 
 from hpml_jobs.core.errors import HpmlError
+from hpml_jobs.results.rows import by_key
 from hpml_jobs.slurm.commands import ask_slurm
 from hpml_jobs.slurm.jobs import (
     SACCT_FIELDS,
     array_ids,
-    is_unknown_job,
     parse_sacct,
     table_lines,
 )
-from hpml_jobs.status.query import NO_TABLE, is_log_of, output_path
+from hpml_jobs.status.query import NO_TABLE, ask_controller, is_log_of, output_path
 from hpml_jobs.study.manifest import History, ManifestEvent, ManifestLine, fold
 from hpml_jobs.study.study import Study
 
@@ -49,31 +51,32 @@ def read_history(study: Study) -> RecoveredHistory:
     history = fold(lines)
     if not history.lost_lines or study.is_unpacked:
         return RecoveredHistory(history)
-    name = ",".join(
-        dict.fromkeys(line.name or study.job_name for line in history.lost_lines)
-    )
+    names = [line.name or study.job_name for line in history.lost_lines]
+    name = ",".join(dict.fromkeys(names))
     answer = ask_slurm("squeue", "-r", "-t", "all", "-n", name, "-o", "%i")
     queued = table_lines(answer.text)
     if answer.code or queued is None:
         complaint = answer.complaint or NO_TABLE
         return RecoveredHistory(history, f"squeue: {complaint}", no_squeue=answer.absent)
-    noted = {array for line in lines for array in array_ids(line.jobs)}
-    tasks: dict[str, list[str]] = {}
     listed = dict.fromkeys([*queued, *_accounted(name, history)])
-    for job in filter(_JOB.fullmatch, listed):
-        (array,) = array_ids([job])
-        if array not in noted:
-            tasks.setdefault(array, []).append(job)
     try:
-        recovered = _matched(study, history, tasks)
+        recovered = _matched(study, history, _tasks_of_unknown(listed, lines))
     except HpmlError as fault:
         return RecoveredHistory(history, str(fault))
-    for line in recovered:
-        try:
+    # somebody else's study: the jobs are used all the same
+    with contextlib.suppress(HpmlError):
+        for line in recovered:
             study.append(line)
-        except HpmlError:  # somebody else's study: the jobs are used all the same
-            break
     return RecoveredHistory(fold([*lines, *recovered]))
+
+
+def _tasks_of_unknown(
+    listed: Iterable[str], lines: list[ManifestLine]
+) -> dict[str, list[str]]:
+    """Return the listed jobs that the manifest does not name, by array."""
+    noted = {array for line in lines for array in array_ids(line.jobs)}
+    tasks = ((*array_ids([job]), job) for job in listed if _JOB.fullmatch(job))
+    return by_key((array, job) for array, job in tasks if array not in noted)
 
 
 def _accounted(name: str, history: History) -> list[str]:
@@ -122,9 +125,9 @@ def _is_of(study: Study, line: ManifestLine, array: str, jobs: list[str]) -> boo
     Raises:
         HpmlError: the controller does not say.
     """
-    answer = ask_slurm("scontrol", "show", "job", array)
-    if answer.code and not is_unknown_job(array, answer.text, answer.complaint):
-        raise HpmlError(f"scontrol: {answer.complaint or f'exit code {answer.code}'}")
+    answer = ask_controller(array)
+    if answer.complaint:
+        raise HpmlError(answer.complaint)
     output = output_path(answer.text)
     if not is_log_of(study, output):
         return False

@@ -23,13 +23,11 @@ LAG_S = 30
 _BY_THE_JOB = (Outcome.TIMEOUT, Outcome.CANCELLED, Outcome.PREEMPTED, Outcome.NODE_FAIL)
 """Outcomes of a whole allocation, which include cells that had not started."""
 
-
 _AFTER = {Stage.TEST: "testing", Stage.PROBING: "microbenchmark and profiler"}
 """Activities of a cell after training."""
 
 LONGEST_S = 1e9
 """A longer duration of an epoch (30 years) is not believed."""
-
 
 LATE, LATE_S = 2, 60
 """An epoch so many times as long as the last one, and so many seconds: its end is not predicted."""
@@ -45,21 +43,17 @@ class Pace(NamedTuple):
 
 def state_of(evidence: CellEvidence) -> CellState:
     """Apply the first rule that holds: an active job, a record, SLURM's state, the exit report."""
-    job, record = evidence.answer.state, evidence.snapshot.record
-    if job and job.outcome.active and not (record and record.attempt.job == evidence.job):
-        return _sharing(evidence, job) if evidence.is_shared else _active(evidence, job)
+    record, fault = evidence.snapshot.record, evidence.snapshot.record_fault
+    if job := evidence.active_job:
+        return _active(evidence, job)
     if record is not None:
         return _measured(evidence, record)
-    if evidence.snapshot.record_fault:
-        return _state(evidence, Outcome.INVALID, evidence.snapshot.record_fault)
+    if fault:
+        return _state(evidence, Outcome.INVALID, fault)
     if not is_slurm(evidence.job):
         return _local(evidence)
-    if job:
-        return _ended(evidence, job)
-    end, is_gone = _end(evidence), evidence.answer.gone
-    if end and (is_gone or end.outcome is not Outcome.CANCELLED):
-        return _by_end(evidence, end)  # a stop may end in a requeue
-    return _gone(evidence) if is_gone else _silent(evidence)
+    job = evidence.answer.state
+    return _ended(evidence, job) if job else _unlisted(evidence)
 
 
 def _state(
@@ -78,25 +72,30 @@ def _state(
 
 def _times(evidence: CellEvidence) -> dict[str, object]:
     """Return the fields of a state with the times of the job; in a shared one, of the cell."""
-    job = evidence.answer.state
+    job, shape = evidence.answer.state, evidence.shape
     if job is None:
         return {}
-    file = evidence.snapshot.file
-    shape = file.shape if file else None
+    starts = None
+    if job.starts is not None:
+        starts = datetime.fromtimestamp(job.starts, UTC).isoformat()
     is_waiting = job.outcome is Outcome.PENDING and job.submitted is not None
-    waited_s = max(0.0, evidence.at - (job.submitted or evidence.at))
-    return {
-        "queued_s": waited_s if is_waiting else job.queued_s,
-        "starts": (
-            None
-            if job.starts is None
-            else datetime.fromtimestamp(job.starts, UTC).isoformat()
-        ),
+    times: dict[str, object] = {
+        "queued_s": _waited_s(evidence, job) if is_waiting else job.queued_s,
+        "starts": starts,
         "elapsed_s": _attempt_s(evidence) if evidence.is_shared else job.elapsed_s,
-        "minutes": shape.minutes if evidence.is_shared and shape else job.minutes,
-        "gpus": shape.nodes * shape.gpus_per_node if shape else job.gpus,
+        "minutes": job.minutes,
+        "gpus": job.gpus,
         "node": job.node,
     }
+    if shape:
+        times["gpus"] = shape.nodes * shape.gpus_per_node
+        times["minutes"] = shape.minutes if evidence.is_shared else job.minutes
+    return times
+
+
+def _waited_s(evidence: CellEvidence, job: JobState) -> float:
+    """Return the seconds since the submission of a job; 0 if SLURM does not report it."""
+    return max(0.0, evidence.at - (job.submitted or evidence.at))
 
 
 def _attempt_s(evidence: CellEvidence) -> float | None:
@@ -108,10 +107,6 @@ def _attempt_s(evidence: CellEvidence) -> float | None:
     return None if until is None else max(0.0, until - attempt.began)
 
 
-def _end(evidence: CellEvidence) -> AttemptEnd | None:
-    return evidence.attempt.end if evidence.attempt else None
-
-
 def _active(evidence: CellEvidence, job: JobState) -> CellState:
     """Return the state of a cell whose job is pending or running."""
     if job.outcome is Outcome.PENDING:
@@ -120,26 +115,27 @@ def _active(evidence: CellEvidence, job: JobState) -> CellState:
         prefix = "" if job.state == "PENDING" else f"{job.state}: "
         reason = in_job(f"{prefix}{words}", job.job)
         return _state(evidence, job.outcome, reason, who=pending.who)
+    return _sharing(evidence, job) if evidence.is_shared else _running(evidence, job)
+
+
+def _running(evidence: CellEvidence, job: JobState) -> CellState:
+    """Return the state of a cell that a running job measures, with its progress."""
     is_going_on = evidence.is_of_this_run and job.state != "SUSPENDED"
-    progress = evidence.progress if is_going_on else None
+    pace = pace_of(evidence.progress if is_going_on else None, evidence.at)
     prefix = "" if job.state == "RUNNING" else f"{job.state} "
     reason = in_job(f"{prefix}on {job.node or '?'}", job.job)
-    return _state(
-        evidence, job.outcome, reason, **pace_of(progress, evidence.at)._asdict()
-    )
+    return _state(evidence, job.outcome, reason, **pace._asdict())
 
 
 def _sharing(evidence: CellEvidence, job: JobState) -> CellState:
-    """Return the state of a cell in an active shared job: ended, running, or not started."""
-    if job.outcome is Outcome.PENDING:
-        return _active(evidence, job)
+    """Return the state of a cell in a running shared job: ended, running, or not started."""
+    end = evidence.end
     if not evidence.is_of_this_run:
-        queued_s = max(0.0, evidence.at - (job.submitted or evidence.at))
-        reason, changes = f"waiting inside job {job.job}", {"node": "", "elapsed_s": None}
-        return _state(evidence, Outcome.PENDING, reason, queued_s=queued_s, **changes)
-    end = _end(evidence)
+        reason, queued_s = f"waiting inside job {job.job}", _waited_s(evidence, job)
+        changes = {"queued_s": queued_s, "node": "", "elapsed_s": None}
+        return _state(evidence, Outcome.PENDING, reason, **changes)
     if end is None:
-        return _active(evidence, job)
+        return _running(evidence, job)
     if end.outcome.finished:
         reason = in_job("ended, but its record is not visible yet", job.job)
         return _state(evidence, Outcome.RUNNING, reason)
@@ -149,49 +145,75 @@ def _sharing(evidence: CellEvidence, job: JobState) -> CellState:
 def _measured(evidence: CellEvidence, record: Record) -> CellState:
     """Return the state of a cell with a record; warn if SLURM's state of the job differs."""
     job = evidence.answer.state
-    is_other = job is not None and job.over and job.outcome is not Outcome.MISSING
-    # the state of a shared job may be due to its other cells
-    warnings = []
-    if job and is_other and not evidence.is_shared:
-        warnings.append(f"SLURM's state is {job.state}")
-    if job and job.suspended_s:
-        warnings.append(f"SLURM suspended its job for {duration_text(job.suspended_s)}")
     return _state(
         evidence,
         record.outcome,
         record.reason or "",
-        warning="; ".join(warnings),
+        warning=_job_warning(job, evidence.is_shared) if job else "",
         recorded=True,
         restarts=record.attempt.restart,
         node=",".join(record.attempt.hosts),
     )
 
 
+def _job_warning(job: JobState, is_shared: bool) -> str:
+    """Return what SLURM says of the job of a recorded cell that did not just succeed."""
+    warnings = []
+    # the state of a shared job may be due to its other cells
+    if job.over and not is_shared and job.outcome is not Outcome.MISSING:
+        warnings.append(f"SLURM's state is {job.state}")
+    if job.suspended_s:
+        warnings.append(f"SLURM suspended its job for {duration_text(job.suspended_s)}")
+    return "; ".join(warnings)
+
+
 def _ended(evidence: CellEvidence, job: JobState) -> CellState:
     """Return SLURM's state without a record, with the first failing rank's reason if any."""
-    outcome, end = job.outcome, _end(evidence)
-    who = canceller(job.state)
-    has_code = job.exit_code and outcome is not Outcome.CANCELLED  # then it is 0:0
-    code = f", exit code {job.exit_code}" if has_code else ""
-    if has_code and end is None and job.exit_code.startswith(f"{NO_SPACE_CODE}:"):
-        code += f" (no space left on device: {evidence.study})"
-    by_whom = f" ({who})" if who else ""
-    reason = in_job(f"{job.state}{by_whom}{code}", job.job)
+    reason = in_job(f"{job.state}{_cause(evidence, job)}", job.job)
+    if evidence.end:
+        return _ended_with_report(evidence, job, evidence.end, reason)
     if evidence.attempt is None and (before := _ended_before_start(evidence, job, reason)):
         return before
-    if outcome is Outcome.MISSING and (end is None or end.outcome.finished):
+    if job.outcome is Outcome.MISSING:
         return _completed_without_record(evidence, job)
-    if outcome is Outcome.FAILED and evidence.is_memory_kill:
+    if evidence.failure.is_memory_kill:
         return _out_of_memory(evidence)
-    if end is None:
-        return _state(evidence, outcome, reason)
-    if evidence.is_shared and not (
-        end.outcome is Outcome.CANCELLED and outcome in _BY_THE_JOB
-    ):
+    return _state(evidence, job.outcome, reason)
+
+
+def _cause(evidence: CellEvidence, job: JobState) -> str:
+    """Return who cancelled a job, or its exit code; empty if SLURM does not say."""
+    if job.outcome is Outcome.CANCELLED:  # its exit code is 0:0
+        who = canceller(job.state)
+        return f" ({who})" if who else ""
+    code = f", exit code {job.exit_code}" if job.exit_code else ""
+    if evidence.end is None and job.exit_code.startswith(f"{NO_SPACE_CODE}:"):
+        code += f" (no space left on device: {evidence.study.root})"
+    return code
+
+
+def _ended_with_report(
+    evidence: CellEvidence, job: JobState, end: AttemptEnd, reason: str
+) -> CellState:
+    """Return SLURM's state of a job, or what the exit report says more exactly."""
+    outcome = job.outcome
+    if outcome is Outcome.MISSING and end.outcome.finished:
+        return _completed_without_record(evidence, job)
+    if outcome is Outcome.FAILED and evidence.failure.is_memory_kill:
+        return _out_of_memory(evidence)
+    ended_with_job = end.outcome is Outcome.CANCELLED and outcome in _BY_THE_JOB
+    if evidence.is_shared and not ended_with_job:
         return _by_end(evidence, end)
+    return _with_report(evidence, outcome, end, reason)
+
+
+def _with_report(
+    evidence: CellEvidence, outcome: Outcome, end: AttemptEnd, reason: str
+) -> CellState:
+    """Return a state with the reason of the first failing rank before SLURM's."""
     rank_reason = end.reason or end.outcome.value
-    if outcome is Outcome.TIMEOUT and end.activity:
-        rank_reason = end.activity
+    if outcome is Outcome.TIMEOUT:
+        rank_reason = end.activity or rank_reason
     if outcome in (Outcome.FAILED, Outcome.MISSING) and not end.outcome.finished:
         outcome = end.outcome  # it says more than the job's exit code
     if outcome is not Outcome.OOM:
@@ -204,8 +226,8 @@ def _ended_before_start(
 ) -> CellState | None:
     """Return the state of a cell whose job ended before it; None if only SLURM knows why."""
     outcome = job.outcome
-    if evidence.words:
-        return _state(evidence, outcome, f"{evidence.words}; {reason}")
+    if words := evidence.failure.of_script:
+        return _state(evidence, outcome, f"{words}; {reason}")
     if limit := _limit_before_start(evidence, job):
         return _state(evidence, Outcome.TIMEOUT, f"{limit}; {reason}")
     if not evidence.is_shared:
@@ -231,7 +253,8 @@ _WARNED = frozenset(
 def _limit_before_start(evidence: CellEvidence, job: JobState) -> str:
     """Return why the time limit ended a job before its cell had started; empty if it did not."""
     if evidence.is_shared:
-        return f"the cell's time limit {_BEFORE_START}" if evidence.is_over_limit else ""
+        is_over = evidence.failure.is_over_limit
+        return f"the cell's time limit {_BEFORE_START}" if is_over else ""
     if job.state == "TIMEOUT":
         return f"the time limit {_BEFORE_START}"
     left_s = 60 * (job.minutes or 0) - (job.elapsed_s or 0)
@@ -256,7 +279,7 @@ def _completed_without_record(evidence: CellEvidence, job: JobState) -> CellStat
 
 def _by_end(evidence: CellEvidence, end: AttemptEnd) -> CellState:
     """Return the state by the exit report, which does not say why a process was killed."""
-    if end.outcome is Outcome.FAILED and evidence.is_memory_kill:
+    if end.outcome is Outcome.FAILED and evidence.failure.is_memory_kill:
         return _out_of_memory(evidence)
     at_fault = _fault_of_node(end, end.outcome)
     return _state(evidence, end.outcome, end.reason or "", **at_fault)
@@ -265,6 +288,14 @@ def _by_end(evidence: CellEvidence, end: AttemptEnd) -> CellState:
 def _out_of_memory(evidence: CellEvidence) -> CellState:
     words = "memory limit exceeded; request more with resubmit --oom --mem GB"
     return _state(evidence, Outcome.OOM, f"SLURM ended job {evidence.job}: {words}")
+
+
+def _unlisted(evidence: CellEvidence) -> CellState:
+    """Return the state of a cell of whose job SLURM reports no state."""
+    end, is_gone = evidence.end, evidence.answer.gone
+    if end and (is_gone or end.outcome is not Outcome.CANCELLED):
+        return _by_end(evidence, end)  # a stop may end in a requeue
+    return _gone(evidence) if is_gone else _silent(evidence)
 
 
 def _gone(evidence: CellEvidence) -> CellState:
@@ -278,10 +309,8 @@ def _gone(evidence: CellEvidence) -> CellState:
         return _state(evidence, Outcome.MISSING, reason)
     is_accounted = array_ids([job])[0] in array_ids(slurm.accounts)
     if evidence.attempt is None and is_accounted and not slurm.no_accounts:
-        reason = (
-            f"job {job} left the queue and never started: cancelled while it was pending"
-        )
-        return _state(evidence, Outcome.CANCELLED, reason)
+        never_started = "left the queue and never started: cancelled while it was pending"
+        return _state(evidence, Outcome.CANCELLED, f"job {job} {never_started}")
     complaint = slurm.no_accounts or "sacct does not report how it ended"
     then = f" (last known state: {last.outcome.value})" if last and last.state else ""
     reason = f"job {job} ended without a record or an exit report{then}; {complaint}"
@@ -302,8 +331,7 @@ def _silent(evidence: CellEvidence) -> CellState:
 
 def _local(evidence: CellEvidence) -> CellState:
     """Return the state of a cell of a run on this machine (`local-PID-TIME`, `here-PID-TIME`)."""
-    end = _end(evidence)
-    if end:
+    if end := evidence.end:
         return _state(evidence, end.outcome, end.reason or "")
     if not evidence.is_alive:
         reason = f"the local run was stopped ({evidence.job})"
@@ -330,11 +358,10 @@ def pace_of(progress: Progress | None, now: float) -> Pace:
     words = f"epoch {progress.epoch} of {progress.epochs} ({progress.role})"
     since = unix_time(progress.since)
     elapsed_s = 0.0 if since is None else max(0.0, now - since)
-    share = progress.iteration / progress.iterations if progress.iterations else 0.0
-    epoch_s = elapsed_s / share if share > 0 else progress.last_s
-    if not epoch_s or not 0 < epoch_s <= LONGEST_S:
+    epoch_s = _epoch_s(progress, elapsed_s)
+    if epoch_s is None:
         return Pace(words, (progress.epoch - 1) / progress.epochs)
-    if elapsed_s > LATE * epoch_s and elapsed_s > LATE_S:
+    if elapsed_s > max(LATE * epoch_s, LATE_S):
         times = f"{duration_text(elapsed_s)}, the last one took {duration_text(epoch_s)}"
         return Pace(f"{words}: for {times}", (progress.epoch - 1) / progress.epochs)
     share = formulas.epoch_share(elapsed_s, epoch_s)
@@ -345,3 +372,10 @@ def pace_of(progress: Progress | None, now: float) -> Pace:
         done,
         left_s,
     )
+
+
+def _epoch_s(progress: Progress, elapsed_s: float) -> float | None:
+    """Return the duration of the epoch, by its iterations or as the last one; None if unknown."""
+    share = progress.iteration / progress.iterations if progress.iterations else 0.0
+    epoch_s = elapsed_s / share if share > 0 else progress.last_s
+    return epoch_s if epoch_s and 0 < epoch_s <= LONGEST_S else None

@@ -13,6 +13,7 @@ from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.text import duration_text, unix_time
 from hpml_jobs.results.cells import cell_results
 from hpml_jobs.results.groups import group
+from hpml_jobs.results.rows import by_key
 from hpml_jobs.slurm.commands import ask_cluster
 from hpml_jobs.status.evidence import evidence_of, jobs_of_cell, shared_jobs
 from hpml_jobs.status.query import SlurmSnapshot, query_slurm
@@ -24,6 +25,8 @@ from hpml_jobs.study.study import LOCK_S, Study
 
 LONGEST_SBATCH_S = 3600
 """How long an sbatch on another login node, which cannot be asked, is taken to run."""
+
+INTERRUPTED = "not submitted: sbatch was interrupted, and SLURM has no such job"
 
 
 class StudyStatus(NamedTuple):
@@ -60,24 +63,24 @@ def study_status(
     recovered = read_history(study)
     history = recovered.history
     snapshots = read_study(study, history, cache)
-    jobs = {
-        snapshot.folder.slug: jobs_of_cell(snapshot, history) for snapshot in snapshots
-    }
+    jobs = {s.folder.slug: jobs_of_cell(s, history) for s in snapshots}
     queried = [*chain.from_iterable(jobs.values())]
     if all_jobs:
         queried += [*history.sent, *history.closing]
     slurm = query_slurm(study, queried, history.submissions)
-    shared = shared_jobs(snapshots, jobs, history)
     states = {}
+    shared = shared_jobs(snapshots, jobs, history)
     for snapshot in snapshots:
         slug = snapshot.folder.slug
         evidence = evidence_of(study, snapshot, jobs[slug], slurm, shared)
-        state = _unsubmitted(slug, recovered) if evidence is None else state_of(evidence)
+        state = state_of(evidence) if evidence else _unsubmitted(slug, recovered)
         states[slug] = _with_losses(state, snapshot)
     states |= untried_cells(states, {s.folder.slug: s.file for s in snapshots if s.file})
-    checked = _with_checks(states, snapshots) if with_checks else list(states.values())
+    if with_checks:
+        states = _with_checks(states, snapshots)
     complaint = slurm.complaint or ("" if recovered.no_squeue else recovered.complaint)
-    return StudyStatus(checked, snapshots, slurm, history, complaint, recovered.fault)
+    listed, fault = [*states.values()], recovered.fault
+    return StudyStatus(listed, snapshots, slurm, history, complaint, fault)
 
 
 def cell_states(study: Study, *, with_checks: bool = False) -> list[CellState]:
@@ -140,31 +143,31 @@ def _unanswered(line: ManifestLine, complaint: str) -> tuple[Outcome, str]:
     age_s = time.time() - (unix_time(line.time) or 0)
     if age_s < LOCK_S:
         return Outcome.PENDING, "being submitted"
-    if line.sbatch and line.sbatch.runs:
-        waits = f"sbatch (PID {line.sbatch.pid}) has waited for SLURM for {duration_text(age_s)}"
-        return Outcome.PENDING, f"being submitted: {waits}"
-    if line.sbatch and not line.sbatch.is_here and age_s < LONGEST_SBATCH_S:
-        where = f"PID {line.sbatch.pid} on {line.sbatch.host}"
+    process = line.sbatch
+    if process is None:
+        return Outcome.MISSING, INTERRUPTED
+    if process.runs:
+        sbatch, waits = f"sbatch (PID {process.pid})", duration_text(age_s)
         return (
-            Outcome.UNKNOWN,
-            f"sbatch may still be running ({where}): ask for the status there",
+            Outcome.PENDING,
+            f"being submitted: {sbatch} has waited for SLURM for {waits}",
         )
-    return (
-        Outcome.MISSING,
-        "not submitted: sbatch was interrupted, and SLURM has no such job",
-    )
+    if not process.is_here and age_s < LONGEST_SBATCH_S:
+        may_run = f"sbatch may still be running (PID {process.pid} on {process.host})"
+        return Outcome.UNKNOWN, f"{may_run}: ask for the status there"
+    return Outcome.MISSING, INTERRUPTED
 
 
 def _with_checks(
     states: Mapping[str, CellState], snapshots: Sequence[FolderSnapshot]
-) -> list[CellState]:
+) -> dict[str, CellState]:
     """Return the states with the checks of their records, compared with each other."""
     checks = check_study(group(cell_results(snapshots, states)), states)
     checked = dict(states)
     for slug, state in states.items():
         if state.recorded:
             checked[slug] = msgspec.structs.replace(state, checks=checks.get(slug, ()))
-    return [*checked.values()]
+    return checked
 
 
 _LADDER_GOES_ON = (
@@ -178,23 +181,27 @@ def untried_cells(
     states: Mapping[str, CellState], files: Mapping[str, CellFile]
 ) -> dict[str, CellState]:
     """Return new states of the cells above the batch at which their ladder ended, by slug."""
-    ladders: dict[str, list[tuple[int, str]]] = {}  # batch and slug of each cell
-    for slug, file in files.items():
-        if file.ladder:
-            ladders.setdefault(file.cell.ladder, []).append((file.cell.batch, slug))
+    cells = [(slug, file.cell) for slug, file in files.items() if file.ladder]
+    ladders = by_key((cell.ladder, (cell.batch, states[slug])) for slug, cell in cells)
     untried: dict[str, CellState] = {}
-    for cells in ladders.values():
-        last: CellState | None = None
-        last_batch = 0
-        for batch, slug in sorted(cells):
-            state = states[slug]
-            if last is not None:
-                is_left_out = not state.recorded and state.outcome in _MAY_BE_UNTRIED
-                # of another job: it was resubmitted by hand
-                if is_left_out and state.job == last.job:
-                    untried[state.slug] = _untried(state, last, last_batch)
-            elif state.outcome not in _LADDER_GOES_ON:
-                last, last_batch = state, batch
+    for ladder in ladders.values():
+        ladder.sort(key=lambda step: (step[0], step[1].slug))
+        untried |= _above_end(ladder)
+    return untried
+
+
+def _above_end(ladder: list[tuple[int, CellState]]) -> dict[str, CellState]:
+    """Return the new states of one ladder's cells, by slug."""
+    outcomes = [state.outcome for _, state in ladder]
+    ends = [n for n, outcome in enumerate(outcomes) if outcome not in _LADDER_GOES_ON]
+    if not ends:
+        return {}
+    last_batch, last = ladder[ends[0]]
+    untried: dict[str, CellState] = {}
+    for _, state in ladder[ends[0] + 1 :]:
+        is_left_out = not state.recorded and state.outcome in _MAY_BE_UNTRIED
+        if is_left_out and state.job == last.job:  # else it was resubmitted by hand
+            untried[state.slug] = _untried(state, last, last_batch)
     return untried
 
 

@@ -1,8 +1,11 @@
 """GPU-hours and times that a study's jobs requested and used."""
 
 import time
+from itertools import chain
 from statistics import median
 from typing import NamedTuple
+
+import msgspec
 
 from hpml_jobs.core import formulas
 from hpml_jobs.core.strategies import Device
@@ -42,21 +45,23 @@ class _Run(NamedTuple):
     gpus: int | None
     queued_s: float | None
 
+    def gpu_hours(self, seconds: float | None) -> float:
+        """Return the GPU-hours of so many seconds; none where these or the GPUs are not known."""
+        return formulas.gpu_hours(self.gpus or 0, (seconds or 0) / 60)
+
 
 def usage_of(status: StudyStatus) -> Usage | None:
     """Return the usage of a study, its status read with `all_jobs`; None if no job has started."""
     gpus_of = {state.job: state.gpus for state in status.states}
     jobs = [job for job in status.history.sent if is_slurm(job)]
-    runs = [
-        run for job in jobs for run in _slurm_runs(status.slurm, job, gpus_of.get(job))
-    ]
+    of_jobs = [_slurm_runs(status.slurm, job, gpus_of.get(job)) for job in jobs]
+    runs = list(chain.from_iterable(of_jobs))
     if runs:
         source = _SOURCES.get(status.slurm.no_accounts, "squeue, without accounting")
         return _total(runs, source)
     state_of = {state.slug: state for state in status.states}
-    for snapshot in status.snapshots:
-        if run := _local_run(snapshot, state_of[snapshot.folder.slug]):
-            runs.append(run)
+    attempts = [_local_run(s, state_of[s.folder.slug]) for s in status.snapshots]
+    runs = [run for run in attempts if run]
     return _total(runs, "the attempts' own times") if runs else None
 
 
@@ -69,12 +74,11 @@ def committed_gpu_hours(status: StudyStatus) -> float:
     hours = 0.0
     for job in status.history.sent:
         state = status.slurm.of(job).state if is_slurm(job) else None
-        if state is None:
-            continue
-        minutes = state.minutes if state.outcome.active else (state.elapsed_s or 0) / 60
-        earlier_minutes = sum(state.earlier_s) / 60
-        gpus = gpus_of.get(job) if state.gpus is None else state.gpus
-        hours += formulas.gpu_hours(gpus or 0, (minutes or 0) + earlier_minutes)
+        if state:
+            is_active, elapsed_min = state.outcome.active, (state.elapsed_s or 0) / 60
+            minutes = (state.minutes or 0) if is_active else elapsed_min
+            gpus = gpus_of.get(job) if state.gpus is None else state.gpus
+            hours += formulas.gpu_hours(gpus or 0, minutes + sum(state.earlier_s) / 60)
     return hours
 
 
@@ -107,24 +111,28 @@ def _local_run(snapshot: FolderSnapshot, state: CellState) -> _Run | None:
 def _total(runs: list[_Run], source: str) -> Usage:
     limited = [run for run in runs if run.requested_s]
     requested_s = sum(run.requested_s or 0 for run in limited)
-    used_share = None
-    if requested_s:
-        used_share = formulas.used_share(sum(run.used_s for run in limited), requested_s)
+    limited_used_s = sum(run.used_s for run in limited)
     waits = [run.queued_s for run in runs if run.queued_s is not None]
-    with_gpus = [(run.gpus, run) for run in runs if run.gpus is not None]
-    hours = formulas.gpu_hours
-    used = sum(hours(gpus, run.used_s / 60) for gpus, run in with_gpus)
-    gpu_hours_requested = sum(
-        hours(gpus, (run.requested_s or 0) / 60) for gpus, run in with_gpus
-    )
-    return Usage(
+    usage = Usage(
         runs=len(runs),
         used_s=sum(run.used_s for run in runs),
         asked_s=requested_s or None,
-        used_share=used_share,
-        gpu_hours_used=used if with_gpus else None,
-        gpu_hours_asked=gpu_hours_requested if with_gpus and limited else None,
+        used_share=formulas.used_share(limited_used_s, requested_s) if limited else None,
         queue_median_s=median(waits) if waits else None,
         queue_longest_s=max(waits, default=None),
         source=source,
+    )
+    return _with_gpu_hours(usage, runs)
+
+
+def _with_gpu_hours(usage: Usage, runs: list[_Run]) -> Usage:
+    """Return the usage with the GPU-hours of those runs whose number of GPUs is known."""
+    if all(run.gpus is None for run in runs):
+        return usage
+    used = sum(run.gpu_hours(run.used_s) for run in runs)
+    requested = sum(run.gpu_hours(run.requested_s) for run in runs)
+    return msgspec.structs.replace(
+        usage,
+        gpu_hours_used=used,
+        gpu_hours_asked=None if usage.asked_s is None else requested,
     )

@@ -9,7 +9,7 @@ from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.text import duration_text
 from hpml_jobs.status.evidence import script_logs, slurm_logs
 from hpml_jobs.status.states import StudyStatus, study_status
-from hpml_jobs.study.attempt import AttemptFolder
+from hpml_jobs.study.attempt import AttemptEnd, AttemptFolder
 from hpml_jobs.study.cell_folder import CellFolder
 from hpml_jobs.study.files import tail
 from hpml_jobs.study.snapshot import CellState, RecordCache
@@ -37,14 +37,12 @@ def watch_study(
         status = study_status(study, cache=cache)
         states, complaint = choose(status.states), status.complaint
         pause_s = max(every_s, min(2 * pause_s, SLOWEST_S)) if complaint else every_s
-        may_change = complaint and any(
-            state.outcome is Outcome.UNKNOWN for state in states
-        )
-        note = (
-            f"SLURM does not answer ({complaint}); next query in {duration_text(pause_s)}"
-        )
-        show(states, note if may_change else "")
-        if not (may_change or any(state.outcome.active for state in states)):
+        outcomes, note = {state.outcome for state in states}, ""
+        if complaint and Outcome.UNKNOWN in outcomes:
+            later = f"next query in {duration_text(pause_s)}"
+            note = f"SLURM does not answer ({complaint}); {later}"
+        show(states, note)
+        if not (note or any(outcome.active for outcome in outcomes)):
             return status
         sleep(pause_s)
 
@@ -58,32 +56,32 @@ def log_text(study: Study, state: CellState, lines: int) -> str:
 
     Ranks that were stopped follow with where they were, and their stacks.
     """
-    folder = study.cell(state.slug)
+    folder, job = study.cell(state.slug), state.job or ""
     latest = folder.latest_attempt()
-    end = latest.read_end() if latest else None
-    stacks = _stacks_text(latest, lines) if latest else ""
+    end: AttemptEnd | None = None
+    stacks: list[str] = []
+    files: list[Path] = []
+    if latest:
+        end = latest.read_end()
+        stacks = _stacks(latest, lines)
+        files = latest.logs()
     if end and end.traceback:
-        return f"rank {end.rank} failed first:\n{end.traceback}{stacks}"
-    files = latest.logs() if latest else []
-    files += slurm_logs(study, folder.slug, state.job or "", _nodes(folder))
-    files = files or script_logs(study, state.job or "")
-    if not files and not stacks:
-        return "there is no log"
-    parts = []
-    for file in files:
-        if text := last_lines(file, lines):
-            parts.append(f"---- {file}\n{text}")
-    if stacks:
-        parts.append(stacks)
+        return f"rank {end.rank} failed first:\n{end.traceback}" + "\n".join(stacks)
+    files += slurm_logs(study, folder.slug, job, _nodes(folder))
+    files = files or script_logs(study, job)
+    ends = {file: last_lines(file, lines) for file in files}
+    parts = [f"---- {file}\n{end_text}" for file, end_text in ends.items() if end_text]
+    if parts or stacks:
+        return "\n".join([*parts, *stacks])
     empty = ", ".join(str(file) for file in files)
-    return "\n".join(parts) or f"the logs are empty ({empty})"
+    return f"the logs are empty ({empty})" if files else "there is no log"
 
 
-def _stacks_text(attempt: AttemptFolder, lines: int) -> str:
+def _stacks(attempt: AttemptFolder, lines: int) -> list[str]:
     """Return where the processes of an attempt were, then their stacks; empty without stacks."""
     files = attempt.stack_files()
     stacks = [f"---- {file}\n{last_lines(file, lines)}" for file in files]
-    return "\n".join([f"---- {attempt.activity()}", *stacks]) if stacks else ""
+    return [f"---- {attempt.activity()}", *stacks] if stacks else []
 
 
 def _nodes(folder: CellFolder) -> int:

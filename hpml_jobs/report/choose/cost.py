@@ -12,7 +12,7 @@ from hpml_jobs.core.measurements import Card
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.report.frame import captions
-from hpml_jobs.report.frame.numbers import count, significant
+from hpml_jobs.report.frame.numbers import count, significant, span
 from hpml_jobs.results.groups import ChargedRow, ConditionGroup
 
 T = TypeVar("T")
@@ -184,35 +184,28 @@ def clocks_text(group: ConditionGroup) -> str:
     boards = cards(group)
     if not boards:
         return ""
-    clock = _optional_span("SM clock {}", [card.clock_mhz for card in boards])
-    highest = _optional_span(" of {} MHz", [card.max_sm_clock_mhz for card in boards])
-    used = _optional_span(
-        "utilization {} %", [card.utilization_percent for card in boards]
-    )
     records = [record for row in group.timed for record in group.records(row)]
     limits = [record.facts.cancel_below_percent for record in records if record.facts]
+    highest = _spans(" of {} MHz", [card.max_sm_clock_mhz for card in boards]) or " MHz"
+    limit = _spans(" (this site cancels below {} %)", limits)
     parts = [
-        clock and clock + (highest or " MHz"),
-        _optional_span("memory clock {} MHz", [card.memory_clock_mhz for card in boards]),
-        used and used + _optional_span(" (this site cancels below {} %)", limits),
-        _optional_span("power limit {} W", [card.power_limit_w for card in boards]),
+        _spans(f"SM clock {{}}{highest}", [card.clock_mhz for card in boards]),
+        _spans("memory clock {} MHz", [card.memory_clock_mhz for card in boards]),
+        _spans(
+            f"utilization {{}} %{limit}", [card.utilization_percent for card in boards]
+        ),
+        _spans("power limit {} W", [card.power_limit_w for card in boards]),
     ]
-    when = (
-        "in the timed epoch" if all(card.samples for card in boards) else "after an epoch"
-    )
+    is_sampled = all(card.samples for card in boards)
+    when = "in the timed epoch" if is_sampled else "after an epoch"
     return f"Boards {when}: {', '.join(part for part in parts if part)}."
 
 
-def _span(values: Sequence[float]) -> str:
-    """Return the least and the most of some values.
+def _spans(text: str, values: Sequence[float | None]) -> str:
+    """Return a text with the least and the most of the known values; empty without one.
 
-    >>> _span([1980, 1755, 1980]), _span([700.0])
-    ('1,755 to 1,980', '700')
+    >>> _spans("{} MHz", [1980, None, 1755]), _spans("{} W", [700.0]), _spans("{} W", [None])
+    ('1,755 to 1,980 MHz', '700 W', '')
     """
-    ends = sorted(values)
-    return " to ".join(dict.fromkeys(count(round(value)) for value in (ends[0], ends[-1])))
-
-
-def _optional_span(text: str, values: Sequence[float | None]) -> str:
     numbers = [value for value in values if value is not None]
-    return text.format(_span(numbers)) if numbers else ""
+    return text.format(span(map(round, numbers), count)) if numbers else ""

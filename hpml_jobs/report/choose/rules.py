@@ -21,6 +21,7 @@ from hpml_jobs.core.cluster import Cluster
 from hpml_jobs.core.conditions import CPU_COUNT
 from hpml_jobs.core.errors import UsageError, refuse_not_positive
 from hpml_jobs.core.noise import known_interval
+from hpml_jobs.core.place import Place
 from hpml_jobs.core.statistics import Interval, ratio_interval
 from hpml_jobs.core.strategies import BASELINE, Device, Strategy
 from hpml_jobs.core.value import Value
@@ -66,6 +67,11 @@ class Wish(Value, frozen=True, kw_only=True):
         """Whether the cost or the time of the training is limited."""
         return self.gpu_hours_budget is not None or self.deadline_min is not None
 
+    @property
+    def counted_epochs(self) -> int:
+        """The epochs whose cost and time the limits are of."""
+        return self.epochs or 1
+
 
 class Exclusion(StrEnum):
     """Why a cell is not the one to ask for."""
@@ -97,6 +103,11 @@ class Candidate(ChargedRow, frozen=True, kw_only=True):
     def words(self) -> str:
         """Its name in a sentence: `2 GPUs, batch 512 (ddp)`."""
         return cell_words(self.row.place, self.device)
+
+    @property
+    def place_of_any_strategy(self) -> Place:
+        """Its setup and batch without the strategy."""
+        return self.row.place._replace(setup=self.row.setup._replace(strategy=BASELINE))
 
     @property
     def epochs_s(self) -> tuple[float, ...]:
@@ -198,6 +209,16 @@ class Choice(Value, frozen=True, kw_only=True):
         return len(self.candidates) > 1
 
     @property
+    def winner(self) -> Candidate | None:
+        """The cell to ask for."""
+        return self.ask.candidate if self.ask else None
+
+    @property
+    def fastest_cell(self) -> Candidate | None:
+        """The fastest cell."""
+        return self.fastest.candidate if self.fastest else None
+
+    @property
     def by_size(self) -> list[Candidate]:
         """The fastest cell of each size that no check calls wrong, by size."""
         return _by_size(_sound(self.candidates))
@@ -222,13 +243,8 @@ def choose(
     if not candidates:
         return None
     sound, reference = _sound(candidates), _reference(candidates)
-    sizes = {c.row.gpus for c in sound}
-    again = tuple(
-        c
-        for c in candidates
-        if c.is_disturbed and (c is reference or c.row.gpus not in sizes)
-    )
-    able = [] if again else [c for c in candidates if c.exclusion is None]
+    again = _to_measure_again(candidates, sound, reference)
+    able = [c for c in candidates if c.exclusion is None and not again]
     ask = _ask(able, wish)
     return Choice(
         wish=wish,
@@ -239,9 +255,18 @@ def choose(
         ask=ask,
         undecided=_undecided(ask, sound, reference, wish) if ask else None,
         measure_again=again,
-        steps=tuple(_steps(sound)),
+        steps=tuple(itertools.starmap(SizeStep, itertools.pairwise(_by_size(sound)))),
         edges=tuple(_edges(group, ask.candidate)) if ask else (),
     )
+
+
+def _to_measure_again(
+    candidates: Sequence[Candidate], sound: Sequence[Candidate], reference: Candidate
+) -> tuple[Candidate, ...]:
+    """Return the disturbed cells that the answer would rest on, or of whose size no other is."""
+    sizes = {candidate.row.gpus for candidate in sound}
+    disturbed = (candidate for candidate in candidates if candidate.is_disturbed)
+    return tuple(c for c in disturbed if c is reference or c.row.gpus not in sizes)
 
 
 def _candidates(group: ConditionGroup, wish: Wish, charged: Charged) -> list[Candidate]:
@@ -278,17 +303,22 @@ def judged(candidate: Candidate, reference: Candidate, wish: Wish) -> Candidate:
     """Return a candidate with its efficiency, and why it is not the one to ask for."""
     speedup = formulas.speedup(reference.epoch_s, candidate.epoch_s)
     efficiency = formulas.efficiency(speedup, candidate.row.gpus, reference.row.gpus)
-    epochs = wish.epochs or 1
-    exclusion = candidate.exclusion
-    if exclusion is None and wish.gpu_hours_budget is not None:
-        is_over = epochs * candidate.gpu_hours > wish.gpu_hours_budget
-        exclusion = Exclusion.OVER_BUDGET if is_over else None
-    if exclusion is None and wish.deadline_min is not None:
-        is_late = epochs * candidate.epoch_s > 60 * wish.deadline_min
-        exclusion = Exclusion.TOO_LATE if is_late else None
-    if exclusion is None and not wish.has_limit and efficiency < wish.min_efficiency:
-        exclusion = Exclusion.INEFFICIENT
+    exclusion = _exclusion(candidate, efficiency, wish)
     return msgspec.structs.replace(candidate, efficiency=efficiency, exclusion=exclusion)
+
+
+def _exclusion(candidate: Candidate, efficiency: float, wish: Wish) -> Exclusion | None:
+    """Return why a cell is not the one to ask for: a failed check, else the first limit."""
+    hours, minutes = wish.gpu_hours_budget, wish.deadline_min
+    if candidate.exclusion is not None:
+        return candidate.exclusion
+    if hours is not None and wish.counted_epochs * candidate.gpu_hours > hours:
+        return Exclusion.OVER_BUDGET
+    if minutes is not None and wish.counted_epochs * candidate.epoch_s > 60 * minutes:
+        return Exclusion.TOO_LATE
+    if not wish.has_limit and efficiency < wish.min_efficiency:
+        return Exclusion.INEFFICIENT
+    return None
 
 
 def _ask(able: Sequence[Candidate], wish: Wish) -> Winner | None:
@@ -312,33 +342,45 @@ def preferred(able: Sequence[Candidate], wish: Wish) -> Candidate:
     return min(able, key=lambda c: (-c.row.gpus, c.epoch_s, c.gpu_s))
 
 
+class Comparison(NamedTuple):
+    """Whether a cell is faster than another; `is_told`: the runs tell. None: by medians alone."""
+
+    other: Candidate
+    is_faster: bool
+    is_told: bool | None
+
+
 def _winner(fastest: Candidate, candidates: Sequence[Candidate]) -> Winner:
-    """Return the cheapest of the fastest cell and those as fast by their runs.
-
-    Among equal ones of its size it is one with ddp or the plain loop, if there is one.
-    """
-    decided = True
-    equal, near = [fastest], []
-    for other in candidates:
-        is_same_size = other.row.gpus == fastest.row.gpus
-        if other is fastest or not (is_same_size or other.gpu_s < fastest.gpu_s):
-            continue
-        is_faster, is_told = _is_faster(fastest, other)
-        equal += [] if is_faster else [other]
-        near += [other] if is_told is False else []
-        decided &= is_told or (is_told is None and is_same_size and is_faster)
-    cheapest = min(equal, key=lambda candidate: (candidate.gpu_s, candidate.epoch_s))
-    winner = min(
-        (c for c in equal if c.row.gpus == cheapest.row.gpus),
-        key=lambda c: (c.row.strategy not in USUAL, c.gpu_s, c.epoch_s),
-    )
-    if winner is not fastest and winner in near:
+    """Return the cheapest of the fastest cell and those as fast by their runs."""
+    size = fastest.row.gpus
+    rivals = [c for c in candidates if c.row.gpus == size or c.gpu_s < fastest.gpu_s]
+    compared = [_compared(fastest, rival) for rival in rivals if rival is not fastest]
+    equal = [fastest, *(c.other for c in compared if not c.is_faster)]
+    near = [c.other for c in compared if c.is_told is False]
+    by_medians = [c for c in compared if not c.is_told]
+    winner = _cheapest_usual(equal)
+    if winner in near:
         near = [fastest, *(other for other in near if other is not winner)]
-    return Winner(winner, tuple(c for c in equal if c is not winner), decided, tuple(near))
+    return Winner(
+        winner,
+        tuple(c for c in equal if c is not winner),
+        all(
+            c.is_told is None and c.is_faster and c.other.row.gpus == size
+            for c in by_medians
+        ),
+        tuple(near),
+    )
 
 
-def _is_faster(subject: Candidate, other: Candidate) -> tuple[bool, bool | None]:
-    """Return whether a cell is faster than another, and whether the runs tell.
+def _cheapest_usual(equal: Sequence[Candidate]) -> Candidate:
+    """Return the cheapest cell, or of its size one with ddp or the plain loop, if there is one."""
+    cheapest = min(equal, key=lambda candidate: (candidate.gpu_s, candidate.epoch_s))
+    same_size = [c for c in equal if c.row.gpus == cheapest.row.gpus]
+    return min(same_size, key=lambda c: (c.row.strategy not in USUAL, c.gpu_s, c.epoch_s))
+
+
+def _compared(subject: Candidate, other: Candidate) -> Comparison:
+    """Compare a cell with another by their runs.
 
     Too few runs tell what is outside of their own noise, else they are compared by their medians;
     None: their noise is not known. Between two strategies at one place they tell nothing if a check
@@ -346,20 +388,16 @@ def _is_faster(subject: Candidate, other: Candidate) -> tuple[bool, bool | None]
     """
     decision = compare(subject.epochs_s, other.epochs_s).decision
     if decision is not Decision.TOO_FEW:
-        return decision is Decision.FASTER, True
-    place, other_place = (
-        c.row.setup._replace(strategy=BASELINE) for c in (subject, other)
-    )
-    is_one_place = (
-        place == other_place and subject.row.batch_per_gpu == other.row.batch_per_gpu
-    )
+        return Comparison(other, decision is Decision.FASTER, is_told=True)
+    least, interval = 1 + LEAST_GAP, times_as_fast(subject, other)
+    is_one_place = subject.place_of_any_strategy == other.place_of_any_strategy
     is_doubtful = is_one_place and (subject.doubtful or other.doubtful)
-    interval = times_as_fast(subject, other)
-    least = 1 + LEAST_GAP
-    if interval and not is_doubtful and not interval.low <= least < interval.high:
-        return interval.low > least, True
-    is_told = None if interval is None else False
-    return not is_doubtful and other.epoch_s > (1 + LEAST_GAP) * subject.epoch_s, is_told
+    is_faster = not is_doubtful and other.epoch_s > least * subject.epoch_s
+    if interval is None:
+        return Comparison(other, is_faster, is_told=None)
+    if is_doubtful or interval.low <= least < interval.high:
+        return Comparison(other, is_faster, is_told=False)
+    return Comparison(other, interval.low > least, is_told=True)
 
 
 def times_as_fast(subject: Candidate, other: Candidate) -> Interval | None:
@@ -376,37 +414,45 @@ def _undecided(
 
     The efficiency in question is that of the cell to ask for, or of the next larger size.
     """
-    winner, by_size = ask.candidate, _by_size(sound)
-    larger = [c for c in by_size if c.row.gpus > winner.row.gpus][:1]
-    smaller = [c for c in by_size if c.row.gpus < winner.row.gpus][-1:]
-    if not wish.has_limit:
-        pairs = [(winner, rival) for rival in smaller] + [
-            (rival, rival) for rival in larger
-        ]
-        for candidate, rival in pairs:
-            interval = _efficiency_interval(candidate, reference)
-            if interval and interval.low < wish.min_efficiency <= interval.high:
-                distance = candidate.efficiency / wish.min_efficiency
-                runs = _deciding_runs(candidate, reference, distance)
-                return Undecided(candidate, rival, interval, runs)
-    for rival in sorted(ask.rivals, key=lambda rival: abs(rival.epoch_s - winner.epoch_s))[
-        :1
-    ]:
-        interval = times_as_fast(winner, rival)
-        if interval:
-            ratio = rival.epoch_s / winner.epoch_s
-            runs = _deciding_runs(winner, rival, max(ratio, 1 / ratio) / (1 + LEAST_GAP))
-            return Undecided(winner, rival, interval, runs, by_time=True)
-    return None
+    winner = ask.candidate
+    if wish.has_limit:
+        return _by_time(ask)
+    by_size = _by_size(sound)
+    gpus = winner.row.gpus
+    smaller = [(winner, rival) for rival in by_size if rival.row.gpus < gpus][-1:]
+    larger = [(rival, rival) for rival in by_size if rival.row.gpus > gpus][:1]
+    for candidate, rival in smaller + larger:
+        interval = _efficiency_interval(candidate, reference)
+        if interval and interval.low < wish.min_efficiency <= interval.high:
+            distance = candidate.efficiency / wish.min_efficiency
+            runs = _deciding_runs(candidate, reference, distance)
+            return Undecided(candidate, rival, interval, runs)
+    return _by_time(ask)
+
+
+def _by_time(ask: Winner) -> Undecided | None:
+    """Return the cell whose time is the nearest within the noise, if there is one."""
+    winner = ask.candidate
+    if not ask.rivals:
+        return None
+    rival = min(ask.rivals, key=lambda rival: abs(rival.epoch_s - winner.epoch_s))
+    interval = times_as_fast(winner, rival)
+    if interval is None:
+        return None
+    ratio = rival.epoch_s / winner.epoch_s
+    runs = _deciding_runs(winner, rival, max(ratio, 1 / ratio) / (1 + LEAST_GAP))
+    return Undecided(winner, rival, interval, runs, by_time=True)
 
 
 def _efficiency_interval(candidate: Candidate, reference: Candidate) -> Interval | None:
     """Return the interval of an efficiency: of repeats by the bootstrap, else by their noise."""
+    if candidate is reference:
+        return None
     runs_s = reference.epochs_s, candidate.epochs_s
     errors = reference.row.error, candidate.row.error
     interval = known_interval(candidate.efficiency, *errors)
-    if candidate is reference or (interval and min(map(len, runs_s)) < LEAST_RUNS):
-        return None if candidate is reference else interval
+    if interval and min(map(len, runs_s)) < LEAST_RUNS:
+        return interval
     of_speedup = ratio_interval(*runs_s)
     size = candidate.row.gpus / reference.row.gpus
     return of_speedup.divided_by(size) if of_speedup else None
@@ -433,12 +479,6 @@ def _deciding_runs(subject: Candidate, other: Candidate, ratio: float) -> int | 
     return needed and max(needed, 1 + least)
 
 
-def _steps(sound: Sequence[Candidate]) -> Iterator[SizeStep]:
-    """Yield the steps between the fastest cells of growing sizes."""
-    for smaller, larger in itertools.pairwise(_by_size(sound)):
-        yield SizeStep(smaller, larger)
-
-
 def _sound(candidates: Sequence[Candidate]) -> list[Candidate]:
     """Return the cells that no check calls wrong."""
     return [c for c in candidates if c.exclusion is not Exclusion.FAILED_CHECK]
@@ -454,38 +494,54 @@ def _by_size(candidates: Sequence[Candidate]) -> list[Candidate]:
 
 def _edges(group: ConditionGroup, winner: Candidate) -> Iterator[Edge]:
     """Yield the cells beyond the edges of the grid on which the cell to ask for lies."""
-    row = winner.row
-    strategy = Strategy.DDP if row.is_baseline else row.strategy
-    if row.is_baseline and group.a_cell.script:  # whose strategy is not ours to choose
-        strategy = next(
-            (other.strategy for other in group.rows if not other.is_baseline), strategy
-        )
-    rows = [
-        other
-        for other in group.rows
-        if other.strategy in (row.strategy, strategy, BASELINE)
-    ]
-    samples = group.a_cell.workload.images
-    accumulate = (
-        row.accumulate if any(other.accumulate > 1 for other in group.rows) else None
+    row, strategy = winner.row, _strategy_beyond(group, winner.row)
+    alike = (row.strategy, strategy, BASELINE)
+    rows = [other for other in group.rows if other.strategy in alike]
+    accumulates = any(other.accumulate > 1 for other in group.rows)
+    edge = Edge(
+        2 * row.gpus,
+        row.batch_per_gpu,
+        strategy,
+        f"{row.gpus} is the most measured",
+        row.accumulate if accumulates else None,
     )
-    if row.gpus == max(other.gpus for other in rows):
-        gpus = 2 * row.gpus
-        fits = samples is None or gpus * row.batch_per_gpu <= samples
-        if fits and not _oversubscribes(group, row, gpus):
-            why = f"{row.gpus} is the most measured"
-            yield Edge(gpus, row.batch_per_gpu, strategy, why, accumulate)
+    is_largest = row.gpus == max(other.gpus for other in rows)
+    if is_largest and _fits(group, edge) and not _oversubscribes(group, row, edge.gpus):
+        yield edge
     same_size = [other for other in rows if other.gpus == row.gpus]
+    edge = _with_larger_batch(edge._replace(gpus=row.gpus), same_size)
+    takes_batch = group.a_cell.script is None or group.a_cell.script.takes_batch
+    if edge.batch > row.batch_per_gpu and takes_batch and _fits(group, edge):
+        yield edge
+
+
+def _strategy_beyond(group: ConditionGroup, row: Row) -> Strategy:
+    """Return the strategy of more GPUs: of a baseline ddp, or that of the same script."""
+    if not row.is_baseline:
+        return row.strategy
+    if group.a_cell.script is None:
+        return Strategy.DDP
+    others = (other.strategy for other in group.rows if not other.is_baseline)
+    return next(others, Strategy.DDP)
+
+
+def _with_larger_batch(edge: Edge, same_size: Sequence[Row]) -> Edge:
+    """Return the edge at the batch after the largest; unchanged if memory or the grid ends it."""
     batches = sorted({other.batch_per_gpu for other in same_size})
     has_oom = any(other.outcome is Outcome.OOM for other in same_size)
-    has_batch = group.a_cell.script is None or group.a_cell.script.takes_batch
-    if row.batch_per_gpu == batches[-1] and not has_oom and has_batch:
-        step = batches[-1] // batches[-2] if len(batches) > 1 else 2
-        batch = batches[-1] * max(2, step)
-        if samples is None or row.gpus * batch <= samples:
-            largest = "largest" if len(batches) > 1 else "only"
-            why = f"{batches[-1]} is the {largest} batch measured"
-            yield Edge(row.gpus, batch, strategy, why, accumulate)
+    if edge.batch < batches[-1] or has_oom:
+        return edge
+    if len(batches) == 1:
+        why = f"{edge.batch} is the only batch measured"
+        return edge._replace(batch=2 * edge.batch, why=why)
+    batch = edge.batch * max(2, edge.batch // batches[-2])
+    return edge._replace(batch=batch, why=f"{edge.batch} is the largest batch measured")
+
+
+def _fits(group: ConditionGroup, edge: Edge) -> bool:
+    """Return whether the samples of an epoch suffice for one global batch."""
+    samples = group.a_cell.workload.images
+    return samples is None or edge.gpus * edge.batch <= samples
 
 
 def _oversubscribes(group: ConditionGroup, row: Row, processes: int) -> bool:

@@ -35,12 +35,10 @@ def speedup_text(reference: Candidate, candidate: Candidate) -> str:
     interval = ratio_interval(reference.epochs_s, candidate.epochs_s)
     if interval is None or candidate is reference:
         return text
-    covers = (
-        ""
-        if interval.coverage >= CONFIDENCE
-        else f" ({100 * interval.coverage:.0f} % interval)"
-    )
-    return f"{text} [{ratio(interval.low)}, {ratio(interval.high)}]{covers}"
+    text = f"{text} [{ratio(interval.low)}, {ratio(interval.high)}]"
+    if interval.coverage >= CONFIDENCE:
+        return text
+    return f"{text} ({100 * interval.coverage:.0f} % interval)"
 
 
 SIZES = (
@@ -77,13 +75,10 @@ class SizeLine(NamedTuple):
         return filled(
             cls,
             candidate,
+            candidate.timing,
+            row,
             strategy=row.strategy.value,
-            gpus=row.gpus,
-            nodes=row.nodes,
-            treatment=row.treatment,
-            units_per_s=candidate.timing.units_per_s,
             unit=candidate.timing.unit.value,
-            samples_per_s=candidate.timing.samples_per_s,
             speedup=speedup_text(choice.reference, candidate),
             reference_gpus=reference.gpus,
             reference_batch=reference.batch_per_gpu,

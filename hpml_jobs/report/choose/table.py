@@ -114,16 +114,12 @@ class ChoiceLine(NamedTuple):
         return filled(
             cls,
             candidate,
+            timing,
+            row,
+            cell_cost,
             strategy=row.strategy.value,
-            gpus=row.gpus,
-            nodes=row.nodes,
-            treatment=row.treatment,
-            path=row.path,
             batch=row.batch_per_gpu,
-            cells=row.cells,
-            units_per_s=timing.units_per_s,
             unit=timing.unit.value,
-            samples_per_s=timing.samples_per_s,
             reference_gpus=reference.gpus,
             reference_batch=reference.batch_per_gpu,
             charged_gpu_s=candidate.gpu_s,
@@ -131,7 +127,6 @@ class ChoiceLine(NamedTuple):
             joules_per_1000_units=timing.per_thousand_units(candidate.joules),
             joules_per_1000_samples=timing.per_thousand_samples(candidate.joules),
             flop_per_s_per_gpu=cell_cost.flop_per_s,
-            utilization=cell_cost.utilization,
             charged_gpu_s_per_1000_units=timing.per_thousand_units(candidate.gpu_s),
             charged_gpu_s_per_1000_samples=timing.per_thousand_samples(candidate.gpu_s),
             train_flop_per_s_per_gpu=cell_cost.train_flop_per_s,
@@ -174,9 +169,7 @@ def choice_table(group: ConditionGroup, choice: Choice, study: str | None = None
         clocks_text(group),
         captions.runs(group.timed),
     )
-    text = TableText(
-        "choice", "Choice and cost", "timed epoch", tuple(filter(None, lines))
-    )
+    text = TableText("choice", "Choice and cost", "timed epoch", lines)
     text = text._replace(answer=words.answer(choice, study))
     heads = columns_of(
         ChoiceLine,
@@ -199,9 +192,9 @@ def choice_table(group: ConditionGroup, choice: Choice, study: str | None = None
 
 def _accuracies(group: ConditionGroup, choice: Choice) -> Iterator[str]:
     """Yield a line if the cell to ask for learned less in its epochs than the reference."""
-    if choice.ask is None or choice.ask.candidate is choice.reference:
+    if choice.winner is None or choice.winner is choice.reference:
         return
-    cells = (choice.ask.candidate, choice.reference)
+    cells = (choice.winner, choice.reference)
     winner, reference = (
         learning.mean_of(group, c.row, learning.test_accuracy) for c in cells
     )
@@ -228,8 +221,8 @@ class GroupChoice(NamedTuple):
         return {
             "conditions": self.group.conditions,
             "answer": self.table.answer,
-            "ask": self._values(choice.ask.candidate if choice.ask else None),
-            "fastest": self._values(choice.fastest.candidate if choice.fastest else None),
+            "ask": self._values(choice.winner),
+            "fastest": self._values(choice.fastest_cell),
             "cheapest": self._values(choice.cheapest),
             "reference": self._values(choice.reference),
             "cells": [self._values(candidate) for candidate in choice.candidates],

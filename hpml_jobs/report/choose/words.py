@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from hpml_jobs.checks.result import names
 from hpml_jobs.core.disturbance import WITHHELD_MOST
-from hpml_jobs.core.strategies import Device, Strategy
+from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.text import PROGRAM, counted, percent_text, with_command
 from hpml_jobs.report.choose.rules import (
     USUAL,
@@ -14,12 +14,16 @@ from hpml_jobs.report.choose.rules import (
     Edge,
     Exclusion,
     SizeStep,
+    Undecided,
     Winner,
 )
+from hpml_jobs.report.frame import captions
 from hpml_jobs.report.frame.captions import (
     cost_unit,
     hours_unit,
+    how,
     mark,
+    size_words,
     time_word,
     unit,
     units,
@@ -33,6 +37,7 @@ from hpml_jobs.report.frame.numbers import (
     seconds,
     share_text,
     significant,
+    verb,
 )
 from hpml_jobs.results.decision import LEAST_RUNS, MOST_RUNS
 from hpml_jobs.study.study import command_with
@@ -42,17 +47,14 @@ ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "
 
 def name(candidate: Candidate) -> str:
     """Return a cell's name in a sentence: `2 GPUs at batch 512 per GPU (ddp)`."""
-    row = candidate.row
-    nodes = f" on {row.nodes} nodes" if row.nodes > 1 else ""
-    strategy = "" if row.strategy is Strategy.SINGLE else row.strategy.value
-    how = ", ".join(filter(None, (strategy, row.treatment)))
-    batch = f"batch {row.batch_per_gpu} per {unit(candidate.device)}"
-    return f"{size(candidate)}{nodes} at {batch}" + (f" ({how})" if how else "")
+    row, per = candidate.row, unit(candidate.device)
+    gpus = size_words(row.setup, candidate.device)
+    return f"{gpus} at batch {row.batch_per_gpu} per {per}{how(row.setup)}"
 
 
 def size(candidate: Candidate) -> str:
     """Return a cell's number of GPUs in a sentence: `2 GPUs`."""
-    return counted(candidate.row.gpus, unit(candidate.device), units(candidate.device))
+    return captions.size(candidate.row.gpus, candidate.device)
 
 
 def time(candidate: Candidate) -> str:
@@ -104,37 +106,47 @@ def answer(choice: Choice, study: str | None) -> str:
     `study` are the words that select it in a command for more cells; None if it gets none.
     """
     if choice.measure_again:
-        cells = names((c.words for c in choice.measure_again), separator="; ")
-        sentence = (
-            f"No answer yet: other programs or the machine took more than "
-            f"{percent_text(WITHHELD_MOST)} of the time of {cells}"
-        )
-        if study is None:
-            return f"{sentence}."
-        sentence += ". Measure them again when the machine is quiet"
-        return with_command(sentence, f"{PROGRAM} resubmit {study} --disturbed")
+        return _no_answer_yet(choice, study)
     if choice.ask is None:
         return f"No cell can be recommended: {_none(choice)}."
     winner = choice.ask.candidate
+    sentences = [advice(choice), _taken(winner, choice)]
     if choice.undecided is None:
-        has_efficiency = choice.wish.has_limit or is_smallest(choice)
-        reason = rule(choice)
-        if not has_efficiency:
-            reason += f", here {efficiency(winner, choice)}"
-        taken = f"It takes {figures(winner, choice, has_efficiency=has_efficiency)}"
-        sentences = [f"{advice(choice)}: {reason}", taken]
-    else:
-        is_said_below = (
-            not choice.undecided.by_time and choice.undecided.candidate is winner
-        )
-        taken = (
-            f"The first takes {figures(winner, choice, has_efficiency=not is_said_below)}"
-        )
-        sentences = [advice(choice), taken]
+        sentences[0] += f": {_reason(winner, choice)}"
     if choice.wish.epochs:
         sentences.append(training(winner, choice.wish.epochs))
     sentences += undecided(choice)
     return f"{'. '.join(sentences)}."
+
+
+def _no_answer_yet(choice: Choice, study: str | None) -> str:
+    """Return which cells are too disturbed for an answer, with the command to measure them."""
+    cells = names((c.words for c in choice.measure_again), separator="; ")
+    sentence = (
+        f"No answer yet: other programs or the machine took more than "
+        f"{percent_text(WITHHELD_MOST)} of the time of {cells}"
+    )
+    if study is None:
+        return f"{sentence}."
+    sentence += ". Measure them again when the machine is quiet"
+    return with_command(sentence, f"{PROGRAM} resubmit {study} --disturbed")
+
+
+def _reason(winner: Candidate, choice: Choice) -> str:
+    """Return the rule that chose a cell, with the efficiency where that is what decides."""
+    if choice.wish.has_limit or is_smallest(choice):
+        return rule(choice)
+    return f"{rule(choice)}, here {efficiency(winner, choice)}"
+
+
+def _taken(winner: Candidate, choice: Choice) -> str:
+    """Return what the cell to ask for takes; its efficiency only where no other sentence has it."""
+    if choice.undecided is None:
+        has_efficiency = choice.wish.has_limit or is_smallest(choice)
+        return f"It takes {figures(winner, choice, has_efficiency=has_efficiency)}"
+    candidate, by_time = choice.undecided.candidate, choice.undecided.by_time
+    has_efficiency = by_time or candidate is not winner
+    return f"The first takes {figures(winner, choice, has_efficiency=has_efficiency)}"
 
 
 def undecided(choice: Choice) -> list[str]:
@@ -143,12 +155,8 @@ def undecided(choice: Choice) -> list[str]:
         equals = choice.ask.equals if choice.ask else ()
         cells = names((candidate.words for candidate in equals), separator="; ")
         return [f"The runs do not tell it apart from {cells}"] if equals else []
-    candidate, rival, interval, runs, by_time = choice.undecided
-    if candidate.row.disturbed_runs or rival.row.disturbed_runs:
-        decides = f"{runs} undisturbed runs of each would decide"
-    else:
-        decides = f"{runs} runs of each would decide (repeats={runs})"
-    needed = decides if runs else f"{MOST_RUNS} runs do not decide"
+    candidate, rival, interval, _, by_time = choice.undecided
+    needed = _needed_runs(choice.undecided)
     if by_time:
         faster = mark(
             ratio(rival.epoch_s / candidate.epoch_s),
@@ -158,7 +166,7 @@ def undecided(choice: Choice) -> list[str]:
         return [
             f"It is {faster} times as fast as the second, {between} by these runs: {needed}"
         ]
-    have = "has" if candidate.row.gpus == 1 else "have"
+    have = verb(candidate.row.gpus, "has", "have")
     efficiency_text = efficiency_figure(candidate, choice)
     between = f"between {share_text(interval.low)} and {share_text(interval.high)}"
     least = share_text(choice.wish.min_efficiency)
@@ -166,6 +174,16 @@ def undecided(choice: Choice) -> list[str]:
         f"{size(candidate)} {have} an efficiency of {efficiency_text}, {between} by these runs, "
         f"and the limit is {least}: {needed}"
     ]
+
+
+def _needed_runs(undecided: Undecided) -> str:
+    """Return how many runs would decide between two cells."""
+    candidate, rival, _, runs, _ = undecided
+    if not runs:
+        return f"{MOST_RUNS} runs do not decide"
+    if candidate.row.disturbed_runs or rival.row.disturbed_runs:
+        return f"{runs} undisturbed runs of each would decide"
+    return f"{runs} runs of each would decide (repeats={runs})"
 
 
 def advice(choice: Choice, *, is_short: bool = False) -> str:
@@ -177,26 +195,29 @@ def advice(choice: Choice, *, is_short: bool = False) -> str:
     if choice.ask is None:
         return ""
     winner = choice.ask.candidate
-    reliability = ""
-    if is_provisional(choice):
-        reliability = f"Not reliable yet (a check failed for {size(choice.reference)}): "
+    is_reliable = choice.reference.exclusion is not Exclusion.FAILED_CHECK
     if choice.undecided is None:
-        verb = "ask for" if reliability else "Ask for"
-        return f"{reliability}{verb} {name(winner)}"
-    verb = f"{reliability}not decided" if reliability else "Not decided yet"
-    rival = choice.undecided.rival
+        sentence = f"Ask for {name(winner)}"
+    else:
+        undecided = "Not decided yet" if is_reliable else "Not decided"
+        two = _names_of_two(winner, choice.undecided.rival, is_short=is_short)
+        sentence = f"{undecided}: {two}"
+    if is_reliable:
+        return sentence
+    smallest = size(choice.reference)
+    sentence = f"{sentence[0].lower()}{sentence[1:]}"
+    return f"Not reliable yet (a check failed for {smallest}): {sentence}"
+
+
+def _names_of_two(winner: Candidate, rival: Candidate, *, is_short: bool) -> str:
+    """Return the names of two cells; two sizes of one batch have it once."""
     is_same_batch = winner.row.batch_per_gpu == rival.row.batch_per_gpu
     if is_same_batch and winner.row.gpus != rival.row.gpus:
-        per = "" if is_short else f" per {unit(choice.device)}"
-        batch = f"batch {rival.row.batch_per_gpu}{per}"
-        return f"{verb}: {size(winner)} or {size(rival)}, {batch}"
-    names_of_two = (winner.words, rival.words) if is_short else (name(winner), name(rival))
-    return f"{verb}: {' or '.join(names_of_two)}"
-
-
-def is_provisional(choice: Choice) -> bool:
-    """Return whether a check failed of what the cell to ask for is compared with."""
-    return choice.reference.exclusion is Exclusion.FAILED_CHECK
+        per = "" if is_short else f" per {unit(winner.device)}"
+        return f"{size(winner)} or {size(rival)}, batch {rival.row.batch_per_gpu}{per}"
+    if is_short:
+        return f"{winner.words} or {rival.words}"
+    return f"{name(winner)} or {name(rival)}"
 
 
 def training(candidate: Candidate, epochs: int) -> str:
@@ -224,7 +245,7 @@ def _none(choice: Choice) -> str:
             f"the best efficiency is {efficiency(best, choice)}, below "
             f"{share_text(wish.min_efficiency)}"
         )
-    epochs = wish.epochs or 1
+    epochs = wish.counted_epochs
 
     def excess(candidate: Candidate) -> float:
         late = epochs * candidate.epoch_s / 60 / (wish.deadline_min or math.inf)
@@ -259,18 +280,19 @@ def rule(choice: Choice) -> str:
     least = share_text(wish.min_efficiency)
     if is_smallest(choice):
         return f"more {units(choice.device)} have an efficiency below {least}"
-    how = f" (speedup / {units(choice.device)})" if choice.reference.row.gpus == 1 else ""
-    return f"the most {units(choice.device)} with an efficiency{how} of {least} or more"
+    ratio_of = f" (speedup / {units(choice.device)})"
+    formula = ratio_of if choice.reference.row.gpus == 1 else ""
+    return (
+        f"the most {units(choice.device)} with an efficiency{formula} of {least} or more"
+    )
 
 
 def is_smallest(choice: Choice) -> bool:
     """Return whether the cell to ask for is of the smallest size, and larger ones inefficient."""
-    if choice.ask is None or choice.ask.candidate.row.gpus != choice.reference.row.gpus:
-        return False
     smallest = choice.reference.row.gpus
-    larger = [
-        candidate for candidate in choice.candidates if candidate.row.gpus > smallest
-    ]
+    if choice.ask is None or choice.ask.candidate.row.gpus != smallest:
+        return False
+    larger = [c for c in choice.candidates if c.row.gpus > smallest]
     return bool(larger) and all(c.exclusion is Exclusion.INEFFICIENT for c in larger)
 
 
@@ -283,8 +305,7 @@ def why(candidate: Candidate, choice: Choice) -> str:
 
 
 def _exclusion(candidate: Candidate, choice: Choice) -> str:
-    wish = choice.wish
-    epochs = wish.epochs or 1
+    wish, epochs = choice.wish, choice.wish.counted_epochs
     match candidate.exclusion:
         case Exclusion.FAILED_CHECK:
             return "a data-quality check failed: never chosen"
@@ -322,14 +343,11 @@ def _roles(candidate: Candidate, choice: Choice) -> Iterator[str]:
 
 def _instead(winner: Winner) -> str:
     """Return the cells that are not faster than the winner: of its size, or costing more."""
-    labels: dict[bool, list[str]] = {False: [], True: []}
-    for other in winner.instead_of:
-        is_same_size = other.row.gpus == winner.candidate.row.gpus
-        labels[is_same_size].append(other.label)
-    text = f", as fast as {', '.join(labels[False])} and cheaper" if labels[False] else ""
-    return text + (
-        f", not told apart from {', '.join(labels[True])}" if labels[True] else ""
-    )
+    size = winner.candidate.row.gpus
+    dearer = [other.label for other in winner.instead_of if other.row.gpus != size]
+    equal = [other.label for other in winner.instead_of if other.row.gpus == size]
+    text = f", as fast as {', '.join(dearer)} and cheaper" if dearer else ""
+    return text + (f", not told apart from {', '.join(equal)}" if equal else "")
 
 
 def _beaten(candidate: Candidate, choice: Choice) -> str:
@@ -342,38 +360,29 @@ def _beaten(candidate: Candidate, choice: Choice) -> str:
         return f"no faster than {winner.label}, and costs more"
     if candidate.row.gpus < winner.row.gpus and not choice.wish.has_limit:
         return f"fewer {units(choice.device)} than can be used efficiently"
-    costs_more = candidate.gpu_s > winner.gpu_s
-    slower = candidate.epoch_s > winner.epoch_s
-    if slower and costs_more:
-        return "slower and costs more"
-    return "slower" if slower else "costs more"
+    if candidate.epoch_s <= winner.epoch_s:
+        return "costs more"
+    return "slower and costs more" if candidate.gpu_s > winner.gpu_s else "slower"
 
 
 def step_text(step: SizeStep) -> str:
     """Return what more GPUs bring: `the second GPU saves 4.2 s and costs 1.1 GPU-seconds more`."""
-    device = step.larger.device
+    device, work = step.larger.device, step.smaller.timing.work
     first, last = step.smaller.row.gpus + 1, step.larger.row.gpus
-    added, is_one = _added(first, last, device), first == last
-    saved, more = step.saved_s, step.added_gpu_s
-    save, cost_word = ("saves", "costs") if is_one else ("save", "cost")
+    added, new_gpus = _added(first, last, device), last - first + 1
+    save, cost_word = verb(new_gpus, "saves", "save"), verb(new_gpus, "costs", "cost")
     is_doubtful = step.smaller.doubtful or step.larger.doubtful
-    change_s = mark(seconds(abs(saved)), is_doubtful=is_doubtful)
-    if saved > 0:
-        share = mark(percent(saved / step.smaller.epoch_s), is_doubtful=is_doubtful)
-        change = (
-            f"{save} {change_s} s per {work_text(step.smaller.timing.work)} ({share} %)"
-        )
-    else:
-        lengthen = "lengthens" if is_one else "lengthen"
-        change = f"{lengthen} the {time_word(step.smaller.timing.work)} by {change_s} s"
-    price = (
-        f"{cost_word} {cost(more)} {cost_unit(device)} more"
-        if more > 0
-        else f"{save} {cost(-more)} {cost_unit(device)}"
-    )
-    return (
-        f"{added} {change} and {price} ({step.larger.words}, against {step.smaller.words})"
-    )
+    change_s = mark(seconds(abs(step.saved_s)), is_doubtful=is_doubtful)
+    lengthen = verb(new_gpus, "lengthens", "lengthen")
+    change = f"{lengthen} the {time_word(work)} by {change_s} s"
+    if step.saved_s > 0:
+        share = mark(percent(step.saved_s / step.smaller.epoch_s), is_doubtful=is_doubtful)
+        change = f"{save} {change_s} s per {work_text(work)} ({share} %)"
+    price = f"{save} {cost(-step.added_gpu_s)} {cost_unit(device)}"
+    if step.added_gpu_s > 0:
+        price = f"{cost_word} {cost(step.added_gpu_s)} {cost_unit(device)} more"
+    against = f"({step.larger.words}, against {step.smaller.words})"
+    return f"{added} {change} and {price} {against}"
 
 
 def _added(first: int, last: int, device: Device) -> str:
@@ -422,21 +431,22 @@ def deciding(choice: Choice, commands: Sequence[str]) -> Iterator[str]:
     }
     # Strategies and accumulated batches depend on the size: then the whole submission is repeated.
     is_plain = all(c.row.strategy in USUAL and c.row.accumulate == 1 for c in cells)
-    has_grid = any(
-        key in command for key in ("strategy=", "grid=") for command in commands[-1:]
-    )
-    command = command_with(commands, keys, is_whole=has_grid or not is_plain)
+    is_whole = _chooses_strategies(commands) or not is_plain
+    command = command_with(commands, keys, is_whole=is_whole)
     if command:
         yield with_command("To run them", command)
+
+
+def _chooses_strategies(commands: Sequence[str]) -> bool:
+    """Return whether the last submission names strategies, or a grid that may have some."""
+    last = "".join(commands[-1:])
+    return "strategy=" in last or "grid=" in last
 
 
 def command_of(edge: Edge, commands: Sequence[str]) -> str:
     """Return the last submission's command with the keys of another cell; empty if unknown."""
     keys: dict[str, object] = {"gpus": edge.gpus, "batch": edge.batch}
-    has_strategies = any(
-        key in command for key in ("strategy=", "grid=") for command in commands[-1:]
-    )
-    if edge.gpus > 1 and has_strategies:
+    if edge.gpus > 1 and _chooses_strategies(commands):
         keys["strategy"] = edge.strategy.value
     if edge.accumulate is not None:
         keys["accumulate"] = edge.accumulate
@@ -444,6 +454,6 @@ def command_of(edge: Edge, commands: Sequence[str]) -> str:
 
 
 def _edge_text(edge: Edge, command: str, device: Device) -> str:
-    size = counted(edge.gpus, unit(device), units(device))
+    size = captions.size(edge.gpus, device)
     sentence = f"not measured, worth a run: {size} at batch {edge.batch} ({edge.why})"
     return with_command(sentence, command) if command else sentence

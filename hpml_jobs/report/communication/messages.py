@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from hpml_jobs.core.place import Setup
 from hpml_jobs.report.frame.builder import Number, filled, row_sheet
-from hpml_jobs.report.frame.numbers import count
+from hpml_jobs.report.frame.numbers import aside, count
 from hpml_jobs.report.frame.table import Sheet
 from hpml_jobs.results.groups import ConditionGroup
 from hpml_jobs.results.rows import Row
@@ -59,10 +59,8 @@ def _sent(group: ConditionGroup, row: Row) -> Iterator[SentMessages]:
                 yield filled(
                     SentMessages,
                     message,
-                    gpus=row.gpus,
-                    nodes=row.nodes,
+                    row,
                     strategy=row.strategy.value,
-                    treatment=row.treatment,
                     per_iteration=times,
                     bytes_per_iteration=message.bytes * times,
                 )
@@ -75,12 +73,11 @@ def _answer(setup: Setup, sent_messages: list[SentMessages]) -> str:
     for sent in sent_messages:
         volumes[sent.purpose] = volumes.get(sent.purpose, 0) + sent.bytes_per_iteration
     gradients = volumes.pop("gradients", 0)
-    name = setup.strategy.value + (f" ({setup.treatment})" if setup.treatment else "")
+    name = f"{setup.strategy.value}{aside(setup.treatment)}"
     if not volumes:
         return f"{name}: yes"
-    rest = " and ".join(
-        f"{count(round(size))} B of {what}" for what, size in volumes.items()
-    )
+    others = [f"{count(round(size))} B of {what}" for what, size in volumes.items()]
+    rest = " and ".join(others)
     return f"{name}: no, every iteration sends {count(round(gradients))} B of gradients and {rest}"
 
 

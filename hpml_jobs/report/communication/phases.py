@@ -90,15 +90,13 @@ def phases(group: ConditionGroup, added: AddedColumns | None = None) -> Table | 
     rows = [row for row in group.timed if row.figures.closure is not None]
     if not rows:
         return None
+    shown = phases_of(group)
     ranges = {row.place: _ranges(group, row) for row in rows}
-    heads: tuple[Columns[Row], ...] = (
+    in_seconds = [_seconds(phase, ranges) for phase in shown]
+    heads: list[Columns[Row]] = [
         # two blocks, because a block is never wider than a screen of 80 columns
-        Columns(
-            "seconds", tuple(_seconds(phase, ranges) for phase in phases_of(group)[:3])
-        ),
-        Columns(
-            "seconds", tuple(_seconds(phase, ranges) for phase in phases_of(group)[3:])
-        ),
+        Columns("seconds", tuple(in_seconds[:3])),
+        Columns("seconds", tuple(in_seconds[3:])),
         Columns(
             "%",
             (
@@ -110,21 +108,22 @@ def phases(group: ConditionGroup, added: AddedColumns | None = None) -> Table | 
             "of backward",
             (column("pack_s", "pack", lambda row: row.figures.pack_s, seconds),),
         ),
-        *([added.columns] if added else []),
-        Columns(
-            "", tuple(end for phase in phases_of(group) for end in _ends(phase, ranges))
-        ),
+    ]
+    caption = [
+        PHASES_CAPTION.format(work=captions.work_text(group.work)),
+        OF_SCRIPT if group.origin.has_other else "",
+    ]
+    if added:
+        heads.append(added.columns)
+        caption.append(added.caption)
+    heads.append(
+        Columns("", tuple(end for phase in shown for end in _ends(phase, ranges)))
     )
     text = TableText(
         "phases",
         "Phases of the instrumented epoch",
         "instrumented epoch",
-        (
-            PHASES_CAPTION.format(work=captions.work_text(group.work)),
-            *([OF_SCRIPT] if group.origin.has_other else []),
-            *([added.caption] if added else []),
-            captions.runs(rows),
-        ),
+        (*caption, captions.runs(rows)),
         below="  least..most",
         affected=Affected.SPLIT,
     )
@@ -196,37 +195,28 @@ PICTURE_CAPTION = (
 def phases_picture(groups: Sequence[ConditionGroup]) -> Picture | None:
     """Plot the stacked phases of each cell; None if no epoch was instrumented."""
     phases = max(map(phases_of, groups), key=len, default=PHASES)
-    legend = {phase.words: phase.colour for phase in phases}
 
     def times_s(row: Row) -> list[float]:
         return [phase.seconds(row) or 0.0 for phase in phases]
 
-    def draw(axis: Axes, cells: Sequence[Bar]) -> list[str]:
-        times = [times_s(bar.row) for bar in cells]
-        begins = [0.0] * len(cells)
-        for colour, widths in zip(legend.values(), zip(*times, strict=True), strict=True):
-            axis.barh(
-                range(len(cells)), widths, left=begins, color=colour, height=0.72, lw=0
-            )
-            begins = [begin + width for begin, width in zip(begins, widths, strict=True)]
-        texts = []
-        for bar, parts_s in zip(cells, times, strict=True):
-            shares = [part_s / sum(parts_s) for part_s in parts_s]
-            share_of = dict(zip(legend, shares, strict=True))
-            longest = max(share_of, key=lambda name: share_of[name])
-            texts.append(
-                f"{bar.label} {seconds(sum(parts_s))} s, {percent(share_of[longest])} % {longest}, "
-                f"{percent(share_of['exposed communication'])} % exposed communication"
-            )
-        return texts
-
     cells = bars(groups, Affected.SPLIT, lambda row: sum(times_s(row)) > 0)
+    times = [times_s(bar.row) for bar in cells]
 
-    def is_visible(phase: Phase) -> bool:
-        """Return whether the phase is at least 1/300 of a bar."""
-        parts = [(phase.seconds(bar.row) or 0.0, sum(times_s(bar.row))) for bar in cells]
-        return any(300 * part_s > bar_s for part_s, bar_s in parts)
+    def draw(axis: Axes, shown: Sequence[Bar]) -> list[str]:
+        begins = [0.0] * len(shown)
+        for phase, widths in zip(
+            phases, zip(*times[: len(shown)], strict=True), strict=True
+        ):
+            places = range(len(shown))
+            axis.barh(places, widths, left=begins, color=phase.colour, height=0.72, lw=0)
+            begins = [begin + width for begin, width in zip(begins, widths, strict=True)]
+        return [_bar_text(bar, phases) for bar in shown]
 
+    visible = {}
+    for phase, widths in zip(phases, zip(*times, strict=True), strict=False):
+        # at least 1/300 of a bar
+        if any(300 * width > sum(bar) for width, bar in zip(widths, times, strict=True)):
+            visible[phase.words] = phase.colour
     return rows(
         "Phases of an epoch",
         cells,
@@ -234,6 +224,18 @@ def phases_picture(groups: Sequence[ConditionGroup]) -> Picture | None:
         x=captions.per_work(groups),
         alt="Phases of an epoch: ",
         caption=[PICTURE_CAPTION, marked(cells)],
-        legend={phase.words: phase.colour for phase in phases if is_visible(phase)},
+        legend=visible,
         file="phases.csv",
+    )
+
+
+def _bar_text(bar: Bar, phases: Sequence[Phase]) -> str:
+    """Return the seconds of a bar, with the shares of its longest phase and of communication."""
+    times_s = {phase.words: phase.seconds(bar.row) or 0.0 for phase in phases}
+    total_s = sum(times_s.values())
+    longest = max(times_s, key=lambda name: times_s[name])
+    exposed = "exposed communication"
+    return (
+        f"{bar.label} {seconds(total_s)} s, {percent(times_s[longest] / total_s)} % {longest}, "
+        f"{percent(times_s[exposed] / total_s)} % {exposed}"
     )

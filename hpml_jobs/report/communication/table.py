@@ -122,35 +122,32 @@ def _not_split(group: ConditionGroup, rows: Iterable[Row]) -> list[str]:
 
 def _cost(figures: Figures) -> str | None:
     """Return the cost with its resolution; a cost within the resolution is not resolved."""
-    if figures.comm_cost_s is None or figures.comm_cost_resolution_s is None:
-        return None if figures.comm_cost_s is None else seconds(figures.comm_cost_s)
-    resolution = f"±{seconds(figures.comm_cost_resolution_s)}"
-    if abs(figures.comm_cost_s) <= figures.comm_cost_resolution_s:
-        return f"not resolved ({resolution})"
-    return f"{seconds(figures.comm_cost_s)} {resolution}"
+    cost_s, resolution_s = figures.comm_cost_s, figures.comm_cost_resolution_s
+    if cost_s is None:
+        return None
+    if resolution_s is None:
+        return seconds(cost_s)
+    if abs(cost_s) <= resolution_s:
+        return f"not resolved (±{seconds(resolution_s)})"
+    return f"{seconds(cost_s)} ±{seconds(resolution_s)}"
 
 
 def _negative_costs(group: ConditionGroup, rows: Iterable[Row]) -> list[str]:
     """Return a note on costs below zero by more than their resolution."""
+    costs = [(row, row.figures.comm_cost_s or 0.0) for row in rows]
     negative = [
-        row for row in rows if (row.figures.comm_cost_s or 0.0) < -_resolution_s(row)
+        row
+        for row, cost_s in costs
+        if cost_s < -(row.figures.comm_cost_resolution_s or 0.0)
     ]
     why = "the cost is negative beyond its resolution: one of the two epochs was disturbed"
     return left_out(group, why, negative)
 
 
-def _resolution_s(row: Row) -> float:
-    return row.figures.comm_cost_resolution_s or 0.0
-
-
 def _unknown_resolution(group: ConditionGroup, rows: Iterable[Row]) -> list[str]:
     """Return a note on costs of records that have no quartiles of steps."""
-    unknown = [
-        row
-        for row in rows
-        if row.figures.comm_cost_s is not None
-        and row.figures.comm_cost_resolution_s is None
-    ]
+    with_cost = [row for row in rows if row.figures.comm_cost_s is not None]
+    unknown = [row for row in with_cost if row.figures.comm_cost_resolution_s is None]
     return left_out(
         group, "the resolution of the cost is not recorded before 0.6.0", unknown
     )

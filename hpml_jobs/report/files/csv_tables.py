@@ -169,18 +169,14 @@ _Q1 = ("group", "batch", "treatment", "train_s", "epoch_s", "iterations")
 
 
 def _q1(report: Report) -> Iterator[dict[str, object]]:
-    for group in report.groups:
-        for row in group.source.rows:
-            if row.is_baseline:
-                timing = row.timing
-                yield {
-                    "group": group.number,
-                    "batch": row.batch_per_gpu,
-                    "treatment": row.treatment,
-                    "train_s": timing.train_s if timing else None,
-                    "epoch_s": timing.epoch_s if timing else None,
-                    "iterations": timing.iterations if timing else None,
-                }
+    of_groups = [(group, row) for group in report.groups for row in group.source.rows]
+    for group, row in of_groups:
+        if row.is_baseline:
+            place = (group.number, row.batch_per_gpu, row.treatment)
+            line: dict[str, object] = dict(zip(_Q1, place, strict=False))
+            if row.timing:
+                line |= {name: getattr(row.timing, name) for name in _Q1[3:]}
+            yield line
 
 
 def _places(report: Report) -> list[dict[str, Any]]:
@@ -206,10 +202,9 @@ def _cells(report: Report) -> Iterator[dict[str, Any]]:
     for group in report.groups:
         source = group.source
         rows = {slug: row for row in source.rows for slug in row.cells}
-        yield from (
-            {"group": group.number, **_row(result, rows.get(result.slug), source.checks)}
-            for result in source.cells
-        )
+        for result in source.cells:
+            cell = _row(result, rows[result.slug], source.checks)
+            yield {"group": group.number, **cell}
     yield from (_row(result) for result in report.unplaced)
 
 
@@ -233,7 +228,7 @@ def _row(
         "warning": result.warning,
     }
     values["left_out"] = _left_out(result.slug, row)
-    if record is not None and result.measured:
+    if record is not None and row is not None and result.measured:
         values |= {"work_samples": record.work_samples}
         values |= msgspec.structs.asdict(figures_of(record))
         values |= dict(zip(MEASURED, _measured(record, row), strict=True))
@@ -260,14 +255,14 @@ MEASURED = (
 """Columns of measured cells beside their figures."""
 
 
-def _measured(record: Record, row: Row | None) -> tuple[float | str | None, ...]:
+def _measured(record: Record, row: Row) -> tuple[float | str | None, ...]:
     samples, units = record.samples, record.units
     return (
         formulas.units_per_s(samples, record.epoch_s) if samples else None,
         formulas.units_per_s(units, record.epoch_s) if units else None,
         record.cell.workload.throughput_unit.value,
-        row.speedup if row else None,
-        row.scaling.efficiency if row and row.scaling else None,
+        row.speedup,
+        row.scaling.efficiency if row.scaling else None,
         record.loss,
         record.accuracy,
         record.ranks[0].test_accuracy if record.ranks else None,

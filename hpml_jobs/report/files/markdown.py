@@ -12,24 +12,23 @@ def document(report: Report) -> str:
     """Return the whole report as one Markdown text."""
     parts = [f"# {escaped(report.study)}"]
     if not report.groups:
-        parts.append(
-            "No cell of this study can be read." if report.unplaced else "No cells yet."
-        )
+        unread = "No cell of this study can be read."
+        parts.append(unread if report.unplaced else "No cells yet.")
     if report.several:
-        parts.append(
-            f"{len(report.groups)} groups of cells under different conditions; they differ in:"
-        )
-        parts.append(bullets(report.differences))
+        number = len(report.groups)
+        parts += [
+            f"{number} groups of cells under different conditions; they differ in:",
+            bullets(report.differences),
+        ]
     for group in report.groups:
         parts += _group(group, several=report.several)
     if report.tables and report.several:
         parts.append("## All groups together")
-    parts += [part for table in report.tables for part in _table(table, set())]
+    for table in report.tables:
+        parts += _table(table, set())
     if report.unplaced:
-        parts.append("## Not in any table")
-        parts.append(
-            bullets(f"{result.slug}: {result.reason}" for result in report.unplaced)
-        )
+        lines = [f"{result.slug}: {result.reason}" for result in report.unplaced]
+        parts += ["## Not in any table", bullets(lines)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -47,35 +46,44 @@ def _group(group: ReportGroup, *, several: bool) -> list[str]:
 def _table(table: Table, printed: set[str]) -> list[str]:
     """Return a table with what is not yet in `printed` of its caption and notes."""
     caption = table.caption_after(printed, [table.setting])
-    notes = table.notes_after(printed)
-    return [
-        f"### {escaped(table.title)}",
-        *([escaped(table.answer)] if table.answer else []),
-        *([grid(table)] if table.lines else []),
-        *([escaped("\n".join(caption))] if caption else []),
-        *([bullets(notes)] if notes else []),
+    return shown("###", table, caption, table.notes_after(printed))
+
+
+def shown(
+    head: str, table: Table, caption: Iterable[str], notes: Iterable[str]
+) -> list[str]:
+    """Return a table under its title, with what is shown of its caption and notes."""
+    parts = [
+        f"{head} {escaped(table.title)}",
+        escaped(table.answer),
+        grid(table) if table.lines else "",
+        escaped("\n".join(caption)),
+        bullets(notes),
     ]
+    return [part for part in parts if part]
 
 
 def grid(table: Table) -> str:
     """Return the table alone, without title, caption and notes."""
-    heads = [
-        text for block in table.blocks for text in (block.head, *[""] * (block.width - 1))
-    ]
-    rows = [[table.corner, *heads]]
+    heads = [table.corner]
+    for block in table.blocks:
+        heads += [block.head, *[""] * (block.width - 1)]
+    rows = [heads]
     if table.two_level:
         rows.append(["", *(name for block in table.blocks for name in block.names)])
     rows += [[line.label, *line.texts] for line in table.lines]
     left = (True, *table.words)
-    widths = [max(3, *(len(row[i]) for row in rows)) for i in range(len(rows[0]))]
-    ruler = "|" + "|".join(
-        [
-            f":{'-' * (width + 1)}" if words else f"{'-' * (width + 1)}:"
-            for width, words in zip(widths, left, strict=True)
-        ]
-    )
-    drawn = [_row(row, widths, left) for row in rows]
-    return "\n".join([drawn[0], f"{ruler}|", *drawn[1:]])
+    widths = [max(3, *map(len, column)) for column in zip(*rows, strict=True)]
+    first, *others = [_row(row, widths, left) for row in rows]
+    return "\n".join([first, _ruler(widths, left), *others])
+
+
+def _ruler(widths: Sequence[int], left: Sequence[bool]) -> str:
+    columns = ""
+    for width, words in zip(widths, left, strict=True):
+        dashes = "-" * (width + 1)
+        columns += f"|:{dashes}" if words else f"|{dashes}:"
+    return f"{columns}|"
 
 
 def _row(texts: Sequence[str], widths: Sequence[int], left: Sequence[bool]) -> str:
@@ -104,10 +112,22 @@ def escaped(text: str) -> str:
 
 
 def _line(line: str) -> str:
-    """Return a line of a text, or a command as code: it may have backticks too."""
+    """Return a line of a text, or a command as code."""
     if is_command(line):
-        fence = "`" * (1 + max(map(len, re.findall("`+", line)), default=0))
+        fence = _fence(line)
         return f"{fence}{line}{fence}"
     for character in "\\_*<>[]|`":
         line = line.replace(character, f"\\{character}")
     return line
+
+
+def fenced(commands: str) -> str:
+    """Return commands as a block of code; a line of theirs cannot end it."""
+    fence = _fence(commands, least=3)
+    return f"{fence}bash\n{commands}\n{fence}"
+
+
+def _fence(code: str, least: int = 1) -> str:
+    """Return more backticks than are together in a code."""
+    longest = max(map(len, re.findall("`+", code)), default=0)
+    return "`" * max(least, longest + 1)

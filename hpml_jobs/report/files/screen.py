@@ -4,7 +4,7 @@ import re
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from typing import NamedTuple
 
 import msgspec
@@ -15,7 +15,7 @@ from rich.text import Text
 from hpml_jobs.core.text import PROGRAM, counted, is_command, with_command
 from hpml_jobs.report import warnings
 from hpml_jobs.report.frame.captions import EXPLAINED, MARK
-from hpml_jobs.report.frame.numbers import DASH, OOM
+from hpml_jobs.report.frame.numbers import DASH, OOM, verb
 from hpml_jobs.report.frame.table import Block, Table
 from hpml_jobs.report.lab.tables import StrategyTables
 from hpml_jobs.report.overview import SpeedupBars, main_strategy, overview, speedup_bars
@@ -293,29 +293,38 @@ TABLE_NOTES, BARS, OTHER_TABLE = range(9, 12)
 """The ranks of parts: those of the first group come before the answers of the others."""
 
 
+class _Ranks(NamedTuple):
+    """The ranks of the parts of a group."""
+
+    answer: int
+    more: int
+    setting: int
+    table: int
+    trust: int
+    cause: int
+
+
+_OF_FIRST = _Ranks(ALWAYS, MORE, SETTING, TABLE, TRUST, CAUSE)
+_OF_LATER = _Ranks(ANSWER, LATER_TRUST, ANSWER, LATER_TABLE, LATER_TRUST, LATER_TRUST)
+
+
 def show_first(report: Report, console: Console) -> None:
     """Print the first screen of a report."""
     replaced = [group for group in report.groups if group.is_replaced]
     first_screen = report.first_screen
     parts = [*_parts(first_screen), *_replaced_part(first_screen.study, replaced)]
-    left = (
-        LINES
-        - FILE_LINES
-        - _height(_Part(ALWAYS, lambda out: _show_rest(report, out)), console)
-    )
+    left = LINES - FILE_LINES - _height(partial(_show_rest, report), console)
     left -= first_screen.several  # a line on groups that are not shown
     kept: set[int] = set()
     hidden: set[int | None] = set()
     for number, part in sorted(enumerate(parts), key=lambda item: item[1].rank):
-        height = _height(part, console)
-        if (
-            part.rank == TABLE_NOTES and number - 1 not in kept
-        ):  # the table, or the note, before it
-            continue
+        height = _height(part.show, console)
+        if part.rank == TABLE_NOTES and number - 1 not in kept:
+            continue  # the table, or the note, before it is not shown
         if part.rank == ALWAYS or (height <= left and part.group not in hidden):
             kept.add(number)
             left -= height
-        elif part.rank == ANSWER and part.group is not None:
+        elif part.rank == ANSWER:
             hidden.add(part.group)
     for number in sorted(kept):
         parts[number].show(console)
@@ -325,9 +334,9 @@ def show_first(report: Report, console: Console) -> None:
     _show_rest(report, console)
 
 
-def _height(part: _Part, console: Console) -> int:
+def _height(show: Callable[[Console], None], console: Console) -> int:
     with console.capture() as printed:
-        part.show(console)
+        show(console)
     return printed.get().count("\n")
 
 
@@ -347,18 +356,17 @@ def _replaced_part(study: str, groups: Sequence[ReportGroup]) -> Iterator[_Part]
     """Yield one line on the cells of replaced code."""
     slugs = {result.slug for group in groups for result in group.source.cells}
     if slugs:
-        have = "has" if len(slugs) == 1 else "have"
-        sentence = (
-            f"\n{counted(len(slugs), 'cell')} of older code or arguments {have} no number"
-        )
-        text = with_command(sentence, f"{PROGRAM} collect {study} --all")
-        yield _Part(ALWAYS, lambda out: _show_lines([text], out))
+        have = verb(len(slugs), "has", "have")
+        cells = f"{counted(len(slugs), 'cell')} of older code or arguments"
+        command = f"{PROGRAM} collect {study} --all"
+        text = with_command(f"\n{cells} {have} no number", command)
+        yield _Part(ALWAYS, partial(show_text, text))
 
 
 def _group_parts(report: Report, group: ReportGroup) -> Iterator[_Part]:
-    summary = overview(report, group)
+    ranks = _OF_FIRST if group is report.groups[0] else _OF_LATER
+    summary, number = overview(report, group), group.number
     setting, cells = summary.measured
-    bars, main = speedup_bars(group), main_strategy(group)
 
     def show_answer(out: Console) -> None:
         if report.several:
@@ -370,59 +378,49 @@ def _group_parts(report: Report, group: ReportGroup) -> Iterator[_Part]:
         out.print()
         show_text(cells, out, "dim")
 
-    def show_setting(out: Console) -> None:
-        show_text(setting, out, "dim")
-
-    def show_reasons(out: Console) -> None:
-        reasons = [f"{r.slug}: {r.reason}" for r in group.source.cells if r.reason]
-        bullets(first_lines(reasons, CAUSES), out)
-
-    def show_trust(out: Console) -> None:
-        out.print()
-        show_text(f"What to trust: {summary.trust[0]}", out)
-
-    number = group.number
-    is_first = group is report.groups[0]
-    trust, main_table = (TRUST, TABLE) if is_first else (LATER_TRUST, LATER_TABLE)
-    answer = ALWAYS if is_first else ANSWER
-    yield _Part(answer, show_answer, number)
+    yield _Part(ranks.answer, show_answer, number)
     for sentence in summary.answer[1:]:
-        rank = MORE if is_first else LATER_TRUST
-        yield _Part(rank, partial(_show_lines, [sentence]), number)
-    yield _Part(answer, show_measured, number)
-    yield _Part(SETTING if is_first else ANSWER, show_setting, number)
+        yield _Part(ranks.more, partial(_show_lines, [sentence]), number)
+    yield _Part(ranks.answer, show_measured, number)
+    yield _Part(ranks.setting, partial(show_text, setting, style="dim"), number)
     if any(result.record for result in group.source.cells):
-        if bars:
-            yield _Part(BARS, lambda out: _show_bars(bars, out), number)
-        of_iterations = [table for table in group.full if table.label == "iterations"]
-        strong = strong_table(group.source)
-        if strong:
-            yield from _table_parts(group, strong, main_table)
-        elif main:
-            yield from _first_tables(group, main, main_table)
-        elif group.q1 and not of_iterations:
-            yield from _table_parts(group, group.q1, main_table)
-        for table in of_iterations:
-            yield from _table_parts(group, table, main_table)
-        for tables in group.strategies:
-            if tables is not main:
-                yield from _first_tables(group, tables, OTHER_TABLE)
-        yield _Part(trust, show_trust, number)
-        for cause in first_lines(summary.trust[1:], CAUSES):
-            yield _Part(
-                CAUSE if is_first else LATER_TRUST, partial(bullets, [cause]), number
-            )
+        yield from _number_parts(group, ranks.table)
+        trust, *causes = summary.trust
+        trust_line = partial(show_text, f"\nWhat to trust: {trust}")
+        yield _Part(ranks.trust, trust_line, number)
+        for cause in first_lines(causes, CAUSES):
+            yield _Part(ranks.cause, partial(bullets, [cause]), number)
     else:
-        yield _Part(trust, show_reasons, number)
+        reasons = [f"{r.slug}: {r.reason}" for r in group.source.cells if r.reason]
+        first = partial(bullets, first_lines(reasons, CAUSES))
+        yield _Part(ranks.trust, first, number)
 
 
-def _first_tables(
-    group: ReportGroup, tables: StrategyTables, rank: int
-) -> Iterator[_Part]:
-    """Yield Table 1 of a strategy, if it has one."""
-    for table in tables.tables:
-        if table.label.startswith("table1"):
-            yield from _table_parts(group, table, rank)
+def _number_parts(group: ReportGroup, rank: int) -> Iterator[_Part]:
+    """Yield the bars and the tables of a group, those of its main strategy with this rank."""
+    bars, main, strong = (
+        speedup_bars(group),
+        main_strategy(group),
+        strong_table(group.source),
+    )
+    if bars:
+        yield _Part(BARS, partial(_show_bars, bars), group.number)
+    of_iterations = [table for table in group.full if table.label == "iterations"]
+    tables = _first_tables(main) if main else []
+    if strong:
+        tables = [strong]
+    elif group.q1 and not main and not of_iterations:
+        tables = [group.q1]
+    for table in tables + of_iterations:
+        yield from _table_parts(group, table, rank)
+    others = [strategy for strategy in group.strategies if strategy is not main]
+    for table in chain.from_iterable(map(_first_tables, others)):
+        yield from _table_parts(group, table, OTHER_TABLE)
+
+
+def _first_tables(tables: StrategyTables) -> list[Table]:
+    """Return Table 1 of a strategy, if it has one."""
+    return [table for table in tables.tables if table.label.startswith("table1")]
 
 
 def _table_parts(group: ReportGroup, table: Table, rank: int) -> Iterator[_Part]:

@@ -34,12 +34,8 @@ _DAMAGED = (OSError, EOFError, zipfile.BadZipFile, zlib.error)
 """Exceptions from reading a damaged file."""
 
 _OTHER = (
-    ValueError,
-    TypeError,
-    KeyError,
-    AttributeError,
-    NotImplementedError,
-    RuntimeError,
+    *(ValueError, TypeError, KeyError),
+    *(AttributeError, NotImplementedError, RuntimeError),
 )
 """Exceptions from a file of other content: pickles, text, deep nesting, encryption."""
 

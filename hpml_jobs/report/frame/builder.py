@@ -102,42 +102,43 @@ def columns_of(
     fields. A field that says whether another one is doubtful is no column.
     """
     columns: list[Columns[T]] = []
-    display_by_field = {
-        field: next(
-            (item for item in getattr(hint, "__metadata__", ()) if type(item) is Shown),
-            None,
-        )
-        for field, hint in get_type_hints(line, include_extras=True).items()
-    }
-    doubts = {display.doubt for display in display_by_field.values() if display}
-    for field, display in display_by_field.items():
-        if field in without or field in doubts:
-            continue
-        name, value = in_csv.get(field, field), operator.attrgetter(field)
+    hints = get_type_hints(line, include_extras=True)
+    shown = {field: _shown(hint) for field, hint in hints.items()}
+    doubts = {display.doubt for display in shown.values() if display}
+    for field in [field for field in shown if field not in {*without, *doubts}]:
+        display, name = shown[field], in_csv.get(field, field)
         if display is None:
-            columns.append(Columns("", (column(name, "", value),)))
+            field_column = column(name, "", operator.attrgetter(field))
+            columns.append(Columns("", (field_column,)))
             continue
         head, under = display.head.format(**names), display.under.format(**names)
-        field_column: Column[T] = column(
-            "" if display.on_page_only or display.parts else name,
-            head if under else "",
-            value,
-            display.text,
-        )
-        if display.doubt:
-            field_column = field_column._replace(
-                is_doubtful=operator.attrgetter(display.doubt)
-            )
-        if under and columns and columns[-1].head == under:
-            columns[-1] = columns[-1]._replace(
-                columns=(*columns[-1].columns, field_column)
-            )
+        field_column = _column_on_page(field, name, display)
+        if not under:
+            columns.append(Columns(head, (field_column,), words=display.words))
         else:
-            columns.append(Columns(under or head, (field_column,), words=display.words))
+            field_column = field_column._replace(head=head)
+            is_same = bool(columns) and columns[-1].head == under
+            beside = columns.pop().columns if is_same else ()
+            columns.append(Columns(under, (*beside, field_column), words=display.words))
         if display.parts:
             parts = tuple(_part(field, *part) for part in display.parts.items())
             columns.append(Columns("", parts))
     return tuple(columns)
+
+
+def _shown(hint: Any) -> Shown | None:
+    """Return how a field is shown by its annotation; None of one that is in the CSV only."""
+    metadata = getattr(hint, "__metadata__", ())
+    return next((item for item in metadata if type(item) is Shown), None)
+
+
+def _column_on_page(field: str, name: str, display: Shown) -> Column[Any]:
+    """Return the column of a field without its heading; its parts are in the CSV instead."""
+    in_csv = "" if display.on_page_only or display.parts else name
+    shown: Column[Any] = column(in_csv, "", operator.attrgetter(field), display.text)
+    if not display.doubt:
+        return shown
+    return shown._replace(is_doubtful=operator.attrgetter(display.doubt))
 
 
 def _part(field: str, end: str, name: str) -> Column[Any]:
@@ -146,19 +147,19 @@ def _part(field: str, end: str, name: str) -> Column[Any]:
     )
 
 
-def filled(line: type[T], source: object, **values: object) -> T:
-    """Return a line of `values`, and of the attributes of `source` for the other fields."""
-    fields = {
-        name: getattr(source, name) for name in line.__annotations__ if name not in values
-    }
-    return line(**fields, **values)
+def filled(line: type[T], *sources: object, **values: object) -> T:
+    """Return a line of `values`, for the other fields of the first of `sources` that has each."""
+    for name in line.__annotations__.keys() - values.keys():
+        source = next(source for source in sources if hasattr(source, name))
+        values[name] = getattr(source, name)
+    return line(**values)
 
 
 class TableText(NamedTuple):
     """The words of a full table.
 
     `answer` is a sentence above it; `below` labels the lines below rows; `affected` are its
-    numbers, for the marks of checks.
+    numbers, for the marks of checks. Lines of the caption that are empty are left out, as notes.
     """
 
     label: str
@@ -238,9 +239,9 @@ def _table(  # noqa: PLR0913, PLR0917  (the parts of a table)
         corner="" if groups and all(group.imported for group in groups) else text.corner,
         blocks=tuple(_block(head) for head in heads if head.head),
         lines=tuple(lines),
-        caption=text.caption,
+        caption=tuple(line for line in text.caption if line),
         setting=" ".join(dict.fromkeys(map(captions.setting, groups))),
-        notes=tuple(notes),
+        notes=tuple(note for note in notes if note),
         sheet=sheet,
         answer=text.answer,
     )

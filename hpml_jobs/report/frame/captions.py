@@ -13,19 +13,17 @@ from hpml_jobs.core.conditions import (
     UNKNOWN,
     precision_of,
 )
-from hpml_jobs.core.measurements import Role, Step
+from hpml_jobs.core.measurements import Role
 from hpml_jobs.core.place import Place, Setup
 from hpml_jobs.core.strategies import BASELINE, Device, Loader, Strategy
 from hpml_jobs.core.text import counted
 from hpml_jobs.core.workload import Optimizer, Workload
-from hpml_jobs.report.frame.numbers import DASH, OOM, count
-from hpml_jobs.results.figures import LeftOut
+from hpml_jobs.report.frame.numbers import DASH, OOM, aside, count, span
 from hpml_jobs.results.groups import ConditionGroup
-from hpml_jobs.results.rows import Row, Work
+from hpml_jobs.results.rows import Row, Work, by_key
 
 NO_TRAIN = "train_s is not reported, only whole epochs"
 NO_TRAIN_OF_RATE = "train_s is not reported, only rates"
-
 
 NAMED = 6
 """The most items that a sentence lists by name."""
@@ -70,24 +68,32 @@ def per_work(groups: Sequence["ConditionGroup"]) -> str:
     return f"seconds per {work_text(groups[0].work if groups else None)}"
 
 
+_UNITS = {Device.CUDA: ("GPU", "GPUs"), Device.CPU: ("process", "processes")}
+
+
 def unit(device: Device) -> str:
     """Return the unit of parallelism: GPU, or process on CPU."""
-    return "GPU" if device is Device.CUDA else "process"
+    return _UNITS[device][0]
 
 
 def units(device: Device) -> str:
     """Return the plural of `unit`."""
-    return "GPUs" if device is Device.CUDA else "processes"
+    return _UNITS[device][1]
 
 
 def cost_unit(device: Device, *, short: bool = False) -> str:
     """Return the unit of cost: a GPU or a process for a second; `short` in the head of a table."""
-    return f"{'GPU' if device is Device.CUDA else 'process'}-{'s' if short else 'seconds'}"
+    return f"{unit(device)}-{'s' if short else 'seconds'}"
 
 
 def hours_unit(device: Device) -> str:
     """Return the unit of budgets: a GPU or a process for an hour."""
-    return "GPU-hours" if device is Device.CUDA else "process-hours"
+    return f"{unit(device)}-hours"
+
+
+def size(gpus: int, device: Device) -> str:
+    """Return a number of GPUs in a sentence: `2 GPUs`, `1 process`."""
+    return counted(gpus, *_UNITS[device])
 
 
 def row_label(setup: Setup, device: Device) -> str:
@@ -106,7 +112,7 @@ def row_label(setup: Setup, device: Device) -> str:
 def asides(setup: Setup, strategy: str = "") -> str:
     """Return what a setup is apart from its GPUs, separated by commas."""
     nodes = f"{setup.nodes} nodes" if setup.nodes > 1 else ""
-    return ", ".join(aside for aside in (nodes, strategy, setup.treatment) if aside)
+    return ", ".join(part for part in (nodes, strategy, setup.treatment) if part)
 
 
 def full_label(setup: Setup, device: Device) -> str:
@@ -140,11 +146,19 @@ def cell_words(place: Place, device: Device) -> str:
 
 def setup_words(setup: Setup, batch: str, device: Device) -> str:
     """Return the same of a setup at one or several batches, which are given in words."""
-    size = counted(setup.gpus, unit(device), units(device))
+    return f"{size_words(setup, device)}, batch {batch}{how(setup)}"
+
+
+def size_words(setup: Setup, device: Device) -> str:
+    """Return a number of GPUs with its nodes, if there are several: `16 GPUs on 2 nodes`."""
     nodes = f" on {setup.nodes} nodes" if setup.nodes > 1 else ""
+    return f"{size(setup.gpus, device)}{nodes}"
+
+
+def how(setup: Setup) -> str:
+    """Return ` (ddp, buffers off)`, strategy and treatment; empty of the plain loop without."""
     strategy = "" if setup.strategy is BASELINE else setup.strategy.value
-    how = ", ".join(part for part in (strategy, setup.treatment) if part)
-    return f"{size}{nodes}, batch {batch}" + (f" ({how})" if how else "")
+    return aside(", ".join(part for part in (strategy, setup.treatment) if part))
 
 
 def place_label(setup: Setup, device: Device, strategy: str = "") -> str:
@@ -154,40 +168,39 @@ def place_label(setup: Setup, device: Device, strategy: str = "") -> str:
     >>> place_label(Setup(4, 2, Strategy.DDP), Device.CUDA)
     '4-GPU (2 nodes)'
     """
-    text = asides(setup, strategy)
-    return f"{setup.gpus}-{unit(device)}" + (f" ({text})" if text else "")
+    return f"{setup.gpus}-{unit(device)}{aside(asides(setup, strategy))}"
 
 
 def setting(group: ConditionGroup) -> str:
     """Return what was trained, and on what, in one line."""
-    workload, device = group.a_cell.workload, hardware(group)
     if group.imported:
-        claimed = workload.parameters
-        parameters = (
-            "parameters not reported"
-            if claimed is None
-            else f"{count(claimed)} parameters"
-        )
-        where = f"measured elsewhere on {device or 'hardware that is not reported'}"
-        named = (
-            "model not reported" if workload.model == UNREPORTED_MODEL else workload.model
-        )
-        return f"{named}, {parameters}; {_data(workload)}; {where}."
-    device = device or "hardware unknown (no record yet)"
-    version = group.conditions.get(TORCH)
-    torch = f"torch {version}" if version is not None else "torch unknown (no record yet)"
-    script = group.a_cell.script
-    if script is not None:
+        return _setting_of_import(group)
+    cell, device = group.a_cell, hardware(group) or "hardware unknown (no record yet)"
+    torch = f"torch {group.conditions.get(TORCH, 'unknown (no record yet)')}"
+    if cell.script is not None:
         parameters = _parameters(group, "trained parameters")
-        return f"{script.text}, unchanged, measured from outside; {parameters}; {device}, {torch}."
+        text = f"{cell.script.text}, unchanged, measured from outside"
+        return f"{text}; {parameters}; {device}, {torch}."
     on_device = ""
-    if group.a_cell.loader is Loader.DEVICE:
+    if cell.loader is Loader.DEVICE:
         where = "kept in memory" if group.device is Device.CPU else "on the GPU"
-        on_device = f"; {workload.samples_name} {where}"
+        on_device = f"; {cell.workload.samples_name} {where}"
     return (
-        f"{_model(workload)}, {_parameters(group, 'parameters')}; {_optimizer(group)}"
-        f"{_data(workload)}{on_device}; {device}, {torch}{_precision(group)}."
+        f"{_model(cell.workload)}, {_parameters(group, 'parameters')}; {_optimizer(group)}"
+        f"{_data(cell.workload)}{on_device}; {device}, {torch}{_precision(group)}."
     )
+
+
+def _setting_of_import(group: ConditionGroup) -> str:
+    """Return what a source reports of the model, the data and the hardware."""
+    workload = group.a_cell.workload
+    device = hardware(group) or "hardware that is not reported"
+    model, parameters = workload.model, "parameters not reported"
+    if model == UNREPORTED_MODEL:
+        model = "model not reported"
+    if workload.parameters is not None:
+        parameters = f"{count(workload.parameters)} parameters"
+    return f"{model}, {parameters}; {_data(workload)}; measured elsewhere on {device}."
 
 
 def _parameters(group: ConditionGroup, name: str) -> str:
@@ -210,17 +223,13 @@ def _model(workload: Workload) -> str:
 def _optimizer(group: ConditionGroup) -> str:
     """Return optimizer, recipe or schedule, and args, where they are not those of plain SGD."""
     workload = group.a_cell.workload
-    parts = []
-    if workload.optimizer == Optimizer.ADAMW:
-        parts.append("AdamW")
-    elif workload.optimizer != Optimizer.SGD:
-        parts.append(f"optimizer {workload.optimizer}")
+    optimizers: dict[str, str] = {Optimizer.SGD: "", Optimizer.ADAMW: "AdamW"}
+    schedule = group.conditions.get(RECIPE, NONE)
     if workload.schedule is not None:
-        parts.append(f"schedule {workload.schedule}")
-    elif (recipe := group.conditions.get(RECIPE, NONE)) != NONE:
-        parts.append(recipe)
-    texts = [", ".join(parts), workload.args_text]
-    return "".join(f"{text}; " for text in texts if text)
+        schedule = f"schedule {workload.schedule}"
+    optimizer = optimizers.get(workload.optimizer, f"optimizer {workload.optimizer}")
+    parts = ", ".join(part for part in (optimizer, schedule) if part not in ("", NONE))
+    return "".join(f"{text}; " for text in (parts, workload.args_text) if text)
 
 
 def _precision(group: ConditionGroup) -> str:
@@ -273,17 +282,10 @@ def runs(rows: Iterable[Row]) -> str:
 
     With one run there is nothing to take a median of, and no interval.
     """
-    numbers = sorted({row.timing.runs for row in rows if row.timing})
+    numbers = {row.timing.runs for row in rows if row.timing}
     if not numbers:
         return "No run has finished."
-    if numbers == [1]:
-        return "One run."
-    least, most = numbers[0], numbers[-1]
-    return (
-        f"Median of {least} runs."
-        if least == most
-        else f"Median of {least} to {most} runs."
-    )
+    return "One run." if numbers == {1} else f"Median of {span(numbers)} runs."
 
 
 def without_train(group: ConditionGroup, rows: Iterable[Row]) -> list[str]:
@@ -348,17 +350,15 @@ def row_at_batch(row: Row, device: Device) -> str:
 
 def left_out_runs(rows: Iterable[Row], device: Device) -> list[str]:
     """Return a line for every row that leaves runs out of its medians, with the first reason."""
-    lines = []
-    for row in rows:
-        where = row_at_batch(row, device)
-        by_role: dict[Role | Step, list[LeftOut]] = {}
-        for run in row.left_out:
-            by_role.setdefault(run.role, []).append(run)
-        total = len(row.runs) + len(by_role.get(Role.TIMED, ()))
-        lines += [
-            f"{where}: {len(runs)} of {counted(total, 'run')} left out of the medians: "
-            f"the {role.value}{' epoch' if isinstance(role, Role) else ''} was disturbed: "
-            f"{runs[0].reason}"
-            for role, runs in by_role.items()
-        ]
-    return lines
+    return [line for row in rows for line in _left_out_of(row, row_at_batch(row, device))]
+
+
+def _left_out_of(row: Row, where: str) -> list[str]:
+    """Return a line for every epoch of which a row leaves runs out."""
+    by_role = by_key((run.role, run) for run in row.left_out)
+    total = counted(len(row.runs) + row.disturbed_runs, "run")
+    return [
+        f"{where}: {len(runs)} of {total} left out of the medians: the {role.value}"
+        f"{' epoch' if isinstance(role, Role) else ''} was disturbed: {runs[0].reason}"
+        for role, runs in by_role.items()
+    ]

@@ -15,7 +15,7 @@ from hpml_jobs.report.frame.builder import Shown
 from hpml_jobs.report.frame.captions import by_reason, full_label
 from hpml_jobs.results.figures import TRAINED
 from hpml_jobs.results.groups import ConditionGroup
-from hpml_jobs.results.rows import Row
+from hpml_jobs.results.rows import Row, by_key
 
 OfRun = Callable[[Record], float | None]
 """A function that returns a number of one run, or None if the run has none."""
@@ -36,10 +36,7 @@ class Mean(NamedTuple):
         >>> Mean.of([(0, 0.25), (0, 0.75)]), Mean.of([(0, 0.25), (0, 0.75), (1, 0.5), (2, None)])
         (Mean(mean=0.5, deviation=None), Mean(mean=0.5, deviation=0.0))
         """
-        repeats: dict[int, list[float]] = {}
-        for seed, value in values:
-            if value is not None:
-                repeats.setdefault(seed, []).append(value)
+        repeats = by_key((seed, value) for seed, value in values if value is not None)
         if not repeats:
             return None
         means = [fmean(repeat_values) for repeat_values in repeats.values()]
@@ -106,25 +103,22 @@ def _mean_over_samples(number: int, quantity: Callable[[Epoch], float | None]) -
         values = [(quantity(epoch), epoch.samples) for epoch in epochs_of_ranks]
         weighted = [value * samples for value, samples in values if value is not None]
         samples = sum(samples for _, samples in values)
-        return (
-            sum(weighted) / samples if samples and len(weighted) == len(values) else None
-        )
+        is_known = samples and len(weighted) == len(values)
+        return sum(weighted) / samples if is_known else None
 
     return mean
 
 
 def _has_class_scores(record: Record) -> bool:
     """Return whether outputs are class scores; without them there is no accuracy."""
-    return not any(
-        rank.test_samples and rank.test_accuracy is None for rank in record.ranks
-    )
+    tested = [rank for rank in record.ranks if rank.test_samples]
+    return all(rank.test_accuracy is not None for rank in tested)
 
 
 def test_accuracy(record: Record) -> float | None:
     """Return the accuracy on the whole test set after the last epoch: the mean over ranks."""
-    accuracies = [
-        rank.test_accuracy for rank in record.ranks if rank.test_accuracy is not None
-    ]
+    of_ranks = [rank.test_accuracy for rank in record.ranks]
+    accuracies = [accuracy for accuracy in of_ranks if accuracy is not None]
     return fmean(accuracies) if accuracies else None
 
 

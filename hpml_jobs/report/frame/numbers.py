@@ -1,6 +1,10 @@
 """Rounding of numbers in one place, so that tables, captions and notes show the same digits."""
 
+from collections.abc import Callable, Iterable
 from math import floor, log10
+from typing import Any, TypeVar
+
+T = TypeVar("T", bound=Any)
 
 DASH = "–"
 """The text for a missing number: an en dash, which cannot be mistaken for a minus sign."""
@@ -55,6 +59,26 @@ def count(value: int) -> str:
     '11,173,962'
     """
     return f"{value:,}"
+
+
+def span(values: Iterable[T], text: Callable[[T], str] = str) -> str:
+    """Return the least and the most of one or more values, which are one if their texts are equal.
+
+    >>> span([5, 3, 4]), span([0.31, 0.32], share_text), span([0.5, 0.5001], share_text)
+    ('3 to 5', '31 % to 32 %', '50 %')
+    """
+    ordered = sorted(values)
+    return " to ".join(dict.fromkeys(map(text, (ordered[0], ordered[-1]))))
+
+
+def aside(text: str) -> str:
+    """Return a text as an aside, ` (text)`; nothing of an empty one."""
+    return f" ({text})" if text else ""
+
+
+def verb(number: int, of_one: str, of_several: str) -> str:
+    """Return the form of a verb for so many things."""
+    return of_one if number == 1 else of_several
 
 
 def three_digits(value: float) -> str:

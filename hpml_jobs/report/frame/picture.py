@@ -79,11 +79,9 @@ class Panel(NamedTuple, Generic[Data]):
     data: Data
 
 
-def cut(
-    panels: Sequence[Panel[Data]], most: int = PANELS
-) -> tuple[list[Panel[Data]], list[str]]:
+def cut(panels: Sequence[Panel[Data]]) -> tuple[list[Panel[Data]], list[str]]:
     """Return the panels that fit into a picture, and the titles of the others."""
-    return list(panels[:most]), [panel.title for panel in panels[most:]]
+    return list(panels[:PANELS]), [panel.title for panel in panels[PANELS:]]
 
 
 def panels(  # noqa: PLR0913  (what is around the panels)

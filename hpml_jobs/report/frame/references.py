@@ -6,9 +6,8 @@ from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.check_result import Affected
 from hpml_jobs.core.place import Place, baseline_setup, setup_order
 from hpml_jobs.core.strategies import Baseline, Device
-from hpml_jobs.core.text import counted
-from hpml_jobs.report.frame.captions import asides, shown, unit, units
-from hpml_jobs.report.frame.numbers import seconds
+from hpml_jobs.report.frame.captions import asides, shown, size, unit, units
+from hpml_jobs.report.frame.numbers import aside, seconds
 from hpml_jobs.results.groups import ConditionGroup
 from hpml_jobs.results.rows import Row, Timing, reference_of
 
@@ -27,14 +26,14 @@ def size_text(rows: Iterable[Row], device: Device) -> str:
     numbers = sizes(rows)
     if len(numbers) > 1:
         return SMALLEST
-    return counted(numbers[0] if numbers else 1, unit(device), units(device))
+    return size(numbers[0] if numbers else 1, device)
 
 
 def head(rows: Iterable[Row], device: Device, same: str = "batch") -> str:
     """Return the heading of columns of ratios: `against 16 GPUs, same batch`."""
     rows = list(rows)
-    size = "1" if sizes(rows) in ([], [1]) else size_text(rows, device)
-    return f"against {size}, same {same}"
+    reference = "1" if sizes(rows) in ([], [1]) else size_text(rows, device)
+    return f"against {reference}, same {same}"
 
 
 def baseline(group: ConditionGroup, rows: Sequence[Row], batches: Sequence[int]) -> str:
@@ -47,15 +46,14 @@ def baseline_train(
 ) -> str:
     """Return the single-GPU baseline with its seconds without data loading."""
     single = [row for row in rows if row.is_baseline]
-    has_train_s = [row.timing.train_s is not None for row in single if row.timing]
+    known = {row.timing.train_s is not None for row in single if row.timing}
 
     def words(timing: Timing) -> str:
-        shown_s = timing.epoch_s if timing.train_s is None else timing.train_s
-        return seconds(shown_s)
+        return seconds(timing.epoch_s if timing.train_s is None else timing.train_s)
 
-    what = "train_s" if all(has_train_s) else "Time"
-    if any(has_train_s) and not all(has_train_s):
-        what = "train_s (Time where unknown)"
+    what = "train_s (Time where unknown)"
+    if len(known) < 2:
+        what = "Time" if False in known else "train_s"
     return _baseline(group, single, batches, words, f", {what}")
 
 
@@ -81,11 +79,8 @@ def _baseline(
                 parts.append(f"{time_s} s at batch {batch}")
             elif batch not in compared and number == 0:
                 parts.append(f"none at batch {batch}")
-        size = counted(setup.gpus, unit(device), units(device))
-        aside = f" ({text})" if (text := asides(setup)) else ""
-        texts.append(
-            f"strategy {setup.strategy.value}, {size}{aside}{what}: {', '.join(parts)}"
-        )
+        name = f"{size(setup.gpus, device)}{aside(asides(setup))}{what}"
+        texts.append(f"strategy {setup.strategy.value}, {name}: {', '.join(parts)}")
     return f"Baseline: {'; '.join(texts)}."
 
 
@@ -119,8 +114,8 @@ def suggestion(group: ConditionGroup) -> str:
     has_any = any(row.reference for row in group.timed)
     batches = f" at batch {', '.join(map(str, sorted(sizes_at)))}" if has_any else ""
     against = sorted(set().union(*sizes_at.values()))
-    size = " or ".join(map(str, against))
+    gpus = " or ".join(map(str, against))
     return (
-        f"no single-{unit(group.device)} cell{batches}: baseline=smallest compares with {size} "
+        f"no single-{unit(group.device)} cell{batches}: baseline=smallest compares with {gpus} "
         f"{units(group.device)}"
     )

@@ -1,6 +1,7 @@
 """Numbers of a group by GPUs as lines: one for each strategy, treatment and batch."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import cycle
 from typing import Any, NamedTuple
 
 from hpml_jobs.core.statistics import Interval
@@ -76,9 +77,8 @@ class Keys(NamedTuple):
         colour = style.strategy_colour(line.strategy)
         if line.strategy != Strategy.SINGLE:
             colour = self.colours.get(line.batch, colour)
-        return style.Look(
-            colour, self.dashes.get(line.treatment, "-"), self.marker(line.batch)
-        )
+        dashes = self.dashes.get(line.treatment, "-")
+        return style.Look(colour, dashes, self.marker(line.batch))
 
     def marker(self, batch: int) -> str:
         """Return the marker of a batch; global batches may be larger than any of a cell."""
@@ -91,14 +91,13 @@ def keys(groups: Sequence[ConditionGroup]) -> Keys:
     batches = sorted({row.batch_per_gpu for row in rows})
     strategies = {row.strategy for row in rows} - {Strategy.SINGLE}
     sizes = sorted({*batches, *(row.global_batch for row in rows)})
-    of_sizes = {
-        size: style.COLOURS[n % len(style.COLOURS)] for n, size in enumerate(sizes)
-    }
     treatments = sorted({"", *(row.treatment for row in rows)}, key=natural_key)
+    has_one_strategy = len(strategies) == 1 and len(sizes) > 1
+    colours = dict(zip(sizes, cycle(style.COLOURS), strict=False))
     return Keys(
-        {batch: style.MARKERS[n % len(style.MARKERS)] for n, batch in enumerate(batches)},
-        {name: style.DASHES[n % len(style.DASHES)] for n, name in enumerate(treatments)},
-        of_sizes if len(strategies) == 1 and len(sizes) > 1 else {},
+        dict(zip(batches, cycle(style.MARKERS), strict=False)),
+        dict(zip(treatments, cycle(style.DASHES), strict=False)),
+        colours if has_one_strategy else {},
     )
 
 
@@ -134,11 +133,8 @@ def _draw_points(
     ]
     if bars:
         axis.vlines(*zip(*bars, strict=True), color=look.colour, lw=1)
-    hollow(
-        axis,
-        [(x, p.value) for x, p in zip(at, points, strict=True) if p.is_doubtful],
-        look,
-    )
+    doubtful = [(x, p.value) for x, p in zip(at, points, strict=True) if p.is_doubtful]
+    hollow(axis, doubtful, look)
 
 
 def hollow(axis: Axes, points: Sequence[tuple[float, float]], look: style.Look) -> None:
@@ -159,17 +155,15 @@ def legend(lines: Sequence[Series], keys: Keys, batch: str = "") -> dict[str, En
         is_of_batch = keys.colours and line.strategy != Strategy.SINGLE
         colour = style.GREY if is_of_batch else look.colour
         entries[line.name] = {"color": colour, "ls": look.dashes, "lw": 2}
-    marker = {"ls": "none", "ms": 4.5}
+    marker: dict[str, Any] = {"ls": "none", "ms": 4.5}
     for size in sorted({line.batch for line in lines}) if batch else ():
         colour = keys.colours.get(size, style.GREY)
-        entries[f"{batch} {size}"] = {
+        entries[f"{batch} {size}"] = marker | {
             "color": colour,
             "marker": keys.marker(size),
-            **marker,
         }
-    if any(
-        point.is_doubtful for line in lines for point in (*line.points, *line.extra_points)
-    ):
+    points = [point for line in lines for point in (*line.points, *line.extra_points)]
+    if any(point.is_doubtful for point in points):
         face = {"color": style.GREY, "marker": "o", "mfc": style.PAPER}
         entries[f"hollow: {EXPLAINED}"] = face | marker
     return entries

@@ -18,7 +18,15 @@ from hpml_jobs.report.frame.builder import (
     filled,
     texts_of,
 )
-from hpml_jobs.report.frame.numbers import DASH, OOM, percent, ratio, seconds, three_digits
+from hpml_jobs.report.frame.numbers import (
+    DASH,
+    OOM,
+    aside,
+    percent,
+    ratio,
+    seconds,
+    three_digits,
+)
 from hpml_jobs.report.frame.table import Block, Line, Table
 from hpml_jobs.results.groups import ConditionGroup
 from hpml_jobs.results.rows import Row
@@ -68,14 +76,9 @@ class StrategyRows(Value, frozen=True, kw_only=True):
         Imported timings may have them; otherwise protocol=full measures them.
         """
         slugs = {slug for row in self.parallel_rows for slug in row.cells}
-        cells = (
-            cell_result.cell
-            for cell_result in self.group.cells
-            if cell_result.slug in slugs
-        )
-        if any(cell.protocol is Protocol.FULL for cell in cells if cell):
-            return True
-        return any(row.figures.compute_s for row in self.parallel_rows)
+        cells = (result.cell for result in self.group.cells if result.slug in slugs)
+        is_full = any(cell.protocol is Protocol.FULL for cell in cells if cell)
+        return is_full or any(row.figures.compute_s for row in self.parallel_rows)
 
 
 def strategy_rows(group: ConditionGroup, strategy: Strategy) -> StrategyRows:
@@ -86,7 +89,7 @@ def strategy_rows(group: ConditionGroup, strategy: Strategy) -> StrategyRows:
     rows = [row for row in group.rows if row.strategy is strategy]
     setups = {row.setup for row in rows}
     if group.baseline is Baseline.SINGLE or any(row.is_baseline for row in group.rows):
-        setups |= {baseline_setup(path) for path in {setup.path for setup in setups}}
+        setups |= {baseline_setup(row.path) for row in rows}
     return StrategyRows(
         group=group,
         strategy=strategy,
@@ -123,32 +126,27 @@ def _subject(cell: Cell, device: Device, *, has_other_runs: bool) -> str:
     setup = place_of(cell).setup
     if setup.is_baseline and not has_other_runs:
         return _no_baseline(place_of(cell), device)
-    seed = f", seed {cell.seed}" if cell.seed else ""
-    repeat = (
-        f", repeat {cell.repeat}" if cell.repeat or (has_other_runs and not seed) else ""
-    )
-    return f"{captions.row_label(setup, device)} at batch {cell.batch}{seed}{repeat}"
+    subject = f"{captions.row_label(setup, device)} at batch {cell.batch}"
+    if cell.seed:
+        subject += f", seed {cell.seed}"
+    if cell.repeat or (has_other_runs and not cell.seed):
+        subject += f", repeat {cell.repeat}"
+    return subject
 
 
 def _no_baseline(place: Place, device: Device) -> str:
-    path = f" ({place.setup.path})" if place.setup.path else ""
-    return f"no single-{captions.unit(device)} cell{path} at batch {place.batch_per_gpu}"
+    cell = f"cell{aside(place.setup.path)} at batch {place.batch_per_gpu}"
+    return f"no single-{captions.unit(device)} {cell}"
 
 
 def _not_requested(
     places: Collection[Place], device: Device, elsewhere: Mapping[Place, int]
 ) -> list[str]:
-    lines = []
-    reasons = []
-    for place in sorted(
-        places, key=lambda place: (setup_order(place.setup), place.batch_per_gpu)
-    ):
-        group = elsewhere.get(place)
-        why = (
-            f"measured under other conditions (group {group})"
-            if group
-            else "not requested"
-        )
+    lines, reasons = [], []
+    for place in sorted(places, key=lambda at: (setup_order(at.setup), at.batch_per_gpu)):
+        why = "not requested"
+        if group := elsewhere.get(place):
+            why = f"measured under other conditions (group {group})"
         if place.setup.is_baseline:
             lines.append(f"{_no_baseline(place, device)}: {why}")
         else:
@@ -190,8 +188,8 @@ class LabLine(NamedTuple):
         return filled(
             cls,
             figures,
+            row,
             time_s=row.values.epoch_s if row.values else None,
-            speedup=row.speedup,
             time_doubtful=bool(row.timing) and group.doubts(row, Affected.TIME),
             speedup_doubtful=doubts_speedup,
             compute_residual_s=residual.compute_s if residual else None,

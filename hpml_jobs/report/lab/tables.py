@@ -11,7 +11,7 @@ from hpml_jobs.core.strategies import Baseline, Device, Strategy
 from hpml_jobs.core.value import Value
 from hpml_jobs.report.frame import captions, references
 from hpml_jobs.report.frame.builder import TableText
-from hpml_jobs.report.frame.numbers import DASH, count, seconds
+from hpml_jobs.report.frame.numbers import DASH, aside, count, seconds
 from hpml_jobs.report.frame.table import Block, Line, Table
 from hpml_jobs.report.lab.selection import (
     StrategyRows,
@@ -67,9 +67,7 @@ def q1(group: ConditionGroup) -> Table:
         blocks=tuple(Block(head=head) for head in ("train_s", "Time(s)", "iterations")),
         lines=tuple(
             Line(
-                label=f"{row.batch_per_gpu} ({row.path})"
-                if row.path
-                else str(row.batch_per_gpu),
+                label=f"{row.batch_per_gpu}{aside(row.path)}",
                 texts=captions.marked(group, row, _q1(row), Affected.TIME),
             )
             for row in baselines
@@ -154,9 +152,13 @@ def table2(selection: StrategyRows) -> Table:
     )
     notes = [
         *_unmeasured(selection, _has_compute),
-        *_waiting(selection),
-        *_other(selection),
-        *_changing_ranks(selection),
+        *_note(selection, "waiting for ranks that were later, part of Comm", _waiting),
+        *_note(selection, "other, in neither Compute nor Comm", _other),
+        *_note(
+            selection,
+            "runs whose late ranks differ",
+            lambda row: _changing_rank(row, selection.group),
+        ),
         *_below(selection, Affected.SPLIT),
     ]
     names = ("compute_s", "comm_s")
@@ -176,56 +178,51 @@ def _how_split(selection: StrategyRows) -> list[str]:
     return lines
 
 
-def _waiting(selection: StrategyRows) -> list[str]:
-    """Return a note on the rows where more than 5 % of the time is waiting for later ranks."""
-    texts = []
-    for row in selection.parallel_rows:
-        waiting_s, comm_s = row.figures.waiting_s, row.figures.comm_s
-        if waiting_s is None or comm_s is None:
-            continue
-        if waiting_s > IMBALANCE_LIMIT * (comm_s + (row.figures.compute_s or 0.0)):
-            where = captions.row_at_batch(row, selection.group.device)
-            texts.append(f"{where}: {seconds(waiting_s)} of {seconds(comm_s)} s")
-    if not texts:
-        return []
-    return [f"waiting for ranks that were later, part of Comm: {'; '.join(texts)}"]
+def _note(
+    selection: StrategyRows, start: str, text_of: Callable[[Row], str | None]
+) -> list[str]:
+    """Return a note with the texts of the rows that have one; none without a text."""
+    texts = [(row, text_of(row)) for row in selection.parallel_rows]
+    device = selection.group.device
+    parts = [
+        f"{captions.row_at_batch(row, device)}: {text}" for row, text in texts if text
+    ]
+    return [f"{start}: {'; '.join(parts)}"] if parts else []
 
 
-def _other(selection: StrategyRows) -> list[str]:
-    """Return a note on the rows of scripts where nothing accounts for more than 5 % of the time."""
-    texts = []
-    for row in selection.parallel_rows:
-        other_s, compute_s = row.figures.phase_other_s or 0.0, row.figures.compute_s or 0.0
-        if other_s > IMBALANCE_LIMIT * (other_s + compute_s + (row.figures.comm_s or 0.0)):
-            where = captions.row_at_batch(row, selection.group.device)
-            texts.append(f"{where}: {seconds(other_s)} s")
-    return [f"other, in neither Compute nor Comm: {'; '.join(texts)}"] if texts else []
+def _waiting(row: Row) -> str | None:
+    """Return how much of Comm is waiting for later ranks, if that is more than 5 % of the time."""
+    waiting_s, comm_s = row.figures.waiting_s, row.figures.comm_s
+    if waiting_s is None or comm_s is None:
+        return None
+    if waiting_s <= IMBALANCE_LIMIT * (comm_s + (row.figures.compute_s or 0.0)):
+        return None
+    return f"{seconds(waiting_s)} of {seconds(comm_s)} s"
 
 
-def _changing_ranks(selection: StrategyRows) -> list[str]:
-    """Return a note on rows in some of whose runs another rank than the shown one waits least."""
-    texts = []
-    for row in selection.parallel_rows:
-        records = selection.group.counted_records(row, Affected.SPLIT)
-        shown_rank = least_waiting(record.ranks for record in records)
-        exceptions = sum(
-            record.least_waiting != record.rank_of(shown_rank) for record in records
-        )
-        if exceptions:
-            where = captions.row_at_batch(row, selection.group.device)
-            texts.append(
-                f"{where}: rank {shown_rank} is shown, another one waits least in {exceptions} of "
-                f"{len(records)}"
-            )
-    return [f"runs whose late ranks differ: {'; '.join(texts)}"] if texts else []
+def _other(row: Row) -> str | None:
+    """Return the time of a script that nothing accounts for, if that is more than 5 %."""
+    other_s, compute_s = row.figures.phase_other_s or 0.0, row.figures.compute_s or 0.0
+    if other_s <= IMBALANCE_LIMIT * (other_s + compute_s + (row.figures.comm_s or 0.0)):
+        return None
+    return f"{seconds(other_s)} s"
+
+
+def _changing_rank(row: Row, group: ConditionGroup) -> str | None:
+    """Return in how many runs another rank than the shown one waits least, if in any."""
+    records = group.counted_records(row, Affected.SPLIT)
+    rank = least_waiting(record.ranks for record in records)
+    others = sum(record.least_waiting != record.rank_of(rank) for record in records)
+    if not others:
+        return None
+    return f"rank {rank} is shown, another one waits least in {others} of {len(records)}"
 
 
 def table3(selection: StrategyRows) -> Table:
     """Return the measured bandwidth of the gradients in GB/s (1e9 bytes per second)."""
     words = BANDWIDTH[selection.strategy.traffic.bandwidth]
-    has_peak = any(
-        row.bandwidth and row.bandwidth.of_peak for row in selection.parallel_rows
-    )
+    bandwidths = [row.bandwidth for row in selection.parallel_rows if row.bandwidth]
+    has_peak = any(bandwidth.of_peak for bandwidth in bandwidths)
     text = TableText(
         "table3",
         f"Table 3: {words.title}",
@@ -253,10 +250,8 @@ def _small_peaks(selection: StrategyRows) -> list[str]:
         peak_bytes = row.figures.peak_bytes
         if peak_bytes and peak_bytes < PEAK_FROM_BYTES:
             size = count(round(peak_bytes))
-            why = (
-                f"the peak is of the largest message measured, {size} bytes (below 64 MiB)"
-            )
-            reasons.append((why, row.place))
+            message = f"the largest message measured, {size} bytes (below 64 MiB)"
+            reasons.append((f"the peak is of {message}", row.place))
     return captions.by_reason(reasons, selection.group.device)
 
 
@@ -297,18 +292,14 @@ def _of_script(records: Iterable[Record]) -> str:
     records = list(records)
     missing = (text for record in records if record.facts for text in record.facts.missing)
     texts = [re.sub(r"^rank \d+: ", "", text) for text in missing]
-    of_phases = [
-        text.removeprefix("phases: ") for text in texts if text.startswith("phases: ")
-    ]
-    reasons = dict.fromkeys(of_phases or texts)
-    is_whole = any(record.phases for record in records)
-    last = (
-        "no message between processes was seen"
-        if is_whole
-        else "it ended before its third window"
-    )
-    text = "; ".join(reasons) or last
-    return f"not measured from outside: {text}"
+    start = "phases: "
+    of_phases = [text.removeprefix(start) for text in texts if text.startswith(start)]
+    reason = "; ".join(dict.fromkeys(of_phases or texts))
+    if not reason:
+        reason = "it ended before its third window"
+        if any(record.phases for record in records):
+            reason = "no message between processes was seen"
+    return f"not measured from outside: {reason}"
 
 
 def _below(selection: StrategyRows, affected: Affected) -> list[str]:
@@ -328,18 +319,17 @@ def strategy_tables(group: ConditionGroup) -> tuple[StrategyTables, ...]:
 
 
 def _of_strategy(selection: StrategyRows) -> StrategyTables:
-    tables = [table1(selection)]
+    group, tables = selection.group, [table1(selection)]
+    # with `baseline=smallest` Tables 2r and 3r may have nothing but dashes
+    is_single = group.baseline is Baseline.SINGLE
+    has_residual = is_single or any(row.residual for row in selection.rows)
     if selection.instrumented:
         tables.append(table2(selection))
-    # with `baseline=smallest` Tables 2r and 3r may have nothing but dashes
-    is_single = selection.group.baseline is Baseline.SINGLE
-    has_residual = is_single or any(row.residual for row in selection.rows)
     if has_residual:
         tables.append(table2r(selection))
-    if selection.instrumented and selection.group.origin.has_ranks:
+    if selection.instrumented and group.origin.has_ranks:
         tables.append(table3(selection))
-    # the bytes of other work are not known
-    if has_residual and selection.group.work is None:
+    if has_residual and group.work is None:  # the bytes of other work are not known
         tables.append(table3r(selection))
     return StrategyTables(
         strategy=selection.strategy,
@@ -357,11 +347,11 @@ def _unsplit(selection: StrategyRows) -> str:
     ends = dict.fromkeys(
         result.reason
         for result in selection.group.cells
-        if result.cell
-        and result.cell.strategy is selection.strategy
-        and not result.measured
+        if not result.measured
+        if result.cell and result.cell.strategy is selection.strategy
     )
-    return f"Tables 2 and 3 have no row: {'; '.join(ends) or 'no cell with processes is measured'}."
+    reasons = "; ".join(ends) or "no cell with processes is measured"
+    return f"Tables 2 and 3 have no row: {reasons}."
 
 
 WITH_LOADING = "includes data loading: computed from epoch_s because train_s is unknown"
@@ -406,10 +396,8 @@ def table3r(selection: StrategyRows) -> Table:
             *_residual_caption(selection),
         ),
     )
-    notes = [
-        *no_bandwidth(selection.rows, selection.group.device),
-        *_residual_notes(selection),
-    ]
+    notes = no_bandwidth(selection.rows, selection.group.device)
+    notes += _residual_notes(selection)
     setups = selection.parallel_setups
     return strategy_table(selection, text, setups, ["bus_residual_gb_per_s"], notes)
 
@@ -445,24 +433,20 @@ def _residual_notes(selection: StrategyRows) -> list[str]:
 
 def no_bandwidth(rows: Iterable[Row], device: Device) -> list[str]:
     """Return lines on rows without a bandwidth: a residual of zero or less, or unknown sizes."""
-    rows = list(rows)
-    timings = [
-        row.timing for row in rows if row.residual is not None and row.timing is not None
+    with_residual = [(row, row.residual) for row in rows if row.residual]
+    timings = [row.timing for row, _ in with_residual if row.timing]
+    missing = []
+    if any(timing.gradient_bytes is None for timing in timings):
+        missing.append("parameters")
+    if any(timing.iterations is None for timing in timings):
+        missing.append("images (or iterations)")
+    why = "no bandwidth, since the residual is not above zero"
+    places = [(why, row.place) for row, residual in with_residual if residual.comm_s <= 0]
+    notes = captions.by_reason(places, device)
+    if not missing:
+        return notes
+    names = " and ".join(missing)
+    return [
+        f"no bandwidth without the number of {names}, which the import does not give",
+        *notes,
     ]
-    missing = {
-        "parameters": any(timing.gradient_bytes is None for timing in timings),
-        "images (or iterations)": any(timing.iterations is None for timing in timings),
-    }
-    names = " and ".join(name for name, is_missing in missing.items() if is_missing)
-    unknown = [
-        f"no bandwidth without the number of {names}, which the import does not give"
-    ]
-    not_positive = captions.by_reason(
-        (
-            ("no bandwidth, since the residual is not above zero", row.place)
-            for row in rows
-            if row.residual is not None and row.residual.comm_s <= 0
-        ),
-        device,
-    )
-    return [*(unknown if names else ()), *not_positive]

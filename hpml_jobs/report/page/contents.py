@@ -13,7 +13,7 @@ from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.text import counted
 from hpml_jobs.report import warnings
 from hpml_jobs.report.choose import words
-from hpml_jobs.report.choose.rules import Choice
+from hpml_jobs.report.choose.rules import Candidate, Choice
 from hpml_jobs.report.choose.sizes import sizes
 from hpml_jobs.report.frame import captions
 from hpml_jobs.report.frame.numbers import cost, per_second, ratio
@@ -81,16 +81,11 @@ def contents(report: Report, pictures: dict[str, Picture]) -> Page:
     )
 
 
-def _subtitles(report: Report) -> Iterator[str]:
-    if not report.several:
-        yield from (
-            line for group in report.groups for line in overview(report, group).measured
-        )
-        return
-    yield (
-        f"{len(report.groups)} groups of cells under different conditions, which are never "
-        "compared with each other."
-    )
+def _subtitles(report: Report) -> list[str]:
+    if report.several:
+        differing = f"{len(report.groups)} groups of cells under different conditions"
+        return [f"{differing}, which are never compared with each other."]
+    return [line for group in report.groups for line in overview(report, group).measured]
 
 
 def _of_one(
@@ -120,20 +115,12 @@ def _of_several(report: Report, pictures: dict[str, Picture]) -> tuple[Section, 
     groups = []
     for group in report.groups:
         before, after = _group_sections(report, group, f"group{group.number}-")
-        items = (
-            (Paragraph(f"Separated because of: {group.differences}."),)
-            if group.differences
-            else ()
-        )
-        sections = [section for section in (*before, *after) if section.items]
-        groups.append(
-            Section(
-                f"group{group.number}",
-                _group_title(group),
-                (*map(Paragraph, overview(report, group).measured), *items),
-                sections=tuple(sections),
-            )
-        )
+        texts = [*overview(report, group).measured]
+        if group.differences:
+            texts.append(f"Separated because of: {group.differences}.")
+        sections = tuple(section for section in (*before, *after) if section.items)
+        anchor, items = f"group{group.number}", tuple(map(Paragraph, texts))
+        groups.append(Section(anchor, _group_title(group), items, sections=sections))
     return (
         Section("answer", "Answers", intro),
         Section("pictures", "Scaling", scaling),
@@ -155,10 +142,8 @@ def _sentence(group: ReportGroup) -> str:
 
 def _figures(pictures: dict[str, Picture]) -> tuple[tuple[Item, ...], tuple[Item, ...]]:
     """Return the pictures of scaling, and those of training."""
-    scaling = [
-        Figure(picture) for name, picture in pictures.items() if name not in TRAINING
-    ]
-    training = [Figure(picture) for name, picture in pictures.items() if name in TRAINING]
+    scaling = [Figure(shown) for name, shown in pictures.items() if name not in TRAINING]
+    training = [Figure(shown) for name, shown in pictures.items() if name in TRAINING]
     return tuple(scaling), tuple(training)
 
 
@@ -168,11 +153,9 @@ def _group_sections(
     """Return the sections of a group before and after the pictures of training."""
     printed = {group.setting, *(text for _, text in warnings.remarks(group.source))}
     runs = captions.runs(group.source.timed)
-    lab = [table for strategy in group.strategies for table in strategy.tables]
-    main = [*([group.q1] if group.q1 else []), *lab]
     full = [table for table in group.full if table.label != CHECKS]
     folded = tuple(_sheet(table, {*printed}, runs, is_folded=True) for table in full)
-    main_sheets = tuple(_sheet(table, printed, runs) for table in main)
+    main_sheets = tuple(_sheet(table, printed, runs) for table in group.lab)
     intro = Paragraph(
         f"{GLOSSARY} {runs.removesuffix('.')}, unless a table says otherwise."
     )
@@ -257,15 +240,13 @@ def _unplaced(report: Report) -> Iterator[Section]:
 
 
 def _reproduction(report: Report) -> Iterator[Item]:
+    text = (
+        "The commands of the submissions are not recorded: the study was imported, or submitted "
+        "by a version before 0.7.0. This page was written by:"
+    )
     if report.commands:
-        yield Paragraph(
-            "The commands that submitted the cells, and the one that wrote this page:"
-        )
-    else:
-        yield Paragraph(
-            "The commands of the submissions are not recorded: the study was imported, or "
-            "submitted by a version before 0.7.0. This page was written by:"
-        )
+        text = "The commands that submitted the cells, and the one that wrote this page:"
+    yield Paragraph(text)
     yield Commands((*report.commands, f"hpml-jobs report {report.study}"))
     yield Paragraph(
         "Cells that are finished are not submitted again. The raw values are in record.json of "
@@ -285,19 +266,9 @@ def answer_items(report: Report, group: ReportGroup) -> Iterator[Item]:
         yield Paragraph(NO_NUMBER, is_lead=True)
         return
     summary = overview(report, group)
-    yield _headline(choice, group, summary)
-    sentences = summary.answer if choice.has_rivals else ()
-    lines = [
-        line for line in sentences if line != words.answer(choice, report.resubmitted)
-    ]
-    key_cells = [choice.reference, *words.asked(choice)]
-    if choice.has_rivals and any(cell.timing.runs == 1 for cell in key_cells):
-        lines.insert(0, ONE_RUN)
-    limits = [*words.undecided(choice), *words.doubts(choice)]
-    lines += [f"{line[0].upper()}{line[1:]}." for line in limits]
-    # no full stop after a command
-    lines += [f"{line[0].upper()}{line[1:]}" for line in summary.next_cells]
-    yield from [Bullets(tuple(lines))] if lines else []
+    yield _headline(choice, summary)
+    if lines := _limits(report, choice, summary):
+        yield Bullets(tuple(lines))
     table = sizes(group.source, choice)
     yield _sheet(table, {table.setting}, captions.runs(group.source.timed))
     for feature in features().values():
@@ -305,32 +276,47 @@ def answer_items(report: Report, group: ReportGroup) -> Iterator[Item]:
             yield from load(feature.answer)(report.study, group.source, choice)
 
 
-def _headline(choice: Choice, group: ReportGroup, summary: Overview) -> Headline:
+def _limits(report: Report, choice: Choice, summary: Overview) -> list[str]:
+    """Return the sentences below the headline: what limits it, and the cells worth a run."""
+    answer, lines = words.answer(choice, report.resubmitted), []
+    if choice.has_rivals:
+        key_cells = [choice.reference, *words.asked(choice)]
+        lines += [ONE_RUN] if any(cell.timing.runs == 1 for cell in key_cells) else []
+        lines += [line for line in summary.answer if line != answer]
+    limits = [*words.undecided(choice), *words.doubts(choice)]
+    lines += [f"{line[0].upper()}{line[1:]}." for line in limits]
+    # no full stop after a command
+    return lines + [f"{line[0].upper()}{line[1:]}" for line in summary.next_cells]
+
+
+def _headline(choice: Choice, summary: Overview) -> Headline:
+    """Return the answer with the figures of the cell to ask for."""
+    winner = choice.winner
     if not choice.has_rivals:
         return Headline(" ".join(summary.answer))
-    if choice.ask is None:
+    if winner is None:
         return Headline(summary.answer[0])
-    winner = choice.ask.candidate
     per_work = f"per {captions.work_text(winner.timing.work)}"
-    figures = [(f"{words.time(winner)} s", per_work)]
+    figures = {per_work: f"{words.time(winner)} s"}
     if (rate := winner.timing.units_per_s) is not None:
-        rate_text = captions.mark(per_second(rate), is_doubtful=winner.doubtful)
-        figures.append((rate_text, f"{winner.timing.unit.value} per second"))
-    if winner is not choice.reference:
-        over = words.size(choice.reference)
-        speedup = ratio(choice.speedup(winner))
-        is_doubtful = choice.doubts_ratio(winner)
-        figures.append(
-            (captions.mark(speedup, is_doubtful=is_doubtful), f"speedup over {over}")
+        figures[f"{winner.timing.unit.value} per second"] = _marked(
+            per_second(rate), winner
         )
+    if winner is not choice.reference:
+        is_doubtful = choice.doubts_ratio(winner)
+        speedup = captions.mark(ratio(choice.speedup(winner)), is_doubtful=is_doubtful)
+        figures[f"speedup over {words.size(choice.reference)}"] = speedup
     against = words.efficiency_reference(winner, choice)
-    figures.append(
-        (words.efficiency_figure(winner, choice), f"parallel efficiency{against}")
-    )
+    figures[f"parallel efficiency{against}"] = words.efficiency_figure(winner, choice)
     if choice.device is Device.CUDA:  # processes on a CPU are not charged
-        cost_text = captions.mark(cost(winner.gpu_s), is_doubtful=winner.doubtful)
-        figures.append((cost_text, f"{captions.cost_unit(choice.device)} {per_work}"))
-    return Headline(f"{words.advice(choice, is_short=True)}.", tuple(figures))
+        unit = captions.cost_unit(choice.device)
+        figures[f"{unit} {per_work}"] = _marked(cost(winner.gpu_s), winner)
+    of_names = tuple((value, name) for name, value in figures.items())
+    return Headline(f"{words.advice(choice, is_short=True)}.", of_names)
+
+
+def _marked(text: str, winner: Candidate) -> str:
+    return captions.mark(text, is_doubtful=winner.doubtful)
 
 
 _STAMP = re.compile(rb'<meta name="records" content="(\w+)">')

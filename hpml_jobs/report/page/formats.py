@@ -1,6 +1,5 @@
 """What a page is made of, and how it is written: as Markdown, and as one HTML file."""
 
-import re
 from collections.abc import Callable, Iterable, Iterator
 from enum import StrEnum
 from functools import cache
@@ -9,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from hpml_jobs.core.text import is_command
-from hpml_jobs.report.files.markdown import bullets, escaped, grid
+from hpml_jobs.report.files.markdown import bullets, escaped, fenced, grid, shown
 from hpml_jobs.report.frame import style
 from hpml_jobs.report.frame.captions import MARK
 from hpml_jobs.report.frame.numbers import DASH, OOM
@@ -183,33 +182,23 @@ def _item(item: Item, level: int) -> Iterable[str]:
         case Paragraph(text):
             return [escaped(text)]
         case Headline(text, figures):
+            lead = f"**{escaped(text)}**"
             figures_text = ", ".join(f"{value} {name}" for value, name in figures)
-            parts = [f"**{escaped(text)}**"]
-            if figures:
-                parts.append(escaped(f"{figures_text}."))
-            return parts
+            return [lead, escaped(f"{figures_text}.")] if figures else [lead]
         case Quote(title, text):
             return [f"{head} {escaped(title)}", f"> {escaped(text)}"]
         case Bullets(lines):
             return [bullets(lines)]
         case Notices(notices):
-            return [
-                bullets(f"{consequence.value}: {text}" for consequence, text in notices)
-            ]
+            return [bullets(f"{meaning.value}: {text}" for meaning, text in notices)]
         case FactTable(title, heads, rows):
             return [f"{head} {escaped(title)}", _grid(heads, rows)]
         case Commands(lines):
-            longest = max(
-                (len(run) for line in lines for run in re.findall("`+", line)), default=0
-            )
-            fence = "`" * max(
-                3, longest + 1
-            )  # a line of commands.txt cannot end the block
-            return [f"{fence}bash\n" + "\n".join(lines) + f"\n{fence}"]
+            return [fenced("\n".join(lines))]
         case Answers(answers):
             return [part for answer in answers for part in _answer(answer, head)]
-        case ShownTable():
-            return _sheet(item, head)
+        case ShownTable(table, caption, notes):
+            return shown(head, table, caption, notes)
         case Figure(picture):
             image = f"![{escaped(picture.alt)}]({picture.name}.png)"
             return [f"{head} {escaped(picture.title)}", image, escaped(picture.caption)]
@@ -222,17 +211,6 @@ def _answer(answer: Answer, head: str) -> Iterator[str]:
         yield escaped(answer.doubt)
     if answer.evidence:
         yield escaped(f"Evidence: {answer.evidence}.")
-
-
-def _sheet(sheet: ShownTable, head: str) -> list[str]:
-    table = sheet.table
-    return [
-        f"{head} {escaped(table.title)}",
-        *([escaped(table.answer)] if table.answer else []),
-        *([grid(table)] if table.lines else []),
-        *([escaped("\n".join(sheet.caption))] if sheet.caption else []),
-        *([bullets(sheet.notes)] if sheet.notes else []),
-    ]
 
 
 def _grid(heads: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:

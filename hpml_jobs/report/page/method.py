@@ -1,7 +1,7 @@
 """How a page's figures were measured: hardware and software of the records, method, formulas."""
 
-from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple, TypeVar
 
 from hpml_jobs.core.conditions import in_words, precision_of
 from hpml_jobs.core.environment import compared
@@ -10,7 +10,10 @@ from hpml_jobs.core.measurements import Card
 from hpml_jobs.core.record import Facts, Record
 from hpml_jobs.core.source import IMPORT, OWN_LOOP, SCRIPT, Origin
 from hpml_jobs.report.frame.captions import first_few
+from hpml_jobs.report.frame.numbers import aside, span
 from hpml_jobs.results.groups import ConditionGroup
+
+T = TypeVar("T")
 
 SHOWN = 8
 """The most values of a fact that are listed."""
@@ -67,7 +70,7 @@ def _utilization_text(record: Record) -> str | None:
     """Return the mean utilization in the timed epoch, and the site's limit."""
     used = record.gpu_utilization_percent
     limit = record.facts.cancel_below_percent if record.facts else None
-    return None if used is None else f"{used:.0f}" + (f" ({limit})" if limit else "")
+    return None if used is None else f"{used:.0f}{aside(str(limit or ''))}"
 
 
 _OF_CARDS: dict[str, Callable[[Card], object]] = {
@@ -88,31 +91,30 @@ def environment(group: ConditionGroup) -> list[Fact]:
     """Return what is recorded of the hardware and software; nothing of what is not known."""
     records = [result.record for result in group.cells if result.record is not None]
     facts = [record.facts for record in records if record.facts]
-    cards = [card for record in records for rank in record.ranks for card in rank.cards]
-    listed = [
-        Fact("hosts", _distinct(host for record in records for host in _hosts(record))),
-        *(
-            Fact(name, _distinct(map(value_of, facts)))
-            for name, value_of in _OF_FACTS.items()
+    cards = [card for record in records for card in record.cards]
+    hosts = [host for record in records for host in _hosts(record)]
+    listed = {
+        "hosts": _distinct(hosts),
+        **_values_of(_OF_FACTS, facts),
+        "specified link, GB/s": _distinct(record.link_gb_per_s for record in records),
+        "precision": _distinct(precision_of(r) for r in records if r.facts),
+        **_values_of(_OF_CARDS, cards),
+        "GPU utilization, % (site cancels below)": _distinct(
+            map(_utilization_text, records)
         ),
-        Fact(
-            "specified link, GB/s", _distinct(record.link_gb_per_s for record in records)
-        ),
-        Fact("precision", _distinct(precision_of(r) for r in records if r.facts)),
-        *(
-            Fact(name, _distinct(map(value_of, cards)))
-            for name, value_of in _OF_CARDS.items()
-        ),
-        Fact(
-            "GPU utilization, % (site cancels below)",
-            _distinct(map(_utilization_text, records)),
-        ),
-        Fact("start of the job to the first iteration, s", _startups(records)),
-        Fact("measured", _span(records)),
-        Fact("imported from", _distinct(record.source.file for record in records)),
-        Fact("GPU, as reported", _distinct(record.source.gpu_model for record in records)),
-    ]
-    return [fact for fact in listed if fact.values]
+        "start of the job to the first iteration, s": _startups(records),
+        "measured": _span(records),
+        "imported from": _distinct(record.source.file for record in records),
+        "GPU, as reported": _distinct(record.source.gpu_model for record in records),
+    }
+    return [Fact(name, values) for name, values in listed.items() if values]
+
+
+def _values_of(
+    properties: Mapping[str, Callable[[T], object]], values: Sequence[T]
+) -> dict[str, tuple[str, ...]]:
+    """Return the different values of properties in words, by name."""
+    return {name: _distinct(map(of, values)) for name, of in properties.items()}
 
 
 def _hosts(record: Record) -> Iterable[str]:
@@ -128,21 +130,16 @@ def _distinct(values: Iterable[object]) -> tuple[str, ...]:
 
 def _startups(records: Iterable[Record]) -> tuple[str, ...]:
     """Return the least and the most seconds of a cell before its first iteration was done."""
-    totals_s = sorted(
-        r.startup.total_s for r in records if r.startup and r.startup.total_s
-    )
-    if not totals_s:
-        return ()
-    ends = (f"{total_s:.1f}" for total_s in (totals_s[0], totals_s[-1]))
-    return (" to ".join(dict.fromkeys(ends)),)
+    startups = [record.startup for record in records]
+    totals_s = [startup.total_s for startup in startups if startup and startup.total_s]
+    return (span(totals_s, "{:.1f}".format),) if totals_s else ()
 
 
 def _span(records: Iterable[Record]) -> tuple[str, ...]:
     """Return the days of the first and of the last measurement (UTC)."""
-    days = sorted(
-        record.attempt.started[:10] for record in records if record.attempt.started
-    )
-    return (" to ".join(dict.fromkeys((days[0], days[-1]))),) if days else ()
+    starts = [record.attempt.started for record in records]
+    days = {started[:10] for started in starts if started}
+    return (span(days),) if days else ()
 
 
 FORMULA_HEADS = ("figure", "formula", "meaning")

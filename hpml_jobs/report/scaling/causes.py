@@ -34,7 +34,6 @@ class NoReplayError(HpmlError):
 Parts = dict[GapCause, float]
 """What each known cause takes of the ideal speedup, and what is unexplained."""
 
-
 SETS: tuple[Causes, ...] = tuple(
     frozenset(chosen)
     for size in range(len(CAUSES) + 1)

@@ -1,5 +1,6 @@
 """Why N GPUs are not N times as fast: what each cause takes of the ideal speedup."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from math import hypot, isnan
 from statistics import median
@@ -11,6 +12,7 @@ from hpml_jobs.core.place import Place
 from hpml_jobs.core.rank import Rank
 from hpml_jobs.core.statistics import CONFIDENCE, RESAMPLES, percentiles
 from hpml_jobs.core.text import listed
+from hpml_jobs.report.frame.numbers import verb
 from hpml_jobs.report.scaling.causes import (
     EACH_OTHER,
     SETS,
@@ -183,9 +185,8 @@ def _from_replays(
 
 def _split_runs(group: ConditionGroup, row: Row) -> list[CellResult]:
     """Return the runs whose instrumented epoch counts."""
-    return [
-        result for result in group.runs(row) if row.counts(result.slug, Affected.SPLIT)
-    ]
+    runs = group.runs(row)
+    return [result for result in runs if row.counts(result.slug, Affected.SPLIT)]
 
 
 def _times(
@@ -229,13 +230,9 @@ def _without(
     values: Parts, speedups: Mapping[Causes, float], is_measured: bool
 ) -> Without | None:
     """Return the speedup without the largest known cause, alone or with what hides it."""
-    part_of = {
-        cause: value
-        for cause, value in values.items()
-        if cause is not GapCause.UNEXPLAINED
-    }
-    largest = max(part_of, key=part_of.__getitem__)
-    causes = removable(speedups, largest, part_of[largest])
+    known = [cause for cause in values if cause is not GapCause.UNEXPLAINED]
+    largest = max(known, key=values.__getitem__)
+    causes = removable(speedups, largest, values[largest])
     if causes is None:
         return None
     return Without(
@@ -291,25 +288,20 @@ def _part(
 ) -> GapPart:
     of_draws = drawn[cause].tolist() if drawn else []
     values = [part for part in of_draws if not isnan(part)]
-    return (
-        GapPart(value, *percentiles(values, _runs(estimate))[:2])
-        if values
-        else GapPart(value)
-    )
+    if not values:
+        return GapPart(value)
+    return GapPart(value, *percentiles(values, _runs(estimate))[:2])
 
 
 def late_ranks(of_runs: Sequence[Sequence[Rank]]) -> str:
     """Return the ranks that are late in at least half of the runs, with their host."""
     ranks = {rank.rank: rank for run in of_runs for rank in run}
-    counts = {
-        number: sum(number in {r.rank for r in run} for run in of_runs) for number in ranks
-    }
+    counts = Counter(number for run in of_runs for number in {rank.rank for rank in run})
     late = [
         ranks[number] for number in sorted(ranks) if 2 * counts[number] >= len(of_runs)
     ]
     if not late:
         return EACH_OTHER
+    ranks_text = f"{verb(len(late), 'rank', 'ranks')} {listed(rank.rank for rank in late)}"
     hosts = {rank.host for rank in late}
-    numbers = [str(rank.rank) for rank in late]
-    ranks_text = f"rank {numbers[0]}" if len(late) == 1 else f"ranks {listed(numbers)}"
     return f"{ranks_text} on {hosts.pop()}" if len(hosts) == 1 else ranks_text

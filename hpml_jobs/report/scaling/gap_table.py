@@ -89,7 +89,7 @@ def gap_table(group: ConditionGroup, gaps_by_place: Mapping[Place, Gap]) -> Tabl
         line = filled(
             GapLine,
             gap,
-            **{name: getattr(row, name) for name in ("gpus", "nodes", "treatment")},
+            row,
             **{cause.lower(): gap.parts.get(cause) for cause in GapCause},
             strategy=row.strategy.value,
             batch=row.batch_per_gpu,
@@ -106,7 +106,7 @@ def gap_table(group: ConditionGroup, gaps_by_place: Mapping[Place, Gap]) -> Tabl
         if gap.unproven and gap.is_split
     ]
     notes = [
-        *([captions.EXPLAINED] if any(line.doubts_parts for _, line in items) else []),
+        captions.EXPLAINED if any(line.doubts_parts for _, line in items) else "",
         *left_out(group, "exchange and waiting are not known", unsplit),
         *left_out(group, WITH_WAITING, unphased),
         *captions.by_reason(unproven, group.device, captions.full_label),

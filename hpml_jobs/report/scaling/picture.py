@@ -11,7 +11,7 @@ from hpml_jobs.report.frame.picture import Axes, Panel, Picture, logarithmic, na
 from hpml_jobs.report.frame.series import Point, Series
 from hpml_jobs.results.groups import ConditionGroup
 from hpml_jobs.results.pairs import Pair, pairs
-from hpml_jobs.results.rows import Row
+from hpml_jobs.results.rows import Row, by_key
 
 GROUPS = 3
 """The most groups in a picture."""
@@ -47,39 +47,11 @@ def speedup(groups: Sequence[ConditionGroup]) -> Picture | None:
             title = named(group, f"{scaling.kind}, by {scaling.at_the_same}")
             drawn.append(Panel(title, (scaling, True)))
         for scaling in scalings:
-            drawn.append(
-                Panel(named(group, f"{scaling.kind}, efficiency"), (scaling, False))
-            )
-
-    def draw(axis: Axes, panel: Panel[tuple[ScalingLines, bool]]) -> list[str]:
-        scaling, is_speedup = panel.data
-        lines = (scaling.speedups if is_speedup else scaling.efficiencies)[: series.LINES]
-        series.draw(axis, lines, keys)
-        gpus = [point.gpus for line in lines for point in line.points]
-        series.gpu_axis(axis, gpus, scaling.units)
-        ends = axis.get_xlim()
-        if not is_speedup:
-            axis.set_ylabel("efficiency")
-            axis.set_ylim(0, max(1.08, axis.get_ylim()[1]))
-            axis.plot(ends, [1, 1], **style.IDEAL)
-            return []
-        logarithmic(axis, "y", "speedup", at=(1, 1.5), base=2)
-        axis.plot(ends, [end / min(gpus) for end in ends], **style.IDEAL)
-        texts = []
-        for line, shares in zip(scaling.speedups, scaling.efficiencies, strict=True):
-            largest, share = line.points[-1], shares.points[-1]
-            texts.append(
-                f"{scaling.kind}, {line.label}: {ratio(largest.value)} at {largest.gpus} "
-                f"(efficiency {percent(share.value)} %)"
-            )
-        return texts
-
-    scalings = [panel.data[0] for panel in drawn if panel.data[1]]
-    lines = [line for scaling in scalings for line in scaling.speedups]
-    missing = [group.name for group, _ in scaled[GROUPS:]]
-    missing += [
-        line.label for scaling in scalings for line in scaling.speedups[series.LINES :]
-    ]
+            title = named(group, f"{scaling.kind}, efficiency")
+            drawn.append(Panel(title, (scaling, False)))
+    speedups = [scaling.speedups for _, (scaling, is_speedup) in drawn if is_speedup]
+    lines = [line for of_panel in speedups for line in of_panel]
+    left_out = [line.label for of_panel in speedups for line in of_panel[series.LINES :]]
     works = {group.work for group in groups}
     time = captions.time_word(works.pop()) if len(works) == 1 else "time"
     device = scaled[0][0].device
@@ -87,15 +59,41 @@ def speedup(groups: Sequence[ConditionGroup]) -> Picture | None:
     return panels(
         "Speedup and efficiency",
         drawn,
-        draw,
+        lambda axis, panel: _draw(axis, *panel.data, keys),
         alt="Speedup: ",
         caption=[SPEEDUP_CAPTION.format(time=time, unit=gpu, units=gpus)],
         legend=series.legend(lines, keys, "batch") | {"ideal": style.IDEAL},
-        missing=missing,
+        missing=[group.name for group, _ in scaled[GROUPS:]] + left_out,
         file="scaling.csv",
         columns=2,
         height=2.5,
     )
+
+
+def _draw(
+    axis: Axes, scaling: ScalingLines, is_speedup: bool, keys: series.Keys
+) -> list[str]:
+    """Draw speedups, or efficiencies; return the largest speedups in words."""
+    lines = (scaling.speedups if is_speedup else scaling.efficiencies)[: series.LINES]
+    series.draw(axis, lines, keys)
+    gpus = [point.gpus for line in lines for point in line.points]
+    series.gpu_axis(axis, gpus, scaling.units)
+    ends = axis.get_xlim()
+    if not is_speedup:
+        axis.set_ylabel("efficiency")
+        axis.set_ylim(0, max(1.08, axis.get_ylim()[1]))
+        axis.plot(ends, [1, 1], **style.IDEAL)
+        return []
+    logarithmic(axis, "y", "speedup", at=(1, 1.5), base=2)
+    axis.plot(ends, [end / min(gpus) for end in ends], **style.IDEAL)
+    texts = []
+    for line, shares in zip(scaling.speedups, scaling.efficiencies, strict=True):
+        largest, share = line.points[-1], shares.points[-1]
+        texts.append(
+            f"{scaling.kind}, {line.label}: {ratio(largest.value)} at {largest.gpus} "
+            f"(efficiency {percent(share.value)} %)"
+        )
+    return texts
 
 
 def _scalings(group: ConditionGroup) -> list[ScalingLines]:
@@ -121,11 +119,10 @@ def _speedup_lines(
     group: ConditionGroup, of_kind: Sequence[Pair], batch_of: Callable[[Row], int]
 ) -> tuple[list[Series], list[Series]]:
     """Return pairs as lines of speedup and of efficiency, which begin at their baseline."""
-    by_line: dict[tuple[str, str, int], list[Pair]] = {}
-    for pair in of_kind:
-        row = pair.parallel
-        line = (row.strategy.value, row.treatment, batch_of(row))
-        by_line.setdefault(line, []).append(pair)
+    rows = [(pair, pair.parallel) for pair in of_kind]
+    by_line = by_key(
+        ((row.strategy.value, row.treatment, batch_of(row)), pair) for pair, row in rows
+    )
     speedups, efficiencies = [], []
     for line, members in by_line.items():
         start = members[0].reference

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping
 
 from hpml_jobs.checks.efficiency import EFFICIENCY_LIMIT
 from hpml_jobs.core.cell import Protocol
-from hpml_jobs.core.text import counted, listed
-from hpml_jobs.report.frame.captions import mark, unit, units
+from hpml_jobs.core.text import listed
+from hpml_jobs.report.frame.captions import mark, size
 from hpml_jobs.report.frame.numbers import ratio, significant
 from hpml_jobs.report.scaling.causes import GapCause
 from hpml_jobs.report.scaling.gap import Gap, Without
@@ -31,12 +31,11 @@ WORDS: dict[str, tuple[str, str]] = {
 
 def sentence(group: ConditionGroup, row: Row, gap: Gap) -> str:
     """Return the speedup, what is missing and what takes it, and the speedup without that."""
-    names = unit(group.device), units(group.device)
-    reference = counted(round(row.gpus / gap.ideal), *names)
+    reference = size(round(row.gpus / gap.ideal), group.device)
+    speedup = mark(ratio(gap.speedup), is_doubtful=gap.is_doubtful)
     one_run = "one run, " if gap.runs == 1 else ""
     text = (
-        f"{counted(row.gpus, *names)} are "
-        f"{mark(ratio(gap.speedup), is_doubtful=gap.is_doubtful)} times as fast as {reference} at "
+        f"{size(row.gpus, group.device)} are {speedup} times as fast as {reference} at "
         f"batch {row.batch_per_gpu} ({one_run}ideal: {gap.ideal:.3g})"
     )
     if gap.speedup > EFFICIENCY_LIMIT * gap.ideal:
@@ -44,12 +43,9 @@ def sentence(group: ConditionGroup, row: Row, gap: Gap) -> str:
     if gap.speedup >= NEARLY_IDEAL * gap.ideal:
         return f"{text}: nothing to explain."
     named = _named(gap)
-    clauses = list(_clauses(gap, named))
-    ends = (
-        [f"That is {digits(gap.missing)} below the ideal: {listed(clauses)}"]
-        if clauses
-        else []
-    )
+    clauses, missing = list(_clauses(gap, named)), digits(gap.missing)
+    ends = [f"That is {missing} below the ideal: {listed(clauses)}"] if clauses else []
+    unexplained = named.get(GapCause.UNEXPLAINED, 0.0)
     if not gap.is_split:
         known_sum = sum(part for cause, part in named.items() if cause in WORDS)
         which = (
@@ -57,11 +53,11 @@ def sentence(group: ConditionGroup, row: Row, gap: Gap) -> str:
         )
         is_lab = group.a_cell.protocol is Protocol.LAB
         ends.append(f"{which} is not split{'; protocol=full splits it' if is_lab else ''}")
-    elif (unexplained := named.get(GapCause.UNEXPLAINED, 0.0)) < 0:
-        ends.append(
-            f"Computation, faster than on {reference}, gives {digits(-unexplained)} back"
-        )
-    ends += [] if gap.is_decided else ["Too few runs to tell which part is largest"]
+    elif unexplained < 0:
+        given = f"gives {digits(-unexplained)} back"
+        ends.append(f"Computation, faster than on {reference}, {given}")
+    if not gap.is_decided:
+        ends.append("Too few runs to tell which part is largest")
     if gap.without and gap.without.causes & named.keys():
         ends.append(_would_be(gap, gap.without))
     elif gap.unproven and gap.is_split:
@@ -84,7 +80,8 @@ def _would_be(gap: Gap, without: Without) -> str:
 
 
 def _words(cause: str, gap: Gap) -> str:
-    return WORDS[cause][0].format(late=gap.late)
+    waits = " with waiting" if cause == GapCause.EXCHANGE and gap.has_waiting else ""
+    return f"{WORDS[cause][0].format(late=gap.late)}{waits}"
 
 
 def _named(gap: Gap) -> dict[str, float]:
@@ -92,46 +89,47 @@ def _named(gap: Gap) -> dict[str, float]:
     small together. What is unexplained is last, or first where it is the largest.
     """
     values = {cause: part.value for cause, part in gap.parts.items()}
-    small, left = set(), REST * gap.ideal
-    for cause in sorted(values, key=lambda cause: abs(values[cause])):
-        left -= abs(values[cause])
-        small |= {cause} if left >= 0 else set()
-    some = {cause for cause in small if abs(values[cause]) > LEAST * gap.ideal}
-    small -= some if len(some) == 1 else set()
+    small = _small(values, gap.ideal)
     large = [
         cause for cause in sorted(values, key=lambda c: -values[c]) if cause not in small
     ]
-    known_parts: dict[str, float] = {
-        cause: values[cause] for cause in large if cause in WORDS
-    }
+    known_parts: dict[str, float] = {c: values[c] for c in large if c in WORDS}
     known_parts["rest"] = sum(values[cause] for cause in small)
-    other_parts = {cause: values[cause] for cause in large if cause not in WORDS}
-    return (
-        other_parts | known_parts if large[0] in other_parts else known_parts | other_parts
-    )
+    other_parts: dict[str, float] = {c: values[c] for c in large if c not in WORDS}
+    is_first = large[0] in other_parts
+    return other_parts | known_parts if is_first else known_parts | other_parts
+
+
+def _small(values: Mapping[GapCause, float], ideal: float) -> set[GapCause]:
+    """Return the causes whose parts are small together, but for a single one to be named."""
+    small, left = set(), REST * ideal
+    for cause in sorted(values, key=lambda cause: abs(values[cause])):
+        left -= abs(values[cause])
+        small |= {cause} if left >= 0 else set()
+    some = {cause for cause in small if abs(values[cause]) > LEAST * ideal}
+    return small - some if len(some) == 1 else small
 
 
 def _clauses(gap: Gap, named: Mapping[str, float]) -> Iterator[str]:
     """Yield what takes how much of the ideal speedup."""
     verb = "costs "
     for cause, value in named.items():
-        text = mark(digits(value), is_doubtful=gap.doubts_parts)
         if cause in WORDS:
-            waits = (
-                " with waiting" if cause == GapCause.EXCHANGE and gap.has_waiting else ""
-            )
-            yield f"{_words(cause, gap)}{waits} {verb}{text}"
+            text = mark(digits(value), is_doubtful=gap.doubts_parts)
+            yield f"{_words(cause, gap)} {verb}{text}"
             verb = ""
-        elif gap.is_split and value > 0 and digits(value) != "0":
-            where = "" if gap.has_waiting else " (see the table Phases)"
-            yield (
-                f"smaller causes {text}"
-                if cause == "rest"
-                else f"{text} is unexplained{where}"
-            )
-        elif cause == "rest" and gap.is_split and digits(value) != "0":
-            back = mark(digits(-value), is_doubtful=gap.doubts_parts)
-            yield f"smaller causes give {back} back"
+        elif gap.is_split and digits(value) != "0":
+            yield from _other_clause(cause, value, gap)
+
+
+def _other_clause(cause: str, value: float, gap: Gap) -> Iterator[str]:
+    """Yield what the small causes take or give back, or what is unexplained."""
+    text = mark(digits(abs(value)), is_doubtful=gap.doubts_parts)
+    where = "" if gap.has_waiting else " (see the table Phases)"
+    if cause == "rest":
+        yield f"smaller causes {text}" if value > 0 else f"smaller causes give {text} back"
+    elif value > 0:
+        yield f"{text} is unexplained{where}"
 
 
 def digits(value: float) -> str:

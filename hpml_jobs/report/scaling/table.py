@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, NamedTuple, Self
 
+import msgspec
+
 from hpml_jobs.core.built_in import Unit
 from hpml_jobs.core.place import Place
 from hpml_jobs.core.strategies import Baseline
@@ -20,7 +22,7 @@ from hpml_jobs.report.frame.numbers import count, per_second, ratio, seconds, sh
 from hpml_jobs.report.frame.table import Table
 from hpml_jobs.results.groups import ConditionGroup
 from hpml_jobs.results.pairs import Pair, pairs
-from hpml_jobs.results.rows import Row
+from hpml_jobs.results.rows import Row, Scaling
 
 SCALING = (
     "{what}; in stall the device waits for a batch{sum}. {unit}/s: {processed} processed, padding "
@@ -62,44 +64,14 @@ def scaling(group: ConditionGroup) -> Table | None:
     """Return time, throughput and every ratio to the baseline; None without any number."""
     if not group.timed:
         return None
-    missing = left_out(group, "", (row for row in group.rows if not row.timing))
-    several = strategies_meet(group) and all(len(row.runs) == 1 for row in group.timed)
-    unit = captions.unit(group.device)
-    measured = (
-        WINDOW.format(work=captions.work_text(group.work)) if group.work else MEASURED
-    )
-    what = measured if group.origin.has_ranks else REPORTED
-    several_runs = any(len(row.runs) > 1 for row in group.timed)
-    counted = group.a_cell.workload.throughput_unit
-    if group.rate_units:
-        first = FROM_RATE.format(
-            unit=counted.value,
-            units=captions.units(group.device),
-            what=captions.one_work(group.work),
-        )
-    else:
-        first = SCALING.format(
-            what=what,
-            sum=MEDIANS if several_runs else "",
-            unit=counted.value,
-            processed=TOKENS if counted is Unit.TOKENS else "samples",
-        )
+    counted, rows = group.a_cell.workload.throughput_unit, group.timed
     strong = {pair.parallel.place: pair for pair in pairs(group)}
     caption = (
-        first + _against(group),
-        *([_strong_caption(group)] if strong else []),
+        _how_measured(group) + _against(group),
+        _strong_caption(group) if strong else "",
         captions.runs(group.rows),
     )
     text = TableText("scaling", "Scaling", "timed epoch", caption)
-    no_step = any(row.timing and row.timing.step_s is None for row in group.timed)
-    notes = [
-        *captions.without_train(group, group.timed),
-        *([NO_STEP] if no_step else []),
-        *([NO_COST.format(unit=unit)] if references.without_plain_loop(group) else []),
-        *_no_fractions(group, strong.values()),
-        *missing,
-        *([ONE_RUN] if several else []),
-    ]
     heads = columns_of(
         ScalingLine,
         without=[
@@ -108,10 +80,46 @@ def scaling(group: ConditionGroup) -> Table | None:
         ],
         time=captions.time_word(group.work),
         unit=counted.value,
-        against=references.head(group.timed, group.device),
-        against_global=references.head(group.timed, group.device, "global batch"),
+        against=references.head(rows, group.device),
+        against_global=references.head(rows, group.device, "global batch"),
     )
+    notes = [*_notes(group), *_no_fractions(group, strong.values()), *_other_notes(group)]
     return line_table(group, text, list(_lines(group, strong)), heads, notes)
+
+
+def _how_measured(group: ConditionGroup) -> str:
+    """Return what the times and the throughput are."""
+    unit = group.a_cell.workload.throughput_unit
+    if group.rate_units:
+        units, what = captions.units(group.device), captions.one_work(group.work)
+        return FROM_RATE.format(unit=unit.value, units=units, what=what)
+    what = MEASURED if group.origin.has_ranks else REPORTED
+    if group.work and group.origin.has_ranks:
+        what = WINDOW.format(work=captions.work_text(group.work))
+    return SCALING.format(
+        what=what,
+        sum=MEDIANS if any(len(row.runs) > 1 for row in group.timed) else "",
+        unit=unit.value,
+        processed=TOKENS if unit is Unit.TOKENS else "samples",
+    )
+
+
+def _notes(group: ConditionGroup) -> list[str]:
+    """Return notes on ratios and seconds that are not known."""
+    notes = captions.without_train(group, group.timed)
+    if any(row.timing and row.timing.step_s is None for row in group.timed):
+        notes.append(NO_STEP)
+    if references.without_plain_loop(group):
+        notes.append(NO_COST.format(unit=captions.unit(group.device)))
+    return notes
+
+
+def _other_notes(group: ConditionGroup) -> list[str]:
+    """Return notes on rows without a time, and on single runs of strategies."""
+    notes = left_out(group, "", (row for row in group.rows if not row.timing))
+    if strategies_meet(group) and all(len(row.runs) == 1 for row in group.timed):
+        notes.append(ONE_RUN)
+    return notes
 
 
 def _against(group: ConditionGroup) -> str:
@@ -176,32 +184,42 @@ STRONG_FIELDS = (
 def _lines(
     group: ConditionGroup, strong: Mapping[Place, Pair]
 ) -> Iterator[tuple[Row, ScalingLine]]:
-    for row in group.timed:
-        if timing := row.timing:
-            pair = strong.get(row.place)
-            yield (
-                row,
-                filled(
-                    ScalingLine,
-                    timing,
-                    unit=timing.unit.value,
-                    images_per_s=timing.units_per_s,
-                    speedup=row.speedup,
-                    efficiency=row.scaling.efficiency if row.scaling else None,
-                    weak_efficiency=row.scaling.weak_efficiency if row.scaling else None,
-                    cost_per_compute=row.scaling.cost_per_compute if row.scaling else None,
-                    reference_gpus=row.reference.gpus if row.reference else None,
-                    work_samples=timing.work.samples if timing.work else None,
-                    global_batch=row.global_batch,
-                    strong_speedup=pair.speedup if pair else None,
-                    strong_efficiency=pair.efficiency if pair else None,
-                    karp_flatt=pair.serial_fraction if pair else None,
-                    strong_reference_gpus=pair.reference.gpus if pair else None,
-                    strong_reference_s=pair.reference_s if pair else None,
-                    is_doubtful=group.doubts_ratio(row),
-                    doubts_strong=group.doubts_ratio(row, pair and pair.reference),
-                ),
-            )
+    for row, timing in [(row, row.timing) for row in group.timed if row.timing]:
+        pair = strong.get(row.place)
+        line = filled(
+            ScalingLine,
+            timing,
+            row,
+            **_ratios(row),
+            **_strong_ratios(pair),
+            unit=timing.unit.value,
+            images_per_s=timing.units_per_s,
+            work_samples=timing.work.samples if timing.work else None,
+            is_doubtful=group.doubts_ratio(row),
+            doubts_strong=group.doubts_ratio(row, pair and pair.reference),
+        )
+        yield row, line
+
+
+def _ratios(row: Row) -> dict[str, object]:
+    """Return the ratios at the same batch; None without a reference."""
+    if row.scaling is None or row.reference is None:
+        return dict.fromkeys((*Scaling.__struct_fields__, "reference_gpus"))
+    ratios = msgspec.structs.asdict(row.scaling)
+    return ratios | {"reference_gpus": row.reference.gpus}
+
+
+def _strong_ratios(pair: Pair | None) -> dict[str, object]:
+    """Return the ratios at the same global batch; None without a pair."""
+    if pair is None:
+        return dict.fromkeys(STRONG_FIELDS[1:])
+    return {
+        "strong_speedup": pair.speedup,
+        "strong_efficiency": pair.efficiency,
+        "karp_flatt": pair.serial_fraction,
+        "strong_reference_gpus": pair.reference.gpus,
+        "strong_reference_s": pair.reference_s,
+    }
 
 
 def strategies_meet(group: ConditionGroup) -> bool:
@@ -277,7 +295,7 @@ class StrongLine(NamedTuple):
 
 def strong_table(group: ConditionGroup) -> Table | None:
     """Return times and speedups by global batch; None where Table 1 has a speedup, or none is."""
-    if any(row.speedup is not None and row.reference != row.setup for row in group.timed):
+    if any(row.is_compared for row in group.timed):
         return None
     lines = {}
     for pair in pairs(group):

@@ -24,6 +24,12 @@ LATE = 0.02
 PARTS = 14
 """Values of an iteration in `parts_s`."""
 
+OF_COLLECTIVES = (
+    *("start_s", "s", "served_s", "exposed_s"),
+    *("iteration", "bytes", "kind", "purpose"),
+)
+"""Values of each collective in iterations.npz."""
+
 
 class ReplayableRun(NamedTuple):
     """A run whose instrumented epoch can be replayed; `alone` are its epochs without exchange."""
@@ -84,17 +90,8 @@ def _arrays(result: CellResult, record: Record) -> dict[str, Array]:
     communication = record.ranks[0].communication
     collectives = sum(m.count for m in communication.messages) if communication else 0
     if collectives:
-        names = (
-            "start_s",
-            "s",
-            "served_s",
-            "exposed_s",
-            "iteration",
-            "bytes",
-            "kind",
-            "purpose",
-        )
-        shapes |= {f"collective_{name}": (ranks, collectives) for name in names}
+        names = (f"collective_{name}" for name in OF_COLLECTIVES)
+        shapes |= dict.fromkeys(names, (ranks, collectives))
     try:
         return read_arrays(result.iterations, shapes)
     except NoArraysError as fault:

@@ -151,7 +151,8 @@ class Feature(NamedTuple):
     of what training learns, which are below all of them. `text_files` are texts of the report or
     None, by the name of their file. Of each group of a report, `answer` are the items below the
     answer of a page, and `sections`, by the name of a link to them, are the title and the items of
-    one of its own, and what is in it, for when it is folded. `report_files` are the names of more
+    one of its own, and what is in it, for when it is folded; `page_sections` are the same of the
+    whole report. `report_files` are the names of more
     files in a report's folder.
     """
 
@@ -181,6 +182,7 @@ class Feature(NamedTuple):
     text_files: Mapping[str, Part] = {}
     answer: str = ""
     sections: Mapping[str, str] = {}
+    page_sections: Mapping[str, str] = {}
     report_files: Sequence[str] = ()
 
 

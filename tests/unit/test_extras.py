@@ -170,6 +170,7 @@ def entries_of(feature: Feature) -> list[str]:
     single = [feature.before_queue, feature.result, feature.difference, feature.answer]
     single += [
         *feature.sections.values(),
+        *feature.page_sections.values(),
         *feature.strategies.values(),
         *feature.api.values(),
     ]

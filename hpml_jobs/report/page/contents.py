@@ -34,12 +34,6 @@ from hpml_jobs.report.page.formats import (
     Section,
     ShownTable,
 )
-from hpml_jobs.report.page.method import (
-    FORMULA_HEADS,
-    FORMULAS,
-    METHODS,
-    environment,
-)
 from hpml_jobs.report.pictures import TRAINING
 from hpml_jobs.report.report import CHECKS, Report, ReportGroup
 from hpml_jobs.report.warnings import Cause
@@ -91,15 +85,14 @@ def _subtitles(report: Report) -> list[str]:
 def _of_one(
     report: Report, group: ReportGroup, pictures: dict[str, Picture]
 ) -> tuple[Section, ...]:
-    before, after = _group_sections(report, group, "")
+    answer, *sections = _group_sections(report, group, "")
     scaling, training = _figures(pictures)
     return (
-        before[0],
+        answer,
         Section("pictures", "Scaling", scaling),
-        *before[1:],
+        *sections,
         Section("training", "Training", training),
-        *after,
-        *_endings(report, [group]),
+        *_endings(report),
     )
 
 
@@ -114,11 +107,11 @@ def _of_several(report: Report, pictures: dict[str, Picture]) -> tuple[Section, 
     intro = (answers_by_group, Paragraph("The groups differ in:"), differences)
     groups = []
     for group in report.groups:
-        before, after = _group_sections(report, group, f"group{group.number}-")
+        sections = _group_sections(report, group, f"group{group.number}-")
         texts = [*overview(report, group).measured]
         if group.differences:
             texts.append(f"Separated because of: {group.differences}.")
-        sections = tuple(section for section in (*before, *after) if section.items)
+        sections = tuple(section for section in sections if section.items)
         anchor, items = f"group{group.number}", tuple(map(Paragraph, texts))
         groups.append(Section(anchor, _group_title(group), items, sections=sections))
     return (
@@ -126,7 +119,7 @@ def _of_several(report: Report, pictures: dict[str, Picture]) -> tuple[Section, 
         Section("pictures", "Scaling", scaling),
         *groups,
         Section("training", "Training", training),
-        *_endings(report, report.groups),
+        *_endings(report),
     )
 
 
@@ -149,8 +142,8 @@ def _figures(pictures: dict[str, Picture]) -> tuple[tuple[Item, ...], tuple[Item
 
 def _group_sections(
     report: Report, group: ReportGroup, prefix: str
-) -> tuple[tuple[Section, ...], tuple[Section, ...]]:
-    """Return the sections of a group before and after the pictures of training."""
+) -> tuple[Section, ...]:
+    """Return the sections of a group."""
     printed = {group.setting, *(text for _, text in warnings.remarks(group.source))}
     runs = captions.runs(group.source.timed)
     full = [table for table in group.full if table.label != CHECKS]
@@ -160,16 +153,13 @@ def _group_sections(
         f"{GLOSSARY} {runs.removesuffix('.')}, unless a table says otherwise."
     )
     tables: tuple[Item, ...] = (intro, *main_sheets) if main_sheets else ()
-    before = (
+    return (
         Section(f"{prefix}answer", "Answer", tuple(answer_items(report, group))),
         Section(f"{prefix}tables", "Tables 1 to 3", tables),
         Section(f"{prefix}trust", TRUST, tuple(_trust(group))),
         Section(f"{prefix}full", "Choice and other tables", folded),
         *_added_sections(group, prefix),
     )
-    facts = tuple(_environment(group))
-    after = Section(f"{prefix}environment", "Environment", facts, "Hardware and software")
-    return before, (after,)
 
 
 def _added_sections(group: ReportGroup, prefix: str) -> Iterator[Section]:
@@ -212,21 +202,13 @@ def _consequence(cause: Cause) -> Consequence:
     return Consequence.LIMITED if cause.result.tier is Tier.TABLE else Consequence.DOUBTFUL
 
 
-def _environment(group: ReportGroup) -> Iterator[Item]:
-    rows = tuple((fact.name, fact.text) for fact in environment(group.source))
-    if rows:
-        yield FactTable("Hardware and software", ("property", "value"), rows)
-
-
-def _endings(report: Report, groups: Iterable[ReportGroup]) -> Iterator[Section]:
+def _endings(report: Report) -> Iterator[Section]:
     """Yield the sections that are of all groups together."""
     tables = tuple(_sheet(table, set(), is_folded=True) for table in report.tables)
     yield Section("together", "Tables of all groups", tables)
-    origins = {group.source.origin for group in groups}
-    texts = [text for origin, text in METHODS.items() if origin in origins]
-    formulas = FactTable("Formulas", FORMULA_HEADS, FORMULAS)
-    items: tuple[Item, ...] = (*map(Paragraph, texts), formulas)
-    yield Section("method", "Method", items, "How cells are measured, and the formulas")
+    for feature in features().values():
+        for name, entry in feature.page_sections.items():
+            yield Section(name, *load(entry)(report))
     yield Section("reproduce", "Reproduction", tuple(_reproduction(report)))
     yield from _unplaced(report)
 

@@ -1,16 +1,11 @@
-"""What a report shows of the GPUs: in cells.csv, in `record`, in the page's Environment."""
+"""What a report shows of the GPUs: in cells.csv, in `record`."""
 
 import msgspec
 import pytest
 
-from hpml_jobs.core.cell import Outcome
-from hpml_jobs.core.measurements import Card, Startup
-from hpml_jobs.report.files.csv_tables import flat
+from hpml_jobs.core.measurements import Card
 from hpml_jobs.report.key_numbers import key_numbers, lines
-from hpml_jobs.report.page.method import environment
-from hpml_jobs.results.cells import CellResult
 from hpml_jobs.results.figures import GpuFigures, gpu_figures
-from hpml_jobs.results.groups import group
 from tests.unit.builders import a_cell, a_record
 from tests.unit.check_cases import FACTS, clean_record, imported_record, samples_at
 
@@ -91,34 +86,3 @@ def test_record_command_shows_clocks_power_and_link():
     assert shown["precision"] == "tf32 (convolutions)"
     assert shown["link_gb_per_s"] == "300 GB/s"
     assert numbers["share_of_link"] == pytest.approx(numbers["bus_gb_per_s"] / 300)
-
-
-def test_environment_of_the_page_has_the_time_to_start():
-    record = measured()
-    starts = [Startup(**dict.fromkeys(Startup.__struct_fields__, s)) for s in (0.5, 0.75)]
-    ranks = zip(record.ranks, starts, strict=True)
-    ranks = tuple(replace(rank, startup=start) for rank, start in ranks)
-    facts = environment_of(replace(record, ranks=ranks))
-    assert facts["start of the job to the first iteration, s"] == "6.0"
-
-
-def environment_of(record):
-    result = CellResult(
-        slug=record.slug, outcome=Outcome.OK, cell=record.cell, record=record
-    )
-    (one,) = group([result])
-    return {fact.name: fact.text for fact in environment(one)}
-
-
-def test_environment_of_the_page_has_gpus_and_variables():
-    record = measured()
-    facts = replace(record.facts, nccl_environment={"NCCL_P2P_DISABLE": "1"})
-    record = replace(record, facts=facts)
-    shown = environment_of(record)
-    assert shown["SM clock, MHz (of at most)"] == "1410 (1410), 1310 (1410)"
-    assert shown["power, W (of at most)"] == "245 (400)"
-    assert shown["GPU utilization, % (site cancels below)"] == "40 (60)"
-    assert shown["precision"] == "tf32 (convolutions)"
-    assert shown["specified link, GB/s"] == "300.0"
-    assert shown["environment variables"] == "NCCL_P2P_DISABLE=1"
-    assert flat(facts)["nccl_environment_NCCL_P2P_DISABLE"] == "1"

@@ -27,7 +27,9 @@ ROOT = Path(__file__).parents[1]
 SOURCE_ONLY = ("antlr4-python3-runtime",)
 """Packages without a wheel on the package index; built here, they run anywhere (pure Python)."""
 
-OF_TORCH = re.compile(r"(torch|torchvision|torchao|triton|cuda-.*|nvidia-(?!ml-py).*)==")
+OF_TORCH = re.compile(
+    r"(torch|torchvision|torchao|triton|cuda-.*|nvidia-(?!ml-py).*)=="
+)
 """Lines of a lock that belong to torch."""
 
 QUIET = ("--quiet", "--disable-pip-version-check", "--no-deps")
@@ -82,7 +84,9 @@ def packages_of_this_python() -> str:
     `venv --system-site-packages` does not: above an environment it adds those of the Python below.
     """
     folders = [
-        path for path in sys.path if Path(path).name in ("site-packages", "dist-packages")
+        path
+        for path in sys.path
+        if Path(path).name in ("site-packages", "dist-packages")
     ]
     return "".join(f"import site; site.addsitedir({folder!r})\n" for folder in folders)
 
@@ -145,7 +149,9 @@ def main() -> None:
     (options.folder / "requirements.txt").write_text("\n".join(lines) + "\n")
     shutil.copy(__file__, options.folder)
     sizes = [path.stat().st_size for path in options.folder.glob("*.whl")]
-    print(f"{len(sizes)} wheels for Python {options.python}, {sum(sizes) / 1e6:,.0f} MB")
+    print(
+        f"{len(sizes)} wheels for Python {options.python}, {sum(sizes) / 1e6:,.0f} MB"
+    )
     print(
         f"copy {options.folder}, then on the other machine, with its Python {options.python}:"
     )
@@ -153,7 +159,9 @@ def main() -> None:
         f"{options.folder.name}/wheelhouse.py",
         " --own-torch" * options.own_torch,
     )
-    print(f"  python3 {script} --folder {options.folder.name} --install ~/hpml{own_torch}")
+    print(
+        f"  python3 {script} --folder {options.folder.name} --install ~/hpml{own_torch}"
+    )
 
 
 if __name__ == "__main__":

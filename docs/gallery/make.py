@@ -21,7 +21,13 @@ def main() -> None:
     """Import the study into a temporary folder and write its report."""
     report = FOLDER / "report"
     with tempfile.TemporaryDirectory() as name:
-        _run(Path(name), "import", str(FOLDER / f"{STUDY}.tar.gz"), "--outputs", "outputs")
+        _run(
+            Path(name),
+            "import",
+            str(FOLDER / f"{STUDY}.tar.gz"),
+            "--outputs",
+            "outputs",
+        )
         _run(Path(name), "report", STUDY, "--outputs", "outputs", "--to", str(report))
     for picture in PICTURES:
         shutil.copy(report / picture, FOLDER)

@@ -77,7 +77,9 @@ def _rows(command: Any) -> list[Row]:
 
 def _command(name: str, command: Any, common: list[Row]) -> str:
     text, _, example = command.help.partition("Example: ")
-    paragraphs = [" ".join(paragraph.split()) for paragraph in text.strip().split("\n\n")]
+    paragraphs = [
+        " ".join(paragraph.split()) for paragraph in text.strip().split("\n\n")
+    ]
     arguments = [p for p in command.params if p.param_type_name == "argument"]
     usage = [PROGRAM, *([] if name == UNNAMED else [name]), *map(_argument, arguments)]
     rows = _rows(command)
@@ -137,7 +139,9 @@ def _meaning(parameter: Any) -> str:
     if parameter.param_type_name == "option" and parameter.is_flag:
         names = parameter.opts if default else parameter.secondary_opts
         return f"{parameter.help}; default: `{names[0]}`" if names else parameter.help
-    return parameter.help if default is None else f"{parameter.help}; default: {default:g}"
+    return (
+        parameter.help if default is None else f"{parameter.help}; default: {default:g}"
+    )
 
 
 def _keys_of_study() -> Iterator[str]:
@@ -149,7 +153,9 @@ def _keys_of_study() -> Iterator[str]:
 
 def _keys_of_group(group: str, file: str) -> str:
     docs = keys((conf_folder() / group / file).read_text())
-    dotted = [doc._replace(key=f"{group}.{doc.key}") for doc in docs if doc.key != "name"]
+    dotted = [
+        doc._replace(key=f"{group}.{doc.key}") for doc in docs if doc.key != "name"
+    ]
     return (
         f"### {TITLES[group]}\n\nThe defaults are those of `{group}={file[:-5]}`.\n\n"
         + _key_table(dotted)
@@ -168,14 +174,18 @@ def _choices(group: str) -> str:
 
 
 def _table(titles: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
-    lines = ["| " + " | ".join(map(_escaped, line)) + " |\n" for line in (titles, *rows)]
+    lines = [
+        "| " + " | ".join(map(_escaped, line)) + " |\n" for line in (titles, *rows)
+    ]
     return "".join([lines[0], "|" + "---|" * len(titles) + "\n", *lines[1:]])
 
 
 def _escaped(text: str) -> str:
     """Escape what Markdown would read as markup; text in backticks is left alone but for `|`."""
     text = text.replace("|", "\\|")
-    return text if text.startswith("`") else text.replace("<", "&lt;").replace("*", "\\*")
+    return (
+        text if text.startswith("`") else text.replace("<", "&lt;").replace("*", "\\*")
+    )
 
 
 FILES = {"commands.md": page}

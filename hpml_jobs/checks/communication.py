@@ -52,7 +52,9 @@ def wrong_message_bytes(record: Record) -> Observation | None:
     faults = [text for rank in record.ranks if (text := _message_fault(record, rank))]
     if faults:
         return Observation(False, faults[0])
-    sent = record.communication.bytes_of(Purpose.GRADIENTS) if record.communication else 0
+    sent = (
+        record.communication.bytes_of(Purpose.GRADIENTS) if record.communication else 0
+    )
     counted = f"{sent:,} bytes of gradients per rank and epoch, counted at the calls"
     return Observation(True, counted)
 
@@ -69,7 +71,9 @@ def _message_fault(record: Record, rank: Rank) -> str | None:
                 f"is {size * message.elements:,} bytes, not {message.bytes:,}"
             )
     strategy, model = record.cell.strategy, record.model
-    for purpose, kind, expected, how in _expected(strategy, model, communication, epoch):
+    for purpose, kind, expected, how in _expected(
+        strategy, model, communication, epoch
+    ):
         counted = sum(
             m.bytes * m.count for m in communication.sent(purpose) if m.kind == kind
         )
@@ -94,7 +98,10 @@ def _expected(
             how = f"{epoch.iterations} iterations x {size:,}"
             yield Purpose.GRADIENTS, kind, expected, how
     for volume in model.expected:
-        batches, iterations = f"{epoch.batches} batches", f"{epoch.iterations} iterations"
+        batches, iterations = (
+            f"{epoch.batches} batches",
+            f"{epoch.iterations} iterations",
+        )
         how = f"{batches if volume.each_batch else iterations} x {volume.bytes:,}"
         yield volume.purpose, volume.kind, volume.of_epoch(epoch), how
 

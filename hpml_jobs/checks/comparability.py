@@ -36,7 +36,9 @@ def too_efficient(run: ComparedRun) -> Observation | None:
     greatest = max(efficiencies, key=lambda reached: reached.with_loading)
     text = _efficiency_text(run, greatest)
     if noise := greatest.of_one_run:
-        text += f"; [{noise.low:.3g}, {noise.high:.3g}] by the scatter within single runs"
+        text += (
+            f"; [{noise.low:.3g}, {noise.high:.3g}] by the scatter within single runs"
+        )
     level = None if any(reached.is_certain for reached in above) else Level.WARN
     if not all(reached.is_explained for reached in above):
         return Observation(not above, text, level=level)
@@ -72,7 +74,9 @@ def other_loader_workers(run: ComparedRun) -> Observation | None:
     workers = counted(run.loader_workers, "loader worker")
     text = f"{workers} in total"
     if differing.number:
-        having = (f"{other.slug} has {other.loader_workers}" for other in differing.first)
+        having = (
+            f"{other.slug} has {other.loader_workers}" for other in differing.first
+        )
         text += f"; {names(having, differing.number)}"
     return Observation(not differing.number, text)
 
@@ -150,7 +154,9 @@ def slow_by_power(run: ComparedRun) -> Observation | None:
         return None
     clocks = [card.clock_mhz or 0 for card in cards if POWER_CAP in card.reasons]
     if not clocks:
-        return Observation(True, f"0 of {counted(len(cards), 'GPU')} at the power limit")
+        return Observation(
+            True, f"0 of {counted(len(cards), 'GPU')} at the power limit"
+        )
     return Observation(
         min(clocks) >= POWER_CLOCK_LIMIT * usual,
         f"{counted(len(clocks), 'GPU')} at the power limit, at {min(clocks)} MHz or more; the "

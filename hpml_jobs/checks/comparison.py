@@ -84,7 +84,9 @@ class ByValue:
     """Runs by a value that they should have in common; runs without a value are left out."""
 
     def __init__(
-        self, runs: Iterable[ComparedRun], value: Callable[[ComparedRun], tuple[Any, ...]]
+        self,
+        runs: Iterable[ComparedRun],
+        value: Callable[[ComparedRun], tuple[Any, ...]],
     ) -> None:
         self._value = value
         self._values: dict[str, tuple[Any, ...]] = {}
@@ -111,7 +113,9 @@ class ByValue:
         if own not in self._others:
             others = [members for value, members in self._runs.items() if value != own]
             in_order = [other for _, other in sorted(chain.from_iterable(others))]
-            baselines = {other.comparison for other in in_order if other.row.is_baseline}
+            baselines = {
+                other.comparison for other in in_order if other.row.is_baseline
+            }
             self._others[own] = in_order, baselines
         runs, baselines = self._others[own]
         return Differing(runs[:NAMED], len(runs), run.comparison in baselines)

@@ -122,7 +122,9 @@ def _others_at(events: Iterable[tuple[datetime, bool, int]]) -> dict[int, int]:
 
 
 @check("overlap", Level.WARN, Tier.NUMBER, *TIMES)
-def overlapping_cells(record: Record, concurrent: Concurrent) -> list[Observation | None]:
+def overlapping_cells(
+    record: Record, concurrent: Concurrent
+) -> list[Observation | None]:
     """Another cell of the study ran on the same node at the same time: cells on one node slow each
     other down 1.5 to 3 times. Or it used the same GPUs: the time of neither is its own.
 
@@ -155,7 +157,9 @@ def _longest(started: datetime, ended: datetime, others: Iterable[Stay]) -> time
     longest = timedelta(0)
     for other in others:
         if other.started and other.ended:
-            longest = max(longest, min(ended, other.ended) - max(started, other.started))
+            longest = max(
+                longest, min(ended, other.ended) - max(started, other.started)
+            )
         if longest == ended - started:
             break
     return longest

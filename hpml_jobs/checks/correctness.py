@@ -4,14 +4,10 @@ import math
 
 from hpml_jobs.checks.gpu_peaks import (
     HALF_PRECISIONS,
-    PEAKS,
     TF32_SHARE,  # noqa: F401 - in a docstring
     WINOGRAD,  # noqa: F401 - in a docstring
     flop_per_sample_of,
-    gpu_key,
     gpu_model_of,
-    least_step_s,
-    passes_of,
     peak_of,
 )
 from hpml_jobs.checks.result import Observation, check
@@ -41,7 +37,9 @@ def unaccounted_time(record: Record) -> Observation | None:
     """
     epochs = [rank.epoch(Role.INSTRUMENTED) for rank in record.ranks]
     gaps = [
-        closure(e.epoch_s, e.phases.parts_s) for e in epochs if e is not None and e.phases
+        closure(e.epoch_s, e.phases.parts_s)
+        for e in epochs
+        if e is not None and e.phases
     ]
     if not gaps:
         return None
@@ -126,7 +124,8 @@ def ranks_differ(record: Record) -> Observation | None:
     epochs = [rank.timed for rank in record.ranks]
     # without the loader's end, which records of versions before 0.6.0 do not have apart
     times_s = [
-        epoch.epoch_s - (epoch.stalls.last_s if epoch.stalls else 0.0) for epoch in epochs
+        epoch.epoch_s - (epoch.stalls.last_s if epoch.stalls else 0.0)
+        for epoch in epochs
     ]
     longest = max(times_s)
     spread, step_s = longest - min(times_s), longest / max(1, epochs[0].iterations)
@@ -208,13 +207,13 @@ def shards_do_not_add_up(record: Record) -> Observation | None:
     zero1: the optimizer's state)
     Fix: do not use the memory of this cell; {REPORT_BUG}
     """
-    held = [rank.held_elements for rank in record.ranks if rank.held_elements is not None]
+    held = [
+        rank.held_elements for rank in record.ranks if rank.held_elements is not None
+    ]
     if record.model is None or not held or len(held) < len(record.ranks):
         return None
     total, parameters = sum(held), record.model.parameters
-    text = (
-        f"the ranks keep {total:,} of {parameters:,} elements, at most {max(held):,} each"
-    )
+    text = f"the ranks keep {total:,} of {parameters:,} elements, at most {max(held):,} each"
     return Observation(total == parameters, text)
 
 
@@ -250,49 +249,7 @@ def faster_than_peak(record: Record) -> Observation | None:
     share = percent_text(reached / peak.flop_per_s)
     remedy = "check the time and the model; if both are right, it is Winograd"
     if peak.precision == "tf32":
-        remedy = "check the time and the model, or compare with another cell of this GPU"
+        remedy = (
+            "check the time and the model, or compare with another cell of this GPU"
+        )
     return Observation(False, f"{text}), {share} of it", remedy, Level.WARN)
-
-
-REPLICATED = frozenset(
-    {
-        Strategy.SINGLE,
-        Strategy.DP,
-        Strategy.DDP,
-        Strategy.ALLREDUCE,
-        Strategy.ALLREDUCE_FLAT,
-        Strategy.GATHER_SCATTER,
-    }
-)
-"""Strategies in which a GPU updates all parameters."""
-
-
-@check("memory-bandwidth", Level.FAIL, Tier.NUMBER, Affected.SPLIT)
-def faster_than_memory(record: Record) -> Observation | None:
-    """The optimizer would have read and written the parameters faster than the GPU's memory can: a
-    stamp is in the wrong place, or the device was not waited for. A model that fits into the cache
-    passes. Not checked for unknown GPUs, for models of your own (they may leave parameters out of a
-    step), and where ranks update a part of the parameters.
-
-    Limit: the bytes of gradients, parameters and optimizer state (5 passes of SGD, 3 without
-    momentum, 7 of AdamW), less what the cache may hold, through the GPU's memory
-    (hpml_jobs/checks/gpu_peaks.py)
-    Fix: do not use Table 2 of this cell; {REPORT_BUG}
-    """
-    cell, gpu = record.cell, gpu_model_of(record) or ""
-    peak, model = PEAKS.get(gpu_key(gpu)), record.model
-    if cell.device is not Device.CUDA or cell.strategy not in REPLICATED:
-        return None
-    if peak is None or peak.gb_per_s is None or peak.cache_mb is None:
-        return None
-    epochs = [rank.epoch(Role.INSTRUMENTED) for rank in record.ranks]
-    steps_s = [e.phases.optimizer_s / e.iterations for e in epochs if e and e.phases]
-    if model is None or cell.workload.own_code or not steps_s:
-        return None
-    passes = passes_of(cell.workload)
-    least_s = least_step_s(model.gradient_bytes, passes, peak.gb_per_s, peak.cache_mb)
-    return Observation(
-        min(steps_s) >= least_s,
-        f"the optimizer takes {1e6 * min(steps_s):.3g} us per iteration, the memory of {gpu} "
-        f"({peak.gb_per_s:,.0f} GB/s) needs at least {1e6 * least_s:.3g} us for its bytes",
-    )

@@ -29,7 +29,10 @@ AFFECTED_BY: dict[Role | Step, frozenset[Affected]] = {
 """The numbers that a disturbed epoch or step makes doubtful; of the unsynced one the cost of
 communication, of the microbenchmark what is compared with it, of the last one only a check."""
 
-MEASURING, LIMITING = {Role.TIMED, Role.INSTRUMENTED}, {Role.UNSYNCED, Step.MICROBENCHMARK}
+MEASURING, LIMITING = (
+    {Role.TIMED, Role.INSTRUMENTED},
+    {Role.UNSYNCED, Step.MICROBENCHMARK},
+)
 """In which the numbers of Tables 1 to 3 are measured, and which limit what these mean."""
 
 DISTURBED = "disturbed"
@@ -134,7 +137,9 @@ def _other_jobs(record: Record, causes: Observation | None) -> Observation | Non
     )
 
 
-@check("outliers", Level.WARN, Tier.NUMBER, Affected.TIME, explained_by={OVERSUBSCRIBED})
+@check(
+    "outliers", Level.WARN, Tier.NUMBER, Affected.TIME, explained_by={OVERSUBSCRIBED}
+)
 def slow_iterations(record: Record) -> Observation | None:
     """A few iterations took a large part of the timed epoch, and no cause outside of the cell was
     measured that can have taken as much: a pause in the model's or the data's own code, slow
@@ -143,7 +148,9 @@ def slow_iterations(record: Record) -> Observation | None:
     Limit: the seconds of outlying iterations above the median are {OUTLIER_LIMIT} of the epoch
     Fix: look at step_s in iterations.npz, or {MEASURE_AGAIN}
     """
-    epochs = [rank.timed for rank in record.ranks if rank.timed.slow and rank.timed.steps]
+    epochs = [
+        rank.timed for rank in record.ranks if rank.timed.slow and rank.timed.steps
+    ]
     if not epochs:
         return None
     shares = [epoch.slow_share for epoch in epochs]
@@ -185,9 +192,7 @@ def epochs_differ(record: Record) -> Observation | None:
         return None
     error, share = overhead_error(record), abs(share)
     limit = limit_text(OVERHEAD_LIMIT, error)
-    text = (
-        f"the {longer} epoch is {percent_text(by)} longer than the {other} one ({limit})"
-    )
+    text = f"the {longer} epoch is {percent_text(by)} longer than the {other} one ({limit})"
     if not is_above(share, error, OVERHEAD_LIMIT):
         return Observation(True, text, share=share, about=longer)
     if longer is Role.TIMED:
@@ -219,7 +224,9 @@ def _step_overhead(record: Record) -> float | None:
     return median(ratios) - 1 if ratios else None
 
 
-DISTURBANCES = {check.name for check in (epochs_disturbed, slow_iterations, epochs_differ)}
+DISTURBANCES = {
+    check.name for check in (epochs_disturbed, slow_iterations, epochs_differ)
+}
 """Checks of cells that are worth measuring again."""
 
 

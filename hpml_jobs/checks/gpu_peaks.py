@@ -11,7 +11,7 @@ from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.text import Share
 from hpml_jobs.core.training_path import Precision
-from hpml_jobs.core.workload import Optimizer, Workload
+from hpml_jobs.core.workload import Workload
 
 
 class Peak(NamedTuple):
@@ -233,30 +233,3 @@ def known_flop_per_sample(parameters: int | None, image_size: int) -> int | None
     if parameters is None or image_size != KNOWN_IMAGE_SIZE:
         return None
     return FLOP_PER_SAMPLE.get(parameters)
-
-
-def passes_of(workload: Workload) -> int:
-    """Return how often a step reads or writes as many bytes as the gradients have.
-
-    It reads gradients and parameters and writes parameters; with momentum it also reads and writes
-    the momentum, and AdamW two moments.
-    """
-    if workload.optimizer == Optimizer.ADAMW:
-        return 7
-    return 5 if workload.momentum else 3
-
-
-def least_step_s(
-    gradient_bytes: int, passes: int, gb_per_s: float, cache_mb: float
-) -> float:
-    """Return the least seconds of an optimizer's step, by the bytes that pass through memory.
-
-    At the start the cache may hold a part of what is read, at the end a part of what is written.
-
-    >>> [round(1e6 * least_step_s(44_695_848, passes, 4800, 53), 1) for passes in (7, 5, 3)]
-    [43.1, 24.5, 5.9]
-    >>> least_step_s(104_616, 5, 4800, 53)
-    0.0
-    """
-    through = passes * gradient_bytes - 2e6 * cache_mb
-    return max(0.0, through / (gb_per_s * 1e9))

@@ -46,7 +46,9 @@ def compiled_inside(record: Record) -> Observation | None:
     if inside:
         return Observation(False, f"compiled {' and '.join(inside)}")
     longest = max(summaries, key=lambda summary: summary.seconds)
-    text = f"{counted(longest.graphs, 'graph')} compiled in {longest.seconds:.3g} s before"
+    text = (
+        f"{counted(longest.graphs, 'graph')} compiled in {longest.seconds:.3g} s before"
+    )
     if longest.graph_breaks:
         text += f", with {counted(sum(longest.graph_breaks.values()), 'graph break')}"
     return Observation(True, text)
@@ -90,7 +92,11 @@ def buffers_differ(record: Record) -> Observation | None:
     """
     hashes = [rank.buffers_hash for rank in record.ranks]
     strategy, different = record.cell.strategy.value, len(set(hashes))
-    if len(hashes) < 2 or "" in hashes or not (record.model and record.model.buffer_bytes):
+    if (
+        len(hashes) < 2
+        or "" in hashes
+        or not (record.model and record.model.buffer_bytes)
+    ):
         return None
     if (
         record.cell.sync_buffers is SyncBuffers.SYNCBN
@@ -103,10 +109,14 @@ def buffers_differ(record: Record) -> Observation | None:
         return Observation(True, f"{shares}; tests share them")
     if different == 1:
         unused = "nothing in them depends on the batches"
-        return Observation(True, f"the same buffers on all {len(hashes)} ranks: {unused}")
+        return Observation(
+            True, f"the same buffers on all {len(hashes)} ranks: {unused}"
+        )
     accuracies = [rank.test_accuracy for rank in record.ranks]
     tested = [accuracy for accuracy in accuracies if accuracy is not None]
-    span = f"{min(tested):.4f} to {max(tested):.4f} over ranks" if tested else "not tested"
+    span = (
+        f"{min(tested):.4f} to {max(tested):.4f} over ranks" if tested else "not tested"
+    )
     return Observation(
         False,
         f"{different} different sets of buffers on {len(hashes)} ranks, {strategy} does not "
@@ -133,7 +143,9 @@ def ended_after_training(record: Record) -> Observation | None:
         return None
     if reason is None:
         return Observation(holds=True, text="all steps after training finished")
-    return Observation(holds=False, text=f"a step after training did not finish: {reason}")
+    return Observation(
+        holds=False, text=f"a step after training did not finish: {reason}"
+    )
 
 
 @check(

@@ -64,7 +64,9 @@ class Check(Generic[Subject]):
     affects: frozenset[Affected]
     explained_by: frozenset[str]
 
-    def __call__(self, *args: Subject.args, **kwargs: Subject.kwargs) -> list[CheckResult]:
+    def __call__(
+        self, *args: Subject.args, **kwargs: Subject.kwargs
+    ) -> list[CheckResult]:
         """Return a result for each violation, else one that passes; none if it does not apply."""
         observed = self.find(*args, **kwargs)
         parts = observed if isinstance(observed, list) else [observed]
@@ -85,7 +87,10 @@ class Check(Generic[Subject]):
         ]
 
     def _violation(self, observation: Observation) -> CheckResult:
-        level, remedy = observation.level or self.level, observation.remedy or self.remedy
+        level, remedy = (
+            observation.level or self.level,
+            observation.remedy or self.remedy,
+        )
         affects = self.affects if observation.affects is None else observation.affects
         return CheckResult(
             check=self.name,
@@ -118,7 +123,10 @@ def check(
     """
 
     def decorate(find: Callable[Subject, Observed]) -> Check[Subject]:
-        constants = {"REPORT_BUG": REPORT_BUG, "LOWER_END": LOWER_END} | find.__globals__
+        constants = {
+            "REPORT_BUG": REPORT_BUG,
+            "LOWER_END": LOWER_END,
+        } | find.__globals__
         text = " ".join((find.__doc__ or "").split()).format_map(constants)
         meaning, _, rest = text.partition(" Limit: ")
         limit, _, remedy = rest.partition(" Fix: ")

@@ -51,7 +51,9 @@ def _with_features(title: str, checks: Sequence[Check[Any]]) -> tuple[Check[Any]
     return tuple(by_name[name] for name in order)
 
 
-OF_RECORD = {title: _with_features(title, checks) for title, checks in _OF_RECORD.items()}
+OF_RECORD = {
+    title: _with_features(title, checks) for title, checks in _OF_RECORD.items()
+}
 MEASURED = tuple(check for checks in OF_RECORD.values() for check in checks)
 """Those that a measured record alone allows."""
 
@@ -64,7 +66,9 @@ OF_IMPORTED = (
 
 OF_FEATURES: Mapping[str, tuple[Check[Any], ...]] = {
     title: tuple(map(load, entries))
-    for title, entries in merged(feature.checks for feature in features().values()).items()
+    for title, entries in merged(
+        feature.checks for feature in features().values()
+    ).items()
 }
 """The checks of features, by the title of their group."""
 
@@ -173,7 +177,9 @@ def _middle(results: Sequence[CheckResult]) -> CheckResult | None:
         result.about: result for result in results if result.level is not Level.PASS
     }
     for about in warnings:
-        signed = [(r.share if r.about == about else -(r.share or 0), r) for r in results]
+        signed = [
+            (r.share if r.about == about else -(r.share or 0), r) for r in results
+        ]
         _, middle = sorted(signed, key=itemgetter(0))[(len(results) - 1) // 2]
         if middle.level is not Level.PASS and middle.about == about:
             return middle

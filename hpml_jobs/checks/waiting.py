@@ -54,7 +54,9 @@ def _is_late(lateness: Lateness, error: float) -> bool:
     return is_above(lateness.share, error, IMBALANCE_LIMIT)
 
 
-@check("imbalance", Level.WARN, Tier.NUMBER, Affected.SPLIT, explained_by={OVERSUBSCRIBED})
+@check(
+    "imbalance", Level.WARN, Tier.NUMBER, Affected.SPLIT, explained_by={OVERSUBSCRIBED}
+)
 def imbalance(record: Record) -> Observation | None:
     """One rank computes or loads longer than the others, which wait for it in a collective: the
     epoch is as long as that rank makes it, and Table 2 shows the late rank. Ranks that are late in
@@ -84,7 +86,9 @@ def imbalance(record: Record) -> Observation | None:
     tier = Tier.LIST if by_outside or _by_loaders(record, lateness) else None
     remedies = dict.fromkeys(_remedy(record, late) for late in lateness.late)
     remedy = "repeat the cell on a quiet machine" if causes else "; ".join(remedies)
-    return Observation(False, text, remedy, tier=tier, share=lateness.share, about=about)
+    return Observation(
+        False, text, remedy, tier=tier, share=lateness.share, about=about
+    )
 
 
 def _late_text(lateness: Lateness) -> str:

@@ -144,7 +144,10 @@ def current_report(
     if status.fault:
         print_note(f"warning: {status.fault}; jobs that only it names are not shown")
     options = ReportOptions(
-        study.last_cluster(), study.commands(), gets_cells=not study.is_unpacked, **values
+        study.last_cluster(),
+        study.commands(),
+        gets_cells=not study.is_unpacked,
+        **values,
     )
     report = make_report(study.name, status.snapshots, status.states, options)
     restore_records(status.snapshots)
@@ -203,7 +206,9 @@ browser, which takes the terminal."""
 PageFolder = Annotated[
     Path | None,
     typer.Option(
-        "--to", metavar="FOLDER", help="folder of the page; default: report/ in the study"
+        "--to",
+        metavar="FOLDER",
+        help="folder of the page; default: report/ in the study",
     ),
 ]
 """The option of where a page is written."""
@@ -233,7 +238,9 @@ def report(
     from hpml_jobs.report.folder import write_all
     from hpml_jobs.report.page import HTML, MARKDOWN
 
-    written = write_report("report", study, to, lambda folder: write_all(contents, folder))
+    written = write_report(
+        "report", study, to, lambda folder: write_all(contents, folder)
+    )
     if not written:
         raise typer.Exit(1)
     html = written[0].parent / HTML
@@ -294,5 +301,7 @@ def _show_cell(out: Console, cell: "CellSummary") -> None:
         for result in cell.checks:
             if result.level is level:
                 line_of_check = Text(f"  {level.value} ", style=colour)
-                line_of_check.append(f"{result.check}: {result.reason}", style="default")
+                line_of_check.append(
+                    f"{result.check}: {result.reason}", style="default"
+                )
                 out.print(line_of_check)

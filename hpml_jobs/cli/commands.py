@@ -8,7 +8,14 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TextIO
 
-from hpml_jobs.core.features import Command, HelpSection, features, in_order, load, merged
+from hpml_jobs.core.features import (
+    Command,
+    HelpSection,
+    features,
+    in_order,
+    load,
+    merged,
+)
 from hpml_jobs.core.text import PROGRAM, printable
 
 if TYPE_CHECKING:
@@ -131,7 +138,8 @@ def typer_program(names: Iterable[str] = COMMANDS) -> "typer.Typer":
         rich_markup_mode=None,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
-    program.callback()(lambda: None)  # keeps the command's name, even if there is only one
+    # keeps the command's name, even if there is only one
+    program.callback()(lambda: None)
     for name in names:
         program.command(name, hidden=name == UNNAMED)(function_of(name))
     return program

@@ -57,7 +57,13 @@ def coloured(outcome: Outcome) -> Text:
 
 
 _BY_URGENCY = (
-    *(Outcome.RUNNING, Outcome.UNKNOWN, Outcome.FAILED, Outcome.INVALID, Outcome.TIMEOUT),
+    *(
+        Outcome.RUNNING,
+        Outcome.UNKNOWN,
+        Outcome.FAILED,
+        Outcome.INVALID,
+        Outcome.TIMEOUT,
+    ),
     *(Outcome.OOM, Outcome.NODE_FAIL, Outcome.PREEMPTED, Outcome.CANCELLED),
     *(Outcome.MISSING, Outcome.PENDING, Outcome.OK),
 )
@@ -97,7 +103,11 @@ def states_table(states: Iterable[CellState], rows: int | None = None) -> Table:
     table = plain_table(headings, ("",))
     overflow: OverflowMethod = "ellipsis" if rows else "fold"
     for state in listed:
-        columns: list[str | Text] = [state.slug, coloured(state.outcome), state.job or "–"]
+        columns: list[str | Text] = [
+            state.slug,
+            coloured(state.outcome),
+            state.job or "–",
+        ]
         if has_times:
             columns += [_span(state.queued_s), _span(state.elapsed_s)]
         reason = Text(_reason(state), no_wrap=rows is not None, overflow=overflow)
@@ -218,7 +228,9 @@ def _block_note(rows: "Sequence[BlockRow]") -> str:
     return note
 
 
-def show_preview(selection: "Selection", *, json: bool, all_cells: bool = False) -> None:
+def show_preview(
+    selection: "Selection", *, json: bool, all_cells: bool = False
+) -> None:
     """Print what a submission of the selected cells would be."""
     from hpml_jobs.submit.explain import preview_of
 
@@ -250,7 +262,9 @@ def show_preview(selection: "Selection", *, json: bool, all_cells: bool = False)
         print(f"\n---- {script.shape}\n{script.script}", end="")
 
 
-def _show_values(out: Console, values: "list[ConfigValue]", *, all_values: bool) -> None:
+def _show_values(
+    out: Console, values: "list[ConfigValue]", *, all_values: bool
+) -> None:
     """Print keys with their values and origins; without `all_values` not those of conf/."""
     rows = [row for row in values if all_values or not row.origin.startswith("conf/")]
     if not rows:

@@ -25,7 +25,9 @@ UNITS = (
 """The units that comments of keys name, each between commas."""
 
 MEANINGS: Mapping[str, Mapping[str, str]] = {
-    "strategy": {strategy.value: traffic.meaning for strategy, traffic in TRAFFIC.items()}
+    "strategy": {
+        strategy.value: traffic.meaning for strategy, traffic in TRAFFIC.items()
+    }
 }
 """What the words of a key mean, where they say it; those of a group are in its files."""
 
@@ -181,7 +183,9 @@ class Entries:
         if value in SWITCH:
             value = ""
         keys = self._keys_of(key)
-        parts = [self._value(name, choice) for name, choice in self._matches(keys, value)]
+        parts = [
+            self._value(name, choice) for name, choice in self._matches(keys, value)
+        ]
         if not parts:
             parts = [self._key(self.docs[name]) for name in keys]
         if word not in SWITCH:
@@ -193,7 +197,9 @@ class Entries:
         """Return each key that has a word as a value, with it."""
         if word in SWITCH:
             return []
-        return [f"{key}={choice.word}" for key, choice in self._matches(self.docs, word)]
+        return [
+            f"{key}={choice.word}" for key, choice in self._matches(self.docs, word)
+        ]
 
     def _keys_of(self, word: str) -> list[str]:
         """Return the key of this name, else those that end so, else those below it."""
@@ -216,7 +222,8 @@ class Entries:
         if key in GROUPS:
             files = files_of(key, self.folders)
             return [
-                Choice(name, description(file.read_text())) for name, file in files.items()
+                Choice(name, description(file.read_text()))
+                for name, file in files.items()
             ]
         meanings = MEANINGS.get(key, {})
         return [Choice(word, meanings.get(word, "")) for word in choices_of(key)]

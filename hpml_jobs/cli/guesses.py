@@ -16,7 +16,9 @@ _SCRIPT = "script=train.py"
 MEANT: Mapping[str, str] = {
     "m": "-m",
     **dict.fromkeys(("start", "launch", "train", "sbatch", "new", "create"), _SUBMIT),
-    **dict.fromkeys(("python", "python3", "torchrun", "accelerate", "deepspeed"), _SCRIPT),
+    **dict.fromkeys(
+        ("python", "python3", "torchrun", "accelerate", "deepspeed"), _SCRIPT
+    ),
     **dict.fromkeys(("srun", "mpirun"), _SCRIPT),
     **dict.fromkeys(("preview", "dryrun", "dry-run", "estimate"), "plan"),
     **dict.fromkeys(("retry", "rerun", "restart", "requeue"), "resubmit"),

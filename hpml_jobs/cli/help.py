@@ -49,11 +49,12 @@ def keys(text: str) -> list[KeyDoc]:
             if not indent:
                 parent = "" if value.strip() else name
             if value.strip() and name not in _OF_HYDRA and parent not in _OF_HYDRA:
-                key = f"{parent}.{name}".lstrip(
-                    "."
-                )  # one with a value has no parent at the left
+                # one with a value has no parent at the left
+                key = f"{parent}.{name}".lstrip(".")
                 comment, own_page = _without_page(remark)
-                docs.append(KeyDoc(section, key, value.strip(), comment, own_page or page))
+                docs.append(
+                    KeyDoc(section, key, value.strip(), comment, own_page or page)
+                )
     return docs
 
 
@@ -174,7 +175,10 @@ TOPICS: Mapping[str, Sequence[str]] = {
 """The groups on each page; that without groups has the other keys."""
 
 _POINTERS = (
-    ("internet offline network", "jobs need none: docs/site.md; install: locks/README.md"),
+    (
+        "internet offline network",
+        "jobs need none: docs/site.md; install: locks/README.md",
+    ),
     (
         "lightning accelerate train.py",
         "script=train.py measures it unchanged, with launcher=torchrun; docs/own_code.md",
@@ -194,7 +198,10 @@ _POINTERS = (
         "the gap is the ideal speedup minus yours; report STUDY splits it; docs/formulas.md",
     ),
     ("check checks disturbed", "docs/checks.md has every check, and what to do"),
-    ("cell cells", "one measurement of a number of GPUs, a batch, a strategy; README.md"),
+    (
+        "cell cells",
+        "one measurement of a number of GPUs, a batch, a strategy; README.md",
+    ),
     ("cost price budget gpu-hours", "plan KEY=VALUE... says it before you submit"),
     ("rank ranks process processes world_size", "one per GPU: gpus=4 starts 4 of them"),
     ("time walltime", "minutes=30 is the time limit of each cell"),
@@ -206,7 +213,9 @@ POINTERS = {
 ! before a figure: a data-quality check doubts it
   why             under What to trust, and under the table of the figure
   what to do      docs/tables.md, section Warnings""",
-    **{word: f"{word}: {where}" for words, where in _POINTERS for word in words.split()},
+    **{
+        word: f"{word}: {where}" for words, where in _POINTERS for word in words.split()
+    },
 }
 """Where something is that is neither a command nor a key."""
 

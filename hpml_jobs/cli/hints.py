@@ -92,7 +92,9 @@ def _with_changed_code(status: "StudyStatus") -> frozenset[str]:
 
 
 def _of_older_code(cells: list[CellState], changed: frozenset[str]) -> Iterator[str]:
-    old = [s for s in cells if s.slug in changed and not (s.recorded or s.outcome.may_run)]
+    old = [
+        s for s in cells if s.slug in changed and not (s.recorded or s.outcome.may_run)
+    ]
     if old:
         yield (
             f"{counted(len(old), 'cell')} of older code without a record: repeat the command that "

@@ -41,7 +41,9 @@ Timeout = Annotated[
 Missing = Annotated[
     bool, typer.Option("--missing", help="cells without a job or a record")
 ]
-Cancelled = Annotated[bool, typer.Option("--cancelled", help="cells that were cancelled")]
+Cancelled = Annotated[
+    bool, typer.Option("--cancelled", help="cells that were cancelled")
+]
 Lost = Annotated[
     bool,
     typer.Option("--lost", help="cells that were lost to a node failure or preemption"),
@@ -230,5 +232,7 @@ def _useful_options(cells: "list[CellState]") -> str:
     """Return the options that would resubmit cells, each with the number of cells."""
     from hpml_jobs.submit.selection import OUTCOMES, resubmittable, with_outcomes
 
-    counts = {kind: len(with_outcomes(resubmittable(cells), [kind])) for kind in OUTCOMES}
+    counts = {
+        kind: len(with_outcomes(resubmittable(cells), [kind])) for kind in OUTCOMES
+    }
     return " ".join(f"--{kind} ({count})" for kind, count in counts.items() if count)

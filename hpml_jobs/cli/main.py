@@ -209,7 +209,9 @@ def _run_command(words: list[str]) -> int:
         code: int = program(words, prog_name=PROGRAM, standalone_mode=False) or 0
     except TyperException as error:
         _forget_unlike(error)
-        text = error.format_message() if hasattr(error, "format_message") else str(error)
+        text = (
+            error.format_message() if hasattr(error, "format_message") else str(error)
+        )
         text = _PYDANTIC.sub("a whole number is needed", text)
         remedy = _remedy(words) if "No such option" in text else ""
         hint = f". {remedy}" if remedy else f" ({PROGRAM} {words[0]} --help)"
@@ -247,7 +249,9 @@ def _forget_unlike(error: "TyperException") -> None:
     """Leave only options that are much like the one that does not exist: not --wait for --quiet."""
     option = getattr(error, "option_name", "")
     possible = getattr(error, "possibilities", None) or ()
-    likely = nearest(option.lstrip("-"), [name.lstrip("-") for name in possible], LIKENESS)
+    likely = nearest(
+        option.lstrip("-"), [name.lstrip("-") for name in possible], LIKENESS
+    )
     if possible:
         vars(error)["possibilities"] = [f"--{likely}"] if likely else []
 

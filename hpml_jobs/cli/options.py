@@ -37,7 +37,9 @@ Overrides = Annotated[
 ]
 Multirun = Annotated[
     bool,
-    typer.Option("-m", "--multirun", help="one cell for every combination of key=a,b,c"),
+    typer.Option(
+        "-m", "--multirun", help="one cell for every combination of key=a,b,c"
+    ),
 ]
 ConfigDir = Annotated[
     Path | None,
@@ -87,7 +89,8 @@ DryRun = Annotated[
     ),
 ]
 Yes = Annotated[
-    bool, typer.Option("--yes", "-y", help="do not ask, whatever the number of GPU-hours")
+    bool,
+    typer.Option("--yes", "-y", help="do not ask, whatever the number of GPU-hours"),
 ]
 AllCells = Annotated[
     bool, typer.Option("--all", help="list every cell, also of large studies")
@@ -166,7 +169,9 @@ def commands_here(study: Study, commands: Iterable[str]) -> tuple[str, ...]:
         return tuple(commands)
     here = []
     for command in commands:
-        words = [word for word in shlex.split(command) if not word.startswith("outputs=")]
+        words = [
+            word for word in shlex.split(command) if not word.startswith("outputs=")
+        ]
         here.append(shlex.join([*words, f"outputs={study.root.parent}"]))
     return tuple(here)
 
@@ -272,7 +277,9 @@ REPORT_KEYS: Mapping[str, Reader] = {"baseline": choice_of(Baseline)}
 """The keys of a report: `baseline` says what speedups and efficiencies are against."""
 
 
-def find_study(study: str | None, outputs: Path | None, keys: Iterable[str] = ()) -> Study:
+def find_study(
+    study: str | None, outputs: Path | None, keys: Iterable[str] = ()
+) -> Study:
     """Return the study of that name; without a name the most recently submitted one, and say so.
 
     Raises:
@@ -298,5 +305,7 @@ def history_of(study: Study) -> History:
     try:
         return study.history()
     except HpmlError as fault:
-        print(f"warning: {fault}; cells without a folder are not shown", file=sys.stderr)
+        print(
+            f"warning: {fault}; cells without a folder are not shown", file=sys.stderr
+        )
         return History()

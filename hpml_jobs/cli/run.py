@@ -8,7 +8,14 @@ import typer
 
 from hpml_jobs.cli.console import Console, print_json, print_note, show_preview
 from hpml_jobs.cli.hints import next_commands
-from hpml_jobs.cli.options import ConfigDir, DryRun, Json, Multirun, Overrides, study_words
+from hpml_jobs.cli.options import (
+    ConfigDir,
+    DryRun,
+    Json,
+    Multirun,
+    Overrides,
+    study_words,
+)
 from hpml_jobs.core.cluster import Launcher
 from hpml_jobs.core.errors import HpmlError, UsageError
 from hpml_jobs.core.text import PROGRAM, counted, with_command
@@ -29,13 +36,16 @@ def run(
     index: Annotated[
         int | None,
         typer.Option(
-            "--index", metavar="N", help="with -m: number of the cell in the sweep, from 0"
+            "--index",
+            metavar="N",
+            help="with -m: number of the cell in the sweep, from 0",
         ),
     ] = None,
     take_over: Annotated[
         bool,
         typer.Option(
-            "--take-over", help="run the cell although a job of it is pending or running"
+            "--take-over",
+            help="run the cell although a job of it is pending or running",
         ),
     ] = False,
     dry_run: DryRun = False,
@@ -123,7 +133,9 @@ def _check_idle(study: "Study", slug: str) -> None:
     if state is None or not state.outcome.may_run or state.job == Job.current().id:
         return
     if status.slurm.no_squeue and not state.outcome.active:
-        print_note(f"squeue is not on PATH here: job {state.job} of {slug} may be running")
+        print_note(
+            f"squeue is not on PATH here: job {state.job} of {slug} may be running"
+        )
         return
     raise HpmlError(
         with_command(
@@ -144,7 +156,9 @@ def fetch(
     from hpml_jobs.plan.data import fetch as fetch_data
     from hpml_jobs.plan.sweep import expand
 
-    settings = expand(overrides or [], multirun=False, config_dir=config_dir).settings[0]
+    settings = expand(overrides or [], multirun=False, config_dir=config_dir).settings[
+        0
+    ]
     fetch_data(settings, print_note, dry_run=dry_run)
 
 

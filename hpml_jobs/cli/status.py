@@ -87,7 +87,9 @@ def status(
     hints = [*_warnings(selection.study, current, states)]
     hints += [*_followup_job(selection.study, current), *hints_of(selection, current)]
     if json:
-        print_json({"study": study_name, "cells": states, "usage": usage, "advice": hints})
+        print_json(
+            {"study": study_name, "cells": states, "usage": usage, "advice": hints}
+        )
     else:
         _print_states(states, all_cells=all_cells)
         if usage and selection.pattern is None:
@@ -123,7 +125,9 @@ def _print_states(states: list[CellState], *, all_cells: bool) -> None:
     listed = [state for state in states if needs_attention(state)]
     if listed:
         console().print(states_table(listed, rows=MOST_LISTED))
-    print(f"{len(states) - len(listed)} cells need no attention; --all lists every cell")
+    print(
+        f"{len(states) - len(listed)} cells need no attention; --all lists every cell"
+    )
 
 
 def _followup_job(study: Study, current: "StudyStatus") -> list[str]:
@@ -167,7 +171,9 @@ def show_until_idle(
     if not math.isfinite(every_s):
         raise UsageError(f"--every {every_s:g}: must be a finite number of seconds")
     study, out, print_change = selection.study, console(), print_changes()
-    live = None if json or not out.is_terminal else Live(console=out, auto_refresh=False)
+    live = (
+        None if json or not out.is_terminal else Live(console=out, auto_refresh=False)
+    )
 
     def show(states: list[CellState], note: str) -> None:
         if live:

@@ -96,7 +96,9 @@ def plan(
 
     Example: hpml-jobs plan -m gpus=1,2,4 batch=32,128,512 cluster=greene
     """
-    submit(overrides, multirun, config_dir, dry_run=True, all_cells=all_cells, json=json)
+    submit(
+        overrides, multirun, config_dir, dry_run=True, all_cells=all_cells, json=json
+    )
 
 
 def _refuse_name_alone(overrides: list[str]) -> None:
@@ -213,7 +215,9 @@ def _refuse_before_queue(plan: "Plan") -> None:
             print_note(note)
 
 
-def _confirm(selection: "Selection", requests: "list[JobRequest]", manner: Manner) -> None:
+def _confirm(
+    selection: "Selection", requests: "list[JobRequest]", manner: Manner
+) -> None:
     """Print the GPU-hours and the number of jobs; on a terminal ask above the cluster's limit.
 
     Raises:
@@ -247,7 +251,9 @@ def is_interactive() -> bool:
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 
-def _submit(selection: "Selection", requests: "list[JobRequest]", manner: Manner) -> None:
+def _submit(
+    selection: "Selection", requests: "list[JobRequest]", manner: Manner
+) -> None:
     """Submit every request and the follow-up job; print a line per job, then a summary.
 
     Ctrl-C takes effect between two sbatch calls.
@@ -277,7 +283,9 @@ def _submit(selection: "Selection", requests: "list[JobRequest]", manner: Manner
     except RefusedError:  # its message says what was submitted
         raise
     except KeyboardInterrupt as fault:
-        raise InterruptError(f"interrupted; {_what_was_sent(selection, jobs)}") from fault
+        raise InterruptError(
+            f"interrupted; {_what_was_sent(selection, jobs)}"
+        ) from fault
     except HpmlError as fault:
         raise HpmlError(f"{fault}; {_what_was_sent(selection, jobs)}") from fault
 
@@ -299,7 +307,9 @@ def _deferred_interrupts() -> Iterator[Callable[[], None]]:
         nonlocal is_requested
         check()
         is_requested = True
-        print_note("stopping after the present step; press Ctrl-C again to stop at once")
+        print_note(
+            "stopping after the present step; press Ctrl-C again to stop at once"
+        )
 
     is_main = threading.current_thread() is threading.main_thread()
     before = signal.getsignal(signal.SIGINT)

@@ -58,7 +58,10 @@ DATASETS: Mapping[str, Dataset] = {
         on_disk=True,
         downloaded=tuple(
             f"cifar-10-batches-py/{name}"
-            for name in (*(f"data_batch_{number}" for number in range(1, 6)), "test_batch")
+            for name in (
+                *(f"data_batch_{number}" for number in range(1, 6)),
+                "test_batch",
+            )
         ),
     ),
     "digits": Dataset(

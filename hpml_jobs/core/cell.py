@@ -148,7 +148,14 @@ class Cell(Value, frozen=True, kw_only=True, dict=True):
     def __hash__(self) -> int:
         """Return a hash; a mapping has none, so that parts of extras do not take part."""
         return hash(
-            (self.gpus, self.batch, self.strategy, self.workload, self.seed, self.repeat)
+            (
+                self.gpus,
+                self.batch,
+                self.strategy,
+                self.workload,
+                self.seed,
+                self.repeat,
+            )
         )
 
     def __post_init__(self) -> None:

@@ -21,7 +21,14 @@ HASHED_KEYS: Mapping[str, frozenset[str]] = {
     "Cell": frozenset(_CELL.split()),
     "Workload": frozenset(_WORKLOAD.split()),
     "Recipe": frozenset(
-        ("name", "scaled", "reference_batch", "warmup_epochs", "drop_epochs", "decay_norm")
+        (
+            "name",
+            "scaled",
+            "reference_batch",
+            "warmup_epochs",
+            "drop_epochs",
+            "decay_norm",
+        )
     ),
 }
 """The keys of version 0.4.0 by the class they belong to, which are hashed in any case.

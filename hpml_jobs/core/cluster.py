@@ -148,7 +148,9 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             )
         if types and gpu_type not in self.gpu_types:
             hint = did_you_mean(alike(gpu_type, self.gpu_types))
-            raise UsageError(f"gpu_type={gpu_type}: cluster={self.name} has {types}{hint}")
+            raise UsageError(
+                f"gpu_type={gpu_type}: cluster={self.name} has {types}{hint}"
+            )
         return gpu_type
 
     def link_of(self, gpu_type: str | None) -> float | None:
@@ -202,7 +204,9 @@ def _check_hosts(hosts: Collection[str]) -> None:
         )
 
 
-def _of_type(limit: float | dict[str, float] | None, gpu_type: str | None) -> float | None:
+def _of_type(
+    limit: float | dict[str, float] | None, gpu_type: str | None
+) -> float | None:
     """Return what is given for a GPU type, or for all."""
     return limit.get(gpu_type or "") if isinstance(limit, dict) else limit
 
@@ -270,7 +274,11 @@ def followup_options(cluster: Cluster, memory_gb: int) -> dict[str, Any]:
     options = {name: v for name, v in options.items() if not name.startswith(_OF_CELLS)}
     options |= {"nodes": 1, "ntasks": 1, "cpus-per-task": 1}
     if cluster.cpu_partition:
-        options |= {"partition": cluster.cpu_partition, "constraint": None}  # other nodes
+        # other nodes
+        options |= {
+            "partition": cluster.cpu_partition,
+            "constraint": None,
+        }
     if requests_memory:
         options["mem"] = f"{memory_gb}G"
     return _checked(options)

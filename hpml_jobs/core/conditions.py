@@ -144,7 +144,9 @@ CONDITIONS = (
     ),
     Condition(CPU_COUNT, lambda _, facts: facts.cpu_count),
     Condition("text", lambda _, facts: facts.text.sha256[:12] if facts.text else None),
-    Condition("driver", _of_nodes(lambda node: node.driver, lambda facts: facts.driver)),
+    Condition(
+        "driver", _of_nodes(lambda node: node.driver, lambda facts: facts.driver)
+    ),
     Condition("Python", lambda _, facts: facts.python.rpartition(".")[0]),
     Condition(TORCH, lambda _, facts: facts.torch),
     Condition(
@@ -155,7 +157,8 @@ CONDITIONS = (
     ),
     Condition(PACKAGES, _packages),
     Condition(
-        f"{CODE} in the job", lambda _, facts: ", ".join(map(str, facts.imported)) or None
+        f"{CODE} in the job",
+        lambda _, facts: ", ".join(map(str, facts.imported)) or None,
     ),
     Condition("CUDA", lambda _, facts: facts.cuda),
     Condition("cuDNN", lambda _, facts: facts.cudnn),
@@ -237,7 +240,9 @@ def requested_conditions(cell: Cell) -> Conditions:
     ]
     workload.append(("args", cell.workload.args_text or None))
     is_usual = cell.recipe.is_usual(cell.workload)
-    cosine = usual_recipe(cell.workload.optimizer, cell.workload.schedule) == COSINE.name
+    cosine = (
+        usual_recipe(cell.workload.optimizer, cell.workload.schedule) == COSINE.name
+    )
     settings = [
         # the workload's usual cosine; ours for a cell with another recipe: it shares its table
         (RECIPE, (cell.recipe if is_usual else COSINE).label if cosine else None),
@@ -246,7 +251,9 @@ def requested_conditions(cell: Cell) -> Conditions:
         ("measured", cell.origin.where),
         (
             "epochs",
-            cell.epochs if cell.epochs > cell.protocol.epochs else "as the protocol needs",
+            cell.epochs
+            if cell.epochs > cell.protocol.epochs
+            else "as the protocol needs",
         ),
         ("threads per process", cell.threads),
         ("loader", cell.loader.value),

@@ -27,7 +27,9 @@ def readable() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise HpmlError(f"{error.filename}: {error.strerror}: make it readable") from error
+        raise HpmlError(
+            f"{error.filename}: {error.strerror}: make it readable"
+        ) from error
 
 
 def files_digest(root: Path, files: Sequence[Path]) -> str:

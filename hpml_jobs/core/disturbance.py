@@ -138,7 +138,8 @@ def run_queue_share(record: Record, role: Role = Role.TIMED) -> float | None:
     shares = [
         account.scheduling.run_queue_s / account.scheduling.window_s
         for account in _accounts(record, role)
-        if account.scheduling.run_queue_s is not None and account.scheduling.window_s > 0
+        if account.scheduling.run_queue_s is not None
+        and account.scheduling.window_s > 0
     ]
     return max(shares, default=None)
 
@@ -221,7 +222,9 @@ def _account(rank: Rank, role: Role | Step) -> _Account | None:
     return _Account(rank, epoch, scheduling)
 
 
-def _host_cpu(host: str, accounts: Sequence[_Account], allocated: int | None) -> HostCpu:
+def _host_cpu(
+    host: str, accounts: Sequence[_Account], allocated: int | None
+) -> HostCpu:
     """Return the CPUs of one host; CPUs of the masks that the job was not given are not its own."""
     window_s = max(account.scheduling.window_s for account in accounts)
     holders = _mask_holders(accounts)
@@ -301,7 +304,9 @@ def _longest_pause_s(epoch: Epoch | None) -> float:
     return max(epoch.slow.longest_s - epoch.steps.median_s, first_s)
 
 
-def _foreign(accounts: Sequence[_Account], hosts: Iterable[HostCpu]) -> list[OutsideCause]:
+def _foreign(
+    accounts: Sequence[_Account], hosts: Iterable[HostCpu]
+) -> list[OutsideCause]:
     """Return the hosts on whose CPUs other processes used too much of the time.
 
     Where CPUs are free that takes nothing from the cell: its ranks do not wait.
@@ -356,7 +361,9 @@ def _throttled(accounts: Iterable[_Account]) -> list[OutsideCause]:
         throttled_s = account.scheduling.throttled_s or 0.0
         used_s = account.scheduling.cpu_s
         if used_s is not None and throttled_s > FOREIGN_LEAST_S:
-            withheld.append((throttled_s / (throttled_s + used_s), throttled_s, account))
+            withheld.append(
+                (throttled_s / (throttled_s + used_s), throttled_s, account)
+            )
     if not withheld:
         return []
     share, throttled_s, account = max(withheld, key=lambda entry: entry[0])

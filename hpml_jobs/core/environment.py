@@ -91,7 +91,9 @@ def compared(*environments: Mapping[str, str]) -> str:
     )
 
 
-def refusal(environment: Mapping[str, str], device: Device, *, communicates: bool) -> str:
+def refusal(
+    environment: Mapping[str, str], device: Device, *, communicates: bool
+) -> str:
     """Return why a cell must not be measured with these variables; empty if it may.
 
     >>> refusal({"CUDA_LAUNCH_BLOCKING": "1"}, Device.CUDA, communicates=False)

@@ -388,7 +388,9 @@ def flop_per_s(flop_per_sample: float, samples: int, seconds: float) -> float:
     return flop_per_sample * samples / seconds
 
 
-def transformer_flop_per_token(weights: int, layers: int, width: int, context: int) -> int:
+def transformer_flop_per_token(
+    weights: int, layers: int, width: int, context: int
+) -> int:
     """Return the FLOP of a token's forward and backward pass: 6 N + 12 L H Q T.
 
     N are the parameters that take part in matrix products: all but the position embeddings (and the

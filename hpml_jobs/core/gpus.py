@@ -26,7 +26,9 @@ THROTTLE_REASONS = {
 POWER_CAP = "sw_power_cap"
 """The reason under which a GPU stays below its power limit: normal under load."""
 
-HARMLESS = frozenset({"gpu_idle", "applications_clocks_setting", "display_clock_setting"})
+HARMLESS = frozenset(
+    {"gpu_idle", "applications_clocks_setting", "display_clock_setting"}
+)
 """NVML's reasons for lower clocks that did not slow the work: no work, or clocks set by hand."""
 
 SWITCH = "switch"
@@ -120,7 +122,9 @@ def lane_fault(card: Card) -> str:
     'x8 of x16 lanes'
     """
     width, highest = card.pcie_width, card.max_pcie_width
-    return f"x{width} of x{highest} lanes" if width and highest and width < highest else ""
+    return (
+        f"x{width} of x{highest} lanes" if width and highest and width < highest else ""
+    )
 
 
 def link_text(card: Card) -> str:

@@ -4,7 +4,11 @@ from enum import StrEnum
 
 import msgspec
 
-from hpml_jobs.core.formulas import communication_s, computation_s, exposed_communication_s
+from hpml_jobs.core.formulas import (
+    communication_s,
+    computation_s,
+    exposed_communication_s,
+)
 from hpml_jobs.core.value import Value
 
 
@@ -115,7 +119,9 @@ class Phases(Value, frozen=True, kw_only=True):
     stall_s: float  # the device waits for a batch
     h2d_s: float  # host-to-device copy
     forward_s: float  # forward and loss
-    backward_s: float  # until the last gradient is accumulated, and copying buckets back
+    backward_s: (
+        float  # until the last gradient is accumulated, and copying buckets back
+    )
     # from the last gradient until the last collective is complete, and under fsdp waiting for
     # all-gathers and reduce-scatters during backward
     comm_exposed_s: float
@@ -549,7 +555,9 @@ class ProfilerSummary(Value, frozen=True, kw_only=True):
     @property
     def disagreement(self) -> float | None:
         """Return |instruments / profiler - 1| of communication; None without communication."""
-        return abs(self.instruments_comm_s / self.comm_s - 1) if self.comm_s > 0 else None
+        return (
+            abs(self.instruments_comm_s / self.comm_s - 1) if self.comm_s > 0 else None
+        )
 
 
 REASON_SHARE = 0.05

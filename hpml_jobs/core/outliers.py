@@ -82,7 +82,8 @@ def kendall_s(values: Sequence[float]) -> int:
     (3, -3, 0)
     """
     return sum(
-        (later > earlier) - (later < earlier) for earlier, later in combinations(values, 2)
+        (later > earlier) - (later < earlier)
+        for earlier, later in combinations(values, 2)
     )
 
 

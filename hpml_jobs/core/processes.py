@@ -134,7 +134,8 @@ def _catches(pid: int, number: signal.Signals) -> bool:
     except OSError:
         return False
     caught = next(
-        (line for line in status.splitlines() if line.startswith("SigCgt:")), "SigCgt: 0"
+        (line for line in status.splitlines() if line.startswith("SigCgt:")),
+        "SigCgt: 0",
     )
     return bool(int(caught.split()[1], 16) >> (number - 1) & 1)
 

@@ -63,7 +63,9 @@ class Rank(Value, frozen=True, kw_only=True):
     optimizer_state_bytes: int | None = None
     parameters_hash: str = ""  # sha256 of the replica after the last epoch of training
     buffers_hash: str = ""
-    initial_hash: str | None = None  # sha256 of an own model's parameters before training
+    initial_hash: str | None = (
+        None  # sha256 of an own model's parameters before training
+    )
     compilation: Compilation | None = None  # by torch.compile; None without compile=
     communication: Communication | None = None
     profiler: ProfilerSummary | None = None
@@ -129,4 +131,6 @@ def least_waiting(runs: Iterable[Sequence[Rank]]) -> int | None:
                 shares.setdefault(rank.rank, []).append(rank.phases.exposed_s / epoch_s)
     waits = {number: median(of_runs) for number, of_runs in shares.items()}
     least = min(waits.values(), default=0.0) + EQUAL_WAITING
-    return min((number for number, wait in waits.items() if wait <= least), default=None)
+    return min(
+        (number for number, wait in waits.items() if wait <= least), default=None
+    )

@@ -134,7 +134,9 @@ class Recipe(Value, frozen=True, kw_only=True):
     @property
     def changes_rate(self) -> bool:
         """Whether the rate is not the same in all iterations."""
-        return bool(self.warmup_epochs or self.drop_epochs or self.final_share is not None)
+        return bool(
+            self.warmup_epochs or self.drop_epochs or self.final_share is not None
+        )
 
     def is_usual(self, workload: Workload) -> bool:
         """Return whether the workload usually has it, so that it is no treatment of a cell.

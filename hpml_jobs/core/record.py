@@ -146,11 +146,15 @@ class Facts(Value, frozen=True, kw_only=True):
     cudnn_deterministic: bool | None = None
     container: str | None = None
     slurm: dict[str, str] = {}
-    compute_capability: str | None = None  # of the first GPU, e.g. 8.0; None before 0.8.0
+    compute_capability: str | None = (
+        None  # of the first GPU, e.g. 8.0; None before 0.8.0
+    )
     nccl_environment: dict[str, str] = {}
     # other variables that may change numbers (core.environment)
     environment: dict[str, str] = {}
-    nccl_algorithm: str | None = None  # NCCL_ALGO where it was set, not NCCL's own choice
+    nccl_algorithm: str | None = (
+        None  # NCCL_ALGO where it was set, not NCCL's own choice
+    )
     # the link's specified one-way speed (cluster config)
     link_gb_per_s: float | None = None
     # of a device at the cell's precision (cluster config)
@@ -198,7 +202,9 @@ class Record(Value, frozen=True, kw_only=True, dict=True):
 
         Checks and tables ask for the same of thousands of records.
         """
-        values: dict[tuple[str, object], T] = self.__dict__.setdefault("kept values", {})
+        values: dict[tuple[str, object], T] = self.__dict__.setdefault(
+            "kept values", {}
+        )
         if (name, about) not in values:
             values[name, about] = make()
         return values[name, about]
@@ -463,7 +469,9 @@ class Record(Value, frozen=True, kw_only=True, dict=True):
     def comm_cost_s(self) -> float | None:
         """The timed epoch less the epoch without gradient exchange."""
         unsynced = longest_epoch_s(self.ranks, Role.UNSYNCED)
-        return None if unsynced is None else communication_cost_s(self.timed_s, unsynced)
+        return (
+            None if unsynced is None else communication_cost_s(self.timed_s, unsynced)
+        )
 
     @property
     def comm_cost_resolution_s(self) -> float | None:
@@ -487,7 +495,9 @@ class Record(Value, frozen=True, kw_only=True, dict=True):
         instrumented = longest_epoch_s(self.ranks, Role.INSTRUMENTED)
         if instrumented is None:
             return None
-        return overhead(self.per_instrumented * instrumented, self.per_work * self.timed_s)
+        return overhead(
+            self.per_instrumented * instrumented, self.per_work * self.timed_s
+        )
 
     @property
     def loss(self) -> float | None:

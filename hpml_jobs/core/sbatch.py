@@ -39,7 +39,9 @@ OPTIONS = {
     "constraint": Option("cluster.constraint=", "C", "cluster.constraint"),
     "comment": Option("cluster.comment="),
     "wckey": Option("cluster.wckey=", "", "cluster.wckey"),
-    "clusters": Option("cluster.clusters=", "M", "cluster.clusters", ("SLURM_CLUSTERS",)),
+    "clusters": Option(
+        "cluster.clusters=", "M", "cluster.clusters", ("SLURM_CLUSTERS",)
+    ),
     "nodes": Option("nodes=", "N"),
     "cpus-per-task": Option(_CPUS, "c"),
     "cpus-per-gpu": Option(_CPUS),
@@ -98,7 +100,9 @@ _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 _WRITTEN = re.compile(r"^#SBATCH --([a-z0-9-]+)", re.MULTILINE)
 
 
-def user_options(typed_options: Mapping[str, Any], *, sets_memory: bool) -> dict[str, Any]:
+def user_options(
+    typed_options: Mapping[str, Any], *, sets_memory: bool
+) -> dict[str, Any]:
     """Return `cluster.sbatch` by sbatch's names; `sets_memory`: the program sets the memory.
 
     Raises:
@@ -125,7 +129,9 @@ def _refuse_ours(name: str, typed: str) -> None:
         if not (name == option.short if is_short else long.startswith(name.lower())):
             continue
         if option.keys:
-            raise UsageError(f"{typed}: use {option.keys} instead, for sbatch's --{long}")
+            raise UsageError(
+                f"{typed}: use {option.keys} instead, for sbatch's --{long}"
+            )
         raise UsageError(
             f"{typed}: leave it out, the program sets sbatch's --{long} itself"
         )
@@ -187,7 +193,8 @@ def default_variables(
         if name == "time":
             value = parse_minutes(environment[variable])
         elif (
-            cluster.get(name, "") is not None or cluster.get(f"{name}_rule") == "forbidden"
+            cluster.get(name, "") is not None
+            or cluster.get(f"{name}_rule") == "forbidden"
         ):
             continue
         if value is not None:

@@ -85,7 +85,9 @@ class Script(Value, frozen=True, kw_only=True):
     def name(self) -> str:
         """The last part of the file's or module's name, without .py; others than letters are _."""
         path = (self.module or self.path.removesuffix(".py")).replace("/", ".")
-        return re.sub(r"[^\w-]+", "_", path.rpartition(".")[2], flags=re.ASCII) or "script"
+        return (
+            re.sub(r"[^\w-]+", "_", path.rpartition(".")[2], flags=re.ASCII) or "script"
+        )
 
     @property
     def text(self) -> str:
@@ -101,12 +103,12 @@ class Script(Value, frozen=True, kw_only=True):
 'args=--nproc_per_node {gpus} train.py --b {batch}'
         """
         if self.module == _OLDER_LAUNCHER:
-            return (
-                f"torch passes --local-rank: let the script take both, {_BOTH_SPELLINGS}"
-            )
+            return f"torch passes --local-rank: let the script take both, {_BOTH_SPELLINGS}"
         if nodes > 1:
             return "torchrun passes no --local-rank: let the script read LOCAL_RANK"
-        words = " ".join(filter(None, ("--nproc_per_node {gpus}", self.path, self.args)))
+        words = " ".join(
+            filter(None, ("--nproc_per_node {gpus}", self.path, self.args))
+        )
         keys = (f"script=-m {_OLDER_LAUNCHER}", "launcher=python", f"args={words}")
         remedy = f"torchrun passes no --local-rank: use {shlex.join(keys)}"
         if "local-rank" in source:

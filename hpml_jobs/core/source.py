@@ -149,7 +149,9 @@ class Measured:
         reported = [value for value in values if value is not None]
         if not total_samples or len(reported) < len(values):
             return None
-        total = sum(value * count for value, count in zip(reported, samples, strict=True))
+        total = sum(
+            value * count for value, count in zip(reported, samples, strict=True)
+        )
         return total / total_samples
 
 
@@ -165,7 +167,9 @@ class ObservedScript(Measured):
 
     def times_in_work(self, role: Role) -> float:
         """Return how often the pass or window of a role fits into the work."""
-        counted = sum(epoch.samples for rank in self.ranks if (epoch := rank.epoch(role)))
+        counted = sum(
+            epoch.samples for rank in self.ranks if (epoch := rank.epoch(role))
+        )
         return self.samples / counted if self.samples and counted else 1.0
 
     @property

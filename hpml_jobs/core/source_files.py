@@ -40,7 +40,9 @@ class _Module(NamedTuple):
 
 
 def source_files(
-    references: Iterable[str], root: Path, notify: Callable[[str], None] = lambda _: None
+    references: Iterable[str],
+    root: Path,
+    notify: Callable[[str], None] = lambda _: None,
 ) -> tuple[SourceFile, ...]:
     """Return the local files of the modules in `pkg.mod:name` references, sorted by name.
 
@@ -55,7 +57,9 @@ def source_files(
 
 
 def local_texts(
-    references: Iterable[str], root: Path, notify: Callable[[str], None] = lambda _: None
+    references: Iterable[str],
+    root: Path,
+    notify: Callable[[str], None] = lambda _: None,
 ) -> dict[str, bytes]:
     """Return the texts of the local files of modules, and of those that these import, by name.
 
@@ -149,7 +153,9 @@ def versions_of(packages: Iterable[str]) -> dict[str, str]:
         record = metadata.distribution(name).read_text("RECORD") or ""
         sources = sorted(line for line in record.splitlines() if ".py,sha256=" in line)
         digest = hashlib.sha256("\n".join(sources).encode()).hexdigest()[:7]
-        versions[name] = f"{metadata.version(name)} {digest if sources else ''}".rstrip()
+        versions[name] = (
+            f"{metadata.version(name)} {digest if sources else ''}".rstrip()
+        )
     return versions
 
 
@@ -208,7 +214,9 @@ def differing_names(
 
 def _import_folders(root: Path) -> list[Path]:
     entries = [root, *(Path(entry) for entry in sys.path)]
-    return [entry for entry in dict.fromkeys(map(Path.resolve, entries)) if entry.is_dir()]
+    return [
+        entry for entry in dict.fromkeys(map(Path.resolve, entries)) if entry.is_dir()
+    ]
 
 
 def _read(path: Path) -> bytes:

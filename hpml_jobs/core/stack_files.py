@@ -49,7 +49,9 @@ def _register(path: str) -> None:
     os.makedirs(os.path.dirname(path), exist_ok=True)  # noqa: PTH103, PTH120  (pathlib is slow)
     file = open(path, "ab", buffering=0)  # noqa: PTH123, SIM115  (it stays open)
     with suppress(OSError):  # so many files may not be open here
-        file = os.fdopen(fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, HIGH), "ab", buffering=0)
+        file = os.fdopen(
+            fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, HIGH), "ab", buffering=0
+        )
     _files[:] = [file]
     if not faulthandler.is_enabled():
         faulthandler.enable(file)

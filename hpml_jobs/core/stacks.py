@@ -133,7 +133,9 @@ def positions_text(positions: Mapping[int, Position]) -> str:
 
 
 def _frames(text: str) -> tuple[Frame, ...]:
-    return tuple(Frame(file, int(line), name) for file, line, name in _FRAME.findall(text))
+    return tuple(
+        Frame(file, int(line), name) for file, line, name in _FRAME.findall(text)
+    )
 
 
 def _innermost_of(stack: Iterable[Frame], function: str) -> Frame | None:

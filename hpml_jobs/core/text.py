@@ -74,7 +74,9 @@ def first_sentence(text: str) -> str:
     for line in text.strip().splitlines():
         words = line.strip()
         announces = sentence.endswith((":", ","))
-        if not (words or announces) or not (is_open or announces or words[:1].islower()):
+        if not (words or announces) or not (
+            is_open or announces or words[:1].islower()
+        ):
             break
         sentence = f"{sentence} {words}".strip()
         is_open = False

@@ -16,7 +16,9 @@ class Precision(StrEnum):
     """The precision of the operations that a lower one makes faster; weights are always fp32."""
 
     FP32 = "fp32"  # 32-bit floating point, TF32 off
-    TF32 = "tf32"  # the tensor cores' 19-bit products in convolutions and matrix products
+    TF32 = (
+        "tf32"  # the tensor cores' 19-bit products in convolutions and matrix products
+    )
     BF16 = "bf16"  # torch.autocast in bfloat16, under fsdp its policy
     FP16 = "fp16"  # the same in float16, with loss scaling
 
@@ -88,7 +90,9 @@ class TrainingPath(Value, frozen=True, kw_only=True):
         refuse_below(1, "accumulate", self.accumulate)
         refuse_not_positive("bucket_cap_mb", self.bucket_cap_mb)
         if self.bucket_cap_mb is not None:  # 100 and 100.0 are one cell
-            msgspec.structs.force_setattr(self, "bucket_cap_mb", float(self.bucket_cap_mb))
+            msgspec.structs.force_setattr(
+                self, "bucket_cap_mb", float(self.bucket_cap_mb)
+            )
         if (
             self.compile
             and self.bucket_cap_mb is not None

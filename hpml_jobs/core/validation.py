@@ -79,7 +79,9 @@ def _fault_of_measured(record: Record) -> str | None:
     if cell.workload.images is None and cell.origin.has_fixed_epochs:
         return f"the number of training {cell.workload.samples_name} is missing"
     faults = (_rank_fault(cell, rank) for rank in record.ranks)
-    return next(filter(None, faults), None) or _share_fault(record) or _part_fault(record)
+    return (
+        next(filter(None, faults), None) or _share_fault(record) or _part_fault(record)
+    )
 
 
 def _share_fault(record: Record) -> str | None:
@@ -100,9 +102,7 @@ def _share_fault_after(number: int, record: Record) -> str | None:
         return f"epoch {number} was not evaluated" if is_wanted else None
     tested = sum(share.samples for share in shares)
     if len(shares) < len(record.ranks) or tested != whole:
-        return (
-            f"all ranks together tested {tested} {name} after epoch {number}, not {whole}"
-        )
+        return f"all ranks together tested {tested} {name} after epoch {number}, not {whole}"
     if any(s.correct is not None and not 0 <= s.correct <= s.samples for s in shares):
         return f"more {name} are right than were tested after epoch {number}"
     return None
@@ -170,9 +170,7 @@ def _rank_fault(cell: Cell, rank: Rank) -> str | None:
         )
         for what, number, right in counted:
             if number != right:
-                where = (
-                    f"rank {rank.rank} counted {number} {what} in its {epoch.role} epoch"
-                )
+                where = f"rank {rank.rank} counted {number} {what} in its {epoch.role} epoch"
                 return f"{where}, not {right}"
     return None
 
@@ -197,7 +195,9 @@ def _epoch_fault(epoch: Epoch) -> str | None:
 
 def difference(record: Record, other: Record) -> str:
     """Return the first place at which two records differ, with both values; empty if nowhere."""
-    first, second = (msgspec.json.decode(msgspec.json.encode(r)) for r in (record, other))
+    first, second = (
+        msgspec.json.decode(msgspec.json.encode(r)) for r in (record, other)
+    )
     return _difference(first, second, "")
 
 
@@ -209,7 +209,9 @@ def _difference(value: Any, other: Any, place: str) -> str:
     ):
         prefix = f"{place}." if place else ""
         inner = [(f"{prefix}{key}", value[key], other[key]) for key in value]
-    elif isinstance(value, list) and isinstance(other, list) and len(value) == len(other):
+    elif (
+        isinstance(value, list) and isinstance(other, list) and len(value) == len(other)
+    ):
         pairs = enumerate(zip(value, other, strict=True))
         inner = [(f"{place}[{index}]", *pair) for index, pair in pairs]
     elif value == other:

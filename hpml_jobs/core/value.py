@@ -54,12 +54,15 @@ def decode_upgraded(
         UnreadableSchemaError: as `upgrade`.
         ValueError: it is not UTF-8, not JSON, no object of this kind, or nested too deeply.
     """
-    if decode_json(text, _Schema).schema == current:  # thousands of records: half the time
+    # thousands of records: half the time
+    if decode_json(text, _Schema).schema == current:
         return decode_json(text, kind)
     return msgspec.convert(upgrade(decode_json(text, dict), current, upgrades), kind)
 
 
-def upgrade(document: Document, current: int, upgrades: Mapping[int, Upgrade]) -> Document:
+def upgrade(
+    document: Document, current: int, upgrades: Mapping[int, Upgrade]
+) -> Document:
     """Bring a decoded document to the `current` schema.
 
     `upgrades` maps a schema to the function that leads to the next one; the oldest key is the

@@ -44,7 +44,8 @@ Arg = bool | int | float | str
 
 RESERVED_ARGS: Mapping[str, str] = {
     **{
-        name: f"workload.{name}=" for name in ("classes", "lr", "momentum", "weight_decay")
+        name: f"workload.{name}="
+        for name in ("classes", "lr", "momentum", "weight_decay")
     },
     "root": "data.root=",
     "epochs": "epochs=",
@@ -167,7 +168,9 @@ class Workload(Value, frozen=True, kw_only=True):
     @property
     def args_text(self) -> str:
         """Return the args in words: `layers 4, width 256`."""
-        return ", ".join(f"{name} {arg_text(value)}" for name, value in self.args.items())
+        return ", ".join(
+            f"{name} {arg_text(value)}" for name, value in self.args.items()
+        )
 
     def _check_shape(self) -> None:
         for key in SHAPE_KEYS:
@@ -237,7 +240,9 @@ class Workload(Value, frozen=True, kw_only=True):
     def built_in_parameters(self) -> int | None:
         """Return the parameters of a built-in model of this size; None for other models."""
         if self.model == GPT:
-            return self.shape.parameters + self.padding_parameters if self.shape else None
+            return (
+                self.shape.parameters + self.padding_parameters if self.shape else None
+            )
         size = MODELS.get(self.model)
         return size.parameters(self.classes) if size else None
 

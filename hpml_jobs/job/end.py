@@ -243,7 +243,11 @@ def killed_ranks(ranks: Iterable[EndedRank]) -> list[tuple[int, int]]:
 def apply_time_limit(end: AttemptEnd, file: CellFile, elapsed_s: float) -> AttemptEnd:
     """Return a timeout for a stopped cell that has used up its minutes, else the same end."""
     minutes = file.shape.minutes if file.shape else None
-    if end.outcome is not Outcome.CANCELLED or minutes is None or elapsed_s < minutes * 60:
+    if (
+        end.outcome is not Outcome.CANCELLED
+        or minutes is None
+        or elapsed_s < minutes * 60
+    ):
         return end
     reason = f"not finished within its {minutes} minutes (minutes=)"
     if end.activity:
@@ -260,7 +264,9 @@ def with_next_step(end: AttemptEnd, file: CellFile) -> AttemptEnd:
     if variable:
         name = variable[1] or variable[2]
         launcher = (
-            ScriptLauncher.SRUN if name.startswith("SLURM_") else ScriptLauncher.TORCHRUN
+            ScriptLauncher.SRUN
+            if name.startswith("SLURM_")
+            else ScriptLauncher.TORCHRUN
         )
         remedy = f"use launcher={launcher}, which sets it"
         if script.launcher is launcher:

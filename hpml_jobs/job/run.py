@@ -88,12 +88,16 @@ def attempt_cell(folder: CellFolder, job: Job | None = None) -> AttemptEnd:
         record = finished_record(folder, file)
         if record is not None:
             by = record.attempt.id
-            print_safely(f"{folder.slug}: already measured by attempt {by}, nothing to do")
+            print_safely(
+                f"{folder.slug}: already measured by attempt {by}, nothing to do"
+            )
             return AttemptEnd(
                 attempt=record.attempt, outcome=record.outcome, reason=record.reason
             )
         attempt_id = f"{job.id}.r{job.restart}"
-        attempt = Attempt(id=attempt_id, job=job.id, restart=job.restart, started=started)
+        attempt = Attempt(
+            id=attempt_id, job=job.id, restart=job.restart, started=started
+        )
         paths = folder.attempt(attempt.id)
         paths.errors.mkdir(parents=True, exist_ok=True)
         if job.node != 0:
@@ -114,11 +118,15 @@ def attempt_cell(folder: CellFolder, job: Job | None = None) -> AttemptEnd:
             paths.reserve.unlink()
         end = paths.write_end(end)
         log = paths.log_of(0)
-        print_safely(f"{folder.slug}: {end.outcome.value} {end.reason or ''} (log: {log})")
+        print_safely(
+            f"{folder.slug}: {end.outcome.value} {end.reason or ''} (log: {log})"
+        )
         return end
 
 
-def _end_of(folder: CellFolder, file: CellFile, attempt: Attempt, job: Job) -> AttemptEnd:
+def _end_of(
+    folder: CellFolder, file: CellFile, attempt: Attempt, job: Job
+) -> AttemptEnd:
     """Measure the cell on this node; a cell that is refused has failed."""
     try:
         _check(folder, file, job)
@@ -156,14 +164,18 @@ def _with_neighbours(end: AttemptEnd, before: dict[str, str] | None) -> AttemptE
     jobs = {**(before or {}), **(after or {})}
     neighbours = Neighbours(
         jobs=len(jobs),
-        same_user=sum(user == os.environ.get("SLURM_JOB_USER") for user in jobs.values()),
+        same_user=sum(
+            user == os.environ.get("SLURM_JOB_USER") for user in jobs.values()
+        ),
         users=tuple(sorted(set(jobs.values()))),
     )
     attempt = replace(end.attempt, neighbours=neighbours)
     return replace(end, attempt=attempt)
 
 
-def _measure(folder: CellFolder, file: CellFile, attempt: Attempt, job: Job) -> AttemptEnd:
+def _measure(
+    folder: CellFolder, file: CellFile, attempt: Attempt, job: Job
+) -> AttemptEnd:
     """Run the workers of this node to their end, and judge it."""
     started_at = time.monotonic()
     paths = folder.attempt(attempt.id)

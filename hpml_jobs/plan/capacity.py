@@ -47,7 +47,9 @@ def _check_local(cell: Cell, cluster: Cluster) -> None:
             )
         return
     if cell.nodes > 1:
-        raise UsageError(f"nodes={cell.nodes}: cluster=local is one machine; use nodes=1")
+        raise UsageError(
+            f"nodes={cell.nodes}: cluster=local is one machine; use nodes=1"
+        )
     gpus_here = len(machine.local_gpus())
     if cell.device is Device.CUDA and cell.gpus > gpus_here:
         raise UsageError(
@@ -121,7 +123,9 @@ def check_inventory(shape: Shape, cluster: Cluster, nodes: Sequence[Node]) -> No
     if shape.gpu_type:
         inside = _of_gpu_type(shape.gpu_type, cluster, inside)
     for need in NEEDS:
-        fitting = [node for node in inside if need.available(node) >= need.needed(shape)]
+        fitting = [
+            node for node in inside if need.available(node) >= need.needed(shape)
+        ]
         if len(fitting) < shape.nodes:
             raise UsageError(_shortage(shape, need, inside, len(fitting)))
         inside = fitting
@@ -130,7 +134,9 @@ def check_inventory(shape: Shape, cluster: Cluster, nodes: Sequence[Node]) -> No
 def _of_partition(partition: str, nodes: Sequence[Node]) -> list[Node]:
     inside = [node for node in nodes if partition in node.partitions]
     if not inside:
-        names = ", ".join(sorted(frozenset().union(*(node.partitions for node in nodes))))
+        names = ", ".join(
+            sorted(frozenset().union(*(node.partitions for node in nodes)))
+        )
         raise UsageError(f"partition {partition} does not exist here: {names}")
     return inside
 

@@ -43,7 +43,9 @@ class PlannedCell(NamedTuple):
     @property
     def gpu_hours(self) -> float:
         """The most GPU-hours it can use: the requested GPUs until the time limit."""
-        return gpu_hours(self.shape.nodes * self.shape.gpus_per_node, self.shape.minutes)
+        return gpu_hours(
+            self.shape.nodes * self.shape.gpus_per_node, self.shape.minutes
+        )
 
 
 class Plan(NamedTuple):
@@ -255,7 +257,9 @@ def with_workers(draft: CellDraft, choose: Choose) -> CellDraft:
 
 def placed(draft: CellDraft, cluster: Cluster) -> CellDraft:
     """Return the draft with the nodes of its cell, and its GPU type."""
-    nodes = draft.settings.nodes or cluster.nodes_for(draft.settings.gpus, draft.gpu_type)
+    nodes = draft.settings.nodes or cluster.nodes_for(
+        draft.settings.gpus, draft.gpu_type
+    )
     in_cell = draft.gpu_type if draft.cell.device is Device.CUDA else None
     return draft.with_cell(nodes=nodes, gpu_type=in_cell)
 
@@ -303,7 +307,9 @@ def _batches(settings: Settings, workload: Workload) -> list[int]:
     return batches
 
 
-def make_shape(cell: Cell, cluster: Cluster, gpu_type: str | None, minutes: int) -> Shape:
+def make_shape(
+    cell: Cell, cluster: Cluster, gpu_type: str | None, minutes: int
+) -> Shape:
     """Return what a cell requests on each node, in CPUs, GPUs, memory (GB) and minutes."""
     per_node = cell.gpus_per_node
     requests_gpus = cell.device is Device.CUDA or cluster.request_gpus_for_cpu

@@ -31,7 +31,9 @@ from hpml_jobs.plan.user_config import FileDefault, file_defaults
 @hydra.main(version_base="1.3", config_path=str(conf_folder()), config_name="config")
 def hydra_page(_config: DictConfig) -> None:
     """Fail: Hydra prints its page (`--cfg job`, `--info`, completion) and does not call this."""
-    raise HpmlError("--cfg, --info and --shell-completion only show pages: leave -m out")
+    raise HpmlError(
+        "--cfg, --info and --shell-completion only show pages: leave -m out"
+    )
 
 
 AUTO = "auto"
@@ -91,7 +93,9 @@ class Composer:
             UsageError: Hydra refuses it, or a default has an unknown key.
         """
         choices = {"cluster": self._cluster, "workload": workload, "recipe": recipe}
-        config = self._composed([f"{group}={choice}" for group, choice in choices.items()])
+        config = self._composed(
+            [f"{group}={choice}" for group, choice in choices.items()]
+        )
         self._set_variables(config)
         is_placeholder = workload == AUTO  # composed only to learn the device
         for key, default in self._defaults.items():

@@ -54,9 +54,13 @@ class ConfigFolders:
         if choice is None:
             return
         if group == "workload" and str(choice).endswith(".py"):
-            raise UsageError(f"{place or group}={choice}: measure it with script={choice}")
+            raise UsageError(
+                f"{place or group}={choice}: measure it with script={choice}"
+            )
         if not isinstance(choice, str) or choice not in choices:
-            raise UsageError(f"{place or group}={choice}: {one_of(str(choice), choices)}")
+            raise UsageError(
+                f"{place or group}={choice}: {one_of(str(choice), choices)}"
+            )
         if self.users is not None:
             read_yaml(choices[choice])  # Hydra's own complaints do not name the line
 
@@ -113,7 +117,8 @@ def _checked(block: dict[str, Any], path: Path) -> dict[str, list[Any]]:
             f"{path}: the {BLOCK_NAME} of a block is a text, e.g. {BLOCK_NAME}: Q1"
         )
     return {
-        key: value if isinstance(value, list) else [value] for key, value in block.items()
+        key: value if isinstance(value, list) else [value]
+        for key, value in block.items()
     }
 
 
@@ -131,7 +136,9 @@ def read_yaml(path: Path, *, resolve: bool = False) -> Any:
     try:
         text = read_bytes(path).decode()
         _refuse_too_many(text, path)
-        return OmegaConf.to_container(OmegaConf.load(io.StringIO(text)), resolve=resolve)
+        return OmegaConf.to_container(
+            OmegaConf.load(io.StringIO(text)), resolve=resolve
+        )
     except (FileNotFoundError, NotADirectoryError):
         raise
     except yaml.MarkedYAMLError as fault:
@@ -146,7 +153,9 @@ def read_yaml(path: Path, *, resolve: bool = False) -> Any:
     except (OSError, UnicodeDecodeError) as fault:
         raise UsageError(f"{path} cannot be read: {reason_of(fault)}") from fault
     except (ValueError, OmegaConfBaseException) as fault:
-        raise UsageError(f"{path} cannot be read: {str(fault).splitlines()[0]}") from fault
+        raise UsageError(
+            f"{path} cannot be read: {str(fault).splitlines()[0]}"
+        ) from fault
 
 
 def _refuse_too_many(text: str, path: Path) -> None:

@@ -37,7 +37,11 @@ def data_root(given: str | None, cluster: Cluster) -> Path:
 
 
 def with_facts(
-    workload: Workload, root: Path, cluster: Cluster, given: Container[str], notify: Notify
+    workload: Workload,
+    root: Path,
+    cluster: Cluster,
+    given: Container[str],
+    notify: Notify,
 ) -> Workload:
     """Return the workload with what its data and its built-in model determine.
 
@@ -191,20 +195,27 @@ def prepare(
             timeout=PREPARE_TIMEOUT_S,
         )
     except OSError as error:
-        raise NotStartedError(f"{command[0]} could not open the data: {error}") from error
+        raise NotStartedError(
+            f"{command[0]} could not open the data: {error}"
+        ) from error
     except subprocess.TimeoutExpired as error:
         raise HpmlError(f"{command[0]} could not open the data: {error}") from error
     if done.returncode != 0:
         raise _failure(workload, root, done, download=download)
-    if not done.stdout.strip():
+    return _counts(workload, done.stdout)
+
+
+def _counts(workload: Workload, printed: str) -> Counts:
+    """Return what the process says in its last line."""
+    if not printed.strip():
         raise HpmlError(
             f"{workload.name}: your code ended the process before a job could train (os._exit?): "
             "remove the call"
         )
     try:
-        return msgspec.json.decode(done.stdout.strip().splitlines()[-1], type=Counts)
+        return msgspec.json.decode(printed.strip().splitlines()[-1], type=Counts)
     except msgspec.MsgspecError as error:
-        raise HpmlError(f"{workload.name}: prepare printed {done.stdout!r}") from error
+        raise HpmlError(f"{workload.name}: prepare printed {printed!r}") from error
 
 
 def _prepare_command(
@@ -242,11 +253,15 @@ def _failure(
     reason = lines[-1] if lines else f"exit code {code}"
     if code == NO_TORCH_CODE:
         reason = "this Python has no torch (set cluster.python= or a container to the jobs' Python)"
-    remedy = {TRIAL_CODE: "; to submit without this trial: try_batch=false"}.get(code, "")
+    remedy = {TRIAL_CODE: "; to submit without this trial: try_batch=false"}.get(
+        code, ""
+    )
     if download:
         remedy = with_command(
             "; on a machine with internet and the jobs' Python, run",
             f"{PROGRAM} fetch workload={workload.name} data.root={shlex.quote(str(root))}",
         )
-    kind = NotStartedError if code in (NO_TORCH_CODE, *_NOT_STARTED_CODES) else HpmlError
+    kind = (
+        NotStartedError if code in (NO_TORCH_CODE, *_NOT_STARTED_CODES) else HpmlError
+    )
     return kind(f"{workload.name}: {reason}{remedy}")

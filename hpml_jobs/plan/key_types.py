@@ -68,7 +68,9 @@ def leaf_of(key: str) -> str:
 
 def members_of(needed: Any) -> tuple[Any, ...]:
     """Return the types that a key accepts, apart from null."""
-    members = typing.get_args(needed) if isinstance(needed, types.UnionType) else (needed,)
+    members = (
+        typing.get_args(needed) if isinstance(needed, types.UnionType) else (needed,)
+    )
     return tuple(member for member in members if member is not type(None))
 
 

@@ -203,7 +203,9 @@ def parse_overrides(overrides: list[str], *, multirun: bool) -> Overrides:
         override = _parse(text, following)
         key = override.key_or_group
         _check_override(text, override)
-        if override.type is not OverrideType.CHANGE and not _adds_to_free_keys(override):
+        if override.type is not OverrideType.CHANGE and not _adds_to_free_keys(
+            override
+        ):
             raw.append(text)
             continue
         if key in values:
@@ -256,9 +258,7 @@ def _remedy(text: str, following: str) -> str:
     if plain != text:
         return f": its quotes are those of a text document; write {plain}"
     if value.endswith(",") and next_value:
-        return (
-            f": a blank follows the comma; write -m {text}{following}, without the blank"
-        )
+        return f": a blank follows the comma; write -m {text}{following}, without the blank"
     if key != key.strip() or value != value.strip():
         return f": write {key.strip()}={value.strip()}, without blanks around ="
     if type_of(text) is not None:
@@ -273,7 +273,9 @@ def _remedy_of_no_key(text: str) -> str:
         return f"; write {named}={value}"
     if text.isdigit():
         return "; several values of a key are one word, as in -m gpus=1,2,4"
-    return "" if "=" in text else "; expected key=value, or a command (hpml-jobs --help)"
+    return (
+        "" if "=" in text else "; expected key=value, or a command (hpml-jobs --help)"
+    )
 
 
 def _swept_values(override: Override, *, multirun: bool) -> list[Any]:

@@ -22,7 +22,9 @@ WORKERS_BY_PEAK = ((300e12, 8), (30e12, 4))
 on 32x32 images takes more per second than 2 workers make there (docs/keys.md)."""
 
 
-def cpus_per_gpu(loader_workers: int, threads: int, *, several_nodes: bool = False) -> int:
+def cpus_per_gpu(
+    loader_workers: int, threads: int, *, several_nodes: bool = False
+) -> int:
     """Return the CPUs that a process on a GPU keeps busy.
 
     Beside loader workers and the threads of the training loop, autograd and the thread that pins

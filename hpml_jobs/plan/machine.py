@@ -22,7 +22,9 @@ from hpml_jobs.slurm.commands import has_sbatch, limits, partition_minutes
 
 def check_can_submit(cluster: Cluster) -> None:
     """Refuse a cluster's profile on a machine that cannot submit jobs that run."""
-    missing = [command for command in ("sbatch", "srun") if shutil.which(command) is None]
+    missing = [
+        command for command in ("sbatch", "srun") if shutil.which(command) is None
+    ]
     if missing:
         raise UsageError(
             f"cluster={cluster.name}: {' and '.join(missing)} not on PATH; submit from a login "
@@ -80,7 +82,10 @@ def detect_cluster(profiles: dict[str, tuple[str, ...]]) -> tuple[str, str]:
     """
     if not has_sbatch():
         _refuse_node_of_cluster()
-        return "local", "no sbatch on PATH: the cells run on this machine (cluster=local)"
+        return (
+            "local",
+            "no sbatch on PATH: the cells run on this machine (cluster=local)",
+        )
     if not limits() and not cluster_sign():
         reason = "sbatch is on PATH, but there is no cluster behind it: cluster=local"
         return "local", reason
@@ -109,7 +114,9 @@ def local_gpus() -> tuple[str, ...]:
         with nvml_session() as nvml:
             gpus = gpus_by_uuid(nvml)
             visible = visible_gpus(os.environ.get("CUDA_VISIBLE_DEVICES"), [*gpus])
-            names = [nvml_text(nvml.nvmlDeviceGetName(handle)) for handle in gpus.values()]
+            names = [
+                nvml_text(nvml.nvmlDeviceGetName(handle)) for handle in gpus.values()
+            ]
     except NvmlError:
         return ()
     return tuple(names[number] for number in visible)

@@ -27,7 +27,11 @@ _ON_A_NODE = "hpml-jobs doctor tries one on a node"
 
 
 def examined(
-    workload: Workload, root: Path, cluster: Cluster, trial: TrialRequest, notify: Notify
+    workload: Workload,
+    root: Path,
+    cluster: Cluster,
+    trial: TrialRequest,
+    notify: Notify,
 ) -> Workload:
     """Return the workload with its source files and, by running the functions, its counts.
 
@@ -47,7 +51,9 @@ def examined(
         counts = _given_counts(workload, error)
         notify(f"{error}; your code was not tried: {_ON_A_NODE}")
     if counts.untried:
-        notify(f"{workload.name}: no batch was tried here: {counts.untried}; {_ON_A_NODE}")
+        notify(
+            f"{workload.name}: no batch was tried here: {counts.untried}; {_ON_A_NODE}"
+        )
     elif mark and wanted.batches and counts.parameters is not None:
         _leave(mark)
     return replace(

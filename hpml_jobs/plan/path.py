@@ -40,7 +40,9 @@ def with_path(draft: CellDraft, cluster: Cluster, notify: Notify) -> CellDraft:
     gpu = gpu_name(draft.gpu_type, cluster)
     keys = _chosen(settings, cell, gpu)
     loader = _loader(settings)
-    words = [f"{key}={msgspec.to_builtins(value)}".lower() for key, value in keys.items()]
+    words = [
+        f"{key}={msgspec.to_builtins(value)}".lower() for key, value in keys.items()
+    ]
     if loader is not cell.loader:
         words.append(f"loader={loader.value}")
     notify(f"path=auto on {gpu or 'this GPU'}: {' '.join(words) or 'the given keys'}")
@@ -83,7 +85,9 @@ def _chosen(settings: Settings, cell: Cell, gpu: str | None) -> dict[str, Any]:
                 "give precision=bf16 (compute capability 8.0 or higher), fp16 (7.x) or fp32"
             )
         chosen["precision"] = precision
-    is_image_model = cell.workload.model in MODELS and cell.workload.data not in TOKEN_DATA
+    is_image_model = (
+        cell.workload.model in MODELS and cell.workload.data not in TOKEN_DATA
+    )
     replicates = cell.strategy.traffic.shards is Sharded.NOTHING
     if settings.channels_last is None and replicates and is_image_model:
         chosen["channels_last"] = True

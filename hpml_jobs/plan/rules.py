@@ -50,7 +50,9 @@ def refuse(
 def ladder_chooses_batches(sweep: Sweep) -> str | None:
     """A ladder is given without batch=."""
     if sweep.first.ladder.start and "batch" in sweep.origins:
-        return "batch= with a ladder: it chooses the batches; use ladder.start=N instead"
+        return (
+            "batch= with a ladder: it chooses the batches; use ladder.start=N instead"
+        )
     return None
 
 
@@ -179,7 +181,9 @@ def gpus_divide_over_nodes(sweep: Sweep) -> str | None:
     """In a sweep of gpus= and nodes=, the GPUs of each cell divide over its nodes."""
     if len(sweep.settings) == 1:
         return None  # the cell says it
-    pairs = dict.fromkeys((s.gpus, s.nodes) for s in sweep.settings if s.nodes is not None)
+    pairs = dict.fromkeys(
+        (s.gpus, s.nodes) for s in sweep.settings if s.nodes is not None
+    )
     uneven = [(gpus, nodes) for gpus, nodes in pairs if gpus % nodes]
     if not uneven:
         return None
@@ -197,7 +201,8 @@ def _lines_that_divide(pairs: Iterable[tuple[int, int]]) -> str:
         if gpus % nodes == 0:
             gpus_by_nodes.setdefault(nodes, []).append(str(gpus))
     return ", then ".join(
-        f"-m gpus={','.join(gpus)} nodes={nodes}" for nodes, gpus in gpus_by_nodes.items()
+        f"-m gpus={','.join(gpus)} nodes={nodes}"
+        for nodes, gpus in gpus_by_nodes.items()
     )
 
 
@@ -239,9 +244,7 @@ def reshard_needs_fsdp(sweep: Sequence[Settings], cells: Sequence[Cell]) -> str 
     """reshard=false is given with cells that gather parameters."""
     if all(s.reshard for s in sweep) or not all(cell.reshard for cell in cells):
         return None
-    return (
-        "reshard=false: no cell gathers parameters; use strategy=fsdp with gpus=2 or more"
-    )
+    return "reshard=false: no cell gathers parameters; use strategy=fsdp with gpus=2 or more"
 
 
 RULES_OF_OPTIONS = (options_of_ranks_need_ranks, reshard_needs_fsdp)
@@ -252,7 +255,9 @@ def workers_need_their_loader(sweep: Sequence[Settings]) -> str | None:
     workers = next(
         (settings.loader_workers for settings in sweep if settings.loader_workers), None
     )
-    if workers is None or any(settings.loader is not Loader.DEVICE for settings in sweep):
+    if workers is None or any(
+        settings.loader is not Loader.DEVICE for settings in sweep
+    ):
         return None
     return (
         f"loader_workers={workers} with loader=device: the device makes the batches; leave "

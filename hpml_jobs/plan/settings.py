@@ -217,7 +217,9 @@ class Settings(Value, frozen=True, kw_only=True):
             precision=None if is_default else self.precision,
             channels_last=bool(self.channels_last),
             cudnn_benchmark=self.cudnn_benchmark,
-            compile=CompileMode.DEFAULT if self.compile is True else self.compile or None,
+            compile=CompileMode.DEFAULT
+            if self.compile is True
+            else self.compile or None,
             accumulate=self.accumulate,
             bucket_cap_mb=self.bucket_cap_mb,
             gradient_as_bucket_view=self.gradient_as_bucket_view,
@@ -225,7 +227,9 @@ class Settings(Value, frozen=True, kw_only=True):
         )
 
 
-def _check_speed(key: str, speed: float | dict[str, float] | None, default: str) -> None:
+def _check_speed(
+    key: str, speed: float | dict[str, float] | None, default: str
+) -> None:
     """Refuse a speed that is not above zero, of all GPUs or by type; `default` is that of null."""
     if isinstance(speed, dict):
         for gpu_type, speed_of_type in speed.items():

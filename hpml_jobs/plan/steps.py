@@ -54,7 +54,9 @@ def refuse_shadowing_files(plan: PlanDraft) -> PlanDraft:
     folder = Path.cwd()
     packages = (path.parent for path in folder.glob("*/__init__.py"))
     python_own = sys.stdlib_module_names - {"test"}  # which no program imports
-    files = [path for path in [*folder.glob("*.py"), *packages] if path.stem in python_own]
+    files = [
+        path for path in [*folder.glob("*.py"), *packages] if path.stem in python_own
+    ]
     if files:
         raise UsageError(
             f"{files[0]} has the name of a module of Python, and jobs would import it instead: "
@@ -221,7 +223,9 @@ def _study_name(plan: PlanDraft) -> str:
     workloads = dict.fromkeys(draft.settings.workload.name for draft in plan.drafts)
     # a local machine's cells request no type
     types = {draft.gpu_type for draft in plan.drafts if draft.gpu_type is not None}
-    return check_name("-".join(["_".join(workloads), first.cluster.name, *sorted(types)]))
+    return check_name(
+        "-".join(["_".join(workloads), first.cluster.name, *sorted(types)])
+    )
 
 
 def keep_cluster_of_study(plan: PlanDraft) -> PlanDraft:
@@ -261,7 +265,9 @@ def choose_workers_and_nodes(plan: PlanDraft) -> PlanDraft:
     numbers = {settings.loader_workers for settings in plan.sweep.settings}
     are_compared = len(numbers) > 1
     choose = chooser(plan.cluster, None if are_compared else plan.study, plan.notify)
-    drafts = [placed(with_workers(draft, choose), plan.cluster) for draft in plan.drafts]
+    drafts = [
+        placed(with_workers(draft, choose), plan.cluster) for draft in plan.drafts
+    ]
     return replace(plan, drafts=tuple(drafts))
 
 
@@ -279,7 +285,9 @@ def leave_out_equal_workers(plan: PlanDraft) -> PlanDraft:
         f"loader_workers=null is {max(chosen)} here, so there is nothing to compare: name two "
         "numbers, e.g. loader_workers=2,4"
     )
-    drafts = (draft for draft in plan.drafts if draft.settings.loader_workers is not None)
+    drafts = (
+        draft for draft in plan.drafts if draft.settings.loader_workers is not None
+    )
     return replace(plan, drafts=tuple(drafts))
 
 
@@ -334,10 +342,14 @@ def _trial(given: GivenWorkload, sweep: Iterable[Settings]) -> TrialRequest:
 def _of_script(
     given: Iterable[GivenWorkload], plan: PlanDraft
 ) -> dict[GivenWorkload, ResolvedWorkload]:
-    script: Workload = load(observer("script").workload)(plan.sweep.settings, plan.notify)
+    script: Workload = load(observer("script").workload)(
+        plan.sweep.settings, plan.notify
+    )
     rules.refuse([rules.batch_of_script_is_given], plan.sweep)
     tree = working_tree(Path.cwd(), script.code)
-    return {workload: ResolvedWorkload(script, workload.root, tree) for workload in given}
+    return {
+        workload: ResolvedWorkload(script, workload.root, tree) for workload in given
+    }
 
 
 def _derived(workloads: Mapping[GivenWorkload, ResolvedWorkload]) -> dict[str, str]:
@@ -396,7 +408,9 @@ def name_cells(plan: PlanDraft) -> PlanDraft:
     cells = []
     for planned in plan.cells:
         digest = planned.cell.digest
-        slug = next((slug for slug in planned.cell.slugs() if is_free(slug, digest)), None)
+        slug = next(
+            (slug for slug in planned.cell.slugs() if is_free(slug, digest)), None
+        )
         if slug is not None:
             digests[slug] = digest
             cells.append(planned._replace(slug=slug))

@@ -99,7 +99,9 @@ def _expand(overrides: Overrides, configs: ConfigFolders) -> Sweep:
     }
     choices = default_groups | overrides.values
     default_cluster = "ssh" if "cluster.hosts" in overrides.values else AUTO
-    cluster, detected = _choose_cluster(choices.get("cluster", [default_cluster]), configs)
+    cluster, detected = _choose_cluster(
+        choices.get("cluster", [default_cluster]), configs
+    )
     origins = {group: str(default.file) for group, default in groups_of_files.items()}
     grids = choices.get("grid", [None])
     blocks = _blocks(overrides, grids, default_groups, configs, origins)
@@ -129,7 +131,9 @@ def _expand(overrides: Overrides, configs: ConfigFolders) -> Sweep:
     return Sweep(settings, sentences, composer.origins | origins, names, detected)
 
 
-def _groups_of_block(block: Ranges, configs: ConfigFolders) -> Iterator[tuple[str, str]]:
+def _groups_of_block(
+    block: Ranges, configs: ConfigFolders
+) -> Iterator[tuple[str, str]]:
     """Yield each workload of a block with each recipe, which are checked when they are used."""
     workloads = block.get("workload", [AUTO])
     if block.get("script", [None]) != [None]:
@@ -184,14 +188,18 @@ def _blocks(
     The command line's values go over those of a grid's block, and these over the user's defaults.
     """
     if len(grids) != 1:
-        raise UsageError("a study has one grid=; put several blocks into one grid instead")
+        raise UsageError(
+            "a study has one grid=; put several blocks into one grid instead"
+        )
     grid = grids[0]
     configs.check_choice("grid", grid)
     typed = _without(overrides.values, ("cluster", "grid"))
     for key in _OF_BLOCK:
         if key in typed:
             raise UsageError(f"{key}=: only the block of a grid has it")
-    replaced = {other for key, values in typed.items() for other in _replaced(key, values)}
+    replaced = {
+        other for key, values in typed.items() for other in _replaced(key, values)
+    }
     blocks: list[Ranges] = [{}] if grid is None else configs.grid_blocks(grid)
     blocks = [_without(block, replaced) for block in blocks]
     for block in blocks:
@@ -259,7 +267,9 @@ def _left_out(others: Sequence[tuple[Device, Ranges]], kept: Ranges) -> list[str
     """Return a sentence on the blocks of other devices: what each has, or how many."""
     if len(others) > 2:
         needed = " or ".join(dict.fromkeys(device.value for device, _ in others))
-        return [f"left out: {len(others)} blocks of the grid (only with device={needed})"]
+        return [
+            f"left out: {len(others)} blocks of the grid (only with device={needed})"
+        ]
     return [
         f"left out: {_text_of(values, kept)} (only with device={needed})"
         for needed, values in others
@@ -299,7 +309,9 @@ def _device(composer: Composer, values: Ranges, remedy: str) -> Device:
     devices = values.get("device") or [config.device]
     if len(devices) != 1:
         raise UsageError(remedy)
-    device = devices[0] or values.get("cluster.device", [config.cluster.get("device")])[0]
+    device = (
+        devices[0] or values.get("cluster.device", [config.cluster.get("device")])[0]
+    )
     if device is None and config.cluster.get("launcher") == Launcher.LOCAL:
         return Device.CUDA if machine.local_gpus() else Device.CPU
     return Device.CPU if device == Device.CPU else Device.CUDA
@@ -335,7 +347,9 @@ def _check_functions(values: Ranges) -> None:
                 )
 
 
-def _by_usual_recipe(config: DictConfig, values: Ranges) -> Iterator[tuple[str, Ranges]]:
+def _by_usual_recipe(
+    config: DictConfig, values: Ranges
+) -> Iterator[tuple[str, Ranges]]:
     """Yield what `recipe=auto` becomes, with the values of the sweep that it is for."""
     keys = ("workload.optimizer", "workload.schedule")
     options = (values.get(key, [OmegaConf.select(config, key)]) for key in keys)

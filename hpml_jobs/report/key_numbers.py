@@ -126,7 +126,9 @@ def key_numbers(record: Record) -> dict[str, Any]:
         "iterations": record.iterations,
         "samples": record.samples,
         "parameters": record.model.parameters if record.model else None,
-        "least_waiting_rank": record.least_waiting.rank if record.least_waiting else None,
+        "least_waiting_rank": record.least_waiting.rank
+        if record.least_waiting
+        else None,
         "phases": _phases(record),
         "gradient_bytes": record.communication.bytes_of(Purpose.GRADIENTS)
         if record.communication
@@ -202,7 +204,9 @@ def _phases(record: Record) -> dict[str, float] | None:
 def _known_parts(parts_s: Mapping[str, float | None]) -> dict[str, float]:
     """Return the parts that are known, by their name without unit."""
     return {
-        name.removesuffix("_s"): part for name, part in parts_s.items() if part is not None
+        name.removesuffix("_s"): part
+        for name, part in parts_s.items()
+        if part is not None
     }
 
 
@@ -227,7 +231,9 @@ _TEXTS: dict[str, Callable[[float], str]] = {
     "power_w": lambda value: f"{significant(value, 4)} W",
     "_percent": lambda value: f"{value:.0f} %",
     "clock_mhz": lambda value: f"{significant(value, 4)} MHz",
-    **dict.fromkeys(("bytes", "per_token", "loss"), lambda value: significant(value, 4)),
+    **dict.fromkeys(
+        ("bytes", "per_token", "loss"), lambda value: significant(value, 4)
+    ),
 }
 """The texts of numbers with a fraction, by the first of these ends that their name has.
 
@@ -260,7 +266,9 @@ def as_text(value: Any, name: str = "") -> str:
         case bool():
             return "yes" if value else "no"
         case Mapping():
-            return ", ".join(f"{key} {as_text(part, name)}" for key, part in value.items())
+            return ", ".join(
+                f"{key} {as_text(part, name)}" for key, part in value.items()
+            )
         case list():
             return ", ".join(as_text(part, name) or DASH for part in value)
         case int():

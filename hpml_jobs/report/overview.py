@@ -87,7 +87,9 @@ def _cells(group: ReportGroup) -> str:
     measured = sum(result.measured for result in source.cells)
     sizes = sorted({row.gpus for row in source.rows})
     batches = listed(sorted({row.batch_per_gpu for row in source.rows}))
-    strategies = dict.fromkeys(captions.strategy_word(row.strategy) for row in source.rows)
+    strategies = dict.fromkeys(
+        captions.strategy_word(row.strategy) for row in source.rows
+    )
     # the plain loop on one GPU is what the others are compared with
     if len(strategies) > 1:
         strategies.pop(captions.strategy_word(Strategy.SINGLE), None)

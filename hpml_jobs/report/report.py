@@ -260,12 +260,16 @@ def _report_group(  # noqa: PLR0913, PLR0917  (what is known of a group)
         q1=q1(group) if has_baseline else None,
         strategies=strategy_tables(group),
         full=tuple(table for label in LABELS if (table := tables.get(label))),
-        sheets={label: sheet for label, make in SHEETS.items() if (sheet := make(group))},
+        sheets={
+            label: sheet for label, make in SHEETS.items() if (sheet := make(group))
+        },
     )
     return _with_remarks(reported)
 
 
-def _of_features(context: GroupContext) -> tuple[dict[str, Any], dict[str, Table | None]]:
+def _of_features(
+    context: GroupContext,
+) -> tuple[dict[str, Any], dict[str, Table | None]]:
     """Return what each feature makes of a group, and its tables by label."""
     results: dict[str, Any] = {}
     tables = {}
@@ -288,14 +292,18 @@ def _with_remarks(group: ReportGroup) -> ReportGroup:
         group,
         q1=remarked(group.q1) if group.q1 else None,
         strategies=tuple(
-            msgspec.structs.replace(strategy, tables=tuple(map(remarked, strategy.tables)))
+            msgspec.structs.replace(
+                strategy, tables=tuple(map(remarked, strategy.tables))
+            )
             for strategy in group.strategies
         ),
         full=tuple(map(remarked, group.full)),
     )
 
 
-def _remarks_under(group: ConditionGroup, labels: Sequence[str]) -> dict[str, list[str]]:
+def _remarks_under(
+    group: ConditionGroup, labels: Sequence[str]
+) -> dict[str, list[str]]:
     """Return by label the remarks under the tables: each under the first one that it affects.
 
     Where the group has no such table, the remark is listed with the checks.

@@ -93,7 +93,9 @@ def usability(group: ConditionGroup) -> str:
     absent = sum(not result.measured for result in group.cells)
     if absent:
         have = verb(absent, "has", "have")
-        parts.append(f"{absent} of {counted(len(group.cells), 'cell')} {have} no number")
+        parts.append(
+            f"{absent} of {counted(len(group.cells), 'cell')} {have} no number"
+        )
     text = "; ".join(parts)
     return f"{text[:1].upper()}{text[1:]}." if text else ""
 
@@ -119,7 +121,9 @@ def _judgement(group: ConditionGroup, rows: Sequence[Row], affected: Affected) -
 def _has_number(row: Row, affected: Affected) -> bool:
     """Return whether the row has a number in the table that shows what is affected."""
     if affected is Affected.SPLIT:
-        return row.gpus > 1 and row.values is not None and row.values.compute_s is not None
+        return (
+            row.gpus > 1 and row.values is not None and row.values.compute_s is not None
+        )
     if affected is Affected.BANDWIDTH:
         return row.bandwidth is not None and row.bandwidth.lab_gb_per_s is not None
     return True
@@ -145,7 +149,9 @@ def tables_text(affects: Iterable[Affected], *, has_table1: bool = True) -> str:
 
 
 def _tables_of(group: ConditionGroup, affects: Iterable[Affected]) -> str:
-    return tables_text(affects, has_table1=any(not row.is_baseline for row in group.rows))
+    return tables_text(
+        affects, has_table1=any(not row.is_baseline for row in group.rows)
+    )
 
 
 def doubts(group: ConditionGroup) -> list[str]:
@@ -222,7 +228,14 @@ def checks(group: ConditionGroup) -> Table:
         sheet=Sheet(
             columns=("cell", "check", "level", "reason", "shown", "affects"),
             rows=tuple(
-                (slug, r.check, r.level.value, r.reason, r.tier.value, " ".join(r.affects))
+                (
+                    slug,
+                    r.check,
+                    r.level.value,
+                    r.reason,
+                    r.tier.value,
+                    " ".join(r.affects),
+                )
                 for slug, r in results
             ),
         ),

@@ -108,7 +108,9 @@ def mann_whitney_p(first: Sequence[float], second: Sequence[float]) -> float:
         variance_of_sum = len(first) * len(second) * variance(doubled) / total
         return normal_p(far / total, variance_of_sum)
     counts = _rank_sums(tuple(sorted(doubled)), len(first))
-    extreme = sum(count for at, count in counts.items() if abs(at * total - center) >= far)
+    extreme = sum(
+        count for at, count in counts.items() if abs(at * total - center) >= far
+    )
     return extreme / comb(total, len(first))
 
 
@@ -133,7 +135,8 @@ def doubled_ranks(values: Sequence[float]) -> list[int]:
     """Return twice the rank of each value, from 1; equal values share their mean rank."""
     ordered = sorted(values)
     return [
-        bisect_left(ordered, value) + bisect_right(ordered, value) + 1 for value in values
+        bisect_left(ordered, value) + bisect_right(ordered, value) + 1
+        for value in values
     ]
 
 
@@ -170,7 +173,9 @@ def hodges_lehmann(subject: Sequence[float], other: Sequence[float]) -> Ratio:
     return Ratio(median(ratios), _ratio_interval(ratios, len(subject), len(other)))
 
 
-def _ratio_interval(ratios: Sequence[float], first: int, second: int) -> Interval | None:
+def _ratio_interval(
+    ratios: Sequence[float], first: int, second: int
+) -> Interval | None:
     """Return the narrowest symmetric interval of sorted ratios that covers 95 %."""
     if min(first, second) < LEAST_RUNS:
         return None
@@ -229,7 +234,9 @@ def scatter(*samples: Sequence[float]) -> float | None:
     >>> scatter([1.0], [1.0]) is None, round(scatter([1.0, 1.02], [2.0, 2.04]), 3)
     (True, 0.014)
     """
-    several = [[log(time_s) for time_s in sample] for sample in samples if len(sample) > 1]
+    several = [
+        [log(time_s) for time_s in sample] for sample in samples if len(sample) > 1
+    ]
     freedom = sum(len(logs) - 1 for logs in several)
     if not freedom:
         return None

@@ -121,7 +121,9 @@ EPOCHS: dict[str, Role | Step] = {
 }
 """The epoch, or the step after the epochs, of each figure that is not of the timed epoch."""
 
-PHASES = {name: name.removeprefix("phase_") for name in NAMES if name.startswith("phase_")}
+PHASES = {
+    name: name.removeprefix("phase_") for name in NAMES if name.startswith("phase_")
+}
 """The phases that add up to the instrumented epoch, by figure, with their names on a rank."""
 
 RATIOS = ("closure", "overhead")
@@ -285,7 +287,9 @@ def medians(runs: Sequence[Figures]) -> Figures:
 
 def without(figures: Figures, epoch: Role | Step) -> Figures:
     """Return the figures of a run without those of one epoch, or of a step after the epochs."""
-    names = [name for name, epoch_of_figure in EPOCHS.items() if epoch_of_figure is epoch]
+    names = [
+        name for name, epoch_of_figure in EPOCHS.items() if epoch_of_figure is epoch
+    ]
     return msgspec.structs.replace(figures, **dict.fromkeys(names))
 
 
@@ -343,7 +347,9 @@ def counted_runs(records: Sequence[Record]) -> CountedRuns:
     )
 
 
-def _reasons_to_leave_out(records: Sequence[Record], role: Role | Step) -> dict[str, str]:
+def _reasons_to_leave_out(
+    records: Sequence[Record], role: Role | Step
+) -> dict[str, str]:
     """Return by slug why the disturbed epochs do not count; empty if all of them are disturbed."""
     reasons = {
         record.slug: "; ".join(cause.text for cause in causes)
@@ -421,7 +427,8 @@ def _throttle_reasons(cards: Sequence[Card]) -> str | None:
     if not any(card.samples or card.throttle_reasons is not None for card in cards):
         return None
     return (
-        " ".join(sorted({reason for card in cards for reason in card.reasons})) or "none"
+        " ".join(sorted({reason for card in cards for reason in card.reasons}))
+        or "none"
     )
 
 
@@ -514,7 +521,9 @@ def _by_root(values: Figures, sent: float, gpus: int) -> dict[str, float | None]
     }
 
 
-def _by_bus(values: Figures, wire_bytes: float, net_s: float) -> dict[str, float | None]:
+def _by_bus(
+    values: Figures, wire_bytes: float, net_s: float
+) -> dict[str, float | None]:
     bus = formulas.algorithm_gb_per_s(wire_bytes, net_s)
     plain_s, alone_s = values.gradients_s, values.probe_same_sizes_s
     return {

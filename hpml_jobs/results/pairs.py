@@ -39,7 +39,9 @@ class Pair(NamedTuple):
     @property
     def efficiency(self) -> float:
         """Share of the ideal speedup, N / g."""
-        return formulas.efficiency(self.speedup, self.parallel.gpus, self.reference.gpus)
+        return formulas.efficiency(
+            self.speedup, self.parallel.gpus, self.reference.gpus
+        )
 
     @property
     def karp_flatt(self) -> float | None:

@@ -217,7 +217,13 @@ def place_order(result: CellResult) -> tuple[object, ...]:
     cell = result.cell
     if cell is None:
         return (result.slug,)
-    return (setup_order(setup_of(cell)), cell.batch, cell.seed, cell.repeat, result.slug)
+    return (
+        setup_order(setup_of(cell)),
+        cell.batch,
+        cell.seed,
+        cell.repeat,
+        result.slug,
+    )
 
 
 def make_rows(
@@ -249,7 +255,9 @@ def reference_of(row: Row, timed: Sequence[Row], baseline: Baseline) -> Row | No
     return reference_among(row, [o for o in timed if o.path == row.path], baseline)
 
 
-def reference_among(row: Row, comparable: Sequence[Row], baseline: Baseline) -> Row | None:
+def reference_among(
+    row: Row, comparable: Sequence[Row], baseline: Baseline
+) -> Row | None:
     """Return the same among the rows that a row may be compared with, the first preferred."""
     single = next((other for other in comparable if other.is_baseline), None)
     if single is not None or baseline is Baseline.SINGLE:
@@ -275,7 +283,9 @@ def _timed(place: Place, runs: Sequence[CellResult], uncertain: Collection[str])
         row_bandwidth = bandwidth(
             values, setup.strategy, setup.gpus, timing.iterations, timing.gradient_bytes
         )
-    outcomes = [Outcome.UNKNOWN if run.slug in uncertain else run.outcome for run in runs]
+    outcomes = [
+        Outcome.UNKNOWN if run.slug in uncertain else run.outcome for run in runs
+    ]
     without = Outcome.OOM if Outcome.OOM in outcomes else outcomes[0]
     return Row(
         strategy=setup.strategy,
@@ -352,7 +362,9 @@ def _derived(row: Row, reference: Row | None) -> Row:
         reference=reference.setup,
         speedup=speedup,
         scaling=Scaling(
-            efficiency=efficiency, weak_efficiency=weak_efficiency, cost_per_compute=cost
+            efficiency=efficiency,
+            weak_efficiency=weak_efficiency,
+            cost_per_compute=cost,
         ),
         residual=residual,
     )

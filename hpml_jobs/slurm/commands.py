@@ -174,7 +174,9 @@ def hosts_of_job() -> list[str]:
     """
     hosts = os.environ.get(HOSTS_VARIABLE, "").split()
     if not hosts and os.environ.get("SLURM_JOB_NODELIST"):
-        text = _output("scontrol", "show", "hostnames", os.environ["SLURM_JOB_NODELIST"])
+        text = _output(
+            "scontrol", "show", "hostnames", os.environ["SLURM_JOB_NODELIST"]
+        )
         hosts = text.split()
     if not hosts:
         raise HpmlError(
@@ -299,7 +301,9 @@ def parse_associations(text: str, cluster: str) -> tuple[Association, ...]:
         if ACCOUNT.fullmatch(account):
             earlier = accounts.get(account, Association(account))
             every = dict.fromkeys((*earlier.qos, *filter(None, qos.split(","))))
-            given = {name: text for name, text in zip(LIMITS, values, strict=True) if text}
+            given = {
+                name: text for name, text in zip(LIMITS, values, strict=True) if text
+            }
             accounts[account] = Association(
                 account,
                 tuple(every),

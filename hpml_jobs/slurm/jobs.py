@@ -205,7 +205,9 @@ def parse_sacct(
     >>> parse_sacct(f"17_[2,4-5%1]|{row}\\n").keys()
     dict_keys(['17_2', '17_4', '17_5'])
     """
-    rows = (line.strip().split("|") for line in text.splitlines() if line.count("|") >= 9)
+    rows = (
+        line.strip().split("|") for line in text.splitlines() if line.count("|") >= 9
+    )
     jobs: dict[str, JobState] = {}
     for row in rows:
         for job in _tasks(row[0]):

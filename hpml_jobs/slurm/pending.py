@@ -80,7 +80,9 @@ _REASONS = {
     "InvalidQOS": PendingReason(
         f"its QOS is not valid; {_RESUBMIT} with another cluster.qos", YOU
     ),
-    "ReservationDeleted": PendingReason(f"its reservation was deleted; {_RESUBMIT}", YOU),
+    "ReservationDeleted": PendingReason(
+        f"its reservation was deleted; {_RESUBMIT}", YOU
+    ),
     "Constraints": PendingReason("no node with the features that it requests is free"),
     "MaxPoweredUpNodes": PendingReason(
         "as many nodes are powered up as the cluster allows"
@@ -90,11 +92,15 @@ _REASONS = {
 _FAMILIES = (
     (
         r"ReqNodeNotAvail|.*ReservedForMaintenance|Nodes required for job are DOWN",
-        PendingReason("nodes that it needs are down, drained or reserved (maintenance?)"),
+        PendingReason(
+            "nodes that it needs are down, drained or reserved (maintenance?)"
+        ),
     ),
     (
         r".*\btopology\b.*|Required nodes lack available resources",
-        PendingReason("next in the queue, until nodes that are close together are free"),
+        PendingReason(
+            "next in the queue, until nodes that are close together are free"
+        ),
     ),
     (
         r".*held.*",
@@ -106,7 +112,9 @@ _FAMILIES = (
     ),
     (
         r"(QOS|Assoc)Min.*|(QOS|Assoc)Max.*Per(Job|Node).*",
-        PendingReason(f"requests more than one job may have; {_RESUBMIT} with less", YOU),
+        PendingReason(
+            f"requests more than one job may have; {_RESUBMIT} with less", YOU
+        ),
     ),
     (
         r"(QOS|Assoc)(Grp|Max).*Minutes.*|QOSUsageThreshold|AssociationTimeLimit",

@@ -147,7 +147,10 @@ class CellEvidence:
 def jobs_of_cell(snapshot: FolderSnapshot, history: History) -> list[str]:
     """Return the cell's job by the manifest, then that of its attempt: it may be run by hand."""
     latest = snapshot.latest
-    jobs = [history.jobs.get(snapshot.folder.slug), latest.folder.job if latest else None]
+    jobs = [
+        history.jobs.get(snapshot.folder.slug),
+        latest.folder.job if latest else None,
+    ]
     return list(dict.fromkeys(job for job in jobs if job))
 
 
@@ -199,7 +202,9 @@ def words_of_script(study: Study, job: str) -> str:
         for log in script_logs(study, job)
         for line in tail(log, LOG_BYTES).splitlines()
     )
-    words = [line.removeprefix(JOB_WORDS) for line in lines if line.startswith(JOB_WORDS)]
+    words = [
+        line.removeprefix(JOB_WORDS) for line in lines if line.startswith(JOB_WORDS)
+    ]
     return words[-1] if words else ""
 
 

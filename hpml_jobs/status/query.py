@@ -273,7 +273,9 @@ def _without_foreign(
 ) -> SlurmSnapshot:
     """Return the snapshot without the states of jobs that are not what was submitted."""
     of_others = {job for job, state in snapshot.queue.items() if is_foreign(state)}
-    queue = {job: state for job, state in snapshot.queue.items() if job not in of_others}
+    queue = {
+        job: state for job, state in snapshot.queue.items() if job not in of_others
+    }
     accounts = {
         job: state
         for job, state in snapshot.accounts.items()
@@ -349,7 +351,9 @@ class _Proofs:
         return job in self.gone
 
 
-def _states_to_cache(snapshot: SlurmSnapshot, jobs: Iterable[str]) -> Iterator[JobState]:
+def _states_to_cache(
+    snapshot: SlurmSnapshot, jobs: Iterable[str]
+) -> Iterator[JobState]:
     """Yield the known states, and of jobs that are gone the last ones."""
     for job in jobs:
         answer = snapshot.of(job)
@@ -396,7 +400,9 @@ def read_answers(study: Study) -> CachedAnswers:
     return CachedAnswers()
 
 
-def cache_answers(study: Study, cached: CachedAnswers, states: Iterable[JobState]) -> None:
+def cache_answers(
+    study: Study, cached: CachedAnswers, states: Iterable[JobState]
+) -> None:
     """Add the present states to the cache; it is not written where nothing new is known."""
     jobs = cached.jobs | {state.job: _without_times(state) for state in states}
     now = time.time()

@@ -57,7 +57,9 @@ def read_history(study: Study) -> RecoveredHistory:
     queued = table_lines(answer.text)
     if answer.code or queued is None:
         complaint = answer.complaint or NO_TABLE
-        return RecoveredHistory(history, f"squeue: {complaint}", no_squeue=answer.absent)
+        return RecoveredHistory(
+            history, f"squeue: {complaint}", no_squeue=answer.absent
+        )
     listed = dict.fromkeys([*queued, *_accounted(name, history)])
     try:
         recovered = _matched(study, history, _tasks_of_unknown(listed, lines))

@@ -172,7 +172,9 @@ def _ended(evidence: CellEvidence, job: JobState) -> CellState:
     reason = in_job(f"{job.state}{_cause(evidence, job)}", job.job)
     if evidence.end:
         return _ended_with_report(evidence, job, evidence.end, reason)
-    if evidence.attempt is None and (before := _ended_before_start(evidence, job, reason)):
+    if evidence.attempt is None and (
+        before := _ended_before_start(evidence, job, reason)
+    ):
         return before
     if job.outcome is Outcome.MISSING:
         return _completed_without_record(evidence, job)
@@ -309,7 +311,9 @@ def _gone(evidence: CellEvidence) -> CellState:
         return _state(evidence, Outcome.MISSING, reason)
     is_accounted = array_ids([job])[0] in array_ids(slurm.accounts)
     if evidence.attempt is None and is_accounted and not slurm.no_accounts:
-        never_started = "left the queue and never started: cancelled while it was pending"
+        never_started = (
+            "left the queue and never started: cancelled while it was pending"
+        )
         return _state(evidence, Outcome.CANCELLED, f"job {job} {never_started}")
     complaint = slurm.no_accounts or "sacct does not report how it ended"
     then = f" (last known state: {last.outcome.value})" if last and last.state else ""
@@ -362,10 +366,14 @@ def pace_of(progress: Progress | None, now: float) -> Pace:
     if epoch_s is None:
         return Pace(words, (progress.epoch - 1) / progress.epochs)
     if elapsed_s > max(LATE * epoch_s, LATE_S):
-        times = f"{duration_text(elapsed_s)}, the last one took {duration_text(epoch_s)}"
+        times = (
+            f"{duration_text(elapsed_s)}, the last one took {duration_text(epoch_s)}"
+        )
         return Pace(f"{words}: for {times}", (progress.epoch - 1) / progress.epochs)
     share = formulas.epoch_share(elapsed_s, epoch_s)
-    left_s = formulas.training_left_s(elapsed_s, epoch_s, progress.epochs - progress.epoch)
+    left_s = formulas.training_left_s(
+        elapsed_s, epoch_s, progress.epochs - progress.epoch
+    )
     done = (progress.epoch - 1 + share) / progress.epochs
     return Pace(
         f"{words}, ~{100 * share:.0f} %, ~{duration_text(left_s)} of training left",

@@ -75,7 +75,9 @@ def study_status(
         evidence = evidence_of(study, snapshot, jobs[slug], slurm, shared)
         state = state_of(evidence) if evidence else _unsubmitted(slug, recovered)
         states[slug] = _with_losses(state, snapshot)
-    states |= untried_cells(states, {s.folder.slug: s.file for s in snapshots if s.file})
+    states |= untried_cells(
+        states, {s.folder.slug: s.file for s in snapshots if s.file}
+    )
     if with_checks:
         states = _with_checks(states, snapshots)
     complaint = slurm.complaint or ("" if recovered.no_squeue else recovered.complaint)
@@ -109,7 +111,9 @@ def status_for_submission(study: Study, *, all_jobs: bool = False) -> StudyStatu
 def _with_losses(state: CellState, snapshot: FolderSnapshot) -> CellState:
     """Return the state of a cell whose folder or record is lost, with what is left of it."""
     if snapshot.source is not None and state.recorded:
-        lost = f"record.json is lost, the record of attempt {snapshot.source.id} is used"
+        lost = (
+            f"record.json is lost, the record of attempt {snapshot.source.id} is used"
+        )
         warning = "; ".join(text for text in (state.warning, lost) if text)
         return msgspec.structs.replace(state, warning=warning)
     if not snapshot.is_gone:
@@ -139,7 +143,10 @@ def _unsubmitted(slug: str, recovered: RecoveredHistory) -> CellState:
 def _unanswered(line: ManifestLine, complaint: str) -> tuple[Outcome, str]:
     """Return the state of a cell whose sbatch was called and whose job is not in the manifest."""
     if complaint:
-        return Outcome.UNKNOWN, f"sbatch was called, but its answer is lost; {complaint}"
+        return (
+            Outcome.UNKNOWN,
+            f"sbatch was called, but its answer is lost; {complaint}",
+        )
     age_s = time.time() - (unix_time(line.time) or 0)
     if age_s < LOCK_S:
         return Outcome.PENDING, "being submitted"

@@ -117,7 +117,9 @@ def _total(runs: list[_Run], source: str) -> Usage:
         runs=len(runs),
         used_s=sum(run.used_s for run in runs),
         asked_s=requested_s or None,
-        used_share=formulas.used_share(limited_used_s, requested_s) if limited else None,
+        used_share=formulas.used_share(limited_used_s, requested_s)
+        if limited
+        else None,
         queue_median_s=median(waits) if waits else None,
         queue_longest_s=max(waits, default=None),
         source=source,

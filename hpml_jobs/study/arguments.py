@@ -66,13 +66,16 @@ class PublicArguments:
     @property
     def long_secrets(self) -> frozenset[str]:
         """Those that cannot be a common word, so that they are removed wherever they are."""
-        return frozenset(secret for secret in self._marks if len(secret) >= LEAST_LENGTH)
+        return frozenset(
+            secret for secret in self._marks if len(secret) >= LEAST_LENGTH
+        )
 
     def text(self, arguments: str) -> str:
         """Return arguments without secrets, as they were typed if there is none."""
         words = words_of(arguments)
         public = [
-            self.known(w) for w in _replaced(words, lambda s: self._marks.get(s, REMOVED))
+            self.known(w)
+            for w in _replaced(words, lambda s: self._marks.get(s, REMOVED))
         ]
         return arguments if public == words else " ".join(map(_quoted, public))
 

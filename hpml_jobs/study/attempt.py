@@ -24,7 +24,14 @@ from hpml_jobs.core.stacks import (
 )
 from hpml_jobs.core.text import last_error, natural_key, whole_number
 from hpml_jobs.core.value import Value
-from hpml_jobs.study.files import LOG_BYTES, Inside, encode, read_valid, tail, write_whole
+from hpml_jobs.study.files import (
+    LOG_BYTES,
+    Inside,
+    encode,
+    read_valid,
+    tail,
+    write_whole,
+)
 
 SLURM_VARIABLE = "HPML_JOBS_SLURM"
 """Environment variable with the job's SLURM_* variables as JSON; workers do not get these."""
@@ -215,7 +222,9 @@ class AttemptFolder:
     def last_words(self, local_rank: int | None = None) -> str:
         """Return what a rank, or else the worker, wrote last before it ended; cut if long."""
         number = "*" if local_rank is None else local_rank
-        logs = sorted(self.ranks.glob(f"*/attempt_*/{number}/stderr.log")) or self.logs()
+        logs = (
+            sorted(self.ranks.glob(f"*/attempt_*/{number}/stderr.log")) or self.logs()
+        )
         for log in logs:
             if words := last_error(tail(log, REPORT_BYTES)):
                 return words if len(words) <= LAST_WORDS else f"{words[:LAST_WORDS]}…"
@@ -227,7 +236,8 @@ class AttemptFolder:
         Of processes that have no rank, those are left out that others were started by.
         """
         positions = {
-            error.rank: traceback_position(error.traceback) for error in self.rank_errors()
+            error.rank: traceback_position(error.traceback)
+            for error in self.rank_errors()
         }
         without_rank: dict[ScriptProcess, Position] = {}
         for path in self.stack_files():
@@ -237,7 +247,9 @@ class AttemptFolder:
                 positions.setdefault(rank, position)
             elif position and (process := ScriptProcess.of(path)):
                 without_rank[process] = position
-        ranks = positions_text({rank: place for rank, place in positions.items() if place})
+        ranks = positions_text(
+            {rank: place for rank, place in positions.items() if place}
+        )
         texts = _texts_of_processes(without_rank, has_ranks=bool(ranks))
         return "; ".join(filter(None, (ranks, *texts))) or None
 

@@ -86,7 +86,9 @@ class CellFolder:
         """
         record = self._decode(read_bytes(attempt.record), attempt.record)
         if record.attempt.id != attempt.id:
-            raise InvalidRecordError(f"{attempt.record} is of attempt {record.attempt.id}")
+            raise InvalidRecordError(
+                f"{attempt.record} is of attempt {record.attempt.id}"
+            )
         return record
 
     def _decode(self, text: bytes, path: Path) -> Record:
@@ -110,7 +112,11 @@ class CellFolder:
                 return
             change = difference(record, self.read_record_of(attempt))
             remedy = f"copy {attempt.record} over it, or "
-        except (OSError, InvalidRecordError):  # the attempt has no copy, as in an archive
+        # the attempt has no copy, as in an archive
+        except (
+            OSError,
+            InvalidRecordError,
+        ):
             about, started = attempt.read_about(), record.attempt.started
             is_other = about is not None and about.started and about.started != started
             change, remedy = f"it started at {started}" if is_other else "", ""

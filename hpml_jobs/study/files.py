@@ -172,7 +172,8 @@ def _try_link(held: Path) -> bool:
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(msgspec.json.encode(Process.of(os.getpid())))
-        with contextlib.suppress(OSError):  # over NFS an error may hide that it was made
+        # over NFS an error may hide that it was made
+        with contextlib.suppress(OSError):
             held.hardlink_to(temporary)
         return temporary.stat().st_nlink == 2
     finally:

@@ -128,7 +128,9 @@ class History:
 
 def copies_of(files: Mapping[str, CellFile]) -> dict[str, msgspec.Raw]:
     """Return the copies of cell.json for a manifest's line, by slug."""
-    return {slug: msgspec.Raw(msgspec.json.encode(file)) for slug, file in files.items()}
+    return {
+        slug: msgspec.Raw(msgspec.json.encode(file)) for slug, file in files.items()
+    }
 
 
 def append(path: Path, line: ManifestLine) -> None:
@@ -159,7 +161,9 @@ def lines(path: Path) -> Iterator[ManifestLine]:
         except (FileNotFoundError, NotADirectoryError):
             return
         except IsADirectoryError as fault:
-            raise HpmlError(f"{path} is a folder: remove it, it must be a file") from fault
+            raise HpmlError(
+                f"{path} is a folder: remove it, it must be a file"
+            ) from fault
     for text in content.splitlines():
         try:
             yield decode_json(text, ManifestLine)

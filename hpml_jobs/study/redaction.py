@@ -75,7 +75,8 @@ def names_in(documents: Iterable[Any], texts: Iterable[str]) -> Names:
     for text in texts:
         logins |= _logins_in(text)
         accounts |= {
-            match["account"].replace("\\", "") for match in _ACCOUNT_OPTION.finditer(text)
+            match["account"].replace("\\", "")
+            for match in _ACCOUNT_OPTION.finditer(text)
         }
         secrets |= _secrets_in(text)
     return Names(
@@ -139,7 +140,9 @@ class Redactor:
         longest_first = sorted(self._hosts, key=len, reverse=True)
         words = "|".join(re.escape(host) for host in longest_first)
         self._host = (
-            re.compile(rf"(?<![\w.-])({words})(?:\.[\w-]+)*(?![\w-])") if words else None
+            re.compile(rf"(?<![\w.-])({words})(?:\.[\w-]+)*(?![\w-])")
+            if words
+            else None
         )
 
     def text(self, text: str, file: str) -> str:
@@ -206,7 +209,9 @@ class Redactor:
         if not isinstance(value, dict):
             return value
         if key == "slurm":
-            value = {name: item for name, item in value.items() if self._keeps_fact(name)}
+            value = {
+                name: item for name, item in value.items() if self._keeps_fact(name)
+            }
         redacted = {}
         for name, item in value.items():
             redact = self._identity if name == IDENTITY_KEY else self._value

@@ -4,12 +4,11 @@ import re
 
 from hpml_jobs.core.environment import CREDENTIAL_WORDS
 
-_NAME = CREDENTIAL_WORDS.replace("[_-]?", r"(?:\\?[_-])?")  # Markdown and LaTeX write \_
+# Markdown and LaTeX write \_
+_NAME = CREDENTIAL_WORDS.replace("[_-]?", r"(?:\\?[_-])?")
 _VALUE = r"""(?:(?<=')[^'\n]+(?=')|(?<=")[^"\n]+(?=")|[^\s"',;}]{4,})"""
 _QUOTES = r"""["'\\]*+"""  # several: of a word inside of a quoted word
-SWITCH = (
-    r"(?:true|false|yes|no|none|null|auto|on|off)(?=[\s\"',;\])}]|$)|\\?\[removed|\{\w+\}"
-)
+SWITCH = r"(?:true|false|yes|no|none|null|auto|on|off)(?=[\s\"',;\])}]|$)|\\?\[removed|\{\w+\}"
 NUMBER = r"(?:\d{1,7}|\d[\d.,]*[.,][\d.,]*|[\d.]+e[+-]?\d+)(?=[\s\"',;\])}]|$)"
 NO_VALUE = rf"(?!{NUMBER}|{SWITCH})"
 """Numbers, switches, placeholders and what was removed already are no secrets."""
@@ -50,7 +49,10 @@ SECRETS: tuple[tuple[str, str], ...] = (
         r"(?P<keep>\bauthorization[\"']?\s*[:=]\s*[\"']?(?:(?:bearer|basic|token|digest)\s+)?+"
         rf"|\bbearer\s+(?=\S{{12}})){NO_VALUE}[^\s\"',;}}]{{4,}}",
     ),
-    ("netrc", rf"(?P<keep>(?:\blogin\s+\S+\s+|^\s*)password\s+){NO_VALUE}[^\s\"']{{4,}}"),
+    (
+        "netrc",
+        rf"(?P<keep>(?:\blogin\s+\S+\s+|^\s*)password\s+){NO_VALUE}[^\s\"']{{4,}}",
+    ),
     (
         "wandb login value",
         r"(?P<keep>\b(?:wandb|huggingface-cli|hf|hf\s+auth)\s+login\s+(?:--[\w-]+\s+)*)"
@@ -65,7 +67,10 @@ SECRETS: tuple[tuple[str, str], ...] = (
         "private key",
         r"(?P<keep>)-----BEGIN [A-Z ]*PRIVATE KEY(?: BLOCK)?-----.*?(?:-----END [A-Z ]*-----|\Z)",
     ),
-    ("Slack hook", r"(?P<keep>hooks\.slack\.com/services/)(?!\\?\[removed)[\w/\\-]{10,}"),
+    (
+        "Slack hook",
+        r"(?P<keep>hooks\.slack\.com/services/)(?!\\?\[removed)[\w/\\-]{10,}",
+    ),
     (
         "token by its form",
         r"(?P<keep>)(?-i:\b(?:hf\\?_[\w\\]{20,}|gh[pousr]\\?_[\w\\]{20,}|github\\?_pat\\?_[\w\\]{20,}"
@@ -78,7 +83,8 @@ SECRETS: tuple[tuple[str, str], ...] = (
 """Passwords, tokens and keys: by the name before them, or by their form. `keep` stays."""
 
 FORMS = tuple(
-    re.compile(pattern, re.IGNORECASE | re.DOTALL | re.MULTILINE) for _, pattern in SECRETS
+    re.compile(pattern, re.IGNORECASE | re.DOTALL | re.MULTILINE)
+    for _, pattern in SECRETS
 )
 
 LEAST_LENGTH = 8

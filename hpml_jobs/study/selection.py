@@ -95,17 +95,25 @@ def find(outputs: Path, word: str | None) -> Study:
     name = word.removeprefix("study=") if word else None
     if name and is_path(name):
         return _checked(_by_path(name))
-    if (outputs / "cells").is_dir() and name in (None, outputs.name):  # one level too deep
+    # one level too deep
+    if (outputs / "cells").is_dir() and name in (
+        None,
+        outputs.name,
+    ):
         outputs, name = outputs.resolve().parent, outputs.resolve().name
     folders = _roots(outputs)
     if name is not None:
         name = check_name(name.rstrip("/"))
         if outputs / name not in folders:
-            raise _no_study_of_name(name, outputs, sorted(path.name for path in folders))
+            raise _no_study_of_name(
+                name, outputs, sorted(path.name for path in folders)
+            )
         return _checked(outputs / name)
     if not folders:
         raise no_study(outputs)
-    latest = max(folders, key=lambda path: (os.access(path, os.X_OK), submitted_at(path)))
+    latest = max(
+        folders, key=lambda path: (os.access(path, os.X_OK), submitted_at(path))
+    )
     return _checked(latest)
 
 
@@ -149,7 +157,9 @@ def _by_path(word: str) -> Path:
     studies = [*_roots(folder), *_roots(folder / OUTPUTS)]
     names = ", ".join(sorted(path.name for path in studies))
     inside = f"; name a study in it: {names}" if studies else ""
-    near = did_you_mean(alike(folder.name, (path.name for path in _roots(folder.parent))))
+    near = did_you_mean(
+        alike(folder.name, (path.name for path in _roots(folder.parent)))
+    )
     remedy = inside or near
     raise NoStudyError(f"no study in {folder}: it has no folder cells/{remedy}", None)
 
@@ -214,5 +224,7 @@ def matching(items: Iterable[OfCell], pattern: str, study: str) -> list[OfCell]:
         names = ", ".join(item.slug for item in candidates[:SHOWN_CELLS]) or "none"
         more = len(candidates) - SHOWN_CELLS
         names += f", and {more} more" if more > 0 else ""
-        raise HpmlError(f"no cell of study {study} matches {pattern}; its cells: {names}")
+        raise HpmlError(
+            f"no cell of study {study} matches {pattern}; its cells: {names}"
+        )
     return matches

@@ -170,7 +170,9 @@ def _lost_record(
         return None
     attempt = latest.folder
     try:
-        return cache.records.read(attempt.record, lambda: folder.read_record_of(attempt))
+        return cache.records.read(
+            attempt.record, lambda: folder.read_record_of(attempt)
+        )
     except (OSError, InvalidRecordError):
         return None
 

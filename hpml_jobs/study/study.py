@@ -114,7 +114,11 @@ class Study:
             self.cells_folder.mkdir(mode=0o755, exist_ok=True)
             self.slurm.mkdir(mode=0o700, exist_ok=True)
             if not self.about.exists():
-                about = {"schema": SCHEMA, "hpml_jobs": __version__, "created": utc_now()}
+                about = {
+                    "schema": SCHEMA,
+                    "hpml_jobs": __version__,
+                    "created": utc_now(),
+                }
                 write_whole(self.about, encode(about))
         except OSError as fault:
             raise HpmlError(
@@ -272,7 +276,15 @@ def natural(name: str) -> list[tuple[int, str]]:
 
 
 PLACE_KEYS = frozenset(
-    ("gpus", "nodes", "batch", "global_batch", "strategy", "ladder.start", "ladder.factor")
+    (
+        "gpus",
+        "nodes",
+        "batch",
+        "global_batch",
+        "strategy",
+        "ladder.start",
+        "ladder.factor",
+    )
 )
 """Keys of a submission that the command of another cell sets by itself, or that exclude them."""
 

@@ -109,7 +109,9 @@ def preview_of(selection: Selection) -> Preview:
         cells=cell_rows(selection, {}),
         blocks=_block_rows(selection, submitted),
         scripts=[
-            JobScript(shape=str(request), script=script(plan.study, plan.cluster, request))
+            JobScript(
+                shape=str(request), script=script(plan.study, plan.cluster, request)
+            )
             for request in submitted
         ],
         values=[
@@ -211,7 +213,9 @@ def values_of(plan: Plan) -> list[tuple[str, str]]:
     rows.append(("iterations", _distinct(cell.epoch_iterations for cell in cells)))
     rows += _fields("", [cell.path for cell in cells])
     rows.append(("minutes", _distinct(planned.shape.minutes for planned in plan.cells)))
-    rows.append(("data.root", _distinct(planned.file.data_root for planned in plan.cells)))
+    rows.append(
+        ("data.root", _distinct(planned.file.data_root for planned in plan.cells))
+    )
     rows += _fields_of_workloads([cell.workload for cell in cells])
     rows += _fields("recipe.", [cell.recipe for cell in cells])
     rows += _parts_of_extras(cells)
@@ -272,7 +276,13 @@ def _fields(
 FILES = 20
 """Source files that a value names; more are counted."""
 
-_NOT_SHOWN = ("known_as", "account_example", "account_rule", "partition_rule", "launcher")
+_NOT_SHOWN = (
+    "known_as",
+    "account_example",
+    "account_rule",
+    "partition_rule",
+    "launcher",
+)
 """Keys of a cluster profile that describe the cluster, and that no user sets."""
 
 

@@ -81,7 +81,9 @@ class JobRequest(NamedTuple):
     @property
     def gpu_hours(self) -> float:
         """The most GPU-hours it can use: the requested GPUs until the time limits."""
-        hours = gpu_hours(self.shape.nodes * self.shape.gpus_per_node, self.shape.minutes)
+        hours = gpu_hours(
+            self.shape.nodes * self.shape.gpus_per_node, self.shape.minutes
+        )
         return hours * self.tasks
 
     def __str__(self) -> str:
@@ -114,7 +116,9 @@ def ladder_requests(cells: list[PlannedCell]) -> list[JobRequest]:
     groups = _grouped(
         (p for p in cells if p.file.ladder), lambda planned: planned.cell.ladder
     )
-    ordered = [sorted(group, key=lambda planned: planned.cell.batch) for group in groups]
+    ordered = [
+        sorted(group, key=lambda planned: planned.cell.batch) for group in groups
+    ]
     return [JobRequest(JobKind.LADDER, _allocation(group), group) for group in ordered]
 
 
@@ -243,7 +247,9 @@ def check_submission(selection: Selection, requests: Iterable[JobRequest]) -> No
     committed = committed_gpu_hours(selection.status)
     if committed + hours > budget:
         before = (
-            f", after {committed:.3g} used or requested by this study" if committed else ""
+            f", after {committed:.3g} used or requested by this study"
+            if committed
+            else ""
         )
         raise UsageError(
             f"these cells request up to {hours:.3g} GPU-hours{before}; cluster.gpu_hours_budget "

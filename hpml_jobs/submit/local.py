@@ -56,7 +56,9 @@ def run_all(
     if cells:
         study.write_cluster(cluster)
     _end_cells_as_by_ctrl_c()
-    ladders = [planned for request in ladder_requests(cells) for planned in request.cells]
+    ladders = [
+        planned for request in ladder_requests(cells) for planned in request.cells
+    ]
     rounds = in_rounds([planned for planned in cells if not planned.file.ladder])
     ended_ladders: set[str] = set()
     for index, planned in enumerate([*ladders, *rounds]):

@@ -57,7 +57,9 @@ def _array_script(study: Study, cluster: Cluster, request: JobRequest) -> str:
     link_pickle = f"ln -sf {request.pickle_name} {folder}/{job}_submitted.pkl || exit 1"
     is_array, tasks = len(request.cells) > 1, len(request.cells)
     at_once = (
-        1 if cluster.isolate is Isolate.SERIAL else min(tasks, cluster.array_parallelism)
+        1
+        if cluster.isolate is Isolate.SERIAL
+        else min(tasks, cluster.array_parallelism)
     )
     name = "%A_%a" if is_array else "%j"
     options = _options(study, cluster, request, f"{study.slurm}/{name}_0_log")
@@ -186,7 +188,14 @@ def followup_script(plan: Plan, jobs: Iterable[str]) -> str:
     }
     program = [*cluster.python_command(sys.executable), "-m", "hpml_jobs"]
     arguments = [study.name, "--outputs", str(study.root.parent)]
-    resubmit = [*program, "resubmit", *arguments, "--lost", "--retries", str(plan.retries)]
+    resubmit = [
+        *program,
+        "resubmit",
+        *arguments,
+        "--lost",
+        "--retries",
+        str(plan.retries),
+    ]
     return _text(
         options,
         *_user_setup(cluster),
@@ -221,7 +230,9 @@ def setup(shape: Shape, cluster: Cluster) -> list[str]:
     lines = _user_setup(cluster)
     if shape.nodes > 1:
         # here, because scontrol is outside any container
-        lines.append('export HPML_JOBS_HOSTS="$(scontrol show hostnames | tr "\\n" " ")"')
+        lines.append(
+            'export HPML_JOBS_HOSTS="$(scontrol show hostnames | tr "\\n" " ")"'
+        )
     return lines
 
 

@@ -58,7 +58,9 @@ def select(plan: Plan) -> Selection:
     states = {state.slug: state for state in status.states}
     records = {snapshot.folder.slug: snapshot.record for snapshot in status.snapshots}
     digests = {
-        s.folder.slug: s.file.cell.digest for s in status.snapshots if s.file is not None
+        s.folder.slug: s.file.cell.digest
+        for s in status.snapshots
+        if s.file is not None
     }
     send: list[PlannedCell] = []
     reasons: dict[str, str] = {}
@@ -107,7 +109,9 @@ def _notes_on_code(new: Iterable[Cell], status: StudyStatus) -> Iterator[str]:
     """Yield a sentence on new cells that differ from cells of the study in code or data only."""
     cells = [(s.file.cell, s.record) for s in status.snapshots if s.file is not None]
     earlier = {_without_code(cell): cell for cell, _ in reversed(cells)}
-    earlier |= {_without_code(cell): cell for cell, record in cells if record is not None}
+    earlier |= {
+        _without_code(cell): cell for cell, record in cells if record is not None
+    }
     slugs: dict[str, list[str]] = {}
     for cell in new:
         old = earlier.get(_without_code(cell))
@@ -210,7 +214,9 @@ class Changes(Value, frozen=True, kw_only=True):
         )
 
 
-def with_outcomes(states: Iterable[CellState], options: Iterable[str]) -> list[CellState]:
+def with_outcomes(
+    states: Iterable[CellState], options: Iterable[str]
+) -> list[CellState]:
     """Return the states whose outcome one of the options selects."""
     outcomes = {outcome for option in options for outcome in OUTCOMES[option]}
     return [state for state in states if state.outcome in outcomes]
@@ -232,7 +238,8 @@ def disturbed(
     slugs = {
         snapshot.folder.slug
         for snapshot in snapshots
-        if snapshot.record and any(map(is_worth_repeating, check_record(snapshot.record)))
+        if snapshot.record
+        and any(map(is_worth_repeating, check_record(snapshot.record)))
     }
     return [s for s in states if s.outcome is Outcome.OK and s.slug in slugs]
 

@@ -76,7 +76,9 @@ def send(
         return
     ask_cluster(plan.cluster.clusters)
     check_folder(plan.study)
-    write_cells(plan.study, [planned for request in requests for planned in request.cells])
+    write_cells(
+        plan.study, [planned for request in requests for planned in request.cells]
+    )
     plan.study.write_cluster(plan.cluster)
     submitted = 0
     for request in requests:
@@ -119,7 +121,8 @@ def write_cells(study: Study, cells: Iterable[PlannedCell]) -> None:
     def write_cell(planned: PlannedCell) -> None:
         path = study.cell(planned.slug).cell_json
         with writing(path):
-            write_whole(path, encode(planned.file), sync=False)  # the manifest has a copy
+            # the manifest has a copy
+            write_whole(path, encode(planned.file), sync=False)
             take_from_others(path.parent)
 
     with ThreadPoolExecutor(WRITERS) as writers:
@@ -167,7 +170,9 @@ def _send(
         words = str(error)
         study.append(replace(answered, happening=ManifestEvent.REFUSED, words=words))
         cells = f"{counted(len(slugs), 'cell')} ({request.shape})"
-        before = f"submitted before it: {counted(submitted, 'cell')}, see {study.manifest}"
+        before = (
+            f"submitted before it: {counted(submitted, 'cell')}, see {study.manifest}"
+        )
         raise RefusedError(f"sbatch refused {cells}: {words}; {before}") from error
     except NoJobIdError as error:
         return _recovered_jobs(study, slugs, error)
@@ -180,7 +185,9 @@ def _send(
 
 
 def sbatch(
-    study: Study, script: str, announce: Callable[[Process], None] = lambda process: None
+    study: Study,
+    script: str,
+    announce: Callable[[Process], None] = lambda process: None,
 ) -> str:
     """Submit a script and return its job id; then the script's file is named after the job.
 
@@ -213,7 +220,8 @@ def sbatch(
             process.wait()
             raise
     job = job_id(out)
-    if job is None:  # else SLURM has the job, even if a site's wrapper failed after that
+    # else SLURM has the job, even if a site's wrapper failed after that
+    if job is None:
         if process.returncode:
             raise RefusedError(slurm_message(err or out))
         raise NoJobIdError(
@@ -266,13 +274,17 @@ def send_followup(selection: Selection, jobs: Iterable[str]) -> str | None:
         HpmlError: SLURM refused it.
     """
     plan, study, new = selection.plan, selection.plan.study, [*jobs]
-    earlier = [state.job for state in selection.left_out.values() if state.outcome.active]
+    earlier = [
+        state.job for state in selection.left_out.values() if state.outcome.active
+    ]
     awaited = [job for job in (*new, *earlier) if job]
     if not (plan.has_followup and awaited):
         return None
     task = f"report, retries={plan.retries}"
     if plan.then:  # by its hash: its arguments may be secret
-        task = f"submit {hashlib.sha256(shlex.join(plan.then).encode()).hexdigest()[:12]}"
+        task = (
+            f"submit {hashlib.sha256(shlex.join(plan.then).encode()).hexdigest()[:12]}"
+        )
     waiting = None if new else _waiting_followup(study, task, selection.status.history)
     if waiting:
         return waiting

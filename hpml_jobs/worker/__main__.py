@@ -52,7 +52,8 @@ def _report(error: BaseException, attempt: AttemptFolder) -> None:
     rank_error = describe(error, _rank())
     write_report(rank_error, attempt)
     if is_collective_timeout(error):
-        request_stacks(os.getppid())  # of all ranks of this node: torchrun ends them next
+        # of all ranks of this node: torchrun ends them next
+        request_stacks(os.getppid())
     is_expected = isinstance(error, HpmlError)
     text = rank_error.reason if is_expected else rank_error.traceback.rstrip()
     sys.stderr.write(f"rank {rank_error.rank}: {text}\n")

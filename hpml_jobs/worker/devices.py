@@ -226,7 +226,9 @@ def why_no_cuda() -> str:
     """Return why torch sees no CUDA device, and what to do."""
     torch_cuda = torch.version.cuda
     if torch_cuda is None:
-        return f"torch {torch.__version__} is a build without CUDA: install {NEWER_LOCK}"
+        return (
+            f"torch {torch.__version__} is a build without CUDA: install {NEWER_LOCK}"
+        )
     try:
         nvml = open_nvml()
         driver = nvml_text(nvml.nvmlSystemGetDriverVersion())
@@ -264,7 +266,8 @@ def main(cell_folder: str, attempt_id: str, rank: str, *command: str) -> NoRetur
         write_report(report, folder.attempt(attempt_id))
         sys.stderr.write(f"rank {rank}: {report.reason}\n")
         sys.exit(1)
-    os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # the driver's files would hold GPU memory
+    # the driver's files would hold GPU memory
+    os.closerange(3, os.sysconf("SC_OPEN_MAX"))
     os.execv(command[0], command)  # noqa: S606  (no shell is wanted)
 
 

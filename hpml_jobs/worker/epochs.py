@@ -32,7 +32,12 @@ from hpml_jobs.worker.instruments.recorder import (
     PhaseRecorder,
 )
 from hpml_jobs.worker.instruments.summary import time_epoch
-from hpml_jobs.worker.instruments.timing import IterationTimes, Stamp, Window, read_times
+from hpml_jobs.worker.instruments.timing import (
+    IterationTimes,
+    Stamp,
+    Window,
+    read_times,
+)
 from hpml_jobs.worker.path_steps import MicroSteps
 from hpml_jobs.worker.training import Training, preserved_buffers
 
@@ -219,7 +224,11 @@ def _run(
             correct += count_correct(outputs, labels)
             classifies = are_class_scores(outputs, labels)
             samples.append(len(labels))
-            del outputs, loss  # the logits of a GPT are GB, which the next forward can use
+            # the logits of a GPT are GB, which the next forward can use
+            del (
+                outputs,
+                loss,
+            )
             recorder.end()
     training.last_batch = (inputs, labels)
     hits = int(correct.item()) if classifies else None
@@ -269,7 +278,9 @@ def summarize_epoch(
     diverged = torch.nonzero(~torch.isfinite(raw.losses)).flatten()
     if len(diverged):
         iteration = int(diverged[0])
-        remedy = f"use a smaller learning rate, e.g. workload.lr={cell.workload.lr / 10:g}"
+        remedy = (
+            f"use a smaller learning rate, e.g. workload.lr={cell.workload.lr / 10:g}"
+        )
         is_early = role is Role.WARMUP and iteration < EARLY
         if is_early and cell.path.compile is not None:
             remedy = f"try compile=false, which may train where compiled code is wrong, or {remedy}"

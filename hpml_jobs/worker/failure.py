@@ -42,7 +42,9 @@ _MIXED_TENSORS = "got mixed torch.Tensor and DTensor"
 """torch's message on a shard of fsdp that is used as if it were the whole parameter."""
 
 _BOOTSTRAPPING = "finished its bootstrapping phase"
-MAIN = "start processes, and loaders with workers, only below if __name__ == '__main__':"
+MAIN = (
+    "start processes, and loaders with workers, only below if __name__ == '__main__':"
+)
 """Python's message on a process that is started by the import of the main module, the fix."""
 
 _REWRAPPED = "Caught "
@@ -96,9 +98,7 @@ def refused_allocations() -> str:
             reserved = torch.cuda.max_memory_reserved(number) / 1e9
             total = torch.cuda.get_device_properties(number).total_memory / 1e9
             times = "once" if refused == 1 else f"{refused} times"
-            return (
-                f"GPU {number} refused memory {times} at {reserved:.1f} of {total:.1f} GB"
-            )
+            return f"GPU {number} refused memory {times} at {reserved:.1f} of {total:.1f} GB"
     return ""
 
 
@@ -147,7 +147,9 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
     link: BaseException | None = error
     while link is not None:
         yield link
-        link = link.__cause__ or (None if link.__suppress_context__ else link.__context__)
+        link = link.__cause__ or (
+            None if link.__suppress_context__ else link.__context__
+        )
 
 
 def reason_of(error: BaseException) -> str:
@@ -159,7 +161,9 @@ def reason_of(error: BaseException) -> str:
     lines = str(error).strip().splitlines() or [""]
     sentence = first_sentence(str(error))
     if _UNUSED_PARAMETERS in lines[0]:
-        parameters = next((line.strip() for line in lines if _PARAMETER_LIST in line), "")
+        parameters = next(
+            (line.strip() for line in lines if _PARAMETER_LIST in line), ""
+        )
         problem = "strategy=ddp: some parameters get no gradient in backward():"
         return f"{problem} {_REMEDY} {parameters}".strip()
     if _MIXED_TENSORS in lines[0]:

@@ -46,7 +46,8 @@ def await_idle_threads() -> None:
             _is_running(thread) for thread in threads.iterdir() if thread.name != own_id
         ):
             return
-        select.select((), (), (), POLL_S)  # time.sleep fails under a faked clock (EINVAL)
+        # time.sleep fails under a faked clock (EINVAL)
+        select.select((), (), (), POLL_S)
 
 
 def start_loader_worker(_number: int = 0) -> None:

@@ -32,7 +32,12 @@ from hpml_jobs.worker.models import FlopCount, count_flop
 from hpml_jobs.worker.optimizer import state_bytes
 from hpml_jobs.worker.probes import probe
 from hpml_jobs.worker.process_group import collective_timeout, read_placement
-from hpml_jobs.worker.results import ProgressWriter, RankResult, SharedResult, write_record
+from hpml_jobs.worker.results import (
+    ProgressWriter,
+    RankResult,
+    SharedResult,
+    write_record,
+)
 from hpml_jobs.worker.strategies import STRATEGIES
 from hpml_jobs.worker.training import Training, make_training
 
@@ -81,7 +86,9 @@ def measure(file: CellFile, folder: AttemptFolder) -> None:
     rank = describe_rank(training, results)
     rank = msgspec.structs.replace(rank, startup=startup.summary(results[0].times))
     parts: dict[str, Unread] = {}
-    for key in cell.parts:  # one process; before the profiler trains the replica further
+    for (
+        key
+    ) in cell.parts:  # one process; before the profiler trains the replica further
         progress.begin(Stage.QUANTIZING)
         part = cell_part(key)
         parts[part.result] = load(part.after_training)(training)
@@ -96,7 +103,9 @@ def measure(file: CellFile, folder: AttemptFolder) -> None:
         result = RankResult.of(rank, results, [*reasons, *unread(training)])
         write_record(strategy, folder, file, result, shared)
         progress.begin(Stage.PROBING)
-        rank, probed, not_measured = probe(training, rank, folder, keep_trace=file.trace)
+        rank, probed, not_measured = probe(
+            training, rank, folder, keep_trace=file.trace
+        )
         shared = shared._replace(parts=parts | probed)
         reasons += not_measured
     result = RankResult.of(rank, results, [*reasons, *unread(training)])
@@ -179,7 +188,9 @@ def describe_rank(training: Training, results: list[EpochResult]) -> Rank:
         communication=phases.communication if phases and communicates else None,
         stored_images=training.loading.stored,
         cards=training.cards.state,
-        node=facts.read_node(cell.device) if strategy.placement.local_rank == 0 else None,
+        node=facts.read_node(cell.device)
+        if strategy.placement.local_rank == 0
+        else None,
     )
 
 

@@ -201,12 +201,16 @@ def count_parameters(model: nn.Module) -> int:
 
 def describe(name: str, model: nn.Module, flop: int | None = None) -> Model:
     """Return parameters (elements), tensors and bytes of what was really trained."""
-    trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    trainable = [
+        parameter for parameter in model.parameters() if parameter.requires_grad
+    ]
     return Model(
         name=name,
         parameters=count_parameters(model),
         tensors=len(trainable),
-        gradient_bytes=sum(tensor.numel() * tensor.element_size() for tensor in trainable),
+        gradient_bytes=sum(
+            tensor.numel() * tensor.element_size() for tensor in trainable
+        ),
         buffer_bytes=sum(
             tensor.numel() * tensor.element_size() for tensor in model.buffers()
         ),
@@ -283,7 +287,8 @@ def _count(
     inputs, targets = (part.to(place) for part in batch)
     with (
         place,  # tensors that the model makes in forward
-        warnings.catch_warnings(action="ignore"),  # torch warns of the counter's own hooks
+        # torch warns of the counter's own hooks
+        warnings.catch_warnings(action="ignore"),
         torch.compiler.set_stance("force_eager"),  # compiled operations are not counted
         FlopCounterMode(display=False) as counter,
     ):

@@ -157,7 +157,9 @@ def own_optimizer(workload: Workload, model: nn.Module, lr: float) -> Optimizer:
             "schedule sets it; give every group an lr"
         )
     trained = {id(parameter) for parameter in model.parameters()}
-    held = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    held = [
+        parameter for group in optimizer.param_groups for parameter in group["params"]
+    ]
     if not any(id(parameter) in trained for parameter in held):
         raise HpmlError(
             f"{what} returned {type(optimizer).__name__} without a parameter of the model: pass it "
@@ -176,12 +178,15 @@ def state_bytes(optimizer: Optimizer) -> int:
     for value in (value for state in states for value in state.values()):
         if not isinstance(value, torch.Tensor):
             continue
-        tensor = value.to_local() if hasattr(value, "to_local") else value  # fsdp's shards
+        # fsdp's shards
+        tensor = value.to_local() if hasattr(value, "to_local") else value
         total += tensor.numel() * tensor.element_size()
     return total
 
 
-def make_schedule(cell: Cell, optimizer: Optimizer, iterations: int) -> LRScheduler | None:
+def make_schedule(
+    cell: Cell, optimizer: Optimizer, iterations: int
+) -> LRScheduler | None:
     """Return the schedule to step after every iteration; None keeps the learning rate.
 
     `iterations` is the number per epoch. A recipe without a cosine warms up from the workload's
@@ -220,7 +225,9 @@ def own_schedule(workload: Workload, iterations: int, epochs: int) -> Factor:
     assert workload.schedule is not None  # noqa: S101 -- the caller has looked
     what = f"workload.schedule={workload.schedule}"
     build = user_code.load("workload.schedule", workload.schedule)
-    factor = user_code.call(build, iterations=iterations, epochs=epochs, **workload.args)
+    factor = user_code.call(
+        build, iterations=iterations, epochs=epochs, **workload.args
+    )
     if isinstance(factor, LRScheduler) or not callable(factor):
         raise HpmlError(
             f"{what} returned {type(factor).__name__}: return a function from the iteration "

@@ -56,13 +56,17 @@ class PathSteps:
         """Return a model on the device, its convolutions in the layout of the path."""
         model = model.to(self._device)
         return (
-            model.to(memory_format=torch.channels_last) if self._channels_last else model
+            model.to(memory_format=torch.channels_last)
+            if self._channels_last
+            else model
         )
 
     def in_layout(self, inputs: Any) -> Any:
         """Return inputs on the device in the layout of the path."""
         return (
-            inputs.to(memory_format=torch.channels_last) if self._channels_last else inputs
+            inputs.to(memory_format=torch.channels_last)
+            if self._channels_last
+            else inputs
         )
 
     def forward(self) -> AbstractContextManager[Any]:
@@ -134,7 +138,9 @@ def set_modes(cell: Cell, devices: Devices) -> None:
                     f"needs {AMPERE}; use precision=fp16"
                 )
     if path.precision in (Precision.FP32, Precision.TF32):
-        torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = path.tf32
+        torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = (
+            path.tf32
+        )
 
 
 def check_channels_last(inputs: Any) -> None:
@@ -193,7 +199,8 @@ class MicroSteps:
         """Return the number of samples of each iteration."""
         width = self._accumulate
         return [
-            sum(samples[start : start + width]) for start in range(0, len(samples), width)
+            sum(samples[start : start + width])
+            for start in range(0, len(samples), width)
         ]
 
     def mean_losses(self, losses: Tensor, samples: Sequence[int]) -> Tensor:
@@ -209,7 +216,9 @@ class MicroSteps:
         if self._accumulate == 1:
             return times
         step_s, stall_s = self.sums(times.step_s), self.sums(times.stall_s)
-        return times._replace(step_s=step_s, stall_s=stall_s, batch_stall_s=times.stall_s)
+        return times._replace(
+            step_s=step_s, stall_s=stall_s, batch_stall_s=times.stall_s
+        )
 
 
 BACKEND = "inductor"

@@ -72,7 +72,9 @@ def main(arguments: list[str]) -> int:
     parser.add_argument(
         "--as-tensors", action="store_true", help="check for loader=device"
     )
-    parser.add_argument("--device", default="cpu", help="the cells' device: cuda or cpu")
+    parser.add_argument(
+        "--device", default="cpu", help="the cells' device: cuda or cpu"
+    )
     parser.add_argument(
         "--try-batch", type=int, nargs="*", default=[], help="sizes of batches"
     )

@@ -67,7 +67,9 @@ class ProgressWriter:
             iterations=0,
         )
 
-    def count_batches(self, batches: Iterable[Batch], iterations: int) -> Iterator[Batch]:
+    def count_batches(
+        self, batches: Iterable[Batch], iterations: int
+    ) -> Iterator[Batch]:
         """Yield the batches and report their number every `INTERVAL_S`; not for measured epochs."""
         written_s = time.monotonic()
         for number, batch in enumerate(batches):
@@ -139,7 +141,9 @@ def instrumented_arrays(phases: "EpochPhases", ledger: "Ledger") -> Arrays:
             ),
             "collective_bytes": np.array([entry.bytes for entry in entries], np.int64),
             "collective_kind": _indices(KINDS, [entry.kind for entry in entries]),
-            "collective_purpose": _indices(PURPOSES, [entry.purpose for entry in entries]),
+            "collective_purpose": _indices(
+                PURPOSES, [entry.purpose for entry in entries]
+            ),
         }
     return arrays
 
@@ -195,7 +199,9 @@ def write_gathered(
     arrays = stack_ranks([result.arrays for result in results])
     if "collective_kind" in arrays:
         arrays |= {"kinds": np.array(KINDS), "purposes": np.array(PURPOSES)}
-    exchange = split_exchange(arrays, begins_of(ranks, meet=file.cell.origin.ranks_meet))
+    exchange = split_exchange(
+        arrays, begins_of(ranks, meet=file.cell.origin.ranks_meet)
+    )
     if exchange and exchange.exchange_s is None:
         missing += (
             "exchange and waiting: the collectives have a root, and clocks may differ",
@@ -212,9 +218,8 @@ def write_gathered(
     )
     record = msgspec.structs.replace(record, **shared.parts)
     text = encode(record)
-    decode(
-        text, str(folder.record)
-    )  # a reader's checks, while the log still shows the reason
+    # a reader's checks, while the log still shows the reason
+    decode(text, str(folder.record))
     content = io.BytesIO()
     np.savez(content, **arrays)  # type: ignore[arg-type]  # savez has an option that is a bool
     write_whole(folder.iterations, content.getvalue(), parents=False)
@@ -253,13 +258,17 @@ def split_exchange(arrays: Arrays, begins: Begins | None) -> Exchange | None:
     least, most = served_s.min(axis=0), served_s.max(axis=0)
     is_rooted = collectives.is_rooted
     is_unrooted, is_sent_by_root = ~is_rooted, np.isin(kinds, SENT_BY_ROOT)
-    is_gradient = is_unrooted & (collectives.purpose == PURPOSES.index(Purpose.GRADIENTS))
+    is_gradient = is_unrooted & (
+        collectives.purpose == PURPOSES.index(Purpose.GRADIENTS)
+    )
     slowest_receiver = served_s[1:].max(axis=0)
     received_s = np.where(is_sent_by_root, slowest_receiver, served_s[0])
     exchange_s = None
     if service is not None:
         of_slowest_s = np.minimum(service, exposed_s.max(axis=0))
-        exchange_s = float(np.where(is_rooted, of_slowest_s, exposed_s.min(axis=0)).sum())
+        exchange_s = float(
+            np.where(is_rooted, of_slowest_s, exposed_s.min(axis=0)).sum()
+        )
 
     def total(seconds: NDArray[np.float64], where: NDArray[np.bool_]) -> float | None:
         return float(seconds[where].sum()) if where.any() else None

@@ -16,7 +16,10 @@ from hpml_jobs.core.measurements import CollectiveKind, Purpose
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.worker.instruments.collectives import group_by_dtype, recorded
 from hpml_jobs.worker.instruments.timing import Devices
-from hpml_jobs.worker.instruments.wrappers import InstrumentedDataParallel, InstrumentedDDP
+from hpml_jobs.worker.instruments.wrappers import (
+    InstrumentedDataParallel,
+    InstrumentedDDP,
+)
 from hpml_jobs.worker.path_steps import with_autocast
 from hpml_jobs.worker.process_group import (
     ParallelStrategy,
@@ -45,7 +48,9 @@ class DP(SingleProcess):
 
 _DDP_OPTIONS = inspect.signature(DistributedDataParallel).parameters
 _SYNC_BUFFERS = next(
-    name for name in ("forward_sync_buffers", "broadcast_buffers") if name in _DDP_OPTIONS
+    name
+    for name in ("forward_sync_buffers", "broadcast_buffers")
+    if name in _DDP_OPTIONS
 )
 """Name of DDP's option for broadcasting buffers in every forward; it depends on torch's version."""
 
@@ -128,7 +133,9 @@ class AllreduceFlat(ProcessGroup):
         """Flatten the gradients, sum over the ranks, divide, and copy back."""
         for gradients in group_by_dtype(gradients_of(replica)):
             flat = torch.cat([gradient.flatten() for gradient in gradients])
-            with recorded(self.ledger, CollectiveKind.ALL_REDUCE, Purpose.GRADIENTS, flat):
+            with recorded(
+                self.ledger, CollectiveKind.ALL_REDUCE, Purpose.GRADIENTS, flat
+            ):
                 dist.all_reduce(flat)
             flat /= self.placement.world_size
             sizes = [gradient.numel() for gradient in gradients]
@@ -156,7 +163,9 @@ class GatherScatter(ProcessGroup):
                 if rank == 0
                 else None
             )
-            with recorded(self.ledger, CollectiveKind.GATHER, Purpose.GRADIENTS, gradient):
+            with recorded(
+                self.ledger, CollectiveKind.GATHER, Purpose.GRADIENTS, gradient
+            ):
                 dist.gather(gradient, received, dst=0)
             means = [torch.stack(received).mean(0)] * world_size if received else None
             with recorded(

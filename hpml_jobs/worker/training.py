@@ -101,7 +101,9 @@ class Training:
         accumulate, count = self.cell.path.accumulate, len(self.loader)
         if iterations:
             count = min(iterations * accumulate, count)
-        return MicroSteps(accumulate, count, self.strategy.loader_batch, len(self.order))
+        return MicroSteps(
+            accumulate, count, self.strategy.loader_batch, len(self.order)
+        )
 
     def rewrap(self, *, instrumented: bool) -> None:
         """Wrap the model anew, instrumented or bare, without changing what has been trained.
@@ -110,9 +112,8 @@ class Training:
         """
         self.model = self.replica
         gc.collect()  # the old wrapper goes, and with it its hooks on the parameters
-        with preserved_buffers(
-            self.replica
-        ):  # DDP broadcasts rank 0's when built and in forward
+        # DDP broadcasts rank 0's when built and in forward
+        with preserved_buffers(self.replica):
             self.model = self.strategy.wrap(self.compiled, instrumented=instrumented)
         self.settle()
 
@@ -156,7 +157,9 @@ class Training:
 
     def sample_batch(self) -> Batch:
         """Return a batch of two training samples (one if the cell's batch is one) on the CPU."""
-        batch: Batch = datasets.first_batch(self.loader.dataset, min(2, self.cell.batch))
+        batch: Batch = datasets.first_batch(
+            self.loader.dataset, min(2, self.cell.batch)
+        )
         return batch
 
     def copy_replica(self) -> nn.Module:
@@ -284,7 +287,9 @@ def make_training(
         compiled=compiled,
         model=model,
         optimizer=optimizer,
-        schedule=make_schedule(cell, optimizer, ceil(len(loader) / cell.path.accumulate)),
+        schedule=make_schedule(
+            cell, optimizer, ceil(len(loader) / cell.path.accumulate)
+        ),
         loss=loss,
         steps=steps,
         compiler=compiler,

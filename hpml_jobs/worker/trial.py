@@ -131,7 +131,9 @@ class Trial:
                     f"{what} needs more memory than this machine has"
                 ) from error
             if self.lacks_gpu and _NEEDS_GPU.search(str(error)):
-                raise UntriedError(f"{what} needs a GPU ({reason_of(error)})") from error
+                raise UntriedError(
+                    f"{what} needs a GPU ({reason_of(error)})"
+                ) from error
             is_exit = isinstance(error, SystemExit)
             happened = "called sys.exit" if is_exit else f"raised {reason_of(error)}"
             place = place_of(traceback.extract_tb(error.__traceback__))
@@ -143,7 +145,9 @@ class Trial:
         """Return the first `size` of some items, collated; all of them must collate."""
         what = f"workload.data={self.workload.data}"
         last = datasets.length(images) - 1
-        numbers = sorted({round(number * last / (ITEMS - 1)) for number in range(ITEMS)})
+        numbers = sorted(
+            {round(number * last / (ITEMS - 1)) for number in range(ITEMS)}
+        )
         items = [
             self.attempt(
                 f"{what}: item {number} of {call}", partial(getitem, images, number)
@@ -183,7 +187,9 @@ class Trial:
         targets = targets.to(self.on)
         shapes = f"outputs {_described(outputs)} and targets {_described(targets)}"
         try:
-            value = self.attempt(f"{what} with {shapes}", lambda: loss(outputs, targets))
+            value = self.attempt(
+                f"{what} with {shapes}", lambda: loss(outputs, targets)
+            )
         except HpmlError as error:
             if self.workload.loss != Loss.CROSS_ENTROPY:
                 raise
@@ -199,7 +205,9 @@ class Trial:
 def _collated(what: str, numbers: Sequence[int], values: Sequence[Any]) -> Tensor:
     """Return inputs or targets as one tensor; they must have one shape."""
     shapes = [_described(value) for value in values]
-    other = next((index for index, shape in enumerate(shapes) if shape != shapes[0]), None)
+    other = next(
+        (index for index, shape in enumerate(shapes) if shape != shapes[0]), None
+    )
     if other is not None:
         raise HpmlError(
             f"{what} differ: item {numbers[0]} has {shapes[0]}, item {numbers[other]} has "
@@ -212,7 +220,9 @@ def _collated(what: str, numbers: Sequence[int], values: Sequence[Any]) -> Tenso
             f"{what}: each is {shapes[0]}, which PyTorch cannot collate: return tensors"
         ) from error
     if not isinstance(collated, Tensor):
-        raise HpmlError(f"{what}: each is {shapes[0]}: return one tensor (or number) each")
+        raise HpmlError(
+            f"{what}: each is {shapes[0]}: return one tensor (or number) each"
+        )
     return collated
 
 

@@ -42,7 +42,9 @@ def images_per_s(mode: str, batch: int, options: argparse.Namespace) -> float:
         name=options.model, model=options.model, data="synthetic", images=batch
     )
     model: Any = models.build(workload).to(device).to(memory_format=layout)
-    optimizer = torch.optim.SGD(model.parameters(), 0.01, momentum=0.9, weight_decay=5e-4)
+    optimizer = torch.optim.SGD(
+        model.parameters(), 0.01, momentum=0.9, weight_decay=5e-4
+    )
     mode_of_compile = CompileMode.DEFAULT if "compiled" in words else None
     forward = Compiler(mode_of_compile, device).compiled(model)
     shape = (batch, 3, workload.image_size, workload.image_size)
@@ -80,7 +82,8 @@ def main() -> None:
         f"{options.model} on {options.device}, {options.iterations} iterations; images/s"
     )
     print(
-        f"{'mode':20} " + " ".join(f"{f'batch {batch}':>12}" for batch in options.batches)
+        f"{'mode':20} "
+        + " ".join(f"{f'batch {batch}':>12}" for batch in options.batches)
     )
     figures = {}
     for mode in options.modes:

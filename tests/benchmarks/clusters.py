@@ -65,10 +65,14 @@ class Cluster:
     def message_s(self, sent: int, size: Size) -> float:
         """Return an all-reduce."""
         inside = min(size.gpus, GPUS_PER_NODE)
-        in_ring_s = _ring_s(sent, inside, self.in_node_latency_s, self.in_node_bytes_per_s)
+        in_ring_s = _ring_s(
+            sent, inside, self.in_node_latency_s, self.in_node_bytes_per_s
+        )
         if size.nodes == 1:
             return in_ring_s
-        speed = self.node_bytes_per_s * (self.spine if size.nodes > SPINE_NODES else 1.0)
+        speed = self.node_bytes_per_s * (
+            self.spine if size.nodes > SPINE_NODES else 1.0
+        )
         if self.flat:
             return _ring_s(sent, size.gpus, self.node_latency_s, speed)
         return in_ring_s + _ring_s(sent, size.nodes, self.node_latency_s, speed)
@@ -87,7 +91,9 @@ class Cluster:
         alone_s = self.compute_s(batch, size.gpus)
         if size.gpus == 1:
             return alone_s
-        sending_s = min(2 / 3 * alone_s, self.buckets * self.message_s(BUCKET_BYTES, size))
+        sending_s = min(
+            2 / 3 * alone_s, self.buckets * self.message_s(BUCKET_BYTES, size)
+        )
         return alone_s + self.exposed_s(batch, size) + self.contention * sending_s
 
     def observation(self, batch: int, size: Size) -> MeasuredPlace:
@@ -134,7 +140,9 @@ class Coverage(NamedTuple):
     remarked: float
 
 
-def coverage(clusters: Sequence[Cluster], measured: Sequence[int], asked: int) -> Coverage:
+def coverage(
+    clusters: Sequence[Cluster], measured: Sequence[int], asked: int
+) -> Coverage:
     """Predict `asked` GPUs from `measured` numbers of them at all batches, on each cluster."""
     rows = []
     for cluster in clusters:
@@ -192,7 +200,9 @@ def main() -> None:
                 clusters = [a_cluster(seed, flat=flat, spine=spine) for seed in seeds]
                 of = coverage(clusters, measured, asked)
                 name = f"{', '.join(map(str, measured))} -> {asked}"
-                ring = ("flat" if flat else "hierarchical") + (", spine" if spine else "")
+                ring = ("flat" if flat else "hierarchical") + (
+                    ", spine" if spine else ""
+                )
                 texts = [f"{100 * share:.0f} %" for share in of]
                 print("|", " | ".join((name, ring, *texts)), "|")
 

@@ -36,7 +36,9 @@ LIMITS_S = {
 def timed(command: list[str], folder: Path, environment: dict[str, str]) -> float:
     """Return the wall-clock seconds of one process; exit if it fails."""
     start = time.perf_counter()
-    subprocess.run(command, cwd=folder, env=environment, check=True, capture_output=True)
+    subprocess.run(
+        command, cwd=folder, env=environment, check=True, capture_output=True
+    )
     return time.perf_counter() - start
 
 

@@ -67,7 +67,12 @@ def bootstrap_coverage(number: int, simulations: int, noise: float = 0.05) -> fl
 
 
 def decision_rate(
-    number: int, noise: float, gap: float, simulations: int, *, is_disturbed: bool = False
+    number: int,
+    noise: float,
+    gap: float,
+    simulations: int,
+    *,
+    is_disturbed: bool = False,
 ) -> float:
     """Return how often two cells are called different; without a gap these are false alarms."""
     random, different = Random(number), 0
@@ -151,7 +156,8 @@ def a_study(random: Random, true_s: Grid, number: int, noise: float) -> Conditio
     for (gpus, batch, strategy), median_s in true_s.items():
         of_cell = runs(random, number, noise, median_s)
         rows += [
-            f"{gpus},{batch},{strategy},{n},{time_s}" for n, time_s in enumerate(of_cell)
+            f"{gpus},{batch},{strategy},{n},{time_s}"
+            for n, time_s in enumerate(of_cell)
         ]
     records = read_timings("\n".join(rows).encode(), "simulated.csv", Rules())
     results = [
@@ -195,7 +201,9 @@ class Mistakes(NamedTuple):
     other_batch: float
 
 
-def mistakes(efficiency: float, noise: float, number: int, simulations: int) -> Mistakes:
+def mistakes(
+    efficiency: float, noise: float, number: int, simulations: int
+) -> Mistakes:
     """Return how often the wrong cell is asked for; `efficiency` is the true one on 8 GPUs."""
     random, counts = Random(number), [0, 0, 0]
     efficiencies = {1: 1.0, 2: 0.95, 4: 0.85, 8: efficiency}
@@ -215,11 +223,15 @@ def mistakes(efficiency: float, noise: float, number: int, simulations: int) -> 
             mark in text for mark in ("Not reliable", "Not decided", "too few runs")
         )
         others = [
-            c.row.batch_per_gpu for c in choice.ask.instead_of if c.row.gpus == asked.gpus
+            c.row.batch_per_gpu
+            for c in choice.ask.instead_of
+            if c.row.gpus == asked.gpus
         ]
         counts[0] += asked.gpus != right
         counts[1] += asked.gpus != right and not is_marked
-        is_slower = asked.gpus == right and asked.batch_per_gpu == 64 and 128 not in others
+        is_slower = (
+            asked.gpus == right and asked.batch_per_gpu == 64 and 128 not in others
+        )
         counts[2] += is_slower and not is_marked
     return Mistakes(*(count / simulations for count in counts))
 
@@ -250,7 +262,9 @@ def main() -> None:
         (number, noise, False) for number in (4, 6, 9, 12) for noise in (0.02, 0.05)
     ]
     settings.append((6, 0.03, True))
-    print(table(heads, [_decisions(*setting, simulations) for setting in settings]), "\n")
+    print(
+        table(heads, [_decisions(*setting, simulations) for setting in settings]), "\n"
+    )
     heads = ("rounds", "slower by %", "signed ranks: called different %", "unpaired %")
     settings = [(number, gap) for number in (6, 8, 12) for gap in (0.0, 0.03, 0.05)]
     print(table(heads, [_rounds(*setting, simulations) for setting in settings]), "\n")
@@ -268,14 +282,18 @@ def main() -> None:
     print(table(heads, [_gates(*setting, simulations) for setting in settings]), "\n")
     heads = ("equal strategies", "6 runs: any called different %", "9 runs: %")
     print(
-        table(heads, [_families(strategies, simulations) for strategies in (2, 3, 4, 5)]),
+        table(
+            heads, [_families(strategies, simulations) for strategies in (2, 3, 4, 5)]
+        ),
         "\n",
     )
     heads = ("runs", "noise", "smallest difference %", "called different %")
     settings = [
         (number, noise) for number in (4, 6, 9, 12) for noise in (0.01, 0.02, 0.05)
     ]
-    print(table(heads, [_smallest(*setting, simulations) for setting in settings]), "\n")
+    print(
+        table(heads, [_smallest(*setting, simulations) for setting in settings]), "\n"
+    )
     studies = simulations // STUDIES_PER_DECISION
     heads = (
         "true efficiency",
@@ -333,7 +351,9 @@ def _decisions(
         decision_rate(number, noise, gap, simulations, is_disturbed=is_disturbed)
         for gap in (0.0, 0.02, 0.05, 0.1)
     )
-    words = f"{100 * noise:.0f} %{', one run in five disturbed' if is_disturbed else ''}"
+    words = (
+        f"{100 * noise:.0f} %{', one run in five disturbed' if is_disturbed else ''}"
+    )
     return number, words, *map(_percent, rates)
 
 

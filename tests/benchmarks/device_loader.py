@@ -75,7 +75,9 @@ def training_of(options: argparse.Namespace, root: Path, loader: Loader) -> Trai
         loader=loader,
         loader_workers=WORKERS if loader is Loader.WORKERS else 0,
     )
-    strategy = STRATEGIES[Strategy.SINGLE](cell, Placement(0, 0, 1), devices_for(cell, 0))
+    strategy = STRATEGIES[Strategy.SINGLE](
+        cell, Placement(0, 0, 1), devices_for(cell, 0)
+    )
     return make_training(cell, strategy, root)
 
 

@@ -315,7 +315,9 @@ def print_false_alarms(epoch_s: float, iterations: list[int], quiet: int) -> Non
         counts["all"] += len(findings)
         counts["quiet"] += len(calm)
         for name in ("disturbed", "outliers"):
-            alarms = [getattr(finding, name) for finding in calm if getattr(finding, name)]
+            alarms = [
+                getattr(finding, name) for finding in calm if getattr(finding, name)
+            ]
             counts[name] += len(alarms)
             reasons += alarms
     print(

@@ -47,7 +47,12 @@ def _pooled_cell(cell: ReferenceCell, sides: Sequence[Reference]) -> ReferenceCe
 
 def split(studies: Sequence[Reference], runs: int, splits: int) -> str:
     """Return a line of the table: equal studies, so many runs of each side."""
-    random, decisions, smallest, refused = Random(runs), Counter[Decision | None](), [], 0
+    random, decisions, smallest, refused = (
+        Random(runs),
+        Counter[Decision | None](),
+        [],
+        0,
+    )
     for _ in range(splits):
         chosen = random.sample(studies, 2 * runs)
         text = make_comparison(pooled(chosen[:runs]), pooled(chosen[runs:]), LIMIT)

@@ -43,7 +43,9 @@ def run_program(folder: Path, *words: str) -> str:
         text=True,
     )
     if finished.returncode:
-        sys.exit(f"{' '.join(words)}: exit code {finished.returncode}\n{finished.stderr}")
+        sys.exit(
+            f"{' '.join(words)}: exit code {finished.returncode}\n{finished.stderr}"
+        )
     return finished.stdout
 
 

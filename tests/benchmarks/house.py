@@ -346,9 +346,7 @@ def _sizes(modules: Mapping[str, Module]) -> Iterator[str]:
     for name, files in rows.items():
         lines = sum(module.lines for module in files)
         code = sum(len(module.tokens) for module in files)
-        sizes = (
-            f"{len(files):6}{lines:8,}{code:8,}{_tokens(files):9,}{_density(files):8.2f}"
-        )
+        sizes = f"{len(files):6}{lines:8,}{code:8,}{_tokens(files):9,}{_density(files):8.2f}"
         yield f"{name:24}{sizes}  {_longest(files)}"
 
 

@@ -203,7 +203,9 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--batches", type=int, nargs="+", default=[32, 512])
     parser.add_argument("--models", nargs="+", default=["digits_cnn"])
-    parser.add_argument("--strategies", nargs="+", default=["single", "ddp", "allreduce"])
+    parser.add_argument(
+        "--strategies", nargs="+", default=["single", "ddp", "allreduce"]
+    )
     parser.add_argument("--iterations", type=int, default=32)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--as-rank", action="store_true")
@@ -219,9 +221,12 @@ def main() -> None:
     on_cuda = options.device == "cuda"
     places = torch.cuda.device_count() if on_cuda else len(os.sched_getaffinity(0))
     unit = "GPU(s)" if on_cuda else "core(s)"
-    print(f"{options.rounds} rounds on {places} {unit}; medians of ratios, slowest rank")
+    print(
+        f"{options.rounds} rounds on {places} {unit}; medians of ratios, slowest rank"
+    )
     headings = "".join(
-        f"{text:>27}" for text in ("instrumented / timed", "timed / timed", "timed / bare")
+        f"{text:>27}"
+        for text in ("instrumented / timed", "timed / timed", "timed / bare")
     )
     print(f"{'model':15} {'batch':>5} {'ranks':>5} {'strategy':10}{headings}")
     figures: dict[str, dict[str, Any]] = {}
@@ -235,7 +240,9 @@ def main() -> None:
             texts = [
                 median_with_interval(ratios[key]) for key in ("instrumented", "again")
             ]
-            texts += [median_with_interval(ratios["bare"])] if "bare" in ratios else ["–"]
+            texts += (
+                [median_with_interval(ratios["bare"])] if "bare" in ratios else ["–"]
+            )
             columns = "".join(f"{text:>27}" for text in texts)
             print(f"{model:15} {batch:5} {ranks:5} {name:10}{columns}", flush=True)
             figures |= figures_of(name, batch, ratios)

@@ -28,7 +28,9 @@ PROGRAM = [sys.executable, "-m", "hpml_jobs"]
 CELLS = ("-m", "gpus=1,2,4", "batch=32,128,512", "workload=digits", "data.limit=2048")
 
 
-def run_study(rig: Rig, folder: Path, name: str, *overrides: str) -> tuple[float, float]:
+def run_study(
+    rig: Rig, folder: Path, name: str, *overrides: str
+) -> tuple[float, float]:
     """Submit a study and wait for it; return wall-clock seconds and allocated GPU-seconds."""
     environment = rig.env | {"XDG_CONFIG_HOME": str(folder)}
     arguments = [
@@ -78,7 +80,9 @@ def main() -> None:
         for number in range(rounds):
             for mode in ("arrays", "pack") if number % 2 == 0 else ("pack", "arrays"):
                 override = f"pack={str(mode == 'pack').lower()}"
-                times[mode].append(run_study(rig, Path(name), f"{mode}{number}", override))
+                times[mode].append(
+                    run_study(rig, Path(name), f"{mode}{number}", override)
+                )
                 print(f"round {number + 1}, {mode}: {times[mode][-1]}", file=sys.stderr)
     print(f"{rounds} rounds on {os.cpu_count()} cores; medians")
     print(f"{'':10} {'wall-clock, s':>14} {'GPU-seconds':>12}")

@@ -87,7 +87,9 @@ class Point(NamedTuple):
     @property
     def is_in_band(self) -> bool:
         """Whether the band contains the measured time."""
-        return self.prediction.low_s <= self.observation.step_s <= self.prediction.high_s
+        return (
+            self.prediction.low_s <= self.observation.step_s <= self.prediction.high_s
+        )
 
 
 def all_series(files: Iterable[Path]) -> list[Series]:
@@ -98,7 +100,9 @@ def all_series(files: Iterable[Path]) -> list[Series]:
             name = record.cell.workload.name, record.cell.gpu_type
             observation = observation_of(record)
             if observation is None:
-                raise SystemExit(f"{file}: {record.slug} has no duration of an iteration")
+                raise SystemExit(
+                    f"{file}: {record.slug} has no duration of an iteration"
+                )
             series.setdefault(name, []).append(observation)
     return [
         Series(" on ".join(filter(None, name)), tuple(observations))
@@ -163,7 +167,10 @@ def _from_batch(
 
 
 def _point(
-    group: str, series: Series, given: Sequence[MeasuredPlace], observation: MeasuredPlace
+    group: str,
+    series: Series,
+    given: Sequence[MeasuredPlace],
+    observation: MeasuredPlace,
 ) -> Iterator[Point]:
     """Yield a place with its prediction; print the reason where it is refused."""
     (prediction,) = predict(given, [observation])
@@ -171,7 +178,8 @@ def _point(
         yield Point(group, series.name, observation, prediction)
     else:
         print(
-            f"{series.name}, {observation.gpus} GPUs: {prediction.reason}", file=sys.stderr
+            f"{series.name}, {observation.gpus} GPUs: {prediction.reason}",
+            file=sys.stderr,
         )
 
 
@@ -188,7 +196,9 @@ def group_table(all_points: Sequence[Point]) -> str:
         texts = []
         for errors in ([p.error for p in of_group], [p.null_error for p in of_group]):
             figures = errors_of([abs(error) for error in errors])
-            texts += [f"{100 * f:.1f}" for f in (figures.mean, figures.p90, figures.worst)]
+            texts += [
+                f"{100 * f:.1f}" for f in (figures.mean, figures.p90, figures.worst)
+            ]
         inside = sum(p.is_in_band for p in of_group)
         marked = sum(bool(p.prediction.remarks) for p in of_group)
         share = f"{inside} ({100 * inside / len(of_group):.0f} %)"
@@ -257,7 +267,9 @@ def csv_text() -> str:
                 place.gpus,
                 place.nodes,
             )
-            writer.writerow((*about, *percents, _yes(point.is_in_band), _yes(is_marked)))
+            writer.writerow(
+                (*about, *percents, _yes(point.is_in_band), _yes(is_marked))
+            )
     return text.getvalue()
 
 
@@ -339,7 +351,9 @@ def nested_table(all_tasks: Sequence[Task]) -> str:
         here = [t for t in all_tasks if t.hardware == kind]
         mean = sum(_mean(form, here) for form in best) / len(best)
         total += mean * len(here)
-        chosen.append(f"{100 * mean:.2f}{f' ({len(best)} tied)' if len(best) > 1 else ''}")
+        chosen.append(
+            f"{100 * mean:.2f}{f' ({len(best)} tied)' if len(best) > 1 else ''}"
+        )
     lines.append(
         f"| chosen on the others | {' | '.join(chosen)} | {100 * total / len(all_tasks):.2f} |"
     )

@@ -67,7 +67,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--runs", type=int, default=3)
     runs = parser.parse_args().runs
-    print(f"{'cells':>6}{'collect, s':>12}{'report, s':>11}{'ratio':>7}{'page, KiB':>11}")
+    print(
+        f"{'cells':>6}{'collect, s':>12}{'report, s':>11}{'ratio':>7}{'page, KiB':>11}"
+    )
     with tempfile.TemporaryDirectory() as folder:
         for cells in BATCHES:
             builder = study_of(cells, Path(folder))

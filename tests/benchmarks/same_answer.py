@@ -67,7 +67,9 @@ def resampled(
                 continue
             cell = msgspec.structs.replace(drawn.cell, repeat=repeat, seed=0)
             record = msgspec.structs.replace(drawn.record, cell=cell, slug=cell.slug)
-            yield msgspec.structs.replace(drawn, cell=cell, record=record, slug=cell.slug)
+            yield msgspec.structs.replace(
+                drawn, cell=cell, record=record, slug=cell.slug
+            )
 
 
 def line_of(title: str, answers: Sequence[Answer]) -> str:
@@ -93,9 +95,7 @@ def warned(groups: Sequence[ConditionGroup]) -> str:
         for slug, results in group.checks.items()
         if any(r.level is not Level.PASS and r.tier is not Tier.LIST for r in results)
     ]
-    return (
-        f"{len(shown)} of {sum(len(group.cells) for group in groups)} cells have a warning"
-    )
+    return f"{len(shown)} of {sum(len(group.cells) for group in groups)} cells have a warning"
 
 
 def main() -> None:
@@ -114,7 +114,9 @@ def main() -> None:
             runs[place_of(cell.cell)].append(cell)
     random = Random(1)
     answers = [answer_of(cells) for cells in studies]
-    print("| studies | number | decided | contrary | first | agree |\n|---|" + 5 * "---:|")
+    print(
+        "| studies | number | decided | contrary | first | agree |\n|---|" + 5 * "---:|"
+    )
     print(line_of("as they are", answers))
     asked = [answer.runs for answer in answers if answer.runs]
     for number in sorted({*asked}):

@@ -71,10 +71,11 @@ def time_study(rig: Rig, folder: Path, cells: int, runs: int) -> dict[str, float
     """Return the seconds of each command on a study of this size, from submission to its tables."""
     python = folder / "job-python"
     real = sys.executable
+    # the versions that jobs would have
     lines = [
         "#!/bin/sh",
         f'[ "$1" = -c ] && exec {real} "$@"',
-    ]  # the versions that jobs would have
+    ]
     lines.append(f'exec {real} {Path(__file__).resolve()} "$@"')
     python.write_text("\n".join(lines) + "\n")
     python.chmod(0o755)
@@ -116,7 +117,9 @@ def run_as_job_python(arguments: list[str]) -> None:
     from hpml_jobs.job import run as job  # noqa: PLC0415
     from tests.unit.builders import a_record  # noqa: PLC0415
 
-    def run_workers(file: CellFile, _folder: object, attempt: AttemptFolder, *_: object):
+    def run_workers(
+        file: CellFile, _folder: object, attempt: AttemptFolder, *_: object
+    ):
         write_whole(attempt.record, encode(a_record(file.cell, attempt=attempt.id)))
         return 0, False
 

@@ -115,7 +115,9 @@ def our_cell(options: argparse.Namespace, ranks: int) -> Any:
     from hpml_jobs.core.strategies import Device, Strategy  # noqa: PLC0415
     from hpml_jobs.core.workload import Workload  # noqa: PLC0415
 
-    classes = len([path for path in (options.images / "train").iterdir() if path.is_dir()])
+    classes = len(
+        [path for path in (options.images / "train").iterdir() if path.is_dir()]
+    )
     return Cell(
         gpus=ranks,
         batch=options.batch,
@@ -230,7 +232,9 @@ def compare(ranks: int, options: argparse.Namespace) -> list[float]:
         f"{1e3 * median(t['first'] for t in times):.0f}" for times in (bare, ours)
     )
     best = min(times["epoch"] for times in ours) / min(times["epoch"] for times in bare)
-    line = f"{ranks:5} {texts['epoch']:>22} {best:14.3f} {texts['step']:>22} {waits:>22}"
+    line = (
+        f"{ranks:5} {texts['epoch']:>22} {best:14.3f} {texts['step']:>22} {waits:>22}"
+    )
     print(line, flush=True)
     return ratios["epoch"]
 
@@ -288,7 +292,9 @@ def main() -> None:
             "median step",
             "first batch, ms b / o",
         )
-        print(f"ranks {columns[0]:>22} {columns[1]:>14} {columns[2]:>22} {columns[3]:>22}")
+        print(
+            f"ranks {columns[0]:>22} {columns[1]:>14} {columns[2]:>22} {columns[3]:>22}"
+        )
         always_ddp = options.ddp
         for ranks in options.ranks:
             if ranks > places:

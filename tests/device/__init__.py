@@ -74,9 +74,8 @@ def load() -> ctypes.CDLL:
             "manual_seed_all": _seed_all,
             "_is_in_bad_fork": lambda: False,
             "_sleep": lambda cycles: None,
-            "__getattr__": partial(
-                getattr, torch.accelerator
-            ),  # the rest is the same there
+            # the rest is the same there
+            "__getattr__": partial(getattr, torch.accelerator),
         }
     )
     torch._register_device_module(NAME, module)

@@ -47,14 +47,15 @@ class QueuedGloo(Backend):
         with self._stream:
             self._calls.append((name, arguments))
             self._library.standin_launch(self._device.index, self._run_next)
-            done.set_result(
-                arguments[0]
-            )  # complete for the host, with an event in this stream
+            # complete for the host, with an event in this stream
+            done.set_result(arguments[0])
         return _create_work_from_future(done)
 
     def _run(self) -> bool:
         name, arguments = self._calls.popleft()
-        getattr(self._gloo, name)(*tree_map_only(Tensor, self._bytes_of, arguments)).wait()
+        getattr(self._gloo, name)(
+            *tree_map_only(Tensor, self._bytes_of, arguments)
+        ).wait()
         return True
 
     def _bytes_of(self, tensor: Tensor) -> Tensor:

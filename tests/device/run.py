@@ -7,5 +7,9 @@ import torch
 from tests import device
 
 if __name__ == "__main__":
-    names = {"torch": torch, "standin": device.load(), "gpu": torch.device(device.NAME, 0)}
+    names = {
+        "torch": torch,
+        "standin": device.load(),
+        "gpu": torch.device(device.NAME, 0),
+    }
     exec(sys.argv[1], names)  # noqa: S102

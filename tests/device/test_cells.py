@@ -68,7 +68,9 @@ def test_gradients_that_are_not_awaited_give_different_replicas(run_cell):
     )
     assert result.code == 0, result.stderr
     failed = [
-        r.check for r in checks.check_record(result.record) if r.level is checks.Level.FAIL
+        r.check
+        for r in checks.check_record(result.record)
+        if r.level is checks.Level.FAIL
     ]
     assert "replicas" in failed
 

@@ -74,9 +74,15 @@ def test_script_on_the_device_is_measured(run_script):
     assert losses == alone == run_script("cpu", observed=False)[0]
     assert record.facts.missing == ()
     for rank in record.ranks:
-        assert [epoch.role for epoch in rank.epochs] == ["warmup", "timed", "instrumented"]
+        assert [epoch.role for epoch in rank.epochs] == [
+            "warmup",
+            "timed",
+            "instrumented",
+        ]
         assert {epoch.iterations for epoch in rank.epochs} == {8}
-        assert rank.communication.bytes_of("gradients") == 8 * record.model.gradient_bytes
+        assert (
+            rank.communication.bytes_of("gradients") == 8 * record.model.gradient_bytes
+        )
         assert 0 < rank.phases.exposed_s <= rank.communication.total_s
         assert rank.timed.memory.allocated_bytes > record.model.gradient_bytes
     assert record.ranks[0].parameters_hash == record.ranks[1].parameters_hash

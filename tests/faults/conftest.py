@@ -33,7 +33,9 @@ def login(rig: Rig, tmp_path_factory: pytest.TempPathFactory) -> Program:
 @pytest.fixture(scope="session")
 def make_study(login: Program, rig: Rig) -> Callable[..., FaultStudy]:
     """Return make_study(name, *words, model=…), which makes a study on the session's SLURM."""
-    return lambda name, *words, **options: FaultStudy(login, rig, name, *words, **options)
+    return lambda name, *words, **options: FaultStudy(
+        login, rig, name, *words, **options
+    )
 
 
 @pytest.fixture(scope="session")

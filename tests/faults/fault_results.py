@@ -56,11 +56,12 @@ class FaultResults:
         lost = [
             slug for slug, why in actions.items() if _lost_cells(states.get(slug), why)
         ]
-        invented = [cell.slug for cell in case.study.cells() if _has_invented_number(cell)]
+        invented = [
+            cell.slug for cell in case.study.cells() if _has_invented_number(cell)
+        ]
         invented += _invented_in_report(case)
-        with contextlib.suppress(
-            AssertionError
-        ):  # the processes that are left are counted below
+        # the processes that are left are counted below
+        with contextlib.suppress(AssertionError):
             wait_until(
                 lambda: not case.alive_processes(),
                 "no process of the study is left",
@@ -112,7 +113,9 @@ def _lost_cells(state: dict | None, why: str) -> str:
     if state["outcome"] in ("ok", "pending", "running") or not state["reason"]:
         return f"{state['outcome']} without a record, {state['reason'] or 'no reason'}"
     return (
-        "the same command does not submit it again" if why.startswith("left out") else ""
+        "the same command does not submit it again"
+        if why.startswith("left out")
+        else ""
     )
 
 

@@ -13,7 +13,11 @@ from tests.journeys.conftest import HERE
 from tests.rig import Rig, processes
 
 DEFAULTS = ("protocol=lab", "cluster.isolate=off")
-OWN_CODE = ("workload=custom", "workload.data=blocking_models:dataset", "try_batch=false")
+OWN_CODE = (
+    "workload=custom",
+    "workload.data=blocking_models:dataset",
+    "try_batch=false",
+)
 BUILT_IN = ("workload=digits", "data.limit=256")  # a submission need not import torch
 PATIENCE_S = 240
 
@@ -51,7 +55,9 @@ class FaultStudy:
         given = {word.partition("=")[0] for word in words}
         defaults = [word for word in DEFAULTS if word.partition("=")[0] not in given]
         self.words = [*words, *defaults, *common, "--config-dir", str(HERE / "conf")]
-        outputs = [word.partition("=")[2] for word in words if word.startswith("outputs=")]
+        outputs = [
+            word.partition("=")[2] for word in words if word.startswith("outputs=")
+        ]
         self.outputs = Path(outputs[0] if outputs else login.folder / "outputs")
         self.study = Study(self.outputs / name)
 
@@ -150,7 +156,9 @@ class FaultStudy:
         """Return the pid of a rank, a child of torchrun."""
         torchrun = self.torchrun_pid()
         ranks = [
-            pid for pid in self.alive_processes() if processes.parent_of(pid) == torchrun
+            pid
+            for pid in self.alive_processes()
+            if processes.parent_of(pid) == torchrun
         ]
         wanted = f"RANK={rank}".encode()
         (pid,) = [

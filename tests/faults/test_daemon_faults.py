@@ -22,7 +22,8 @@ def test_submit_controller_restart_loses_no_cell(breakable_study, record_fault):
     real = shutil.which("sbatch", path=rig.env["PATH"])
     wait = f"touch {folder}/asked; until [ -e {folder}/away ]; do sleep 0.1; done"
     write_fake_sbatch(
-        folder, f'[ -e {folder}/once ] && {{ {wait}; }}; touch {folder}/once\n{real} "$@"'
+        folder,
+        f'[ -e {folder}/once ] && {{ {wait}; }}; touch {folder}/once\n{real} "$@"',
     )
     sending = case.start_submit(PATH=f"{folder}:{rig.env['PATH']}")
     wait_until(
@@ -67,11 +68,16 @@ def test_run_controller_outage_loses_no_cell(breakable_study, record_fault):
     assert "it is unknown which cells have a job" in refused.stderr
     case.wait_until_finished()
     record_fault(
-        "slurmctld silent, then restarted, during the run", case, "1 ok", "no second job"
+        "slurmctld silent, then restarted, during the run",
+        case,
+        "1 ok",
+        "no second job",
     )
 
 
-def test_drained_nodes_finish_running_cells_and_start_none(breakable_study, record_fault):
+def test_drained_nodes_finish_running_cells_and_start_none(
+    breakable_study, record_fault
+):
     words = ("-m", "gpus=4", "batch=4,8", "cluster.array_parallelism=1")
     case = breakable_study("drained", *words, model="Blocking").submit()
     case.wait_until_blocked(4)
@@ -85,7 +91,9 @@ def test_drained_nodes_finish_running_cells_and_start_none(breakable_study, reco
     assert waiting["reason"]
     case.rig.resume(*nodes)
     case.wait_until_finished()
-    record_fault("node drained", case, "2 ok", "running cells finish, others stay pending")
+    record_fault(
+        "node drained", case, "2 ok", "running cells finish, others stay pending"
+    )
 
 
 def _outcomes(case):
@@ -97,9 +105,12 @@ def test_killed_slurmd_requeues_cell_on_another_node(breakable_study, record_fau
     case.wait_until_blocked(1)
     node = case.state["node"]
     case.rig.kill_daemon(node)
-    again = "*/blocked-*.r1-*"  # the first attempt still runs: only its slurmd was killed
+    again = (
+        "*/blocked-*.r1-*"  # the first attempt still runs: only its slurmd was killed
+    )
     wait_until(
-        lambda: list(case.study.cells_folder.glob(again)), "it has started on another node"
+        lambda: list(case.study.cells_folder.glob(again)),
+        "it has started on another node",
     )
     (slug,) = case.wait_until_finished()
     record = case.study.cell(slug).read_record()
@@ -125,7 +136,8 @@ def test_lost_node_cell_is_resubmitted_by_followup_job(breakable_study, record_f
 
     def is_resubmitted():
         return any(
-            not mark.name.startswith(f"blocked-{first}.") for mark in case.blocked_ranks()
+            not mark.name.startswith(f"blocked-{first}.")
+            for mark in case.blocked_ranks()
         )
 
     wait_until(is_resubmitted, "the follow-up job has resubmitted it")
@@ -147,9 +159,15 @@ def test_lost_node_cell_is_resubmitted_by_followup_job(breakable_study, record_f
 
 
 @pytest.mark.parametrize("daemon", ["slurmdbd", "mariadbd"])
-def test_states_while_slurmdbd_is_down_are_correct(breakable_study, record_fault, daemon):
+def test_states_while_slurmdbd_is_down_are_correct(
+    breakable_study, record_fault, daemon
+):
     case = breakable_study(
-        daemon, "-m", "gpus=2", "batch=16,32", model="blocking_models:FailsUnlessBatch16"
+        daemon,
+        "-m",
+        "gpus=2",
+        "batch=16,32",
+        model="blocking_models:FailsUnlessBatch16",
     )
     case.rig.stop_daemon(daemon)
     case.submit()
@@ -157,7 +175,9 @@ def test_states_while_slurmdbd_is_down_are_correct(breakable_study, record_fault
     outcomes = {
         slug: (state["outcome"], state["reason"]) for slug, state in states.items()
     }
-    assert [outcomes[slug][0] for slug in sorted(outcomes)] == ["ok", "failed"], outcomes
+    assert [outcomes[slug][0] for slug in sorted(outcomes)] == ["ok", "failed"], (
+        outcomes
+    )
     case.rig.start_daemon(daemon)
     jobs = [state["job"] for state in states.values()]
     for job, ended in zip(jobs, ("COMPLETED", "FAILED"), strict=True):

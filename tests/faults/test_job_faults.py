@@ -186,10 +186,14 @@ def test_killed_slurmstepd_leaves_no_process(make_study, rig, record_fault):
     case = make_study("stepd", *TWO, model="Blocking").submit()
     case.wait_until_blocked(2)
     os.kill(case.step_daemon_pid(), signal.SIGKILL)
-    assert rig.wait_for_state(case.job, {"COMPLETED"}, 240) == ["COMPLETED"]  # unnoticed
+    # unnoticed
+    assert rig.wait_for_state(case.job, {"COMPLETED"}, 240) == ["COMPLETED"]
     case.wait_until_finished()
     record_fault(
-        "kill -9 of the step's slurmstepd", case, "1 missing", "SLURM's state is COMPLETED"
+        "kill -9 of the step's slurmstepd",
+        case,
+        "1 missing",
+        "SLURM's state is COMPLETED",
     )
 
 

@@ -25,7 +25,10 @@ def test_full_disk_writes_no_record_and_gives_reason(make_study, disk, record_fa
     case = make_study("full", *ONE, f"outputs={disk}", model="Blocking").submit()
     case.wait_until_blocked(1)
     filler = disk / "filler"
-    with pytest.raises(OSError, match="No space"), filler.open("wb", buffering=0) as file:
+    with (
+        pytest.raises(OSError, match="No space"),
+        filler.open("wb", buffering=0) as file,
+    ):
         while True:
             file.write(bytes(512))
     case.wait_until_finished()
@@ -34,7 +37,10 @@ def test_full_disk_writes_no_record_and_gives_reason(make_study, disk, record_fa
     assert "No space left on device: " in case.state["reason"]
     assert not list(case.study.cells_folder.glob("**/record.json"))
     record_fault(
-        "disk full while the record is written", case, "1 failed", "the disk is the reason"
+        "disk full while the record is written",
+        case,
+        "1 failed",
+        "the disk is the reason",
     )
     case.submit().wait_until_finished()
     record_fault("the same command after space was freed", case, "1 ok")
@@ -75,7 +81,8 @@ def test_deleted_study_folder_is_not_made_again(make_study, record_fault):
 def test_cell_that_others_can_change_runs_no_code(make_study, record_fault):
     case = make_study("exchanged", *ONE, "+cluster.sbatch.hold=true").submit()
     (slug,) = case.states()
-    case.study.cell(slug).cell_json.chmod(0o666)  # as a file that the group has replaced
+    # as a file that the group has replaced
+    case.study.cell(slug).cell_json.chmod(0o666)
     case.rig.run("scontrol", "release", case.job).check_returncode()
     case.wait_until_finished()
     assert "cell.json: other users can write there" in case.state["reason"]
@@ -91,7 +98,10 @@ def test_record_of_another_study_is_not_believed(make_study, record_fault):
     shutil.copy(other.study.cell(slug).record_json, case.study.cell(slug).record_json)
     assert "which this cell does not have" in case.state["reason"]
     record_fault(
-        "record.json is that of another study", case, "1 invalid", "its attempt is named"
+        "record.json is that of another study",
+        case,
+        "1 invalid",
+        "its attempt is named",
     )
 
 
@@ -163,12 +173,17 @@ def test_hostile_and_lost_files_cost_their_own_cell(make_study, record_fault):
     record_fault("record.json deleted", case, "2 ok", "restored from its attempt")
     for what, damage in HOSTILE_ARRAYS.items():
         damage(folder.iterations)
-        record_fault(f"iterations.npz has {what}", case, "2 ok", "the tables are complete")
+        record_fault(
+            f"iterations.npz has {what}", case, "2 ok", "the tables are complete"
+        )
     _collect_read_only(case)
     record_fault("the study is read-only", case, "2 ok", "collect prints the tables")
     shutil.rmtree(folder.root)
     record_fault(
-        "a cell's folder deleted", case, "1 missing, 1 ok", "the cell stays in the tables"
+        "a cell's folder deleted",
+        case,
+        "1 missing, 1 ok",
+        "the cell stays in the tables",
     )
     case.login.ok("resubmit", case.name, "--missing")
     case.wait_until_finished()

@@ -42,9 +42,8 @@ def test_refused_sbatch_reports_slurm_message(make_study, record_fault):
     record_fault(
         "sbatch refuses the account", case, "1 missing", "SLURM's message, exit code 1"
     )
-    assert list(case.planned_actions().values()) == [
-        "not submitted yet"
-    ]  # without the fault it would be submitted
+    # without the fault it would be submitted
+    assert list(case.planned_actions().values()) == ["not submitted yet"]
 
 
 @pytest.mark.long
@@ -77,7 +76,11 @@ def test_login_killed_during_sbatch_loses_no_cell(make_study, rig, record_fault)
     sending = case.start_submit(PATH=f"{folder}:{rig.env['PATH']}")
     sending.communicate(timeout=60)
     assert sending.returncode == -signal.SIGKILL
-    assert case.state["outcome"] in ("pending", "running")  # recovered from its log path
+    # recovered from its log path
+    assert case.state["outcome"] in (
+        "pending",
+        "running",
+    )
     assert {why.partition(":")[0] for why in case.planned_actions().values()} == {
         "left out"
     }
@@ -131,7 +134,9 @@ def test_full_disk_during_submission_loses_no_cell(make_study, rig, disk, record
     filler.unlink()
     assert sending.returncode == 1
     last = complaint.strip().splitlines()[-1]
-    assert "cannot be written: No space left on device; submitted: 1 cell (SLURM " in last
+    assert (
+        "cannot be written: No space left on device; submitted: 1 cell (SLURM " in last
+    )
     assert "not submitted: ddp-2proc-b16" in last
     assert manifest_events(case) == [ManifestEvent.SENDING, ManifestEvent.SENT]
     case.submit()
@@ -140,7 +145,10 @@ def test_full_disk_during_submission_loses_no_cell(make_study, rig, disk, record
     case.wait_until_finished()
     assert attempts_of(case) == [1, 1]
     record_fault(
-        "disk full during submission", case, "2 ok", "the message says what was submitted"
+        "disk full during submission",
+        case,
+        "2 ok",
+        "the message says what was submitted",
     )
 
 
@@ -163,18 +171,24 @@ def test_sbatch_that_waits_longer_than_its_terminal_is_not_repeated(
     folder = case.login.folder / "busy-sbatch"
     real = shutil.which("sbatch", path=case.login.environment["PATH"])
     busy_s = LOCK_S + 15
-    write_fake_sbatch(folder, f'touch {folder}/called; sleep {busy_s}; exec {real} "$@"')
+    write_fake_sbatch(
+        folder, f'touch {folder}/called; sleep {busy_s}; exec {real} "$@"'
+    )
     sending = case.start_submit(PATH=f"{folder}:{case.login.environment['PATH']}")
     wait_until((folder / "called").exists, "sbatch is called")
     os.kill(sending.pid, signal.SIGHUP)  # sbatch has a session of its own
     sending.communicate(timeout=60)
-    wait_until(lambda: "has waited for SLURM" in case.state["reason"], "more than LOCK_S")
+    wait_until(
+        lambda: "has waited for SLURM" in case.state["reason"], "more than LOCK_S"
+    )
     case.submit()  # sends nothing
     assert manifest_events(case) == [ManifestEvent.SENDING]
     wait_until(lambda: case.state["job"], "sbatch ends, and its job is found")
     case.wait_until_finished()
     assert attempts_of(case) == [1]
-    record_fault("terminal closed while sbatch waits for SLURM", case, "1 ok", "one job")
+    record_fault(
+        "terminal closed while sbatch waits for SLURM", case, "1 ok", "one job"
+    )
 
 
 WITHOUT_FLOCK = """\
@@ -226,9 +240,8 @@ def test_job_of_another_name_is_not_the_cells(make_study, rig, record_fault):
     manifest = case.study.manifest
     old = case.study.history().sent[-1]
     text = manifest.read_text().replace(f'"jobs":["{old}"]', f'"jobs":["{other}"]')
-    manifest.write_text(
-        re.sub(r'"time":"\d{4}', '"time":"2025', text)
-    )  # ours was in another year
+    # ours was in another year
+    manifest.write_text(re.sub(r'"time":"\d{4}', '"time":"2025', text))
     shutil.rmtree(next(case.study.cells_folder.iterdir()) / "attempts")
     assert case.state["outcome"] == "missing"
     assert f"job {other} is another job here" in case.state["reason"]
@@ -236,7 +249,10 @@ def test_job_of_another_name_is_not_the_cells(make_study, rig, record_fault):
     assert rig.wait_for_state(other, {"RUNNING"}) == ["RUNNING"]
     rig.run("scancel", other).check_returncode()
     record_fault(
-        "the job id of a cell is another job's", case, "1 missing", "it is not cancelled"
+        "the job id of a cell is another job's",
+        case,
+        "1 missing",
+        "it is not cancelled",
     )
 
 
@@ -260,10 +276,11 @@ def test_silent_squeue_leaves_running_cell_alone(make_study, rig, record_fault):
     }
     for answer in answers.values():
         (folder / "answer").write_text(f"{answer}\n")
+        # by sacct, as soon as that knows
         assert deaf.state["outcome"] in (
             "running",
             "unknown",
-        )  # by sacct, as soon as that knows
+        )
         deaf.login(*deaf.words)
         assert manifest_events(case) == [ManifestEvent.SENDING, ManifestEvent.SENT]
     waiting = subprocess.Popen(
@@ -305,7 +322,9 @@ def test_concurrent_submit_and_collect_of_one_study_succeed(make_study, record_f
         )
         for _ in both
     ]
-    reports = [json.loads(process.communicate(timeout=120)[0]) for process in collecting]
+    reports = [
+        json.loads(process.communicate(timeout=120)[0]) for process in collecting
+    ]
     assert reports[0] == reports[1]
     record_fault(
         "two users submit and collect one study at the same time",
@@ -376,7 +395,9 @@ def test_qos_submit_limit_refused_cells_can_be_resubmitted(limited_study, record
         "ok",
     ]
     assert [s["reason"] for s in first.values() if s["outcome"] == "missing"] == [
-        s["reason"] for s in first.values() if "QOSMaxSubmitJobPerUserLimit" in s["reason"]
+        s["reason"]
+        for s in first.values()
+        if "QOSMaxSubmitJobPerUserLimit" in s["reason"]
     ]
     record_fault(
         "sbatch refuses: QOS submit limit", case, "2 missing, 2 ok", "SLURM's message"
@@ -414,9 +435,10 @@ def test_array_above_cluster_limit_is_refused_or_split(limited_study, record_fau
     assert done.returncode == 1
     assert "sbatch refused 66 cells" in done.stderr
     assert "Invalid job array specification" in done.stderr
-    record_fault("sbatch refuses: array too large", case, "66 missing", "SLURM's message")
-    case.login.ok(
-        *case.words, "+cluster.sbatch.hold=true"
-    )  # split at the cluster's own limit
+    record_fault(
+        "sbatch refuses: array too large", case, "66 missing", "SLURM's message"
+    )
+    # split at the cluster's own limit
+    case.login.ok(*case.words, "+cluster.sbatch.hold=true")
     assert {state["outcome"] for state in case.states().values()} == {"pending"}
     case.rig.run("scancel", "--me").check_returncode()

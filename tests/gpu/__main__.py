@@ -86,14 +86,19 @@ def run_parts(
     """Run the parts that fit, up to a finding that makes the rest useless; return all findings."""
     found: list[str] = []
     for part in parts:
-        left_s, least_s, limit_s = visit.left_s(), visit.least_s(part), visit.limit_s(part)
+        left_s, least_s, limit_s = (
+            visit.left_s(),
+            visit.least_s(part),
+            visit.limit_s(part),
+        )
         if left_s < least_s:
             print(
                 f"\n{part.name}: left out, {left_s:.0f} s are left, and it needs {least_s:.0f}"
             )
             continue
         print(
-            f"\n{part.name}: at most {min(limit_s, left_s) / 60:.3g} minutes", flush=True
+            f"\n{part.name}: at most {min(limit_s, left_s) / 60:.3g} minutes",
+            flush=True,
         )
         result = run_part(
             part,
@@ -137,7 +142,9 @@ def seconds(text: str) -> float:
     with contextlib.suppress(ValueError):
         if 0 < (value := float(text)) < inf:
             return value
-    raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds, for example 520")
+    raise argparse.ArgumentTypeError(
+        f"{text!r} is no number of seconds, for example 520"
+    )
 
 
 def check_budget(parts: Sequence[Part], budget_s: float, visit: Visit) -> None:

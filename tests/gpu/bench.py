@@ -72,7 +72,9 @@ def run_command(
         )
     except subprocess.TimeoutExpired:
         return Finished(124, time.monotonic() - begin, f"stopped after {limit_s:g} s")
-    return Finished(process.returncode, time.monotonic() - begin, process.stdout[-4000:])
+    return Finished(
+        process.returncode, time.monotonic() - begin, process.stdout[-4000:]
+    )
 
 
 class CellRun(NamedTuple):
@@ -174,7 +176,9 @@ class Bench:
     ) -> CellFolder:
         """Write the file of a cell into a folder of its own."""
         place = self.folder / "cells" / re.sub(r"\W+", "_", label) / cell.slug
-        file = CellFile(cell=cell, data_root=str(root), code_root=str(ROOT), trace=trace)
+        file = CellFile(
+            cell=cell, data_root=str(root), code_root=str(ROOT), trace=trace
+        )
         folder = CellFolder(place)
         write_whole(folder.cell_json, encode(file))
         return folder

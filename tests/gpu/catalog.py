@@ -91,7 +91,9 @@ def sync_key(loader: str, precision: str, optimizer: str) -> str:
 def _events() -> Iterator[Expected]:
     # 8 to 12 us in virtual machines with an H100 or H200; 2 to 4 were expected of other hosts
     measured = Basis.MEASURED
-    yield Expected("first_us", "first record of a CUDA event, us", 2, 15, basis=measured)
+    yield Expected(
+        "first_us", "first record of a CUDA event, us", 2, 15, basis=measured
+    )
     yield Expected("again_us", "recording an event again, us", 1, 15, basis=measured)
     yield Expected(
         "stamp_us", "a stamp of the clock in an epoch, us", None, 15, basis=measured
@@ -101,7 +103,9 @@ def _events() -> Iterator[Expected]:
     yield Expected("behind_graph_us", "a stamp behind a CUDA graph just launched, us")
     yield Expected("stall_timed", "stall in the timed epoch / stall made", 0.99, 1.01)
     yield Expected("stall_split", "stall in the phases / stall made", 0.99, 1.01)
-    yield Expected("clocks", "epoch on the host's clock / on the device's", 0.999, 1.001)
+    yield Expected(
+        "clocks", "epoch on the host's clock / on the device's", 0.999, 1.001
+    )
 
 
 def _values() -> Iterator[Expected]:
@@ -114,7 +118,9 @@ def _values() -> Iterator[Expected]:
 
 def _syncs() -> Iterator[Expected]:
     for loader, precision, optimizer in SYNC_PATHS:
-        words = f"loader={loader}, {precision}, {optimizer}: no wait in the loop (1: yes)"
+        words = (
+            f"loader={loader}, {precision}, {optimizer}: no wait in the loop (1: yes)"
+        )
         yield Expected.exactly(sync_key(loader, precision, optimizer), words, 1)
 
 
@@ -132,7 +138,9 @@ def _threads() -> Iterator[Expected]:
     for search, words in (("on", "with cudnn.benchmark"), ("off", "without")):
         yield Expected(f"same_{search}_ms", f"forward in the same thread {words}, ms")
         limits = (100, 1500) if search == "on" else (None, 30)
-        yield Expected(f"new_{search}_ms", f"forward in a new thread {words}, ms", *limits)
+        yield Expected(
+            f"new_{search}_ms", f"forward in a new thread {words}, ms", *limits
+        )
     yield Expected.exactly("dp_searches", "dp trains with cudnn.benchmark (1: yes)", 0)
 
 
@@ -170,7 +178,9 @@ def _nvml() -> Iterator[Expected]:
 def _cell(key: str, words: str) -> Iterator[Expected]:
     yield Expected.exactly(f"{key}_ok", f"{words}: ends ok (1: yes)", 1)
     yield Expected(f"{key}_rate", f"{words}: images/s")
-    yield Expected(f"{key}_overhead", f"{words}: instrumented / timed epoch", None, 1.05)
+    yield Expected(
+        f"{key}_overhead", f"{words}: instrumented / timed epoch", None, 1.05
+    )
     yield Expected.exactly(
         f"{key}_closure", f"{words}: phases - epoch, % of it", -0.1, 0.1
     )
@@ -214,7 +224,9 @@ def _endings() -> Iterator[Expected]:
     ):
         yield Expected(f"{key}_s", f"{words}: seconds to the end", None, 10)
         yield Expected.exactly(f"{key}_left", f"{words}: ranks left", 0)
-        yield Expected(f"{key}_gb", f"{words}: GB of the card not given back", None, 0.2)
+        yield Expected(
+            f"{key}_gb", f"{words}: GB of the card not given back", None, 0.2
+        )
 
 
 def _overhead() -> Iterator[Expected]:
@@ -262,7 +274,9 @@ def _paths() -> Iterator[Expected]:
 
 
 def _two_gpus() -> Iterator[Expected]:
-    yield Expected("alone", "ddp: epoch without exchange / epoch of one GPU", 0.98, 1.02)
+    yield Expected(
+        "alone", "ddp: epoch without exchange / epoch of one GPU", 0.98, 1.02
+    )
     yield Expected(
         "split", "ddp: (exposed + hidden by the profiler) / all communication", 0.9, 1.1
     )
@@ -332,14 +346,20 @@ def _quantize() -> Iterator[Expected]:
 def _loaders() -> Iterator[Expected]:
     for workers in LOADER_WORKERS:
         words = f"JPEG files, {workers} workers"
-        rate, stall = ((6_000, 16_000), (40, 75)) if workers == 2 else ((None, None),) * 2
+        rate, stall = (
+            ((6_000, 16_000), (40, 75)) if workers == 2 else ((None, None),) * 2
+        )
         card = H200 if workers == 2 else ""
         yield Expected(f"rate_{workers}", f"{words}: images/s", *rate, card)
-        yield Expected(f"stall_{workers}", f"{words}: stall, % of the epoch", *stall, card)
+        yield Expected(
+            f"stall_{workers}", f"{words}: stall, % of the epoch", *stall, card
+        )
         yield Expected(f"first_{workers}", f"{words}: wait for the first batch, ms")
         yield Expected(f"last_{workers}", f"{words}: end of the loader, ms")
     yield Expected("rate_device", "images on the device: images/s")
-    yield Expected("stall_device", "images on the device: stall, % of the epoch", None, 5)
+    yield Expected(
+        "stall_device", "images on the device: stall, % of the epoch", None, 5
+    )
     yield Expected("first_device", "images on the device: wait for the first batch, ms")
     yield Expected("last_device", "images on the device: end of the loader, ms")
 

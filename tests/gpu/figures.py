@@ -132,7 +132,8 @@ class Results(Value, frozen=True, kw_only=True):
     def of(self, part: str, series: str) -> PartResult | None:
         """Return the run of a part in a series."""
         return next(
-            (run for run in self.parts if (run.part, run.series) == (part, series)), None
+            (run for run in self.parts if (run.part, run.series) == (part, series)),
+            None,
         )
 
 
@@ -162,7 +163,9 @@ class Expected(NamedTuple):
     basis: Basis = Basis.ESTIMATE
 
     @classmethod
-    def exactly(cls, key: str, text: str, low: float, high: float | None = None) -> Self:
+    def exactly(
+        cls, key: str, text: str, low: float, high: float | None = None
+    ) -> Self:
         """Return a figure whose value, or range, is exact: no estimate."""
         return cls(key, text, low, low if high is None else high, basis=Basis.EXACT)
 
@@ -184,7 +187,9 @@ class Expected(NamedTuple):
         if not self.card or gpu_key(card) == gpu_key(self.card):
             return self
         speeds = zip(
-            _speeds(card, self.precision), _speeds(self.card, self.precision), strict=True
+            _speeds(card, self.precision),
+            _speeds(self.card, self.precision),
+            strict=True,
         )
         ratios = [here / there for here, there in speeds if here and there]
         if not ratios:
@@ -220,7 +225,9 @@ class Expected(NamedTuple):
         return Verdict.EXPECTED if low <= figure.value <= high else Verdict.FINDING
 
 
-def _speeds(card: str, precision: Precision | None) -> tuple[float | None, float | None]:
+def _speeds(
+    card: str, precision: Precision | None
+) -> tuple[float | None, float | None]:
     """Return a card's peak FLOP/s at a precision, and its memory's bandwidth."""
     peak = peak_rate(card, precision) if precision else None
     return (peak.flop_per_s, PEAKS[gpu_key(card)].gb_per_s) if peak else (None, None)
@@ -281,7 +288,9 @@ def findings(part: Part, result: PartResult) -> list[str]:
 
 def gate_finding(part: Part, result: PartResult) -> str:
     """Return the finding that makes later parts useless; empty without one."""
-    gates = part._replace(expected=tuple(e for e in part.expected if e.key in part.gates))
+    gates = part._replace(
+        expected=tuple(e for e in part.expected if e.key in part.gates)
+    )
     card = result.machine.card or ""
     verdicts = {
         expected.judge(result.figure(expected.key), card) for expected in gates.expected

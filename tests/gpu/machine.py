@@ -47,9 +47,7 @@ def why_in_use() -> str | None:
         return None
     if used <= IDLE_BYTES:
         return None
-    return (
-        f"other processes use {used / 1e9:.1f} GB of GPU {first}: end them, see nvidia-smi"
-    )
+    return f"other processes use {used / 1e9:.1f} GB of GPU {first}: end them, see nvidia-smi"
 
 
 def read_machine() -> Machine:

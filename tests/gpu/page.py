@@ -56,7 +56,9 @@ def figures_csv(results: Results | None = None) -> str:
     results = Results.read() if results is None else results
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(("part", "figure", "expected", "basis", "published", *results.series))
+    writer.writerow(
+        ("part", "figure", "expected", "basis", "published", *results.series)
+    )
     for part in PARTS:
         for figure in part.expected:
             values = [

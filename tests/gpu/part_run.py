@@ -132,9 +132,8 @@ def run_part(
             except KeyboardInterrupt:
                 return result(INTERRUPTED, is_interrupted=True)
             finally:
-                end_group(
-                    process
-                )  # after its end too: what it left would hold memory of the card
+                # after its end too: what it left would hold memory of the card
+                end_group(process)
                 if visit.cells:
                     add_cells(part, Path(name), visit.cells)
         code = process.returncode

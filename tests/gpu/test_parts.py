@@ -10,7 +10,10 @@ from tests.gpu.part_run import run_part
 
 REASON = why_no_card()
 
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(REASON is not None, reason=str(REASON))]
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(REASON is not None, reason=str(REASON)),
+]
 
 
 @pytest.mark.parametrize("part", PARTS, ids=lambda part: part.name)

@@ -42,7 +42,9 @@ def replicas(bench: Bench, placement: Placement) -> dict[str, dict[str, float]]:
     return {name: _of_strategy(bench, placement, Strategy(name)) for name in TWO_RANKS}
 
 
-def _of_strategy(bench: Bench, placement: Placement, name: Strategy) -> dict[str, float]:
+def _of_strategy(
+    bench: Bench, placement: Placement, name: Strategy
+) -> dict[str, float]:
     training = _training(bench, placement, name)
     train_epoch(training, 0, Role.WARMUP)
     training.rewrap(instrumented=True)
@@ -93,7 +95,9 @@ def parameters(bench: Bench, placement: Placement) -> dict[str, float]:
     return results
 
 
-def _trained(bench: Bench, placement: Placement, name: Strategy) -> tuple[Tensor, Tensor]:
+def _trained(
+    bench: Bench, placement: Placement, name: Strategy
+) -> tuple[Tensor, Tensor]:
     """Return all parameters before and after an epoch, whole and in one vector on the CPU."""
     path = TrainingPath(precision=Precision.FP32)
     training = _training(bench, placement, name, path=path)
@@ -112,9 +116,8 @@ def main() -> None:
     measure = {"replicas": replicas, "parameters": parameters}[sys.argv[1]]
     device, path = Device(sys.argv[2]), Path(sys.argv[3])
     rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    on_two_gpus = (
-        device is Device.CUDA and measure is parameters
-    )  # NCCL refuses two on one
+    # NCCL refuses two on one
+    on_two_gpus = device is Device.CUDA and measure is parameters
     torch.set_num_threads(1)
     if device is Device.CUDA:
         torch.cuda.set_device(rank if on_two_gpus else 0)

@@ -20,7 +20,9 @@ def run_doctor(login, *words):
     assert done.stdout, done.stderr
     answer = json.loads(done.stdout)
     assert answer["ok"] is (done.returncode == 0)
-    return done.returncode, {finding["about"]: finding for finding in answer["findings"]}
+    return done.returncode, {
+        finding["about"]: finding for finding in answer["findings"]
+    }
 
 
 def test_doctor_working_cluster_reports_no_problem(login):
@@ -42,7 +44,9 @@ def test_init_profile_plans_the_first_study(rig, tmp_path):
     """The file that init writes on this cluster is enough to plan a study without other keys."""
     user = Program(tmp_path, rig.env)
     shown = user.ok("init")
-    assert "cluster.gpu_type=rtx8000 cluster.partition=main cluster.account=root" in shown
+    assert (
+        "cluster.gpu_type=rtx8000 cluster.partition=main cluster.account=root" in shown
+    )
     assert "most GPUs in partition main (8); others: 2 v100" in shown
     plan = user.ok("plan", "-m", "gpus=1,2", "batch=32")
     assert "--gres=gpu:rtx8000:2" in plan
@@ -100,7 +104,9 @@ def test_doctor_node_that_does_not_share_the_folder_is_named(rig, tmp_path):
             code, findings = run_doctor(login, "gpu_type=v100")
             seen = findings["shared folder"]["seen"]
             assert (code, seen) == (1, f"gv001 does not see {folder}")
-            rig.run("srun", "-w", "gv001", "mkdir", "-p", str(folder)).check_returncode()
+            rig.run(
+                "srun", "-w", "gv001", "mkdir", "-p", str(folder)
+            ).check_returncode()
 
 
 @pytest.mark.long

@@ -45,7 +45,9 @@ def hung_cells(tmp_path_factory):
         command = [program.python, "-m", "hpml_jobs", *words]
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         runs.append(
-            subprocess.Popen(command, cwd=program.folder, env=program.environment, **quiet)
+            subprocess.Popen(
+                command, cwd=program.folder, env=program.environment, **quiet
+            )
         )
     assert [run.wait(timeout=240) for run in runs] == [1, 1, 1]
     return program

@@ -16,8 +16,13 @@ CELL = ("workload=digits", "batch=16", "loader_workers=0")
 def test_cells_train_on_two_and_four_hosts(hosts):
     small = (*CELL, "data.limit=512", "probe_s=0.1", "study=four")
     hosts.program.ok("-m", "cluster.hosts=[a,b,c,d]", "gpus=2,4", *small)
-    records = [cell.read_record() for cell in Study(hosts.folder / "outputs/four").cells()]
-    assert [sorted(rank.host for rank in r.ranks) for r in records] == [[*"ab"], [*"abcd"]]
+    records = [
+        cell.read_record() for cell in Study(hosts.folder / "outputs/four").cells()
+    ]
+    assert [sorted(rank.host for rank in r.ranks) for r in records] == [
+        [*"ab"],
+        [*"abcd"],
+    ]
     assert "2 nodes" in hosts.program.ok("collect", "four")
     wait_until(lambda: not hosts.processes())
 
@@ -50,7 +55,10 @@ def test_cells_train_on_two_and_four_hosts(hosts):
             "No module named 'hpml_jobs'): install hpml_jobs",
         ),
         ("[a,b] cluster.python={folder}/other", ": torch differs (a "),
-        ("[a,b] outputs=private", "/private/bad is not shared with a, b: mount it there"),
+        (
+            "[a,b] outputs=private",
+            "/private/bad is not shared with a, b: mount it there",
+        ),
         (
             "[a,b] nodes=3 gpus=3",
             "nodes=3: cluster.hosts has 2; name more, or use nodes=2 or less",
@@ -89,7 +97,9 @@ def test_fault_of_hosts_is_one_line_and_leaves_no_study(hosts, words, message):
     ],
 )
 def test_doctor_checks_the_hosts(hosts, names, seen):
-    shown = hosts.program("doctor", f"cluster.hosts=[{names}]", "--no-job", *CELL).stdout
+    shown = hosts.program(
+        "doctor", f"cluster.hosts=[{names}]", "--no-job", *CELL
+    ).stdout
     assert seen in shown
 
 
@@ -103,7 +113,9 @@ def test_ending_leaves_no_process_on_hosts(hosts, ending):
     program, study = hosts.program, Study(hosts.folder / "outputs" / ending)
     words = ("cluster.hosts=[a,b]", "gpus=2", "epochs=9999", f"study={ending}")
     command = [program.python, "-m", "hpml_jobs", *words, *CELL]
-    with subprocess.Popen(command, cwd=program.folder, env=program.environment) as running:
+    with subprocess.Popen(
+        command, cwd=program.folder, env=program.environment
+    ) as running:
         wait_until(lambda: any(study.cells_folder.glob("*/attempts/*/progress.json")))
         assert "running" in program.ok("status", ending)
         assert hosts.processes("a")
@@ -111,7 +123,9 @@ def test_ending_leaves_no_process_on_hosts(hosts, ending):
         if ending == "cut":
             hosts.cut("b")
         else:
-            running.send_signal(signal.SIGINT if ending == "interrupt" else signal.SIGKILL)
+            running.send_signal(
+                signal.SIGINT if ending == "interrupt" else signal.SIGKILL
+            )
         try:
             running.wait(60)
         finally:

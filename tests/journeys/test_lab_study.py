@@ -5,7 +5,11 @@ import json
 
 import pytest
 
-from hpml_jobs.core.formulas import bus_gb_per_s, expected_bytes, residual_communication_s
+from hpml_jobs.core.formulas import (
+    bus_gb_per_s,
+    expected_bytes,
+    residual_communication_s,
+)
 from hpml_jobs.core.rank import EQUAL_WAITING
 
 pytestmark = pytest.mark.journey
@@ -36,7 +40,9 @@ def lab_study(studies):
 
 def test_lab_grid_writes_a_record_of_each_cell(lab_study):
     states = lab_study.states()
-    assert {slug: s["reason"] for slug, s in states.items() if s["outcome"] != "ok"} == {}
+    assert {
+        slug: s["reason"] for slug, s in states.items() if s["outcome"] != "ok"
+    } == {}
     assert len(states) == 2
     records = lab_study.records()
     assert len(records) == 2
@@ -74,7 +80,13 @@ def test_second_submit_sends_nothing(lab_study, login, rig):
 
 def test_tables_match_records(lab_study, login):
     shown = login.ok("collect", "lab", "--all")
-    for words in ("Table 1", "Table 2", "Table 3", "lab residual", "batch 64 per process"):
+    for words in (
+        "Table 1",
+        "Table 2",
+        "Table 3",
+        "lab residual",
+        "batch 64 per process",
+    ):
         assert words in shown
     for name in ("tables.md", "tables.tex", "tables.json", "table1.csv"):
         assert (lab_study.study.report / name).stat().st_size > 0
@@ -103,8 +115,12 @@ def test_tables_match_records(lab_study, login):
 def test_communication_phases_add_up_to_epoch(lab_study, login):
     login.ok("collect", "lab")
     tables = json.loads((lab_study.study.report / "tables.json").read_text())
-    entries = {(e["gpus"], e["batch_per_gpu"]): e for e in tables["groups"][0]["entries"]}
-    parallel = [record for record in lab_study.records().values() if record.cell.gpus > 1]
+    entries = {
+        (e["gpus"], e["batch_per_gpu"]): e for e in tables["groups"][0]["entries"]
+    }
+    parallel = [
+        record for record in lab_study.records().values() if record.cell.gpus > 1
+    ]
     assert len(parallel) == 1
     for record in parallel:
         cell, entry = record.cell, entries[record.cell.gpus, record.cell.batch]

@@ -38,7 +38,9 @@ def submit_script(login, rig):
     return submit
 
 
-def test_three_sbatch_templates_write_the_same_records(submit_script, login, rig, submit):
+def test_three_sbatch_templates_write_the_same_records(
+    submit_script, login, rig, submit
+):
     cell = submit_script(
         *SMALL, "sbatch/cell.sbatch", *CELL, "gpus=2", "batch=64", "study=byhand"
     )

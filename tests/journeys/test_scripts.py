@@ -69,7 +69,9 @@ def test_epochs_of_script_are_measured(program, script, words, roles):
     assert len(printed) == len(lines)  # each is kept once
     assert record.ranks[0].timed.epoch_s < printed[1]
     is_split = Role.INSTRUMENTED in roles
-    assert is_split or "several optimizers step in an iteration" in record.facts.missing[0]
+    assert (
+        is_split or "several optimizers step in an iteration" in record.facts.missing[0]
+    )
     assert is_split == (not record.facts.missing)
     gpus = len(record.ranks)
     for rank in record.ranks:
@@ -93,12 +95,20 @@ def test_iterations_of_script_are_measured(program, script, samples):
     ("script", "words", "reason"),
     [
         ("never_steps", ONE, "never_steps.py never stepped an optimizer of torch"),
-        ("batch_changes", ONE, "batch_changes.py trained epochs of 64, 32, 16, 8 batches"),
+        (
+            "batch_changes",
+            ONE,
+            "batch_changes.py trained epochs of 64, 32, 16, 8 batches",
+        ),
         slow("single", TWO, "the 2 processes of single.py trained alone, not together"),
-        slow("one_trains", TWO, "1 of the 2 processes of gpus=2 trained in one_trains.py"),
+        slow(
+            "one_trains", TWO, "1 of the 2 processes of gpus=2 trained in one_trains.py"
+        ),
         slow("ends_early", ONE, "ends_early.py ran 1 epoch; two are needed"),
         slow("raises", TWO, "ValueError: this loss is not a number"),
-        slow("own_get_batch", ONE, "ended after 100 iterations; window=50,200 needs 250"),
+        slow(
+            "own_get_batch", ONE, "ended after 100 iterations; window=50,200 needs 250"
+        ),
     ],
 )
 def test_script_without_times_has_a_reason(program, script, words, reason):
@@ -113,7 +123,13 @@ def test_second_cell_that_resumes_has_a_reason(program):
     done, _ = start(program, "resumes", ONE)
     assert done.returncode == 0
     assert "resumes.py writes files (line 17), and args has no {folder}" in done.stderr
-    keys = ("batch=32", "device=cpu", "cluster=local", "study=again", "script=resumes.py")
+    keys = (
+        "batch=32",
+        "device=cpu",
+        "cluster=local",
+        "study=again",
+        "script=resumes.py",
+    )
     again = program(*keys, *ONE, "args=--epochs 3")
     assert again.returncode == 1
     assert "resumes.py ran 1 epoch; two are needed" in again.stdout

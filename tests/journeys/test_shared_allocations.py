@@ -23,7 +23,9 @@ def studies(submit):
     largest = (*OWN[1:], *SIDE_BY_SIDE, "grid=largest", "largest_batch=auto", "gpus=1")
     models = "workload.model=user_code:build,user_code:RaisingModel"
     return {
-        "killed": submit("killed", *largest, "workload.model=user_code:MemoryExhausting"),
+        "killed": submit(
+            "killed", *largest, "workload.model=user_code:MemoryExhausting"
+        ),
         "packed": submit(
             *("packed", *OWN, *SIDE_BY_SIDE, "-m", "gpus=1,2", models),
             *("pack=true", "collect_after=true"),
@@ -56,7 +58,14 @@ def test_study_cancelled_by_job_id_is_resubmitted_by_outcome(studies, login, rig
     assert "specify what to resubmit: --cancelled (1), or a PATTERN" in unsaid.stderr
     again = json.loads(
         login.ok(
-            "resubmit", "stopped", "--cancelled", "--minutes", "7", "--mem", "3", "--json"
+            "resubmit",
+            "stopped",
+            "--cancelled",
+            "--minutes",
+            "7",
+            "--mem",
+            "3",
+            "--json",
         )
     )
     (row,) = again["cells"]
@@ -65,7 +74,9 @@ def test_study_cancelled_by_job_id_is_resubmitted_by_outcome(studies, login, rig
         "1 node x 2 rtx8000, 2 CPUs, 3 GB, 7 min",
     )
     assert row["job"] != stopped.job
-    assert rig.run("squeue", "-h", "-j", row["job"], "-o", "%l").stdout.strip() == "7:00"
+    assert (
+        rig.run("squeue", "-h", "-j", row["job"], "-o", "%l").stdout.strip() == "7:00"
+    )
     login.ok("cancel", "stopped", "ddp-*")
     # nobody else's jobs were touched
     assert "cancelled" not in {
@@ -106,7 +117,9 @@ def test_followup_job_writes_report_after_a_failed_cell(studies, login, rig):
         "status", "packed"
     )
     answer = json.loads((packed.study.report / "tables.json").read_text())
-    assert [entry["outcome"] for group in answer["groups"] for entry in group["entries"]]
+    assert [
+        entry["outcome"] for group in answer["groups"] for entry in group["entries"]
+    ]
 
 
 def test_ladder_ends_at_first_batch_out_of_memory(studies, login):

@@ -95,7 +95,9 @@ def test_followup_job_runs_with_export_none(studies, rig):
 
 def test_failing_line_of_setup_fails_the_cells(studies):
     study = studies["gone"]
-    line = "a line of cluster.setup ended the job with exit code 127: module load nosuch"
+    line = (
+        "a line of cluster.setup ended the job with exit code 127: module load nosuch"
+    )
     for state in study.wait_until_finished().values():
         assert (state["outcome"], state["reason"]) == (
             "failed",

@@ -25,7 +25,12 @@ def studies(submit):
                 "batch=64",
                 "protocol=lab",
             ),
-            *("epochs=3", "evaluate=true", "recipe=warmup", "recipe.reference_batch=64"),
+            *(
+                "epochs=3",
+                "evaluate=true",
+                "recipe=warmup",
+                "recipe.reference_batch=64",
+            ),
             *("strategy=fsdp", "set_epoch=true,false", "cluster.isolate=off"),
         ),
         "integers": submit(
@@ -44,7 +49,9 @@ def studies(submit):
 def test_treated_cells_share_a_table_with_training_quality(studies, login):
     """Cells of a recipe, with shards and two orders of the data, share tables."""
     treated = studies["treated"]
-    assert {state["outcome"] for state in treated.wait_until_finished().values()} == {"ok"}
+    assert {state["outcome"] for state in treated.wait_until_finished().values()} == {
+        "ok"
+    }
     records = treated.records()
     assert {record.cell.set_epoch for record in records.values()} == {True, False}
     for record in records.values():
@@ -54,9 +61,13 @@ def test_treated_cells_share_a_table_with_training_quality(studies, login):
         assert [epoch.lr for epoch in record.ranks[0].epochs][-1] == pytest.approx(
             (0.1, 0.1)
         )
-        shares = [sum(r.epochs[n].share.samples for r in record.ranks) for n in range(3)]
+        shares = [
+            sum(r.epochs[n].share.samples for r in record.ranks) for n in range(3)
+        ]
         assert shares == [102, 102, 102]
-        assert sum(rank.held_elements for rank in record.ranks) == record.model.parameters
+        assert (
+            sum(rank.held_elements for rank in record.ranks) == record.model.parameters
+        )
     screen = login.ok("collect", "treated", "--all")
     assert "Table 4" in screen
     assert "Training paths and sharding" in screen

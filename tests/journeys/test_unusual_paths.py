@@ -64,7 +64,8 @@ def test_submit_into_folder_of_another_user_is_refused(unusual_folder):
     done = unusual_folder(*BUILT_IN, "study=open")
     assert done.returncode == 1
     assert (
-        "other users can write there, and jobs run files in it; chmod 700" in done.stderr
+        "other users can write there, and jobs run files in it; chmod 700"
+        in done.stderr
     )
 
 

@@ -73,7 +73,9 @@ print(json.dumps({
 def environment(folder, *packages):
     """A fresh environment with these packages; its Python."""
     uv = shutil.which("uv") or str(Path(sys.executable).parent / "uv")
-    subprocess.run([uv, "venv", "--quiet", "--python", sys.executable, folder], check=True)
+    subprocess.run(
+        [uv, "venv", "--quiet", "--python", sys.executable, folder], check=True
+    )
     command = [uv, "pip", "install", "--quiet", *packages]
     subprocess.run(command, check=True, env=os.environ | {"VIRTUAL_ENV": str(folder)})
     return folder / "bin" / "python"
@@ -106,7 +108,8 @@ def without_network():
     """The words that run a command where no network exists, if this user may make such a place."""
     words = ["unshare", "--net", "--map-root-user"]
     allowed = (
-        subprocess.run([*words, "true"], check=False, capture_output=True).returncode == 0
+        subprocess.run([*words, "true"], check=False, capture_output=True).returncode
+        == 0
     )
     return words if allowed else []
 

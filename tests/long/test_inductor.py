@@ -38,7 +38,11 @@ def test_inductor_compiles_a_cell_once_and_trains_the_same(program, tmp_path, ca
             "loader_workers=0",
             "probe_s=1",
         ),
-        *("workload=custom", "workload.model=small:build", "workload.data=small:dataset"),
+        *(
+            "workload=custom",
+            "workload.model=small:build",
+            "workload.data=small:dataset",
+        ),
         *("workload.lr=0.1", "study=inductor", "cluster=local", "device=cpu"),
         timeout_s=900,
     )

@@ -8,7 +8,12 @@ from hpml_jobs.core.formulas import bus_gb_per_s, interpolated_s
 from hpml_jobs.core.measurements import CollectiveKind
 from hpml_jobs.study.study import Study
 from tests.conftest import Program
-from tests.unit.worker.injections import ON_LINK, InjectedStudy, needs_link, python_after
+from tests.unit.worker.injections import (
+    ON_LINK,
+    InjectedStudy,
+    needs_link,
+    python_after,
+)
 
 pytestmark = [pytest.mark.long, needs_link]
 
@@ -49,7 +54,9 @@ def test_table_3_is_the_speed_of_the_link(program, tmp_path, capsys):
         for kind in record.microbenchmark.kinds:
             of_kind = arrays["collective_kind"][0] == list(arrays["kinds"]).index(kind)
             alone = record.microbenchmark.times_of(kind)
-            alone_s = sum(interpolated_s(alone, size) for size in sent[of_kind].tolist())
+            alone_s = sum(
+                interpolated_s(alone, size) for size in sent[of_kind].tolist()
+            )
             trained_s = served_s[of_kind].sum()
             with capsys.disabled():
                 speeds = [
@@ -59,9 +66,8 @@ def test_table_3_is_the_speed_of_the_link(program, tmp_path, capsys):
                 print(
                     f"\n{record.cell.strategy} {kind}: {speeds[0]:.5f} GB/s, alone {speeds[1]:.5f}"
                 )
-            if (
-                kind is not CollectiveKind.REDUCE_SCATTER
-            ):  # many messages of a few milliseconds
+            # many messages of a few milliseconds
+            if kind is not CollectiveKind.REDUCE_SCATTER:
                 assert trained_s == pytest.approx(alone_s, rel=0.12)
             if kind == record.communication.gradient_kind:
                 assert record.gradients_net_s == pytest.approx(trained_s)
@@ -70,7 +76,9 @@ def test_table_3_is_the_speed_of_the_link(program, tmp_path, capsys):
 
 
 @pytest.mark.parametrize(("strategy", "sent"), [("gather_scatter", 2), ("zero1", 3)])
-def test_exchange_of_roots_is_that_of_the_link(strategy, sent, program, tmp_path, capsys):
+def test_exchange_of_roots_is_that_of_the_link(
+    strategy, sent, program, tmp_path, capsys
+):
     """A gather and a scatter send the gradients once each over lo; an all-reduce twice, and the
     broadcasts of parameters once more.
     """

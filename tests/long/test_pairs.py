@@ -10,7 +10,12 @@ from hpml_jobs.report.scaling.causes import GapCause
 from hpml_jobs.report.scaling.without import read_run, without_causes
 from hpml_jobs.study.snapshot import read_snapshots
 from tests.conftest import Program
-from tests.unit.worker.injections import ON_LINK, InjectedStudy, needs_link, python_after
+from tests.unit.worker.injections import (
+    ON_LINK,
+    InjectedStudy,
+    needs_link,
+    python_after,
+)
 
 pytestmark = [pytest.mark.long, needs_link]
 
@@ -48,7 +53,9 @@ PAIRS = {
         },
     ),
     "two of four late": Pair(
-        {"1": {"forward": 250}, "2": {"forward": 250}}, {(GapCause.WAITING,): {}}, gpus=4
+        {"1": {"forward": 250}, "2": {"forward": 250}},
+        {(GapCause.WAITING,): {}},
+        gpus=4,
     ),
     "link of known speed": Pair({}, {(GapCause.EXCHANGE,): {}}, link=True),
 }

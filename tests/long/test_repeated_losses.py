@@ -15,6 +15,7 @@ def test_injected_cause_is_the_largest_in_nine_of_ten(program, capsys):
         for loss, largest in zip(LOSSES, launches, strict=True):
             print(f"\n{loss.cause} injected, the largest part is", *largest)
     counts = [
-        largest.count(loss.cause) for loss, largest in zip(LOSSES, launches, strict=True)
+        largest.count(loss.cause)
+        for loss, largest in zip(LOSSES, launches, strict=True)
     ]
     assert min(counts) >= LAUNCHES - 1

@@ -60,7 +60,9 @@ def test_strategies_learn_alike_on_every_path(program, path):
         *([] if "compile=true" in path else ["fsdp"]),
     ]
     records = records_of(program, "paths", *words, f"strategy={','.join(strategies)}")
-    records += records_of(program, "accumulated", *words, "accumulate=2", "strategy=ddp")
+    records += records_of(
+        program, "accumulated", *words, "accumulate=2", "strategy=ddp"
+    )
     assert len(records) == len(strategies) + 1
     losses = [record.loss for record in records]
     assert max(losses) - min(losses) < 0.02 * max(losses)

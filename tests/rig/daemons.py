@@ -191,7 +191,9 @@ class DaemonSupervisor:
                 "--seed-file": "munge.seed",
                 "--log-file": "log/munge.log",
             }
-            options = [f"{option}={self.folder / file}" for option, file in files.items()]
+            options = [
+                f"{option}={self.folder / file}" for option, file in files.items()
+            ]
             return ["munged", "--foreground", "--force", *options]
         return [name, "-D"]
 
@@ -271,11 +273,15 @@ def main() -> int:
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     arguments.folder.mkdir(mode=0o700, parents=True, exist_ok=not arguments.remove)
-    supervisor = DaemonSupervisor(arguments.folder, arguments.owner, arguments.accounting)
+    supervisor = DaemonSupervisor(
+        arguments.folder, arguments.owner, arguments.accounting
+    )
     try:
         supervisor.start()
         print(
-            json.dumps({name: daemon.pid for name, daemon in supervisor.daemons.items()}),
+            json.dumps(
+                {name: daemon.pid for name, daemon in supervisor.daemons.items()}
+            ),
             flush=True,
         )
         supervisor.watch()

@@ -54,7 +54,9 @@ PidFile none
 def missing_requirement() -> str | None:
     """Return why there can be no such machines here, in one line, or None."""
     programs = ("sshd", "ssh", "ip", "unshare", "nsenter")
-    absent = [program for program in programs if shutil.which(program, path=_PATH) is None]
+    absent = [
+        program for program in programs if shutil.which(program, path=_PATH) is None
+    ]
     if absent:
         install = "apt-get install -y openssh-server iproute2"
         return f"the test hosts need {', '.join(absent)}: {install}"
@@ -101,7 +103,9 @@ class Hosts:
             (folder / name).write_text(text)
         (folder / "shadow").chmod(0o600)
         network = "ip link add net type bridge; ip address add 10.0.0.254/24 dev net"
-        self._main = self._start(f"{network}; ip link set net up", "exec sleep infinity")
+        self._main = self._start(
+            f"{network}; ip link set net up", "exec sleep infinity"
+        )
         for name, address in names.items():
             self._machines[name] = self._add(name, address)
         for name in NAMES[-2:]:
@@ -183,7 +187,9 @@ class Hosts:
     def processes(self, *names: str) -> list[int]:
         """Return the processes on machines (default: all), without their sshd."""
         machines = [self._machines[name] for name in names or NAMES]
-        networks = {Path(f"/proc/{machine.pid}/ns/net").readlink() for machine in machines}
+        networks = {
+            Path(f"/proc/{machine.pid}/ns/net").readlink() for machine in machines
+        }
         pids = []
         for path in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):  # it has ended

@@ -14,7 +14,8 @@ def alive_processes_of(marker: str) -> list[int]:
     for pid in _pids():
         with contextlib.suppress(OSError):  # it has ended meanwhile
             texts = [
-                Path(f"/proc/{pid}/{name}").read_bytes() for name in ("cmdline", "environ")
+                Path(f"/proc/{pid}/{name}").read_bytes()
+                for name in ("cmdline", "environ")
             ]
             if marker.encode() in b"\0".join(texts) and pid != os.getpid():
                 pids.append(pid)
@@ -81,4 +82,6 @@ def _send(pids: Collection[int], number: signal.Signals) -> None:
 
 
 def _pids() -> Iterator[int]:
-    return (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit())
+    return (
+        int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()
+    )

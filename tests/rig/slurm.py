@@ -20,7 +20,15 @@ from tests.rig.configuration import Accounting, with_slurm
 
 _ROOT = Path(__file__).parents[2]
 _SBIN = "/usr/local/sbin:/usr/sbin:/sbin"
-_PROGRAMS = ("slurmctld", "slurmd", "slurmdbd", "sbatch", "munged", "mariadbd", "setpriv")
+_PROGRAMS = (
+    "slurmctld",
+    "slurmd",
+    "slurmdbd",
+    "sbatch",
+    "munged",
+    "mariadbd",
+    "setpriv",
+)
 _INSTALL = "apt-get install -y slurmctld slurmd slurmdbd slurm-client munge mariadb-server faketime"
 _OF_A_JOB = re.compile(r"(SLURM|SRUN|SBATCH|SALLOC|SQUEUE|SACCT|SINFO|PMI)_")
 _UNFINISHED = {"PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED"}
@@ -34,11 +42,15 @@ class RigError(Exception):
 def missing_requirement() -> str | None:
     """Return why the rig cannot run here, in one line, or None."""
     path = with_slurm(f"{os.environ.get('PATH', '')}:{_SBIN}")
-    absent = [program for program in _PROGRAMS if shutil.which(program, path=path) is None]
+    absent = [
+        program for program in _PROGRAMS if shutil.which(program, path=path) is None
+    ]
     if absent:
         return f"the test SLURM needs {', '.join(absent)}: {_INSTALL}"
     if os.geteuid() != 0:
-        return "the test SLURM needs root: it makes device files and appends to /etc/hosts"
+        return (
+            "the test SLURM needs root: it makes device files and appends to /etc/hosts"
+        )
     return None
 
 
@@ -58,7 +70,9 @@ class Rig:
         # The supervisor makes and removes it, however this process ends.
         fresh = Path(tempfile.gettempdir(), f"rig-{secrets.token_hex(4)}")
         self.folder = (folder or fresh).resolve()
-        self.env = {name: v for name, v in os.environ.items() if not _OF_A_JOB.match(name)}
+        self.env = {
+            name: v for name, v in os.environ.items() if not _OF_A_JOB.match(name)
+        }
         self.env["PATH"] = with_slurm(os.environ.get("PATH", ""))
         self.env["SLURM_CONF"] = str(self.folder / "slurm.conf")
         self.pids: dict[str, int] = {}
@@ -188,7 +202,12 @@ class Rig:
         text = f"#!/bin/bash\n{script}\n"
         command = ["sbatch", "--parsable", "--output=/dev/null", *arguments]
         done = subprocess.run(
-            command, env=self.env, input=text, capture_output=True, text=True, check=False
+            command,
+            env=self.env,
+            input=text,
+            capture_output=True,
+            text=True,
+            check=False,
         )
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()
@@ -224,8 +243,11 @@ class Rig:
             if live and set(live) <= set(states) & _UNFINISHED:
                 return live
             booked = live  # for MinJobAge, a minute
-            if self.accounting is not Accounting.NONE:  # "CANCELLED by 0" names who, too
-                booked = [row["State"].split()[0] for row in self.sacct(job_id, "State")]
+            # "CANCELLED by 0" names who, too
+            if self.accounting is not Accounting.NONE:
+                booked = [
+                    row["State"].split()[0] for row in self.sacct(job_id, "State")
+                ]
             if len(booked) >= max(1, len(live)) and set(booked) <= set(states):
                 return booked
             if time.monotonic() > deadline:

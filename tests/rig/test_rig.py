@@ -18,9 +18,13 @@ _DETACHED = "setsid --fork sleep 300; trap '' TERM; sleep 300"
 
 def test_gpus_are_allocated_and_accounted(rig, tmp_path):
     seen = tmp_path / "seen"
-    job = rig.sbatch("--gres=gpu:rtx8000:2", script=f"echo $CUDA_VISIBLE_DEVICES > {seen}")
+    job = rig.sbatch(
+        "--gres=gpu:rtx8000:2", script=f"echo $CUDA_VISIBLE_DEVICES > {seen}"
+    )
     assert rig.wait_for_state(job, {"COMPLETED"}) == ["COMPLETED"]
-    assert "gres/gpu:rtx8000=2" in rig.sacct(job, "AllocTRES")[0]["AllocTRES"].split(",")
+    assert "gres/gpu:rtx8000=2" in rig.sacct(job, "AllocTRES")[0]["AllocTRES"].split(
+        ","
+    )
     # Not which two: the job of a test before may still hold the first ones.
     assert len(set(seen.read_text().strip().split(",")) & set("0123")) == 2
 
@@ -64,7 +68,9 @@ def test_preempted_job_is_requeued(rig, tmp_path):
 
 def test_restarted_daemon_keeps_its_state(tmp_path):
     with Rig(accounting=Accounting.ENFORCED) as cluster:
-        job = cluster.sbatch("--nodelist=gr001", script=f"sleep 3; touch {tmp_path}/ended")
+        job = cluster.sbatch(
+            "--nodelist=gr001", script=f"sleep 3; touch {tmp_path}/ended"
+        )
         cluster.wait_for_state(job, {"RUNNING"})
         for name in ("mariadbd", "slurmdbd", "slurmctld", "gr001"):
             cluster.stop_daemon(name)
@@ -90,7 +96,9 @@ def test_databases_created_at_the_same_time_are_whole(tmp_path):
         folder.mkdir()
     with ThreadPoolExecutor(len(folders)) as threads:
         list(threads.map(create_empty_database, folders))
-    assert all((folder / "database" / "mysql" / "user.frm").exists() for folder in folders)
+    assert all(
+        (folder / "database" / "mysql" / "user.frm").exists() for folder in folders
+    )
 
 
 def test_stop_without_accounting_with_small_disk_leaves_nothing():
@@ -118,7 +126,9 @@ def test_stop_leaves_no_process(rig):
 def test_killed_owner_leaves_no_process(rig, tmp_path):
     started = tmp_path / "started"
     command = [sys.executable, "-m", "tests.rig"]
-    with subprocess.Popen(command, cwd=_ROOT, stdout=subprocess.PIPE, text=True) as owner:
+    with subprocess.Popen(
+        command, cwd=_ROOT, stdout=subprocess.PIPE, text=True
+    ) as owner:
         assert owner.stdout is not None
         configuration = Path(owner.stdout.readline().rpartition("=")[2].strip())
         subprocess.run(

@@ -33,7 +33,9 @@ def samples(number=2048):
 def sharded(batch_size, **more):
     data = samples()
     sampler = DistributedSampler(data) if dist.is_initialized() else None
-    return DataLoader(data, batch_size, shuffle=sampler is None, sampler=sampler, **more)
+    return DataLoader(
+        data, batch_size, shuffle=sampler is None, sampler=sampler, **more
+    )
 
 
 def network(features=256, outputs=10):
@@ -42,7 +44,9 @@ def network(features=256, outputs=10):
 
 
 def parallel(model):
-    return nn.parallel.DistributedDataParallel(model) if dist.is_initialized() else model
+    return (
+        nn.parallel.DistributedDataParallel(model) if dist.is_initialized() else model
+    )
 
 
 def step(model, optimizer, inputs, targets):

@@ -22,7 +22,9 @@ class Language(nn.Module):
     def __init__(self):
         super().__init__()
         self.tokens, self.head = nn.Embedding(100, WIDTH), nn.Linear(WIDTH, 100)
-        self.body = nn.TransformerEncoderLayer(WIDTH, 4, 2 * WIDTH, 0.0, batch_first=True)
+        self.body = nn.TransformerEncoderLayer(
+            WIDTH, 4, 2 * WIDTH, 0.0, batch_first=True
+        )
 
     def forward(self, ids, labels):
         outputs = self.head(self.body(self.tokens(ids)))

@@ -15,7 +15,9 @@ from torch.utils.data import DataLoader, DistributedSampler
 args = options(parallel="ddp", number=2048, times="")
 on_gpu = torch.cuda.is_available()
 place = (
-    torch.device("cuda", int(os.environ["LOCAL_RANK"])) if on_gpu else torch.device("cpu")
+    torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+    if on_gpu
+    else torch.device("cpu")
 )
 if on_gpu:
     torch.cuda.set_device(place)

@@ -7,7 +7,11 @@ from common import epoch, join, network, options, parallel, sharded, step
 
 args = options()
 join()
-loader, model, file = sharded(args.batch_size), parallel(network()), Path("checkpoint.pt")
+loader, model, file = (
+    sharded(args.batch_size),
+    parallel(network()),
+    Path("checkpoint.pt"),
+)
 optimizer = torch.optim.SGD(model.parameters(), 0.01)
 done = torch.load(file)["epoch"] + 1 if file.exists() else 0
 for number in range(done, args.epochs):

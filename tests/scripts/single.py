@@ -13,7 +13,11 @@ def flat(items):
 if __name__ == "__main__":
     args = options()
     loader = DataLoader(
-        samples(), args.batch_size, collate_fn=flat, num_workers=1, persistent_workers=True
+        samples(),
+        args.batch_size,
+        collate_fn=flat,
+        num_workers=1,
+        persistent_workers=True,
     )
     model = network()
     optimizer = torch.optim.SGD(model.parameters(), 0.01)

@@ -22,9 +22,8 @@ def main():
     rank, size = int(given["SLURM_PROCID"]), int(given["SLURM_NTASKS"])
     (folder / f"rank{rank}.json").write_text(json.dumps(given))
     first = re.split(r"[,\[]", given["SLURM_JOB_NODELIST"])[0]
-    dist.init_process_group(
-        "gloo", rank=rank, world_size=size
-    )  # by MASTER_PORT as it is given
+    # by MASTER_PORT as it is given
+    dist.init_process_group("gloo", rank=rank, world_size=size)
     ports = [free_port() for _ in range(4)]
     dist.broadcast_object_list(ports)
     dist.destroy_process_group()

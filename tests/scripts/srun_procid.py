@@ -13,7 +13,9 @@ def main():
     print(f"rank {rank} of {size}, GPU {rank % int(os.environ['SLURM_GPUS_ON_NODE'])}")
     os.environ["MASTER_PORT"] = str(12_000 + int(os.environ["SLURM_JOBID"]) % 10_000)
     dist.init_process_group("gloo", rank=rank, world_size=size)
-    loader = sharded(args.batch_size, num_workers=int(os.environ["SLURM_CPUS_PER_TASK"]))
+    loader = sharded(
+        args.batch_size, num_workers=int(os.environ["SLURM_CPUS_PER_TASK"])
+    )
     model = parallel(network())
     optimizer = torch.optim.Adadelta(model.parameters())
     for number in range(args.epochs):

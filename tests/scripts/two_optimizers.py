@@ -5,7 +5,11 @@ from common import epoch, join, network, options, parallel, sharded, step
 
 args = options()
 join()
-loader, first, second = sharded(args.batch_size), parallel(network()), parallel(network())
+loader, first, second = (
+    sharded(args.batch_size),
+    parallel(network()),
+    parallel(network()),
+)
 often = torch.optim.SGD(first.parameters(), 0.01)
 seldom = torch.optim.SGD(second.parameters(), 0.01)
 for number in range(args.epochs):

@@ -159,7 +159,8 @@ def a_record(
         "facts": Facts(torch="2.14.1"),
         "quantized": msgspec.to_builtins(quantized_result_of(of)),
         "ranks": tuple(
-            a_rank(of, number, seconds, model) for number, seconds in enumerate(slowest_s)
+            a_rank(of, number, seconds, model)
+            for number, seconds in enumerate(slowest_s)
         ),
     }
     if has_communication(of):
@@ -184,7 +185,8 @@ def a_rank(of: Cell, number: int, epoch_s: float, model: Model = MODEL) -> Rank:
         epoch_s=epoch_s,
         stall_s=0.02 * epoch_s,
         iterations=iterations_per_epoch(of),
-        samples=samples_processed(of.workload.images or 0, of.processes) // of.processes,
+        samples=samples_processed(of.workload.images or 0, of.processes)
+        // of.processes,
         loss=1.5,
         accuracy=0.5,
         steps=Steps(
@@ -274,7 +276,9 @@ def with_training_quality(of: Cell, number: int, epochs: list[Epoch]) -> list[Ep
     ]
 
 
-def instrumented_epoch(of: Cell, timed: Epoch, longest_s: float, *, waits: bool) -> Epoch:
+def instrumented_epoch(
+    of: Cell, timed: Epoch, longest_s: float, *, waits: bool
+) -> Epoch:
     whole = 1.005 * longest_s
     forward = 0.01 if sends_buffers(of) and has_communication(of) else 0.0
     exposed = (0.0801 if waits else 0.08) - forward if has_communication(of) else 0.0

@@ -104,7 +104,9 @@ def attempt_between(
 ) -> Attempt:
     times = {"started": f"{start}:00+00:00", "ended": f"{end}:00+00:00"}
     alone = Neighbours(jobs=0, same_user=0, users=())
-    return Attempt(id="101_0.r0", job="101_0", hosts=("gr001",), neighbours=alone, **times)
+    return Attempt(
+        id="101_0.r0", job="101_0", hosts=("gr001",), neighbours=alone, **times
+    )
 
 
 def clean_record(of: Cell = DDP4, epoch_s: float = 8.0, **changes: Any) -> Record:
@@ -113,7 +115,9 @@ def clean_record(of: Cell = DDP4, epoch_s: float = 8.0, **changes: Any) -> Recor
     made = a_record(of, epoch_s=epoch_s, facts=FACTS, model=model, attempt="101_0.r0")
     ranks = tuple(
         replace(
-            rank, device_uuids=(f"GPU-{rank.rank}",), cards=(device_snapshot(rank.rank),)
+            rank,
+            device_uuids=(f"GPU-{rank.rank}",),
+            cards=(device_snapshot(rank.rank),),
         )
         for rank in made.ranks
     )
@@ -127,7 +131,8 @@ def clean_record(of: Cell = DDP4, epoch_s: float = 8.0, **changes: Any) -> Recor
 def check_records(records: Sequence[Record]) -> dict[str, tuple[CheckResult, ...]]:
     """The results of the checks of a study of these records, by slug."""
     cells = [
-        CellResult(slug=r.slug, cell=r.cell, record=r, outcome=r.outcome) for r in records
+        CellResult(slug=r.slug, cell=r.cell, record=r, outcome=r.outcome)
+        for r in records
     ]
     return check_study(group(cells), [record.slug for record in records])
 
@@ -202,12 +207,16 @@ def change_scheduling(role: str, **fields: Any) -> Change:
     def change(old: Record) -> Record:
         scheduling = old.ranks[0].epoch(role).scheduling
         pause = {"slow": PAUSE} if fields.get("continued_s") else {}
-        return change_epoch(role, scheduling=replace(scheduling, **fields), **pause)(old)
+        return change_epoch(role, scheduling=replace(scheduling, **fields), **pause)(
+            old
+        )
 
     return change
 
 
-def wait_for_cpu(role: str, run_queue_s: float, others_s: float | None = None) -> Change:
+def wait_for_cpu(
+    role: str, run_queue_s: float, others_s: float | None = None
+) -> Change:
     """All ranks wait for a CPU; other processes use it for `others_s`, by default for as long."""
 
     def change(old: Record) -> Record:
@@ -254,7 +263,9 @@ def late_rank(number: int, phase: str, late_s: float) -> Change:
             phase: getattr(phases, phase) + late_s,
             "comm_exposed_s": phases.comm_exposed_s - late_s,
         }
-        return change_epoch("instrumented", number, phases=replace(phases, **fields))(old)
+        return change_epoch("instrumented", number, phases=replace(phases, **fields))(
+            old
+        )
 
     return change
 
@@ -265,7 +276,8 @@ def change_messages(**fields: Any) -> Change:
     def change(old: Record) -> Record:
         talk = old.ranks[1].communication
         sent = [
-            replace(m, **fields) if m.purpose == "gradients" else m for m in talk.messages
+            replace(m, **fields) if m.purpose == "gradients" else m
+            for m in talk.messages
         ]
         return change_rank(1, communication=replace(talk, messages=tuple(sent)))(old)
 
@@ -281,9 +293,9 @@ def change_every_rank(**fields: Any) -> Change:
 
 def change_communication(**fields: Any) -> Change:
     def change(old: Record) -> Record:
-        return change_rank(1, communication=replace(old.ranks[1].communication, **fields))(
-            old
-        )
+        return change_rank(
+            1, communication=replace(old.ranks[1].communication, **fields)
+        )(old)
 
     return change
 

@@ -99,7 +99,9 @@ class FakeSlurm:
         path.write_text(text)
         path.chmod(0o755)
 
-    def set_output(self, name: str, out: str = "", err: str = "", code: int = 0) -> None:
+    def set_output(
+        self, name: str, out: str = "", err: str = "", code: int = 0
+    ) -> None:
         """Set what a command prints from now on, and its exit code."""
         (self.folder / f"{name}.out").write_text(out)
         (self.folder / f"{name}.err").write_text(err)
@@ -222,7 +224,9 @@ def working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
 
 
 @pytest.fixture
-def laptop(working_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def laptop(
+    working_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Path:
     """A machine without SLURM and without GPUs."""
     empty = tmp_path / "no-commands"
     empty.mkdir()
@@ -284,7 +288,9 @@ Checks = dict[str, tuple[CheckResult, ...]]
 def given_checks(monkeypatch) -> Checks:
     """Results of checks by slug, for a test to fill: no other check is made."""
     checks: Checks = {}
-    monkeypatch.setattr("hpml_jobs.checks.study.check_study", lambda groups, slugs: checks)
+    monkeypatch.setattr(
+        "hpml_jobs.checks.study.check_study", lambda groups, slugs: checks
+    )
     return checks
 
 
@@ -306,7 +312,9 @@ def incomplete_study(builder):
     builder.with_cell(
         lab_cell(4, 128), Outcome.PENDING, "pending in SLURM as job 17_3 (Resources)"
     )
-    builder.with_cell(lab_cell(1, 32), Outcome.FAILED, "failed: 100 % of $HOME & more_#")
+    builder.with_cell(
+        lab_cell(1, 32), Outcome.FAILED, "failed: 100 % of $HOME & more_#"
+    )
     builder.with_out_of_memory(lab_cell(4, 512))
     return builder
 

@@ -26,8 +26,16 @@ class FakeGpu:
     reasons: int = 0x4
     utilization: int | None = 97  # per cent
     pids: tuple[int, ...] = ()
-    pcie: tuple[int, int, int, int] = (4, 16, 4, 16)  # generation, width, and the highest
-    links: tuple[str, ...] = ()  # the ends of the active links; `off` is one that is not
+    # generation, width, and the highest
+    pcie: tuple[int, int, int, int] = (
+        4,
+        16,
+        4,
+        16,
+    )
+    links: tuple[
+        str, ...
+    ] = ()  # the ends of the active links; `off` is one that is not
     link_version: int = 5
     ecc: tuple[int, int] | None = (0, 0)
     remapped: tuple[int, int, int, int] | None = (0, 0, 0, 0)

@@ -28,6 +28,4 @@ def sacct_line(
         )
     suspended = more.get("suspended", "00:00:00")
     name = more.get("name", "")
-    return (
-        f"{job}|{state}|{code}|{node}|{SUBMITTED}|{times}|30|{tres}|{suspended}|{name}\n"
-    )
+    return f"{job}|{state}|{code}|{node}|{SUBMITTED}|{times}|30|{tres}|{suspended}|{name}\n"

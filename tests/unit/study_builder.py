@@ -18,7 +18,14 @@ from hpml_jobs.study.files import encode, write_whole
 from hpml_jobs.study.manifest import ManifestEvent, ManifestLine
 from hpml_jobs.study.snapshot import CellState, read_snapshots
 from hpml_jobs.study.study import Study
-from tests.unit.builders import PUBLISHED_S, V100, a_cell, a_record, lab_cell, lab_record
+from tests.unit.builders import (
+    PUBLISHED_S,
+    V100,
+    a_cell,
+    a_record,
+    lab_cell,
+    lab_record,
+)
 
 SHAPE = Shape(
     nodes=1,
@@ -50,7 +57,11 @@ class StudyBuilder:
     # ---- cells and records ----
 
     def with_cell(
-        self, cell: Cell, outcome: Outcome = Outcome.OK, reason: str = "", **of_file: Any
+        self,
+        cell: Cell,
+        outcome: Outcome = Outcome.OK,
+        reason: str = "",
+        **of_file: Any,
     ) -> Self:
         """Write cell.json; a report shows the cell with this outcome."""
         file = CellFile(
@@ -132,7 +143,9 @@ class StudyBuilder:
         slugs = tuple(
             cell.slug for cell in self.cells if not batches or cell.batch in batches
         )
-        line = ManifestLine(happening=event, batch="b1", cells=slugs, jobs=jobs, **fields)
+        line = ManifestLine(
+            happening=event, batch="b1", cells=slugs, jobs=jobs, **fields
+        )
         self.study.append(line)
         return self
 

@@ -165,7 +165,11 @@ def entries_of(feature: Feature) -> list[str]:
         *feature.pictures.values(),
         *feature.training_pictures.values(),
         *feature.text_files.values(),
-        *(part for by_name in feature.record_checks.values() for part in by_name.values()),
+        *(
+            part
+            for by_name in feature.record_checks.values()
+            for part in by_name.values()
+        ),
     ]
     single = [feature.before_queue, feature.result, feature.difference, feature.answer]
     single += [
@@ -203,5 +207,7 @@ def test_kernel_names_no_extra():
     for path in (ROOT / "hpml_jobs").rglob("*.py"):
         if path.relative_to(ROOT / "hpml_jobs").parts[0] != "extras":
             text = path.read_text()
-            named = [name for name in EXTRAS if f"extras.{name}" in text.replace("/", ".")]
+            named = [
+                name for name in EXTRAS if f"extras.{name}" in text.replace("/", ".")
+            ]
             assert not named or path.name == "features.py", f"{path}: {named}"

@@ -53,12 +53,12 @@ def test_import_of_a_module_from_its_package_needs_the_package():
 def test_new_dense_function_is_refused_and_a_listed_one_may_move():
     listed = DenseList(10.0, ("21.40 f",))
     assert listed.new_in(by_density([dense("f")])) == []
-    assert [f.name for f in listed.new_in(by_density([dense("f"), dense("f", 200)]))] == [
-        "f"
-    ]
-    assert [f.name for f in listed.new_in(by_density([dense("g"), dense("h", 10)]))] == [
-        "g"
-    ]
+    assert [
+        f.name for f in listed.new_in(by_density([dense("f"), dense("f", 200)]))
+    ] == ["f"]
+    assert [
+        f.name for f in listed.new_in(by_density([dense("g"), dense("h", 10)]))
+    ] == ["g"]
     assert listed.shrunk(by_density([dense("f", 10)])).lines == ()
 
 

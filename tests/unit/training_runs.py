@@ -57,5 +57,6 @@ def write_curves(builder, slug, **changes):
 def two_gpu_cell_with_curves(builder, batch=512, **changes):
     """A cell on 2 GPUs with its record and arrays: 3 epochs of 49 iterations."""
     return write_curves(
-        builder, builder.with_record(lab_record(lab_cell(2, batch, **changes), 20.0)).slug
+        builder,
+        builder.with_record(lab_record(lab_cell(2, batch, **changes), 20.0)).slug,
     )

@@ -38,7 +38,9 @@ def throttled(record: Record) -> Observation | None:
     Fix: compare with equally throttled cells only, or use another node
     """
     cards = [
-        card for card in record.cards if card.samples or card.throttle_reasons is not None
+        card
+        for card in record.cards
+        if card.samples or card.throttle_reasons is not None
     ]
     if not cards:
         return None
@@ -67,7 +69,9 @@ def shared_gpus(record: Record) -> Observation | None:
     Fix: request whole GPUs, or resubmit the cell (rerun=true)
     """
     others = [
-        card.other_processes for card in record.cards if card.other_processes is not None
+        card.other_processes
+        for card in record.cards
+        if card.other_processes is not None
     ]
     if not others:
         return None
@@ -112,7 +116,9 @@ def _memory(all_cards: Sequence[Card]) -> Observation | None:
     for card in cards:
         if fault := memory_fault(card):
             return Observation(False, f"{fault} on {_place(card)}")
-    return Observation(True, f"no uncorrected ECC error on {counted(len(cards), 'GPU')}")
+    return Observation(
+        True, f"no uncorrected ECC error on {counted(len(cards), 'GPU')}"
+    )
 
 
 def _place(card: Card) -> str:
@@ -125,7 +131,9 @@ def _lanes(all_cards: Sequence[Card]) -> Observation | None:
         return None
     narrow = next((card for card in cards if lane_fault(card)), None)
     if narrow is None:
-        return Observation(True, f"x{cards[0].pcie_width} on {counted(len(cards), 'GPU')}")
+        return Observation(
+            True, f"x{cards[0].pcie_width} on {counted(len(cards), 'GPU')}"
+        )
     text = f"{lane_fault(narrow)} on {_place(narrow)}"
     return Observation(False, text, affects=frozenset(TIMES))
 
@@ -147,7 +155,9 @@ def far_cpus(record: Record) -> Observation | None:
         return None
     far = [(rank, card) for rank in ranks if (card := _far_card(rank))]
     if not far:
-        return Observation(True, f"{counted(len(ranks), 'rank')} with CPUs near the GPU")
+        return Observation(
+            True, f"{counted(len(ranks), 'rank')} with CPUs near the GPU"
+        )
     rank, card = far[0]
     return Observation(
         False,
@@ -158,7 +168,9 @@ def far_cpus(record: Record) -> Observation | None:
 
 def _far_card(rank: Rank) -> Card | None:
     mine = {*rank.affinity}
-    return next((c for c in rank.cards if c.near_cpus and not mine & {*c.near_cpus}), None)
+    return next(
+        (c for c in rank.cards if c.near_cpus and not mine & {*c.near_cpus}), None
+    )
 
 
 @check("gpu-utilization", Level.WARN, Tier.TABLE, Affected.TIME)
@@ -206,7 +218,9 @@ def _busy_time(record: Record) -> Observation | None:
     if len(record.ranks) > 1 and any(map(_exchanges_without_kernels, record.ranks)):
         return None
     shares = [
-        (share, rank) for rank in record.ranks if (share := _busy_share(rank)) is not None
+        (share, rank)
+        for rank in record.ranks
+        if (share := _busy_share(rank)) is not None
     ]
     if not shares:
         return None
@@ -240,9 +254,7 @@ def _launch_remedy(record: Record) -> str:
     if record.cell.path.compile is CompileMode.REDUCE_OVERHEAD:
         return "use a larger batch="
     if record.cell.path.compile:
-        return (
-            "use a larger batch=, or compile=reduce-overhead, which launches CUDA graphs"
-        )
+        return "use a larger batch=, or compile=reduce-overhead, which launches CUDA graphs"
     return "use a larger batch=, or compile=true, which launches fewer kernels"
 
 

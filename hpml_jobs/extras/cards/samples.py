@@ -71,7 +71,9 @@ class CardSampler:
         self._gpus = gpus
         self._samples: dict[str, list[CardSample]] = {}
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="card-samples", daemon=True)
+        self._thread = threading.Thread(
+            target=self._run, name="card-samples", daemon=True
+        )
 
     def start(self) -> None:
         """Start reading."""
@@ -112,19 +114,22 @@ class CardSampler:
 
 def sampler_of(file: CellFile) -> CardSampler:
     """Return what reads the GPUs of a cell on one of its nodes."""
-    return CardSampler(file.cell.gpus_per_node if file.cell.device is Device.CUDA else 0)
+    return CardSampler(
+        file.cell.gpus_per_node if file.cell.device is Device.CUDA else 0
+    )
 
 
 def _handles(nvml: Any, gpus: int) -> dict[str, Any]:
     """Return the handles of the first GPUs that CUDA shows, by UUID, as the workers take them."""
-    by_uuid = gpus_by_uuid(
-        nvml
-    )  # the others may be other jobs', and a query may take 20 ms
+    # the others may be other jobs', and a query may take 20 ms
+    by_uuid = gpus_by_uuid(nvml)
     uuids = [*by_uuid]
     visible = visible_gpus(os.environ.get("CUDA_VISIBLE_DEVICES"), uuids)
     visible_uuids = [uuids[number] for number in visible]
     # NVML counts by bus, CUDA begins with the fastest: of several models read all
-    models = {nvml_text(nvml.nvmlDeviceGetName(by_uuid[uuid])) for uuid in visible_uuids}
+    models = {
+        nvml_text(nvml.nvmlDeviceGetName(by_uuid[uuid])) for uuid in visible_uuids
+    }
     if len(models) == 1:
         visible_uuids = visible_uuids[:gpus]
     return {uuid: by_uuid[uuid] for uuid in visible_uuids}
@@ -191,7 +196,9 @@ def _with_samples(rank: Rank, by_uuid: Mapping[str, Sequence[CardSample]]) -> Ra
     for card in rank.cards:
         samples = by_uuid.get(card.uuid, ())
         summary = summarize([s for s in samples if timed.started_s <= s.at_s <= end_s])
-        cards.append(msgspec.structs.replace(card, samples=summary) if summary else card)
+        cards.append(
+            msgspec.structs.replace(card, samples=summary) if summary else card
+        )
     return msgspec.structs.replace(rank, cards=tuple(cards))
 
 

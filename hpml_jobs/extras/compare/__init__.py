@@ -16,6 +16,10 @@ FEATURE = Feature(
             after="record",
         )
     },
-    replaced={"reference": "compare --save", "diff": "compare", "regression": "compare"},
+    replaced={
+        "reference": "compare --save",
+        "diff": "compare",
+        "regression": "compare",
+    },
     report_files=PICTURES,
 )

@@ -164,7 +164,9 @@ def _show_comparison(out: Console, text: "ComparisonText") -> None:
         out.print(Text(group.setting, style="dim"))
         for line in group.conditions:
             out.print(
-                Text(line, style="yellow" if line.startswith(("unlike", "other")) else "")
+                Text(
+                    line, style="yellow" if line.startswith(("unlike", "other")) else ""
+                )
             )
         show_table(group.table, out)
     for line in text.only:
@@ -249,9 +251,7 @@ def save_reference(
 
 def _cells(numbers: "Reference") -> str:
     cells = [cell for group in numbers.groups for cell in group.cells if cell.runs]
-    return (
-        f"{counted(len(cells), 'cell')}, {counted(sum(len(c.runs) for c in cells), 'run')}"
-    )
+    return f"{counted(len(cells), 'cell')}, {counted(sum(len(c.runs) for c in cells), 'run')}"
 
 
 REFERENCES = "references"

@@ -141,7 +141,9 @@ def _drift(old: Reference, again: Reference) -> float:
         for name, pair in group.differences.items()
     }
     if unlike:
-        listed = "; ".join(f"{name}: {' | '.join(pair)}" for name, pair in unlike.items())
+        listed = "; ".join(
+            f"{name}: {' | '.join(pair)}" for name, pair in unlike.items()
+        )
         raise HpmlError(
             f"--drift {again.study} is not {old.study} measured again: {listed}"
         )
@@ -160,7 +162,9 @@ def _measured(side: Reference) -> str:
         if any(cell.runs for cell in group.cells):
             workload, images, timed = group.work
             epoch = (
-                f"{images} samples per epoch" if images != NONE else "epochs of a script"
+                f"{images} samples per epoch"
+                if images != NONE
+                else "epochs of a script"
             )
             size = epoch if timed == EPOCH else f"times of {timed}"
             parts.append(f"{workload} ({size}): {words.places_text(group)}")
@@ -267,7 +271,9 @@ def comparison_picture(
     """Plot the change of every shared cell; None without one."""
     cells = [
         Change(
-            _label(comparison, group, cell), VERDICTS.get(cell.decision, NOT_DECIDED), cell
+            _label(comparison, group, cell),
+            VERDICTS.get(cell.decision, NOT_DECIDED),
+            cell,
         )
         for group in comparison.groups
         for cell in group.measured
@@ -275,7 +281,12 @@ def comparison_picture(
 
     def draw(axis: Axes, cells: Sequence[Change]) -> list[str]:
         axis.axvspan(
-            -100 * LEAST_GAP, 100 * LEAST_GAP, color=style.PALE, alpha=0.5, lw=0, zorder=0
+            -100 * LEAST_GAP,
+            100 * LEAST_GAP,
+            color=style.PALE,
+            alpha=0.5,
+            lw=0,
+            zorder=0,
         )
         axis.axvline(0, color=style.BLACK, lw=1)
         if limit is not None:
@@ -319,7 +330,9 @@ def comparison_picture(
     )
 
 
-def _label(comparison: StudyComparison, group: ComparedGroup, cell: ComparedCell) -> str:
+def _label(
+    comparison: StudyComparison, group: ComparedGroup, cell: ComparedCell
+) -> str:
     label = cell_label(cell.place, group.new.device)
     mark = f"{MARK} " if cell.is_doubtful else ""
     workload = f"{group.new.work[0]}: " if len(comparison.groups) > 1 else ""

@@ -23,7 +23,9 @@ SIMULATED_RUNS = 12
 """Runs up to which the test is simulated; beyond, its shift follows the standard error."""
 
 
-def smallest_difference(subject_runs: int, other_runs: int, noise: float) -> float | None:
+def smallest_difference(
+    subject_runs: int, other_runs: int, noise: float
+) -> float | None:
     """Return the true difference, as a share, that so many runs show with a power of 80 %.
 
     `noise` is the scatter of their logarithms. None below 4 runs, which show nothing.

@@ -226,7 +226,9 @@ def write_reference(reference: Reference, path: Path) -> None:
     try:
         write_whole(path, encode(reference))
     except OSError as fault:
-        raise HpmlError(f"reference {path} cannot be written: {fault.strerror}") from fault
+        raise HpmlError(
+            f"reference {path} cannot be written: {fault.strerror}"
+        ) from fault
 
 
 def read_reference(path: Path) -> Reference:

@@ -208,7 +208,9 @@ class ComparedGroup(NamedTuple):
         """The clocks and limits of GPUs that differ by more than 2 %, with the cells."""
         cells_by_name = {}
         for name in CLOCKS:
-            cells = [cell for cell in self.measured if _differ(cell.old, cell.new, name)]
+            cells = [
+                cell for cell in self.measured if _differ(cell.old, cell.new, name)
+            ]
             if cells:
                 cells_by_name[name] = cells
         return cells_by_name
@@ -246,7 +248,9 @@ class StudyComparison(NamedTuple):
     @property
     def unmeasured(self) -> list[tuple[ComparedGroup, ComparedCell]]:
         """The cells that both have, of which one has no number."""
-        return [(g, cell) for g in self.groups for cell in g.cells if not cell.is_measured]
+        return [
+            (g, cell) for g in self.groups for cell in g.cells if not cell.is_measured
+        ]
 
     @property
     def unlike_hardware(self) -> list[str]:
@@ -257,7 +261,9 @@ class StudyComparison(NamedTuple):
             for name in group.by_kind.get(ConditionKind.HARDWARE, {})
         )
         clocks = dict.fromkeys(
-            name.partition(",")[0] for group in self.groups for name in group.other_clocks
+            name.partition(",")[0]
+            for group in self.groups
+            for name in group.other_clocks
         )
         return [*names, *clocks]
 
@@ -269,7 +275,9 @@ def compare_studies(old: Reference, new: Reference) -> StudyComparison:
     """
     places: dict[tuple[Work, Place], list[tuple[int, ReferenceCell]]] = {}
     for number, cell in _cells(old):
-        places.setdefault((old.groups[number].work, cell.place), []).append((number, cell))
+        places.setdefault((old.groups[number].work, cell.place), []).append(
+            (number, cell)
+        )
     pairs: dict[tuple[int, int], list[ComparedCell]] = {}
     shared = set()
     for new_number, cell in _cells(new):
@@ -292,7 +300,9 @@ def compare_studies(old: Reference, new: Reference) -> StudyComparison:
                 tuple(cells),
                 _differences(old.groups[first], new.groups[second]),
             )
-            for (first, second), cells in sorted(pairs.items(), key=lambda item: item[0])
+            for (first, second), cells in sorted(
+                pairs.items(), key=lambda item: item[0]
+            )
         ),
         only_old=_unshared(old, shared),
         only_new=_unshared(new, shared),
@@ -320,7 +330,9 @@ def _unlikeness(old: ReferenceGroup, new: ReferenceGroup) -> tuple[int, ...]:
     return tuple(kinds.count(kind) for kind in ConditionKind)
 
 
-def _differences(old: ReferenceGroup, new: ReferenceGroup) -> dict[str, tuple[str, str]]:
+def _differences(
+    old: ReferenceGroup, new: ReferenceGroup
+) -> dict[str, tuple[str, str]]:
     pairs = differing([old.conditions, new.conditions])
     return {
         name: (first, second)

@@ -21,7 +21,13 @@ from hpml_jobs.extras.compare.rules import (
     StudyComparison,
 )
 from hpml_jobs.extras.compare.words import label, listed, no_number, size
-from hpml_jobs.report.frame.builder import Number, Shown, TableText, columns_of, item_table
+from hpml_jobs.report.frame.builder import (
+    Number,
+    Shown,
+    TableText,
+    columns_of,
+    item_table,
+)
 from hpml_jobs.report.frame.captions import cell_label, cell_words
 from hpml_jobs.report.frame.numbers import percent, seconds
 from hpml_jobs.report.frame.table import Table
@@ -150,7 +156,9 @@ _SIDES = {"old": "A", "new": "B"}
 def _differences(group: ComparedGroup) -> Iterator[str]:
     """Yield the conditions with two values, a line per kind, then the cells with other clocks."""
     for kind, pairs in group.by_kind.items():
-        values = "; ".join(f"{name}: {old} | {new}" for name, (old, new) in pairs.items())
+        values = "; ".join(
+            f"{name}: {old} | {new}" for name, (old, new) in pairs.items()
+        )
         mark = f"other {kind.value}"
         if kind is ConditionKind.HARDWARE:
             mark = "unlike hardware"
@@ -215,7 +223,9 @@ def _checks(group: ComparedGroup) -> Iterator[str]:
             yield f"{word}: check {check} {verb} {where} (collect has its reason)"
 
 
-def _cells_of_checks(group: ComparedGroup, field: str) -> dict[str, dict[str, list[str]]]:
+def _cells_of_checks(
+    group: ComparedGroup, field: str
+) -> dict[str, dict[str, list[str]]]:
     """Return the labels of cells by check and side; `field` has the checks of a side."""
     sides: dict[str, dict[str, list[str]]] = {}
     for cell in group.measured:

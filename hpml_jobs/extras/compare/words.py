@@ -36,7 +36,9 @@ class StudyNames(NamedTuple):
 def names_of(comparison: StudyComparison) -> StudyNames:
     """Return the names of both studies, with A and B where they are equal."""
     old, new = comparison.old.study, comparison.new.study
-    return StudyNames(f"{old} (A)", f"{new} (B)") if old == new else StudyNames(old, new)
+    return (
+        StudyNames(f"{old} (A)", f"{new} (B)") if old == new else StudyNames(old, new)
+    )
 
 
 def percents(share: float) -> str:
@@ -71,7 +73,9 @@ def amount_text(ratio: Ratio) -> str:
     """
     is_slower = ratio.estimate > 1
     sign = 1 if is_slower else -1
-    ends = sorted(sign * (end - 1) for end in ratio.interval[:2]) if ratio.interval else []
+    ends = (
+        sorted(sign * (end - 1) for end in ratio.interval[:2]) if ratio.interval else []
+    )
     interval = f" [{', '.join(map(percent, ends))}]" if ends else ""
     word = "slower" if is_slower else "faster"
     return f"{percent(sign * (ratio.estimate - 1))} %{interval} {word}"
@@ -97,12 +101,12 @@ def _single(title: StudyNames, group: ComparedGroup, cell: ComparedCell) -> str:
     pair = f"{title.new} and {title.old}"
     match cell.decision:
         case Decision.FASTER | Decision.SLOWER:
-            return f"{title.new} is {amount_text(cell.ratio)} than {title.old} on {name}"
+            return (
+                f"{title.new} is {amount_text(cell.ratio)} than {title.old} on {name}"
+            )
         case Decision.TOO_FEW:
             runs = f"{LEAST_RUNS} of each are needed"
-            return (
-                f"too few runs to tell {pair} apart on {name} ({_runs(cell)} runs; {runs})"
-            )
+            return f"too few runs to tell {pair} apart on {name} ({_runs(cell)} runs; {runs})"
         case None:
             return f"{pair} cannot be compared: {name} failed a data-quality check"
         case decision:
@@ -223,7 +227,10 @@ def gate_failure(comparison: StudyComparison, limit: float) -> str:
     reasons = (
         (
             f"slower by more than {percent_text(limit)}: ",
-            [f"{label(cell, group)}: {change_text(cell.ratio)}" for group, cell in slower],
+            [
+                f"{label(cell, group)}: {change_text(cell.ratio)}"
+                for group, cell in slower
+            ],
             "",
         ),
         (

@@ -31,7 +31,8 @@ def report(  # noqa: D103  (its help is that of the kernel's command)
         ),
     ] = None,
     student: Annotated[
-        str | None, typer.Option("--name", metavar="NAME", help="your name, for --handin")
+        str | None,
+        typer.Option("--name", metavar="NAME", help="your name, for --handin"),
     ] = None,
     number: Annotated[
         str | None,
@@ -43,7 +44,9 @@ def report(  # noqa: D103  (its help is that of the kernel's command)
 ) -> None:
     if handin is None:
         if student is not None or number is not None:
-            raise UsageError("--name and --number are for a hand-in: add --handin FOLDER")
+            raise UsageError(
+                "--name and --number are for a hand-in: add --handin FOLDER"
+            )
         collect.report(words, outputs, to, is_opened)
         return
     name, values = parse_words("report", words, REPORT_KEYS)

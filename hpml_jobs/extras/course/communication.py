@@ -55,7 +55,9 @@ def communication_seconds(group: ConditionGroup) -> Answer:
         return _by_residual(group, usable(group, rows, Affected.TIME), split)
     least = min(answered, key=_comm_share)
     most = max(answered, key=_comm_share)
-    text = f"Seconds per epoch, computation + communication: {_listed(group, answered)}."
+    text = (
+        f"Seconds per epoch, computation + communication: {_listed(group, answered)}."
+    )
     shares = [
         captions.shown(percent(_comm_share(row)), group, Affected.SPLIT, row)
         for row in (least, most)
@@ -64,7 +66,9 @@ def communication_seconds(group: ConditionGroup) -> Answer:
         text += f" Communication is {shares[0]} % of the two."
     else:
         where = cell_words(most.place, group.device)
-        text += f" Communication is {' to '.join(shares)} % of the two, most on {where}."
+        text += (
+            f" Communication is {' to '.join(shares)} % of the two, most on {where}."
+        )
     text += " As the imported file reports them." if group.imported else f" {HOW}"
     evidence = f"Table 2 of {answered[0].strategy.value}; {cells(group, answered)}"
     return Answer(*SECONDS, text, evidence, doubt(group, split, Affected.SPLIT))
@@ -175,7 +179,9 @@ def other_messages(group: ConditionGroup) -> Answer:
     texts = gradients_only(group)
     if not texts:
         remedy = "" if group.a_cell.script else " (protocol=full)"
-        return unanswered(*Q6, f"messages are counted in the instrumented epoch{remedy}")
+        return unanswered(
+            *Q6, f"messages are counted in the instrumented epoch{remedy}"
+        )
     text = "; ".join(texts)
     evidence = "Table Communication; messages.csv"
     return Answer(*Q6, f"Are gradients the only messages? {text}.", evidence)

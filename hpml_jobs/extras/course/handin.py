@@ -80,9 +80,7 @@ axes.legend()""",
 
 TO_FILL_IN = "(to be filled in)"
 
-OWN_WORDS = (
-    "YOUR WORDS: replace this line. A program wrote what is above; the reasons are yours."
-)
+OWN_WORDS = "YOUR WORDS: replace this line. A program wrote what is above; the reasons are yours."
 """The place below each answer, in the text to edit."""
 
 
@@ -115,7 +113,12 @@ def write_handin(report: Report, folder: Path, student: Student) -> list[Path]:
             f"--handin {folder} has other files: name an empty or a new folder"
         )
     html, text, drawings = _pages(report, student)
-    contents = {page.HTML: html, page.MARKDOWN: text, **drawings, **files(report, student)}
+    contents = {
+        page.HTML: html,
+        page.MARKDOWN: text,
+        **drawings,
+        **files(report, student),
+    }
     earlier = folder / page.MARKDOWN
     if earlier.exists() and earlier.read_bytes() != text.encode():
         del contents[page.MARKDOWN]
@@ -136,7 +139,8 @@ def _pages(report: Report, student: Student) -> tuple[str, str, dict[str, bytes]
     html = html_document(signed)
     sections = tuple(map(_with_places, signed.sections))
     text = markdown_document(signed._replace(sections=sections))
-    drawings = pictures.files(drawn.values())  # after the page, whose figures it changes
+    # after the page, whose figures it changes
+    drawings = pictures.files(drawn.values())
     pngs = {name: file for name, file in drawings.items() if name.endswith(".png")}
     return html, text, pngs
 
@@ -162,7 +166,9 @@ def files(report: Report, student: Student) -> dict[str, str]:
     def public(text: str, name: str) -> str:
         return printable(redactor.text(text, name))
 
-    sheets = {name: text for name, text in tables(report).items() if name.endswith(".csv")}
+    sheets = {
+        name: text for name, text in tables(report).items() if name.endswith(".csv")
+    }
     script, about = _script(report)
     commands = "\n".join(report.commands) or "# no submission is recorded"
     readme = _filled("README.md", study=report.study, commands=commands, script=about)
@@ -187,7 +193,8 @@ def print_pdf(page: Path, pdf: Path) -> bool:
         "--no-pdf-header-footer",
         f"--print-to-pdf={pdf}",
     ]
-    options += ["--no-sandbox"] if os.geteuid() == 0 else []  # Chromium has none for root
+    # Chromium has none for root
+    options += ["--no-sandbox"] if os.geteuid() == 0 else []
     command = [browser, *options, page.resolve().as_uri()]
     try:
         subprocess.run(command, capture_output=True, timeout=PRINT_S, check=True)
@@ -203,7 +210,9 @@ def _script(report: Report) -> tuple[str | None, str]:
     """
     records = _measured_records(report)
     refusals = {_refusal(record.cell) for record in records} - {""}
-    lines = [f"{SCRIPT} does not repeat cells with {text}." for text in sorted(refusals)]
+    lines = [
+        f"{SCRIPT} does not repeat cells with {text}." for text in sorted(refusals)
+    ]
     repeated = [record for record in records if not _refusal(record.cell)]
     settings = Counter(_settings(record.cell) for record in repeated).most_common()
     if not settings:
@@ -216,7 +225,9 @@ def _script(report: Report) -> tuple[str | None, str]:
         )
     script = _filled(SCRIPT, study=report.study, **_with_code(dict(kept)))
     rows = [
-        _cell_line(report, record) for record in repeated if _settings(record.cell) == kept
+        _cell_line(report, record)
+        for record in repeated
+        if _settings(record.cell) == kept
     ]
     about = _filled("script.md", rows="\n".join(rows)).rstrip()
     return script, "\n\n".join([about, *lines])

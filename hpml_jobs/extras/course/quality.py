@@ -59,7 +59,9 @@ def large_batch(group: ConditionGroup) -> Answer:
     evidence = (
         f"Table 4, table Accuracy and loss by epoch; {cells(group, [most, baseline])}"
     )
-    return Answer(*Q4_1, text, evidence, doubt(group, [most, baseline], Affected.LEARNING))
+    return Answer(
+        *Q4_1, text, evidence, doubt(group, [most, baseline], Affected.LEARNING)
+    )
 
 
 def _compared(group: ConditionGroup, most: Row, baseline: Row, what: str) -> str:
@@ -73,7 +75,9 @@ def _compared(group: ConditionGroup, most: Row, baseline: Row, what: str) -> str
         mean = learning.mean_of(group, row, value_of)
         text = "unknown"
         if mean:
-            text = f"{shown(mean_text(mean, words), group, Affected.LEARNING, row)}{end}"
+            text = (
+                f"{shown(mean_text(mean, words), group, Affected.LEARNING, row)}{end}"
+            )
         means.append(mean)
         texts.append(f"{text} of {cell_words(row.place, group.device)}")
     first, second = means
@@ -115,7 +119,9 @@ def _effect(group: ConditionGroup, row: Row, beside: Row) -> list[str]:
     if mean is None or mean_beside is None:
         return []
     text = shown(mean_text(mean, accuracy), group, Affected.LEARNING, row)
-    text_beside = shown(mean_text(mean_beside, accuracy), group, Affected.LEARNING, beside)
+    text_beside = shown(
+        mean_text(mean_beside, accuracy), group, Affected.LEARNING, beside
+    )
     return [
         f"{cell_words(row.place, group.device)} has a test accuracy of {text} %, without the "
         f"recipe {text_beside} % ({compare_means(mean, mean_beside)})"

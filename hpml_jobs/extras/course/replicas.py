@@ -303,10 +303,10 @@ def _set_epoch_answer(group: ConditionGroup, without: Row, beside: Row | None) -
     place = cell_words(without.place, group.device)
     orders = _orders(group, without) or "unknown"
     if beside is None:
-        return (
-            f"{place}: {orders} orders of a rank; no cell with set_epoch to compare with."
-        )
-    parts = [f"{orders} orders of a rank, with it {_orders(group, beside) or 'unknown'}"]
+        return f"{place}: {orders} orders of a rank; no cell with set_epoch to compare with."
+    parts = [
+        f"{orders} orders of a rank, with it {_orders(group, beside) or 'unknown'}"
+    ]
     for what, value_of, words in (
         ("training loss", learning.training_loss(-1), loss),
         ("test accuracy in %", learning.test_accuracy, accuracy),
@@ -314,7 +314,10 @@ def _set_epoch_answer(group: ConditionGroup, without: Row, beside: Row | None) -
         mean_without = learning.mean_of(group, without, value_of)
         mean_with = learning.mean_of(group, beside, value_of)
         if mean_without and mean_with:
-            text, text_with = mean_text(mean_without, words), mean_text(mean_with, words)
+            text, text_with = (
+                mean_text(mean_without, words),
+                mean_text(mean_with, words),
+            )
             compared = compare_means(mean_without, mean_with)
             parts.append(f"{what} {text} against {text_with} ({compared})")
     return f"{place}: {'; '.join(parts)}."

@@ -39,7 +39,9 @@ def epoch_by_batch(group: ConditionGroup) -> Answer:
     """Answer Q1: the time of one epoch on one GPU for every batch, up to the memory's limit."""
     gpu = unit(group.device)
     question, title = Q1[0], Q1[1].format(unit=gpu)
-    rows = [row for row in group.rows if row.is_baseline and row.path == group.main_path]
+    rows = [
+        row for row in group.rows if row.is_baseline and row.path == group.main_path
+    ]
     measured = [row for row in rows if row.timing]
     timed = usable(group, measured, Affected.TIME)
     if measured and not timed:
@@ -143,7 +145,10 @@ def speedups(group: ConditionGroup) -> Answer:
     if pairs(group):
         tables += ", table Scaling"
     return Answer(
-        *Q2, text, f"{tables}; {cells(group, compared)}", doubt(group, rows, Affected.TIME)
+        *Q2,
+        text,
+        f"{tables}; {cells(group, compared)}",
+        doubt(group, rows, Affected.TIME),
     )
 
 
@@ -176,7 +181,9 @@ def _by_size(group: ConditionGroup, rows: Sequence[Row]) -> str:
 
 
 def _more(number: int, what: str, plural: str) -> str:
-    return f" and {counted(number - SIZES, what, plural)} more" if number > SIZES else ""
+    return (
+        f" and {counted(number - SIZES, what, plural)} more" if number > SIZES else ""
+    )
 
 
 def _strong(group: ConditionGroup, compared: Sequence[Row]) -> str:

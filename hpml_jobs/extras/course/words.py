@@ -34,7 +34,9 @@ def doubt(group: ConditionGroup, rows: Sequence[Row], affected: Affected) -> str
     levels = [group.worst(row, affected) for row in rows]
     failed, warned = levels.count(Level.FAIL), levels.count(Level.WARN)
     parts = (
-        [f"{counted(failed, 'cell')} left out, because a check failed"] if failed else []
+        [f"{counted(failed, 'cell')} left out, because a check failed"]
+        if failed
+        else []
     )
     parts += [f"a check warns of {counted(warned, 'cell')}"] if warned else []
     text = "; ".join(parts)

@@ -101,7 +101,9 @@ def check_tensors(data: Data, workload: Workload) -> None:
 
 def _of_cifar10(images: Any, train: bool) -> ImageTensors:
     pixels = torch.from_numpy(images.data).permute(0, 3, 1, 2)
-    return _in_memory(pixels, torch.tensor(images.targets), photo_transform(train=train))
+    return _in_memory(
+        pixels, torch.tensor(images.targets), photo_transform(train=train)
+    )
 
 
 def _of_folder(images: Any, train: bool) -> ImageTensors:
@@ -188,7 +190,9 @@ def _check_items(images: Any, tensors: ImageTensors, what: str) -> None:
         same = item.shape == here.shape and item.dtype == here.dtype
         if same and not tensors.transform.is_random:
             same = torch.allclose(item, here, atol=1e-5)
-        if not same or not torch.equal(torch.as_tensor(target), tensors.targets[number]):
+        if not same or not torch.equal(
+            torch.as_tensor(target), tensors.targets[number]
+        ):
             raise HpmlError(
                 f"{what}: item {number} is not what its `images`, `targets`, `padding`, `flip`, "
                 "`mean` and `std` give: make them agree, or use loader=workers"
@@ -234,9 +238,8 @@ class DeviceImages:
                 stored = stored[..., border:-border, border:-border]
             stored.copy_(part)
         self.targets, self.rows = self.targets.to(device), self.rows.to(device)
-        self._constants = self.transform.constants(
-            device
-        )  # a copy in a batch would be waited for
+        # a copy in a batch would be waited for
+        self._constants = self.transform.constants(device)
 
     @cached_property
     def crops(self) -> Tensor:

@@ -218,7 +218,9 @@ def _members(
             yield member
 
 
-def _paths(study: Study, options: PackOptions, report: Path) -> Iterator[tuple[str, Path]]:
+def _paths(
+    study: Study, options: PackOptions, report: Path
+) -> Iterator[tuple[str, Path]]:
     """Yield the name in the archive and the path of each file that belongs to it."""
     for path in (
         *(study.about, study.cluster, study.commands_file),
@@ -295,7 +297,9 @@ def _redacted(member: _Member, redactor: Redactor) -> bytes:
 
 
 def _redacted_json(member: _Member, redactor: Redactor) -> bytes:
-    redacted = tuple(redactor.document(value, member.name) for value in member.documents)
+    redacted = tuple(
+        redactor.document(value, member.name) for value in member.documents
+    )
     if redacted == member.documents:
         return member.content
     is_lines = member.name.endswith(".jsonl")
@@ -323,10 +327,15 @@ def _refuse_secrets(contents: dict[str, bytes], redactor: Redactor) -> None:
 
 
 def _note(
-    study: Study, members: Sequence[_Member], options: PackOptions, left_out: Sequence[str]
+    study: Study,
+    members: Sequence[_Member],
+    options: PackOptions,
+    left_out: Sequence[str],
 ) -> ArchiveNote:
     records = [
-        m.documents[0] for m in members if m.name.endswith("/record.json") and m.documents
+        m.documents[0]
+        for m in members
+        if m.name.endswith("/record.json") and m.documents
     ]
     versions, ended = set(), []
     for record in records:

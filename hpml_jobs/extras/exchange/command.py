@@ -45,7 +45,8 @@ def archive(
         ),
     ] = None,
     anonymous: Annotated[
-        bool, typer.Option("--anonymous", help="replace the names of hosts and UUIDs too")
+        bool,
+        typer.Option("--anonymous", help="replace the names of hosts and UUIDs too"),
     ] = False,
     logs: Annotated[
         bool, typer.Option("--logs", help="include the logs of jobs and cells")
@@ -85,7 +86,9 @@ def archive(
         print_json({"file": str(file), "bytes": packed.size, "note": packed.note})
         return
     cells = f"{counted(packed.note.cells, 'cell')}, {packed.note.records} with a record"
-    print(f"written: {file} ({packed.size / 1e6:.3g} MB, {packed.files} files; {cells})")
+    print(
+        f"written: {file} ({packed.size / 1e6:.3g} MB, {packed.files} files; {cells})"
+    )
     if not anonymous and selected.manifest.exists():  # else it was imported
         print("host names are in it: --anonymous replaces them, too")
     command = f"{PROGRAM} import {shlex.quote(str(file))} --outputs imported"
@@ -96,7 +99,9 @@ def _unjudged(study: Study) -> Iterator[str]:
     """Yield a line on the arguments of scripts that may be secrets and stay in the archive."""
     scripts = (file.cell.script for file in _cell_files(study))
     arguments = {script.args for script in scripts if script}
-    options = sorted({option for text in arguments for option in unjudged_options(text)})
+    options = sorted(
+        {option for text in arguments for option in unjudged_options(text)}
+    )
     if options:
         yield (
             f"kept in args=: the values of {', '.join(options)}: if one is a secret, do not "
@@ -198,7 +203,9 @@ def files_and_keys(incomplete: str) -> list[str]:
     """Return the files that can be imported, and the keys of timings, that begin so."""
     key, equals, value = incomplete.partition("=")
     if equals:
-        return [f"{key}={word}" for word in WORDS.get(key, ()) if word.startswith(value)]
+        return [
+            f"{key}={word}" for word in WORDS.get(key, ()) if word.startswith(value)
+        ]
     names = [f"{name}=" for name in KEYS if name.startswith(incomplete)]
     return files(".csv", SUFFIX)(incomplete) + names
 
@@ -249,7 +256,9 @@ def import_(
     for sentence in remarks(records, rules):
         print(sentence, file=sys.stderr)
     if json:
-        print_json({"study": study.name, "folder": str(study.root), **changes._asdict()})
+        print_json(
+            {"study": study.name, "folder": str(study.root), **changes._asdict()}
+        )
         return
     _print_changes(changes, file.name)
     print(f"study {study.name} in {study.root}")
@@ -405,7 +414,9 @@ def export(
 
     content = exported(study, _report(study))
     if not content.runs:
-        raise HpmlError(f"no cell of study {study.name} has a record (status shows why)")
+        raise HpmlError(
+            f"no cell of study {study.name} has a record (status shows why)"
+        )
     folder = study.export / form if to is None else to.expanduser()
     try:
         written = write(content, folder)

@@ -19,7 +19,13 @@ from hpml_jobs.core.text import one_of
 from hpml_jobs.core.validation import LONGEST_S
 from hpml_jobs.core.value import Value
 from hpml_jobs.core.workload import WORK_SAMPLES
-from hpml_jobs.extras.exchange.csv_rows import ColumnSpec, FieldError, number, share, whole
+from hpml_jobs.extras.exchange.csv_rows import (
+    ColumnSpec,
+    FieldError,
+    number,
+    share,
+    whole,
+)
 
 
 class Rules(Value, frozen=True, kw_only=True):

@@ -247,14 +247,18 @@ def _run(
     if not name:
         raise FieldError("the column run is blank")
     texts = CsvRow(rows[0].line, pattern.read(name) | _common_fields(rows))
-    cell = {column: str(_read(_OF_CELL[column], column, texts)) for column in texts.fields}
+    cell = {
+        column: str(_read(_OF_CELL[column], column, texts)) for column in texts.fields
+    }
     missing = [column for column in ("gpus", "batch") if column not in cell]
     if missing:
         raise FieldError(f"{' and '.join(missing)} is missing")
     if any("seconds" in row.fields for row in rows):
         epochs, lines = _numbers(rows, "epoch"), [row.line for row in rows]
         order = list(zip(epochs, lines, strict=True))
-        time = by_seconds(list(zip(lines, epochs, _numbers(rows, "seconds"), strict=True)))
+        time = by_seconds(
+            list(zip(lines, epochs, _numbers(rows, "seconds"), strict=True))
+        )
     else:
         stamps = _stamps(rows)
         order = [(stamp.epoch_number, stamp.step) for stamp in stamps]
@@ -363,7 +367,9 @@ def _cell_text(runs: Sequence[_History]) -> str:
 def _remarks(runs: Sequence[_History]) -> Iterator[str]:
     """Yield how the times of runs were found."""
     yield from _notes(runs)
-    steps = [run.time.epoch_s / run.time.iterations for run in runs if run.time.iterations]
+    steps = [
+        run.time.epoch_s / run.time.iterations for run in runs if run.time.iterations
+    ]
     if steps:
         yield (
             f"the time of an epoch is that of a step ({min(steps):.3g} to {max(steps):.3g} s) "

@@ -39,7 +39,9 @@ class NamePattern(NamedTuple):
             raise FieldError(f"its name does not fit names='{self.text}'")
         if longest.groups() != shortest.groups():
             ways = f"{self._way(shortest)} or {self._way(longest)}"
-            raise FieldError(f"its name fits names='{self.text}' in several ways ({ways})")
+            raise FieldError(
+                f"its name fits names='{self.text}' in several ways ({ways})"
+            )
         return {column: longest[column] for column in self.columns}
 
     def _way(self, match: re.Match[str]) -> str:
@@ -80,7 +82,9 @@ def _check_free_text(parts: Sequence[str], place: str) -> None:
     for part in parts[::2]:
         if not {"{", "}"}.isdisjoint(part):
             raise UsageError(f"{place}: {part!r} has a brace without its pair")
-    for first, between, second in zip(parts[1::2], parts[2::2], parts[3::2], strict=False):
+    for first, between, second in zip(
+        parts[1::2], parts[2::2], parts[3::2], strict=False
+    ):
         is_same_kind = (first == "*") == (second == "*")  # a number ends where * begins
         if is_same_kind and not between:
             raise UsageError(

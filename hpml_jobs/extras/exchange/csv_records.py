@@ -8,7 +8,11 @@ from typing import NamedTuple
 
 import msgspec
 
-from hpml_jobs.core.built_in import RESNET18_PARAMETERS, UNREPORTED_DATA, UNREPORTED_MODEL
+from hpml_jobs.core.built_in import (
+    RESNET18_PARAMETERS,
+    UNREPORTED_DATA,
+    UNREPORTED_MODEL,
+)
 from hpml_jobs.core.cell import Cell, CellFile, Outcome, Protocol
 from hpml_jobs.core.errors import HpmlError, UsageError
 from hpml_jobs.core.formulas import gradient_bytes
@@ -59,7 +63,10 @@ ATTEMPT = Attempt(id="imported", job="imported")
 
 
 def read_timings(
-    content: bytes, file: str, rules: Rules, notify: Callable[[str], None] = lambda _: None
+    content: bytes,
+    file: str,
+    rules: Rules,
+    notify: Callable[[str], None] = lambda _: None,
 ) -> list[Record]:
     """Return the records of a CSV file's rows, or of the runs of a history, in their order.
 
@@ -311,9 +318,7 @@ def _duplicates(records: Iterable[Record], *, has_repeats: bool) -> Iterator[Fau
         earlier = first.setdefault(cell.digest, record)
         if earlier is record:
             continue
-        name = (
-            f"{cell.strategy.value} gpus={cell.gpus} nodes={cell.nodes} batch={cell.batch}"
-        )
+        name = f"{cell.strategy.value} gpus={cell.gpus} nodes={cell.nodes} batch={cell.batch}"
         fix = ""
         if has_repeats:
             name += f" repeat={cell.repeat}"

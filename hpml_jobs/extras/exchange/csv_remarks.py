@@ -78,7 +78,9 @@ def _series(record: Record) -> tuple[object, ...]:
 
 
 def _assumptions(records: Sequence[Record]) -> Iterator[str]:
-    for workload, members in grouped(records, lambda record: record.cell.workload).items():
+    for workload, members in grouped(
+        records, lambda record: record.cell.workload
+    ).items():
         images = _epoch_words(workload, imported_of(members[0]).work_samples)
         size = "an unknown number of parameters (no bandwidth is computed)"
         if workload.parameters is not None:

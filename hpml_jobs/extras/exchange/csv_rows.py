@@ -72,7 +72,9 @@ def number(text: str) -> float:
 
 def _check_separators(text: str) -> None:
     if re.fullmatch(r"[+-]?[0-9.]*[,' \u00a0\u202f][0-9.,' \u00a0\u202f]*", text):
-        raise FieldError("use a decimal point, not a comma, and no thousands separators")
+        raise FieldError(
+            "use a decimal point, not a comma, and no thousands separators"
+        )
 
 
 def share(text: str) -> float:
@@ -120,7 +122,9 @@ class CsvRow(NamedTuple):
     def renamed(self, names: Mapping[str, str]) -> "CsvRow":
         """Return the fields of these columns under their new names."""
         fields = {
-            names[column]: text for column, text in self.fields.items() if column in names
+            names[column]: text
+            for column, text in self.fields.items()
+            if column in names
         }
         return CsvRow(self.line, fields)
 

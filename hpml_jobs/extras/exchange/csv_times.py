@@ -130,7 +130,9 @@ def by_seconds(rows: Sequence[tuple[int, float, float]]) -> RunTime:
             "do: give those of each epoch, the difference to the epoch before"
         )
     notes: list[str] = []
-    return RunTime(_median({epoch: s for _, epoch, s in ordered[1:]}, notes), False, notes)
+    return RunTime(
+        _median({epoch: s for _, epoch, s in ordered[1:]}, notes), False, notes
+    )
 
 
 def _check_whole_epochs(ordered: Sequence[tuple[int, float, float]]) -> None:
@@ -209,7 +211,9 @@ def by_steps(
     resolution_s = ordered[0].resolution_s
     kept, gaps = _without_gaps(used, resolution_s)
     _check_resolution(kept.values(), resolution_s, notes)
-    step_s = _median({epoch: _total(rows).step_s for epoch, rows in kept.items()}, notes)
+    step_s = _median(
+        {epoch: _total(rows).step_s for epoch, rows in kept.items()}, notes
+    )
     intervals = list(chain(*by_epoch.values()))
     _check_slowdown(step_s, intervals, resolution_s)
     notes += _gap_notes(gaps, step_s)
@@ -236,7 +240,9 @@ def _total(intervals: Sequence[TimeInterval]) -> TimeInterval:
     return TimeInterval(seconds, steps, intervals[-1].end)
 
 
-def _doubts(intervals: int, step_s: float, steps: int, iterations: int) -> Iterator[str]:
+def _doubts(
+    intervals: int, step_s: float, steps: int, iterations: int
+) -> Iterator[str]:
     """Yield why the time of a step, found in so many intervals, may be wrong.
 
     `steps` are those of all epochs of the run, `iterations` those of a whole one.
@@ -323,7 +329,9 @@ def _without_gaps(
     ratio = 1 + max(TOLERANCE, SCATTER * scatter)
     gaps = [m.interval for m in members if m.has_gap(ratio, resolution_s)]
     short = [member for member in members if member.is_short(resolution_s)]
-    most_gaps = len(epochs) + _total(list(chain(*epochs.values()))).steps / STEPS_PER_GAP
+    most_gaps = (
+        len(epochs) + _total(list(chain(*epochs.values()))).steps / STEPS_PER_GAP
+    )
     if len(gaps) > most_gaps or len(short) > len(members) / 10:
         times = [member.interval.step_s for member in members]
         raise _too_many_gaps(min(times), max(times))
@@ -455,7 +463,9 @@ class _EpochSteps(NamedTuple):
         if self.most is None:
             return f"{self.least} or more"
         return (
-            str(self.least) if self.least == self.most else f"{self.least} to {self.most}"
+            str(self.least)
+            if self.least == self.most
+            else f"{self.least} to {self.most}"
         )
 
 

@@ -109,7 +109,9 @@ def _residual(run: ComparedRun, compute_s: float) -> Observation | None:
     if gpus < 2 or baseline is None:
         return None
     times_s = [
-        time_s for timing in baseline.runs for time_s in (timing.epoch_s, timing.train_s)
+        time_s
+        for timing in baseline.runs
+        for time_s in (timing.epoch_s, timing.train_s)
     ]
     shares = [time_s / gpus for time_s in times_s if time_s]
     equal = [share for share in shares if abs(compute_s / share - 1) <= RESIDUAL_MATCH]

@@ -58,7 +58,9 @@ def _write_run(client: MlflowClient, experiment: str, run: ExportedRun) -> None:
         name: value for name, value in run.summary.items() if logged.get(name) != value
     }
     _log(
-        client, number, [_metric(name, value, moment_s) for name, value in changed.items()]
+        client,
+        number,
+        [_metric(name, value, moment_s) for name, value in changed.items()],
     )
     status = "FINISHED" if run.outcome is Outcome.OK else "FAILED"
     client.set_terminated(number, status, end_time=round(1_000 * run.ended_s))

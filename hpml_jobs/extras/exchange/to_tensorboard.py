@@ -72,5 +72,7 @@ def _events(run: ExportedRun) -> Iterable[Event]:
 
 
 def _scalars(moment_s: float, step: int, values: dict[str, float]) -> Event:
-    scalars = [Summary.Value(tag=tag, simple_value=value) for tag, value in values.items()]
+    scalars = [
+        Summary.Value(tag=tag, simple_value=value) for tag, value in values.items()
+    ]
     return Event(wall_time=moment_s, step=step, summary=Summary(value=scalars))

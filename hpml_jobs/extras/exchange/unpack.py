@@ -99,7 +99,13 @@ def unpack(file: Path, outputs: Path) -> tuple[Study, ArchiveNote]:
             target = outputs / folder.name
             _refuse_existing(target)
             folder.rename(target)
-    except (tarfile.TarError, zlib.error, gzip.BadGzipFile, EOFError, ValueError) as fault:
+    except (
+        tarfile.TarError,
+        zlib.error,
+        gzip.BadGzipFile,
+        EOFError,
+        ValueError,
+    ) as fault:
         raise HpmlError(
             f"{file} is not an archive of a study, or is damaged: {fault}"
         ) from fault
@@ -224,7 +230,9 @@ def _expected_hashes(path: Path) -> dict[str, str]:
 def _note(folder: Path) -> ArchiveNote:
     path = folder / "archive.json"
     if not path.exists() or not (folder / "cells").is_dir():
-        raise HpmlError("it has no archive.json or no cell: it is no archive of hpml-jobs")
+        raise HpmlError(
+            "it has no archive.json or no cell: it is no archive of hpml-jobs"
+        )
     schema = read_json(path, dict).get("schema")
     if not isinstance(schema, int) or schema > SCHEMA:
         raise HpmlError(

@@ -25,7 +25,9 @@ def logs(  # noqa: D103  (its help is that of the kernel's command)
     lines: Lines = 20,
     follow: Annotated[
         bool,
-        typer.Option("--follow", "-f", help="print the log of a running cell as it grows"),
+        typer.Option(
+            "--follow", "-f", help="print the log of a running cell as it grows"
+        ),
     ] = False,
     outputs: Outputs = None,
     json: Json = False,

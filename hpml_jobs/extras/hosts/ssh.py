@@ -71,7 +71,10 @@ _REMEDIES = (
         "Connection (refused|timed out)|No route",
         "start sshd there, or correct cluster.hosts=",
     ),
-    ("No module named", f"install hpml_jobs {__version__} there, or set cluster.python="),
+    (
+        "No module named",
+        f"install hpml_jobs {__version__} there, or set cluster.python=",
+    ),
     ("not found|No such file", "install the same Python there, or set cluster.python="),
     ("Address already in use", "repeat the command, which tries another port"),
 )
@@ -261,7 +264,9 @@ def _differences(
     for name, by_host in compared.items():
         values = set(by_host.values())
         if len(values) > 1 or "" in values:
-            texts = [f"{host} {_shown(text) or 'none'}" for host, text in by_host.items()]
+            texts = [
+                f"{host} {_shown(text) or 'none'}" for host, text in by_host.items()
+            ]
             yield (
                 f"{name} differs ({', '.join(texts)}): install the same on all, or set "
                 "cluster.python="

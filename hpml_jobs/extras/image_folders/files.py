@@ -40,7 +40,9 @@ def digest(root: Path) -> str:
     """
     parts = [part for part in (root / TRAIN, test_folder(root)) if part]
     folders = [folder for part in parts for folder in class_folders(part)]
-    return files_digest(root, [file for folder in folders for file in images_of(folder)])
+    return files_digest(
+        root, [file for folder in folders for file in images_of(folder)]
+    )
 
 
 def _walk(

@@ -59,7 +59,9 @@ def _with_classes(
     return msgspec.structs.replace(workload, classes=len(classes))
 
 
-def read_image_folder(root: Path, notify: Callable[[str], None]) -> tuple[list[str], int]:
+def read_image_folder(
+    root: Path, notify: Callable[[str], None]
+) -> tuple[list[str], int]:
     """Return the classes and the number of training images of root/train/CLASS/**.
 
     Raises:
@@ -74,7 +76,9 @@ def read_image_folder(root: Path, notify: Callable[[str], None]) -> tuple[list[s
         if test_root is not None:
             test = _classes(root, test_root, loops)
     except OSError as error:
-        raise HpmlError(f"data.root={root}: {error.filename}: {error.strerror}") from error
+        raise HpmlError(
+            f"data.root={root}: {error.filename}: {error.strerror}"
+        ) from error
     if test_root is not None:
         _compare(root, test_root.name, list(train), list(test))
     if loops:
@@ -174,7 +178,9 @@ def _mark(root: Path, sample: list[Path]) -> Path:
             digest.update(
                 f"{file}|{status.st_size}|{status.st_mtime_ns}".encode(errors="replace")
             )
-    return user_folder("XDG_CACHE_HOME", "~/.cache") / "scanned" / digest.hexdigest()[:32]
+    return (
+        user_folder("XDG_CACHE_HOME", "~/.cache") / "scanned" / digest.hexdigest()[:32]
+    )
 
 
 def _names(root: Path, paths: list[Path]) -> str:

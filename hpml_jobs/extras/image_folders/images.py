@@ -17,7 +17,11 @@ from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.text import counted
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.extras.image_folders.files import images_of
-from hpml_jobs.worker.data.images import ResizeAndCrop, test_transform, training_transform
+from hpml_jobs.worker.data.images import (
+    ResizeAndCrop,
+    test_transform,
+    training_transform,
+)
 
 
 class ImageFiles(ImageFolder):  # type: ignore[misc]  # torchvision has no types
@@ -80,12 +84,18 @@ class ImageFiles(ImageFolder):  # type: ignore[misc]  # torchvision has no types
             yield
         except MemoryError:
             raise
-        except Exception as error:  # Pillow's readers raise many types for a damaged file
+        except (
+            Exception
+        ) as error:  # Pillow's readers raise many types for a damaged file
             file = Path(self.samples[index][0]).relative_to(self._data_root)
             reason = (
-                f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+                f"{type(error).__name__}: {error}"
+                if str(error)
+                else type(error).__name__
             )
-            raise HpmlError(f"{file}: {reason} (data.root={self._data_root})") from error
+            raise HpmlError(
+                f"{file}: {reason} (data.root={self._data_root})"
+            ) from error
 
 
 def open_folder(

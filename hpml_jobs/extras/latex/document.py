@@ -76,7 +76,9 @@ def _float(table: Table, group: ReportGroup | None) -> str:
     """Return a table as a float; `group` is its group if the report has several."""
     apart = f" Group {group.number}: {group.differences}." if group else ""
     answer = [table.answer] if table.answer else []
-    caption = " ".join([f"{table.title}.{apart}", *answer, *table.caption, table.setting])
+    caption = " ".join(
+        [f"{table.title}.{apart}", *answer, *table.caption, table.setting]
+    )
     fits = len(list(parts(table, SMALL))) < 2
     return _FLOAT.format(
         size="small" if fits else "footnotesize",
@@ -104,7 +106,9 @@ def parts(table: Table, width: int) -> Iterator[Table]:
     if not table.lines:
         return
     room = (
-        width - max(map(len, (table.corner, *(line.label for line in table.lines)))) - GAP
+        width
+        - max(map(len, (table.corner, *(line.label for line in table.lines))))
+        - GAP
     )
     taken: list[dict[int, list[int]]] = [{}]  # by block, its columns
     left, first = room, 0
@@ -155,10 +159,20 @@ def tabular(table: Table) -> str:
         names = [escaped(name) for block in table.blocks for name in block.names]
         first = _line([escaped(table.corner), *_spanning(heads)])
         head = [first, _rules(table), _line(["", *names])]
-    lines = [_line([escaped(line.label), *map(_cell, line.texts)]) for line in table.lines]
+    lines = [
+        _line([escaped(line.label), *map(_cell, line.texts)]) for line in table.lines
+    ]
     begin = f"\\begin{{tabular}}{{l{''.join(_alignments(table))}}}"
     return "\n".join(
-        [begin, "\\toprule", *head, "\\midrule", *lines, "\\bottomrule", "\\end{tabular}"]
+        [
+            begin,
+            "\\toprule",
+            *head,
+            "\\midrule",
+            *lines,
+            "\\bottomrule",
+            "\\end{tabular}",
+        ]
     )
 
 

@@ -40,7 +40,9 @@ def curves_csv(report: Report, max_rows: int = ROWS) -> str | None:
         except NoCurveError:  # the table of replicas has it in its notes
             continue
         if result.cell is not None:
-            table.writerows((group, *row, step) for row in _rows(result.cell, curve, step))
+            table.writerows(
+                (group, *row, step) for row in _rows(result.cell, curve, step)
+            )
     return text.getvalue() if text.tell() > empty else None
 
 

@@ -32,7 +32,9 @@ class CurveLine(NamedTuple):
         cls, group: ConditionGroup, row: Row, ends: Mapping[str, tuple[float, float]]
     ) -> Self:
         """Return the line of a row; `ends` are the losses of each run."""
-        first, last = zip(*(ends[slug] for slug in row.cells if slug in ends), strict=True)
+        first, last = zip(
+            *(ends[slug] for slug in row.cells if slug in ends), strict=True
+        )
         timed = [
             most_stalled(record.ranks).timed
             for record in group.records(row)

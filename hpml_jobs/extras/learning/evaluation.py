@@ -21,7 +21,9 @@ COLUMNS, ABREAST = 8, 3
 
 def was_evaluated(record: Record) -> bool:
     """Return whether the run was tested after its epochs of training."""
-    return any(epoch.share for rank in record.ranks for epoch in learning.training(rank))
+    return any(
+        epoch.share for rank in record.ranks for epoch in learning.training(rank)
+    )
 
 
 def evaluated(number: int) -> OfRun:
@@ -35,7 +37,9 @@ def evaluated_bits_per_byte(number: int) -> OfRun:
     return lambda record: record_bits_per_byte(record, loss(record))
 
 
-def _over_shares(number: int, total: Callable[[EvaluationShare], float | None]) -> OfRun:
+def _over_shares(
+    number: int, total: Callable[[EvaluationShare], float | None]
+) -> OfRun:
     def mean(record: Record) -> float | None:
         totals, samples = [], 0
         for epochs in map(learning.training, record.ranks):
@@ -105,7 +109,9 @@ def evaluation(context: GroupContext) -> Table | None:
     )
 
 
-def _line(group: ConditionGroup, row: Row, test: ShownTest, epochs: Sequence[int]) -> Line:
+def _line(
+    group: ConditionGroup, row: Row, test: ShownTest, epochs: Sequence[int]
+) -> Line:
     """Return the line of a row: the test of each epoch, then its loss in training."""
     texts = []
     for epoch in epochs:

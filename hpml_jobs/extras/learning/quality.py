@@ -41,7 +41,9 @@ TEXT = (
 
 def test_loss(record: Record) -> float | None:
     """Return the loss on the whole test set after the last epoch, where there is no accuracy."""
-    return None if learning.test_accuracy(record) is not None else mean_test_loss(record)
+    return (
+        None if learning.test_accuracy(record) is not None else mean_test_loss(record)
+    )
 
 
 def _rate(value: float) -> str:
@@ -125,7 +127,6 @@ def has_text(group: ConditionGroup, rows: Iterable[Row]) -> bool:
 
 
 def _learns(cell: Cell) -> bool:
-    is_text = (
-        cell.workload.bytes_per_token is not None
-    )  # its bits per byte are always shown
+    # its bits per byte are always shown
+    is_text = cell.workload.bytes_per_token is not None
     return cell.evaluate or is_text or cell.epochs > cell.protocol.epochs

@@ -63,7 +63,9 @@ def plan(  # noqa: D103  (its help is that of the kernel's command)
     all_cells: AllCells = False,
     json: Json = False,
 ) -> None:
-    submit(overrides, multirun, config_dir, dry_run=True, all_cells=all_cells, json=json)
+    submit(
+        overrides, multirun, config_dir, dry_run=True, all_cells=all_cells, json=json
+    )
 
 
 plan.__doc__ = kernel.plan.__doc__
@@ -94,7 +96,8 @@ def _batch_of_ladder(
             f"batch, up to {hours:.3g} GPU-hours"
         )
         then = [
-            largest_batch.LADDER if word == largest_batch.AUTO else word for word in words
+            largest_batch.LADDER if word == largest_batch.AUTO else word
+            for word in words
         ]
         then += _words_of_variables(ladder)
         ladder = ladder._replace(
@@ -104,7 +107,9 @@ def _batch_of_ladder(
         if manner.dry_run or ladder.cluster.launcher is not Launcher.LOCAL:
             return None
         batch = largest_batch.largest_that_fits(select(ladder), may_submit=False)
-    print_note(f"largest_batch={batch}: the largest batch of the study's ladder that fits")
+    print_note(
+        f"largest_batch={batch}: the largest batch of the study's ladder that fits"
+    )
     return batch
 
 

@@ -42,7 +42,9 @@ def ladder_words(words: Sequence[str]) -> list[str]:
     if not any(word.startswith("grid=") for word in words):
         raise UsageError(f"{AUTO} is for a grid: add grid=large_batch, or give batch=N")
     kept = [
-        word for word in words if word.partition("=")[0].strip("+") not in _NOT_OF_LADDER
+        word
+        for word in words
+        if word.partition("=")[0].strip("+") not in _NOT_OF_LADDER
     ]
     if not any(word.startswith("gpus=") for word in kept):
         kept.insert(0, "gpus=4")
@@ -69,7 +71,10 @@ def largest_that_fits(selection: Selection, *, may_submit: bool) -> int | None:
         UsageError: the selection has several ladders.
     """
     plan = selection.plan
-    study, ladders = plan.study.name, len({planned.cell.ladder for planned in plan.cells})
+    study, ladders = (
+        plan.study.name,
+        len({planned.cell.ladder for planned in plan.cells}),
+    )
     if ladders > 1:
         raise UsageError(
             f"{AUTO} needs one ladder, and these keys make {ladders}: give one value of each key, "

@@ -80,7 +80,9 @@ def _state_bytes(record: Record) -> int | None:
 
 
 def _kept_share(record: Record) -> float | None:
-    held = [rank.held_elements for rank in record.ranks if rank.held_elements is not None]
+    held = [
+        rank.held_elements for rank in record.ranks if rank.held_elements is not None
+    ]
     return max(held) / record.model.parameters if held and record.model else None
 
 
@@ -143,7 +145,9 @@ class PathLine(NamedTuple):
     messages_per_iteration: Annotated[
         Number, Shown("messages", three_digits, "per iteration")
     ]
-    sent_bytes_per_iteration: Annotated[Number, Shown("MB", _megabytes, "per iteration")]
+    sent_bytes_per_iteration: Annotated[
+        Number, Shown("MB", _megabytes, "per iteration")
+    ]
     comm_exposed_s: Annotated[Number, Shown("exposed, s", seconds)]
     peak_memory_bytes: Annotated[Number, Shown("GB", gigabytes, "peak memory")]
     peak_memory_of_default: Annotated[Number, Shown("of default", ratio, "peak memory")]
@@ -195,7 +199,9 @@ def training_paths(context: GroupContext) -> Table | None:
 
 def _sharded_sites(group: ConditionGroup) -> set[tuple[int, int, int, str]]:
     """Return where a strategy that shards was measured."""
-    shards = (r for r in group.timed if r.strategy.traffic.shards is not Sharded.NOTHING)
+    shards = (
+        r for r in group.timed if r.strategy.traffic.shards is not Sharded.NOTHING
+    )
     return set(map(_site, shards))
 
 
@@ -204,7 +210,9 @@ def _site(row: Row) -> tuple[int, int, int, str]:
     return row.gpus, row.nodes, row.batch_per_gpu, row.path
 
 
-def _lines(group: ConditionGroup, rows: list[_PathRow]) -> Iterator[tuple[Row, PathLine]]:
+def _lines(
+    group: ConditionGroup, rows: list[_PathRow]
+) -> Iterator[tuple[Row, PathLine]]:
     """Yield the line of each row; numbers of records are medians over its runs."""
     defaults: dict[PathPlace, Row] = {}
     for site, path, row in sorted(

@@ -19,7 +19,11 @@ FORMULAS: tuple[tuple[str, str, str], ...] = (
         "images, tokens or samples / epoch time",
         "of all processes, padding of the sampler included",
     ),
-    ("speedup", "T(1, b) / T(N, b)", "the same batch b per GPU: weak scaling per epoch"),
+    (
+        "speedup",
+        "T(1, b) / T(N, b)",
+        "the same batch b per GPU: weak scaling per epoch",
+    ),
     ("strong scaling", "T(1, G) / T(N, G/N)", "the same global batch G"),
     ("efficiency", "speedup / N", "1 is ideal; above 1.05 needs an explanation"),
     (

@@ -4,7 +4,9 @@ from hpml_jobs.core.features import Feature, Part
 
 FEATURE = Feature(
     probes={
-        "microbenchmark": Part("extras.microbenchmark.step:measure_collectives", after=""),
+        "microbenchmark": Part(
+            "extras.microbenchmark.step:measure_collectives", after=""
+        ),
     },
     record_checks={
         "Communication": {
@@ -13,7 +15,8 @@ FEATURE = Feature(
                 after="profiler-messages",
             ),
             "slow-microbenchmark": Part(
-                "extras.microbenchmark.checks:slower_than_training", after="bus-bandwidth"
+                "extras.microbenchmark.checks:slower_than_training",
+                after="bus-bandwidth",
             ),
         },
     },

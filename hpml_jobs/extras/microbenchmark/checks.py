@@ -30,7 +30,11 @@ class Speeds(NamedTuple):
 
 
 @check(
-    "bus-bandwidth", Level.FAIL, Tier.NUMBER, Affected.BANDWIDTH, explained_by={DISTURBED}
+    "bus-bandwidth",
+    Level.FAIL,
+    Tier.NUMBER,
+    Affected.BANDWIDTH,
+    explained_by={DISTURBED},
 )
 def faster_than_microbenchmark(record: Record) -> Observation | None:
     """Gradients travelled faster than the fastest trials of the microbenchmark on idle devices: the
@@ -57,7 +61,10 @@ def faster_than_microbenchmark(record: Record) -> Observation | None:
     )
     if not speeds.is_possible and outside_causes(record, Step.MICROBENCHMARK):
         return Observation(
-            False, f"{text}; the microbenchmark was disturbed", MEASURE_AGAIN, Level.WARN
+            False,
+            f"{text}; the microbenchmark was disturbed",
+            MEASURE_AGAIN,
+            Level.WARN,
         )
     return Observation(speeds.is_possible, text, level=level)
 
@@ -111,7 +118,9 @@ def _race(record: Record) -> _Race | None:
     if kind is None or not time_s or not communication.bytes_of(Purpose.GRADIENTS):
         return None
     points = [point for point in benchmark.points_of(kind) if not point.contains_launch]
-    best_s = {point.bytes: point.min_s for point in points if point.bytes and point.min_s}
+    best_s = {
+        point.bytes: point.min_s for point in points if point.bytes and point.min_s
+    }
     if not best_s:
         return None
     sent = communication.sent(Purpose.GRADIENTS)

@@ -94,14 +94,15 @@ def collective_times(
             continue
         is_sent = size in sent[kind]
         call = prepare(kind, size, device)
-        timer.time(
-            call
-        )  # the first use of a size: NCCL connects its algorithm, gloo its buffers
+        # the first use of a size: NCCL connects its algorithm, gloo its buffers
+        timer.time(call)
         remaining_s = budget_s - timer.max_over_ranks(time.perf_counter() - start)
         pilot_s = timer.max_over_ranks(timer.time(call).seconds)
         is_measured = any(point.kind is kind for point in points)
         if not is_measured or pilot_s * (WARMUPS + TRIALS) <= remaining_s:
-            points.append(summarize_trials(kind, size, timer.trials(call), sent=is_sent))
+            points.append(
+                summarize_trials(kind, size, timer.trials(call), sent=is_sent)
+            )
         elif not is_sent:
             ended.add(kind)
     order = [*sent]
@@ -126,7 +127,9 @@ def _messages(
     for _, kind, size in ranked:
         yield kind, size
     for size in sizes:
-        yield from ((kind, size) for kind, of_kind in sent.items() if size not in of_kind)
+        yield from (
+            (kind, size) for kind, of_kind in sent.items() if size not in of_kind
+        )
 
 
 class Call(NamedTuple):
@@ -155,9 +158,8 @@ def prepare(kind: CollectiveKind, size: int, device: torch.device) -> Call:
         return Call(whole, whole, lambda: dist.broadcast(whole, src=0))
     elements_of_rank = -(-elements // ranks)
     whole = torch.ones(ranks * elements_of_rank, device=device)
-    if (
-        kind is CollectiveKind.ALL_GATHER
-    ):  # in place, as FSDP2's: its input is a part of the output
+    # in place, as FSDP2's: its input is a part of the output
+    if kind is CollectiveKind.ALL_GATHER:
         share = whole[dist.get_rank() * elements_of_rank :][:elements_of_rank]
         return Call(share, whole, lambda: _ALL_GATHER(whole, share))
     share = torch.ones(elements_of_rank, device=device)
@@ -378,7 +380,9 @@ def with_nccl_choices(
         except NcclLogError as error:
             writes, reason = False, str(error)
         for point in benchmark.points:
-            prepare(point.kind, point.bytes, devices[0]).run()  # NCCL writes at the call
+            prepare(
+                point.kind, point.bytes, devices[0]
+            ).run()  # NCCL writes at the call
     if not writes:
         return benchmark, reason
     lines = path.read_text(errors="replace").splitlines() if path.exists() else []

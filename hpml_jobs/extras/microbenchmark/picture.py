@@ -57,7 +57,9 @@ class MessageCurve(NamedTuple):
     def fastest(self) -> str:
         """Its greatest bandwidth and the size that has it, in words."""
         size = max(self.gb_per_s, key=lambda size: self.gb_per_s[size])
-        return f"{self.name} {three_digits(self.gb_per_s[size])} GB/s at {size_text(size)}"
+        return (
+            f"{self.name} {three_digits(self.gb_per_s[size])} GB/s at {size_text(size)}"
+        )
 
 
 class Sweeps(NamedTuple):

@@ -67,7 +67,9 @@ def allocations(group: ConditionGroup) -> list[Allocation]:
     for row in group.timed:
         for record in group.records(row):
             for kind in record.microbenchmark.kinds if record.microbenchmark else ():
-                records_by_place.setdefault((kind, row.gpus, row.nodes), []).append(record)
+                records_by_place.setdefault((kind, row.gpus, row.nodes), []).append(
+                    record
+                )
     order = [*CollectiveKind]
 
     def in_order(place: tuple[CollectiveKind, int, int]) -> tuple[int, int, int]:
@@ -99,7 +101,9 @@ def factors_text(kinds: Sequence[CollectiveKind]) -> str:
         CollectiveKind.ALL_GATHER: " of the gathered bytes",
         CollectiveKind.REDUCE_SCATTER: " of the reduced bytes",
     }
-    factors = (f"{kind.words}: {FACTORS[kind]}{bytes_of.get(kind, '')}" for kind in kinds)
+    factors = (
+        f"{kind.words}: {FACTORS[kind]}{bytes_of.get(kind, '')}" for kind in kinds
+    )
     return f"factor ({'; '.join(factors)})"
 
 
@@ -124,7 +128,13 @@ def points(group: ConditionGroup) -> Sheet | None:
     """Return every point of every cell; None without a microbenchmark."""
     rows = [
         (
-            *(record.slug, record.cell.gpus, record.cell.nodes, point.bytes, point.sent),
+            *(
+                record.slug,
+                record.cell.gpus,
+                record.cell.nodes,
+                point.bytes,
+                point.sent,
+            ),
             *(point.trials, point.median_s, point.min_s, point.max_s),
             _speed(allocation, point),
             *(point.lower_quartile_s, point.upper_quartile_s, point.delayed),

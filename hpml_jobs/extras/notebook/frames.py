@@ -41,7 +41,9 @@ def sheets(report: Report) -> "Frames":
 def _with_measured(cells: "pd.DataFrame") -> "pd.DataFrame":
     """Return the cells with all columns of measured ones, also where no cell has numbers."""
     names = ["work_samples", *NAMES, *csv_tables.MEASURED, "checks"]
-    return cells.reindex(columns=[*cells, *(name for name in names if name not in cells)])
+    return cells.reindex(
+        columns=[*cells, *(name for name in names if name not in cells)]
+    )
 
 
 def titles(report: Report, frames: "Frames") -> "pd.DataFrame":

@@ -92,7 +92,8 @@ class OpenStudy:
             self.__dict__.pop(name, None)
         if self._status.fault:
             warnings.warn(
-                f"{self._status.fault}; jobs that only it names are missing", stacklevel=2
+                f"{self._status.fault}; jobs that only it names are missing",
+                stacklevel=2,
             )
         return self
 
@@ -177,15 +178,22 @@ class OpenStudy:
             raise HpmlError(
                 f"no cell of study {self.name} has a number; states() shows why"
             )
-        return frames.choice(self._report, (of_group.document for of_group in of_groups))
+        return frames.choice(
+            self._report, (of_group.document for of_group in of_groups)
+        )
 
     @cached_property
     def _report(self) -> Report:
         study = self._study
         options = ReportOptions(
-            study.last_cluster(), study.commands(), self._baseline, not study.is_unpacked
+            study.last_cluster(),
+            study.commands(),
+            self._baseline,
+            not study.is_unpacked,
         )
-        return make_report(self.name, self._status.snapshots, self._status.states, options)
+        return make_report(
+            self.name, self._status.snapshots, self._status.states, options
+        )
 
     @cached_property
     def _sheets(self) -> "dict[str, pd.DataFrame]":
@@ -193,6 +201,8 @@ class OpenStudy:
 
     def __repr__(self) -> str:
         counts = Counter(state.outcome for state in self._status.states)
-        cells = ", ".join(f"{counts[o]} {o.value}" for o in Outcome if counts[o]) or "none"
+        cells = (
+            ", ".join(f"{counts[o]} {o.value}" for o in Outcome if counts[o]) or "none"
+        )
         number = counted(counts.total(), "cell")
         return f"study {self.name} in {self.folder.parent}: {number} ({cells})"

@@ -149,7 +149,9 @@ def _draw_cells(axis: Axes, candidates: Sequence[Candidate], keys: series.Keys) 
             axis.plot(times_s, costs, color=colour, lw=1, zorder=1)
 
 
-def _draw_diagonals(axis: Axes, candidates: Sequence[Candidate], device: Device) -> None:
+def _draw_diagonals(
+    axis: Axes, candidates: Sequence[Candidate], device: Device
+) -> None:
     """Draw a line for every number of charged GPUs, with the number at its upper end."""
     axis.autoscale_view()
     left, right = axis.get_xlim()

@@ -99,7 +99,10 @@ def predict(
         raise no_number(study)
     if json:
         print_json(
-            {"study": study.name, "groups": [of_group.document for of_group in of_groups]}
+            {
+                "study": study.name,
+                "groups": [of_group.document for of_group in of_groups],
+            }
         )
     else:
         out = console()

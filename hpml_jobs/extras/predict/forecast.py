@@ -177,7 +177,11 @@ def _prediction(
     """Return a prediction of an estimate with the skills along its steps."""
     skill = _together([along for along in skills if along])
     is_null = by_model.is_null
-    if skill is not None and skill.is_null_better and len(skill.points) >= FEWEST_POINTS:
+    if (
+        skill is not None
+        and skill.is_null_better
+        and len(skill.points) >= FEWEST_POINTS
+    ):
         is_null = True
     step_s = null_s if is_null else by_model.step_s
     times_s = [step_s, *by_model.other_times_s]

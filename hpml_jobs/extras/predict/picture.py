@@ -167,7 +167,9 @@ def _lines(
         for o in forecast.observations:
             if _is_on_line(o, strategy, treatment, batch):
                 is_doubtful = not doubtful.isdisjoint(o.cells)
-                points.append(Point(o.gpus, o.nodes, rate(o, o.step_s), None, is_doubtful))
+                points.append(
+                    Point(o.gpus, o.nodes, rate(o, o.step_s), None, is_doubtful)
+                )
         predicted.sort(key=lambda point: point.gpus)
         yield PredictedLine(
             series.make(strategy.value, treatment, batch, points), predicted, unit

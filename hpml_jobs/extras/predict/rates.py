@@ -101,7 +101,9 @@ def _check_nodes(target: Target) -> None:
         raise CannotPredictError(f"{target.strategy.value} runs on one node")
 
 
-def _smaller(observations: Iterable[MeasuredPlace], target: Target) -> list[MeasuredPlace]:
+def _smaller(
+    observations: Iterable[MeasuredPlace], target: Target
+) -> list[MeasuredPlace]:
     """Return the observations at the batch of the target on fewer GPUs, the largest last."""
     alike = [o for o in observations if o.batch == target.batch]
     fewer = [o for o in alike if o.gpus < target.gpus]
@@ -109,7 +111,9 @@ def _smaller(observations: Iterable[MeasuredPlace], target: Target) -> list[Meas
 
 
 def _from_another_batch(
-    observations: Sequence[MeasuredPlace], target: Target, smaller: Sequence[MeasuredPlace]
+    observations: Sequence[MeasuredPlace],
+    target: Target,
+    smaller: Sequence[MeasuredPlace],
 ) -> Estimate | None:
     """Return the time from the nearest other batch that has, or lets predict, the target's size.
 
@@ -256,9 +260,7 @@ def in_node(times_s: Mapping[int, float], gpus: int) -> Estimate:
     doublings = abs(math.log2(gpus / largest_below(times_s, gpus)))
     beyond, is_short = gpus > last, len(sizes) < FEWEST_SIZES
     if beyond and is_short and last < LEAST_OF_TWO:
-        remark = (
-            f"two sizes up to {last} GPUs show no trend: this is the time on {last} GPUs"
-        )
+        remark = f"two sizes up to {last} GPUs show no trend: this is the time on {last} GPUs"
         step = ModelStep(Axis.GPUS, doublings, known_errors(Axis.GPUS))
         most_s = _more_gpus(times_s, gpus)
         return Estimate(

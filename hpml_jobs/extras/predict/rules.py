@@ -107,7 +107,9 @@ def observations(group: ConditionGroup) -> tuple[MeasuredPlace, ...]:
     of_rows = []
     for row in group.timed:
         if _is_usable(group, row):
-            cells = [record.slug for record in group.counted_records(row, Affected.TIME)]
+            cells = [
+                record.slug for record in group.counted_records(row, Affected.TIME)
+            ]
             of_rows.append(observation(row, cells, is_imported=group.imported))
     return tuple(of_row for of_row in of_rows if of_row is not None)
 

@@ -105,7 +105,8 @@ def answer(forecast: Forecast, device: Device, workload: Workload) -> str:
         f"{_rate_text(best.samples_per_s, workload)} {_unit(workload)}/s"
     )
     ends = (
-        _rate_text(target.samples / end_s, workload) for end_s in (best.high_s, best.low_s)
+        _rate_text(target.samples / end_s, workload)
+        for end_s in (best.high_s, best.low_s)
     )
     text += f", 90 % band {' to '.join(ends)}"
     if best.method is Method.NULL:
@@ -258,7 +259,9 @@ class PredictionLine(NamedTuple):
 
 
 TIMES = ("predicted_step_s", "low_s", "high_s", "null_s", "model_s")
-RATES_OF_TOKENS = tuple(f"{end}_units_per_s" for end in ("low", "high", "null", "model"))
+RATES_OF_TOKENS = tuple(
+    f"{end}_units_per_s" for end in ("low", "high", "null", "model")
+)
 """The columns of which a table has one or the other."""
 
 
@@ -267,7 +270,9 @@ def lines(
 ) -> list[PredictionLine]:
     """Return the lines of predictions; `cluster` says which are charged whole nodes."""
     charged = charged_gpus(group, cluster)
-    return [PredictionLine.of(group, forecast, p, charged) for p in forecast.predictions]
+    return [
+        PredictionLine.of(group, forecast, p, charged) for p in forecast.predictions
+    ]
 
 
 def predictions(
@@ -342,7 +347,9 @@ class GroupForecast(NamedTuple):
                     "epoch_s": line.epoch_s,
                     "charged_gpu_s": line.charged_gpu_s,
                 }
-                for prediction, line in zip(forecast.predictions, self.lines, strict=True)
+                for prediction, line in zip(
+                    forecast.predictions, self.lines, strict=True
+                )
             ],
             "not_predicted": [
                 {
@@ -352,7 +359,9 @@ class GroupForecast(NamedTuple):
                 }
                 for refusal in forecast.refusals
             ],
-            "measured": [_measured(observation) for observation in forecast.observations],
+            "measured": [
+                _measured(observation) for observation in forecast.observations
+            ],
             "notes": forecast.notes,
         }
 
@@ -382,7 +391,9 @@ def forecasts(
         except UsageError as fault:  # several groups need not all fit the question
             faults.append(fault)
             notes = (f"not predicted: {fault}",)
-            of_group = Forecast(conditions=group.conditions, observations=(), notes=notes)
+            of_group = Forecast(
+                conditions=group.conditions, observations=(), notes=notes
+            )
         table = predictions(group, of_group, cluster)
         if table is not None:
             table = _with_words(table, group, of_group)
@@ -401,7 +412,9 @@ def _refuse_without_answer(
     if faults:
         raise faults[0]
     if contents:
-        all_notes = dict.fromkeys(note for content in contents for note in content.notes)
+        all_notes = dict.fromkeys(
+            note for content in contents for note in content.notes
+        )
         raise HpmlError("; ".join(all_notes))
 
 

@@ -15,7 +15,9 @@ FEATURE = Feature(
             ),
         },
         "Data quality": {
-            "profiler": Part("extras.profiler.checks:profiler_disagrees", after="drift"),
+            "profiler": Part(
+                "extras.profiler.checks:profiler_disagrees", after="drift"
+            ),
             "buffer-copies": Part(
                 "extras.profiler.checks:buffers_are_copied", after="profiler"
             ),

@@ -68,7 +68,11 @@ def communication_gaps(trace: ProfilerSummary, device: Device) -> Iterator[Profi
     for c in trace.collectives:
         if c.kind is not CollectiveKind.BROADCAST and c.seconds > 0:
             yield ProfilerGap(
-                f"time of {c.kind.words}s", c.seconds, c.instruments_s, c.messages, device
+                f"time of {c.kind.words}s",
+                c.seconds,
+                c.instruments_s,
+                c.messages,
+                device,
             )
 
 
@@ -192,7 +196,9 @@ def buffers_are_copied(record: Record) -> Observation | None:
     )
     if not traces or not broadcasts_are_buffers:
         return None
-    trace, broadcasts = max(traces, key=lambda pair: _copies_s(pair[1]) / pair[0].window_s)
+    trace, broadcasts = max(
+        traces, key=lambda pair: _copies_s(pair[1]) / pair[0].window_s
+    )
     copies_s = _copies_s(broadcasts)
     per_iteration_ms = 1e3 / max(1, trace.iterations)
     return Observation(

@@ -10,7 +10,11 @@ from torch.profiler import profile
 from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.formulas import union_s
-from hpml_jobs.core.measurements import CollectiveKind, ProfiledCollective, ProfilerSummary
+from hpml_jobs.core.measurements import (
+    CollectiveKind,
+    ProfiledCollective,
+    ProfilerSummary,
+)
 from hpml_jobs.core.rank import Rank
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.training_path import Precision
@@ -136,7 +140,11 @@ def summarize_trace(
     comm = [(event.start_s, event.end_s) for event in collectives]
     compute = [(e.start_s, e.end_s) for e in events if e.computes(on_cuda=on_cuda)]
     window_s = events[0].end_s
-    comm_s, compute_s, busy_s = union_s(comm), union_s(compute), union_s([*comm, *compute])
+    comm_s, compute_s, busy_s = (
+        union_s(comm),
+        union_s(compute),
+        union_s([*comm, *compute]),
+    )
     ledger = result.ledger
     assert ledger is not None  # noqa: S101 -- the epoch was instrumented
     instruments_comm_s = 0.0
@@ -189,5 +197,7 @@ def _total_bytes(collectives: Sequence[TraceEvent]) -> int | None:
     """Return the bytes of some collectives; None if the profiler has not those of each."""
     contents = [content_of(event) for event in collectives]
     return (
-        None if None in contents else sum(content.bytes for content in contents if content)
+        None
+        if None in contents
+        else sum(content.bytes for content in contents if content)
     )

@@ -88,7 +88,9 @@ def phases_beside_profiler(context: GroupContext) -> Table | None:
 def by_profiler(traces: Mapping[Place, ProfilerLine]) -> Columns[Row]:
     """Return what the profiler says of each row, in percent; profiler.csv has the seconds."""
 
-    def share(head: str, of_line: Callable[[ProfilerLine], float | None]) -> Column[Row]:
+    def share(
+        head: str, of_line: Callable[[ProfilerLine], float | None]
+    ) -> Column[Row]:
         def value(row: Row) -> float | None:
             line = traces.get(row.place)
             return of_line(line) if line else None

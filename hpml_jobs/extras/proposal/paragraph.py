@@ -100,7 +100,9 @@ def _preliminary(group: ConditionGroup, series: SizeSeries) -> str:
         for result in group.doubts_of(candidate.row, Affected.TIME)
     ]
     if doubts:
-        result, candidate = max(doubts, key=lambda doubt: [*Level].index(doubt[0].level))
+        result, candidate = max(
+            doubts, key=lambda doubt: [*Level].index(doubt[0].level)
+        )
         verb = "fails" if result.level is Level.FAIL else "warns"
         reasons.append(
             f"the data-quality check {result.check} {verb} for {candidate.words}: {result.figures}"
@@ -115,15 +117,15 @@ def _measured(group: ConditionGroup, series: SizeSeries, winner: Candidate) -> s
     ]
     versions = {record.facts.hpml_jobs for record in records if record.facts}
     program = (
-        f", measured with hpml_jobs {' and '.join(sorted(versions))}" if versions else ""
+        f", measured with hpml_jobs {' and '.join(sorted(versions))}"
+        if versions
+        else ""
     )
     batch, caveat = f"global batch {winner.row.global_batch}", ""
     if series.kind == "weak":
         batch = f"batch {winner.row.batch_per_gpu} per {captions.unit(winner.device)}"
         equal = "times" if winner.timing.work else "epochs"
-        caveat = (
-            f" The global batch grows with the size: equal {equal} are not equal training."
-        )
+        caveat = f" The global batch grows with the size: equal {equal} are not equal training."
     strategy = series.cells[-1].row.strategy.value
     return f"Evidence of {series.kind} scaling ({batch}, {strategy}){program}: {setting}.{caveat}"
 

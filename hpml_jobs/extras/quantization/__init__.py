@@ -15,8 +15,12 @@ FEATURE = Feature(
     },
     sheets={
         "latency": Part("extras.quantization.table:latency", after="curve-ends"),
-        "quantization-layers": Part("extras.quantization.table:layers", after="latency"),
-        "spreads": Part("extras.quantization.table:spreads", after="quantization-layers"),
+        "quantization-layers": Part(
+            "extras.quantization.table:layers", after="latency"
+        ),
+        "spreads": Part(
+            "extras.quantization.table:spreads", after="quantization-layers"
+        ),
     },
     tables_of_all={
         "quantization": Part("extras.quantization.table:quantization", after=""),

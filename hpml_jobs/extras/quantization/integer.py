@@ -67,7 +67,8 @@ def unfold(images: Tensor, layer: nn.Conv2d) -> Tensor:
     pad_y, pad_x = (int(size) for size in layer.padding)
     padded = pad(images, (pad_x, pad_x, pad_y, pad_y))
     rows = padded.unfold(2, kernel_y, stride_y)
-    windows = rows.unfold(3, kernel_x, stride_x)  # n, c, height, width, kernel_y, kernel_x
+    # n, c, height, width, kernel_y, kernel_x
+    windows = rows.unfold(3, kernel_x, stride_x)
     by_kernel = windows.permute(1, 4, 5, 0, 2, 3)
     return by_kernel.flatten(0, 2)
 

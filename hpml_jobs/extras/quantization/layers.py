@@ -102,7 +102,9 @@ def _weighted(name: str, module: nn.Module) -> Weighted | None:
     if type(module) is not nn.Conv2d:
         return None
     is_supported = (
-        module.groups == 1 and module.dilation == (1, 1) and module.padding_mode == "zeros"
+        module.groups == 1
+        and module.dilation == (1, 1)
+        and module.padding_mode == "zeros"
     )
     if not is_supported or isinstance(module.padding, str):
         raise _unsupported(name, module)

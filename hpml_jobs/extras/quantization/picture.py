@@ -92,6 +92,8 @@ def quantization(groups: Sequence[ConditionGroup]) -> Picture | None:
                 [runs.name for runs in networks[len(drawn_runs) :]], "quantization.csv"
             ),
         ],
-        legend=dict(zip((runs.name for runs in drawn_runs), style.COLOURS, strict=False)),
+        legend=dict(
+            zip((runs.name for runs in drawn_runs), style.COLOURS, strict=False)
+        ),
         between=", ",
     )

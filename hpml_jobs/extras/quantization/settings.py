@@ -32,7 +32,9 @@ class QuantizeSettings(Value, frozen=True, kw_only=True):
             return msgspec.structs.asdict(settings)
         default = QuantizeSettings()
         if self != default:
-            key = "percentile" if self.percentile != default.percentile else "per_channel"
+            key = (
+                "percentile" if self.percentile != default.percentile else "per_channel"
+            )
             raise UsageError(
                 f"quantize.{key} without quantize.calibration: nothing would be quantized; use "
                 "quantize.calibration=1000, or grid=quantize"

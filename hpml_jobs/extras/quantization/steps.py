@@ -225,8 +225,12 @@ def compare_with_torch(
 ) -> tuple[TorchReference | None, list[Latency], list[str]]:
     """Return torch's own quantization, the latency of all networks, and reasons for what failed."""
     batches = batches_of(test[0][0])
-    latencies = [measure_latency(Implementation.FP32, model, batch) for batch in batches]
-    latencies += [measure_latency(Implementation.OURS, ours, batch) for batch in batches]
+    latencies = [
+        measure_latency(Implementation.FP32, model, batch) for batch in batches
+    ]
+    latencies += [
+        measure_latency(Implementation.OURS, ours, batch) for batch in batches
+    ]
     try:
         converted = convert(model, [images for images, _ in calibration])
         torch_result = TorchReference(
@@ -398,7 +402,9 @@ def measure_latencies(converted: Converted, batches: Sequence[Tensor]) -> list[L
 
     with _temporary_cache(), config.patch(freezing=True, compile_threads=1):
         network: Network = torch.compile(converted.graph, dynamic=False)
-        return [measure_latency(Implementation.TORCH, network, batch) for batch in batches]
+        return [
+            measure_latency(Implementation.TORCH, network, batch) for batch in batches
+        ]
 
 
 @contextmanager

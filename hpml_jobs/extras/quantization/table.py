@@ -147,7 +147,9 @@ def _how(record: Record) -> dict[str, float]:
 
 def _name(run_group: _Alike, run_groups: Iterable[_Alike]) -> str:
     """Return `lenet_cifar10`, or with what sets it apart `lenet_cifar10, calibration 100`."""
-    same_workload = [other for other in run_groups if other.workload == run_group.workload]
+    same_workload = [
+        other for other in run_groups if other.workload == run_group.workload
+    ]
     parts = [run_group.workload]
     if len({other.place for other in same_workload}) > 1:
         parts.append(run_group.place)
@@ -165,7 +167,10 @@ def results(runs: Runs) -> Iterator[Result]:
     """Return the runs' steps in the order of the lab, then torch's own."""
     for step in runs.first.steps:
         of_runs = [
-            s for run in runs.quantized for s in run.steps if _scheme(s) == _scheme(step)
+            s
+            for run in runs.quantized
+            for s in run.steps
+            if _scheme(s) == _scheme(step)
         ]
         if len(of_runs) != len(runs.quantized):
             continue
@@ -212,7 +217,9 @@ class QuantizationLine(NamedTuple):
     quantized: Annotated[str, Shown("quantized", words=True)]
     bound: Annotated[str | None, Shown("scale by", words=True)]
     scales: Annotated[str | None, Shown("for each", words=True)]
-    over_seeds: Annotated[Mean | None, Shown("accuracy, %", _accuracy, on_page_only=True)]
+    over_seeds: Annotated[
+        Mean | None, Shown("accuracy, %", _accuracy, on_page_only=True)
+    ]
     lost: Annotated[Mean | None, Shown("drop", _points, on_page_only=True)]
     bytes: Annotated[int, Shown("bytes", count)]
     of_fp32: Annotated[float, Shown("of fp32", ratio)]
@@ -259,7 +266,11 @@ def quantization(groups: Sequence[ConditionGroup]) -> Table | None:
     return item_table(
         [group for group in groups if quantized([group])],
         TableText("quantization", "Quantization", "network", caption),
-        ((runs.name, QuantizationLine.of(o)) for runs in networks for o in results(runs)),
+        (
+            (runs.name, QuantizationLine.of(o))
+            for runs in networks
+            for o in results(runs)
+        ),
         columns_of(QuantizationLine),
         _notes(networks),
     )
@@ -344,7 +355,9 @@ def layers(group: ConditionGroup) -> Sheet | None:
         for result in results(runs):
             step = result.steps[0]
             if isinstance(step, QuantizationStep):
-                lines += [LayerLine.of(runs.name, result, layer) for layer in step.layers]
+                lines += [
+                    LayerLine.of(runs.name, result, layer) for layer in step.layers
+                ]
     return Sheet(columns=LayerLine._fields, rows=tuple(lines)) if lines else None
 
 

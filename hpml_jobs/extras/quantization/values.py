@@ -156,7 +156,9 @@ def quantized_of(record: Record) -> Quantized | None:
         ValueError: they do not have the form of results.
     """
     return (
-        None if record.quantized is None else msgspec.convert(record.quantized, Quantized)
+        None
+        if record.quantized is None
+        else msgspec.convert(record.quantized, Quantized)
     )
 
 
@@ -174,9 +176,7 @@ def record_fault(record: Record) -> str | None:
         return "quantization begins without the fp32 network"
     tested, trained = quantized.steps[0].accuracy, record.ranks[0].test_accuracy
     if trained is None or abs(tested - trained) > SAME_NETWORK:
-        return (
-            f"accuracy {tested} was quantized, {trained} was trained: not the same network"
-        )
+        return f"accuracy {tested} was quantized, {trained} was trained: not the same network"
     for step in quantized.steps:
         if (
             step.samples != quantized.steps[0].samples

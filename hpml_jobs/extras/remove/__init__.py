@@ -12,5 +12,7 @@ FEATURE = Feature(
             after="logs",
         )
     },
-    replaced=dict.fromkeys(("rm", "delete", "del", "clean", "purge", "erase"), "remove"),
+    replaced=dict.fromkeys(
+        ("rm", "delete", "del", "clean", "purge", "erase"), "remove"
+    ),
 )

@@ -37,7 +37,9 @@ class About(Value, frozen=True, kw_only=True):
 def remove(
     study: Annotated[
         str,
-        typer.Argument(metavar="STUDY", help="name of the study", autocompletion=studies),
+        typer.Argument(
+            metavar="STUDY", help="name of the study", autocompletion=studies
+        ),
     ],
     outputs: Outputs = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="do not ask")] = False,
@@ -84,7 +86,9 @@ def _ask(*, json: bool) -> None:
     from hpml_jobs.cli.submit import is_interactive
 
     if json or not is_interactive():
-        raise UsageError("nothing was removed: there is no terminal to ask on; add --yes")
+        raise UsageError(
+            "nothing was removed: there is no terminal to ask on; add --yes"
+        )
     try:
         answer = input("remove it? [y/N] ")
     except EOFError:

@@ -73,7 +73,13 @@ class _Owner:
         self.study = study
         self.report_files = report_files
         self.names = {
-            *(study.manifest, study.about, study.lock, study.cluster, study.commands_file),
+            *(
+                study.manifest,
+                study.about,
+                study.lock,
+                study.cluster,
+                study.commands_file,
+            ),
             *(study.cells_folder, study.slurm, study.report, study.export),
             *(study.slurm_answers, study.root / f"{study.lock.name}.held"),
         }
@@ -84,7 +90,11 @@ class _Owner:
         """Whether a path is the program's. A link is so only among what jobs write."""
         study = self.study
         folders = [*path.parents]
-        if study.slurm in folders or study.export in folders or self._is_of_attempt(path):
+        if (
+            study.slurm in folders
+            or study.export in folders
+            or self._is_of_attempt(path)
+        ):
             return True
         if path.is_symlink():
             return False
@@ -153,7 +163,9 @@ def without_submission(study: Study) -> Iterator[None]:
             f"{fault}: a submission is running; nothing was removed"
         ) from fault
     except OSError as fault:
-        raise HpmlError(f"{study.lock} cannot be written: {reason_of(fault)}") from fault
+        raise HpmlError(
+            f"{study.lock} cannot be written: {reason_of(fault)}"
+        ) from fault
 
 
 def remove_files(study: Study, removal: Removal) -> None:

@@ -70,7 +70,9 @@ def _epochs_by_round(
     if starts is None or not in_rounds(starts):
         return None
     by_round = [_epochs_by_repeat(group, row) for row in rows]
-    rounds = [key for key in by_round[0] if all(key in epochs_s for epochs_s in by_round)]
+    rounds = [
+        key for key in by_round[0] if all(key in epochs_s for epochs_s in by_round)
+    ]
     return [tuple(epochs_s[key] for key in rounds) for epochs_s in by_round]
 
 

@@ -123,12 +123,16 @@ def signed_ranks_p(first: Sequence[float], second: Sequence[float]) -> float:
     ratios = [a / b for a, b in zip(first, second, strict=True) if a != b]
     doubled = doubled_ranks([max(ratio, 1 / ratio) for ratio in ratios])
     total = sum(doubled)
-    observed = sum(rank for rank, ratio in zip(doubled, ratios, strict=True) if ratio > 1)
+    observed = sum(
+        rank for rank, ratio in zip(doubled, ratios, strict=True) if ratio > 1
+    )
     far = abs(2 * observed - total)
     if 2 * len(doubled) > EXACT_RUNS:
         return normal_p(far / 2, sum(rank**2 for rank in doubled) / 4)
     counts = _signed_sums(tuple(sorted(doubled)))
-    extreme = sum(count for at, count in enumerate(counts) if abs(2 * at - total) >= far)
+    extreme = sum(
+        count for at, count in enumerate(counts) if abs(2 * at - total) >= far
+    )
     return extreme / (1 << len(doubled))
 
 

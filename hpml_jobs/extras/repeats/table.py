@@ -77,7 +77,8 @@ class RepeatsLine(NamedTuple):
     runs: Annotated[int, Shown("runs")]
     epoch_s: Annotated[float, Shown("median", seconds, "{time}, s")]
     epoch: Annotated[
-        Interval | None, Shown("interval", _ends(seconds), "{time}, s", on_page_only=True)
+        Interval | None,
+        Shown("interval", _ends(seconds), "{time}, s", on_page_only=True),
     ]
     epoch_spread: Annotated[Number, Shown("IQR %", percent, "{time}, s")]
     speedup: Annotated[Number, Shown("ratio", ratio, "speedup", doubt="is_doubtful")]

@@ -98,7 +98,9 @@ def script_environment(
     outside = {"SLURM_JOB_ID": number[0] if number else "0"}
     if hosts:
         outside["SLURM_JOB_NODELIST"] = ",".join(hosts)
-    slurm = {name: value for name, value in os.environ.items() if name.startswith("SLURM")}
+    slurm = {
+        name: value for name, value in os.environ.items() if name.startswith("SLURM")
+    }
     per_node = file.cell.processes // file.cell.nodes
     cpus = file.shape.cpus_per_node // per_node if file.shape else file.cell.threads
     of_task = {"SLURM_CPUS_PER_TASK": str(max(1, cpus)), _OWN_PORT: "1"}
@@ -191,8 +193,7 @@ def task_variables(environment: dict[str, str]) -> dict[str, str]:
     return {k: value for k, value in of_job.items() if k not in environment} | always
 
 
-if (
-    __name__ == "__main__"
-):  # a process of torchrun becomes a task of srun, and then the script
+# a process of torchrun becomes a task of srun, and then the script
+if __name__ == "__main__":
     command = [sys.executable, *sys.argv[1:]]
     os.execve(sys.executable, command, task_environment(dict(os.environ)))  # noqa: S606  (no shell)

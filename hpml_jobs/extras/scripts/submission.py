@@ -33,7 +33,9 @@ _OF_OTHERS = {
     "Horovod": re.compile(rb"^\s*(?:import|from) horovod\b", re.MULTILINE),
     "MPI": re.compile(rb"^\s*(?:import|from) mpi4py\b", re.MULTILINE),
 }
-_OF_TORCH = re.compile(rb"torch\.distributed|DataParallel|accelerate|lightning|deepspeed")
+_OF_TORCH = re.compile(
+    rb"torch\.distributed|DataParallel|accelerate|lightning|deepspeed"
+)
 """Words of a script whose processes exchange by other libraries, or by torch, which is seen."""
 
 _LAUNCHERS = (
@@ -133,7 +135,9 @@ def _fixed_words(arguments: str) -> list[str]:
     >>> _fixed_words("--b {batch} --config 'my x.json'")
     ['--b', '--config', 'my x.json']
     """
-    return [word for word in shlex.split(arguments) if not PLACEHOLDER_FORM.search(word)]
+    return [
+        word for word in shlex.split(arguments) if not PLACEHOLDER_FORM.search(word)
+    ]
 
 
 def _named_sources(
@@ -225,9 +229,7 @@ def _why_no_file(path: Path, typed: str) -> str:
             f"launcher={first.removesuffix('3')}"
         )
     if arguments and (path.parent / first).is_file():
-        return (
-            f"script={typed}: arguments belong in args=: script={first} args='{arguments}'"
-        )
+        return f"script={typed}: arguments belong in args=: script={first} args='{arguments}'"
     if "," in typed:
         return f"script={typed}: one script at a time; measure each in its own command"
     if path.is_dir():
@@ -261,7 +263,9 @@ def _warn_of_files(
     """Say that cells share the files which a script writes where it is started."""
     for path in files:
         lines = path.read_text(errors="replace").splitlines() if path.is_file() else []
-        writing = [number for number, text in enumerate(lines, 1) if _WRITES.search(text)]
+        writing = [
+            number for number, text in enumerate(lines, 1) if _WRITES.search(text)
+        ]
         if writing:
             notify(
                 f"{script.path} writes files (line {writing[0]}), and args has no {{folder}}: "

@@ -78,7 +78,9 @@ def check_account(cluster: Cluster, accounts: Sequence[Association]) -> Finding:
         if cluster.account_rule is Rule.REQUIRED:
             remedy = f"add {give}, or set it in ~/.config/hpml_jobs/config.yaml"
             return problem(
-                "account", f"none given, but cluster={cluster.name} requires one", remedy
+                "account",
+                f"none given, but cluster={cluster.name} requires one",
+                remedy,
             )
         return ok("account", f"none given: SLURM uses your default ({yours})")
     if not names:
@@ -128,7 +130,9 @@ def check_request(plan: Plan, request: JobRequest) -> Finding:
 
 def check_followup(plan: Plan) -> Finding:
     """Check that sbatch would accept the job of collect_after, retries and largest_batch=auto."""
-    return _check_script("follow-up", "the follow-up job", followup_script(plan, jobs=()))
+    return _check_script(
+        "follow-up", "the follow-up job", followup_script(plan, jobs=())
+    )
 
 
 def _check_script(about: str, name: str, text: str) -> Finding:
@@ -139,13 +143,17 @@ def _check_script(about: str, name: str, text: str) -> Finding:
         timed_out = isinstance(error, subprocess.TimeoutExpired)
         reason = f"no answer within {ASK_TIMEOUT_S} s" if timed_out else str(error)
         return warning(about, f"sbatch --test-only: {reason}", ASK_SUPPORT)
-    answer = "; ".join(line.strip() for line in done.stderr.splitlines() if line.strip())
+    answer = "; ".join(
+        line.strip() for line in done.stderr.splitlines() if line.strip()
+    )
     if done.returncode:
         remedies = (remedy for word, remedy in _REMEDIES if word in answer.lower())
         remedy = next(remedies, "plan shows the script that sbatch rejects")
         return problem(about, f"sbatch rejects {name}: {answer}", remedy)
     match = ACCEPTED.search(answer)
-    start = f"it could start at {match[1]} on {match[2]} ({match[3]})" if match else answer
+    start = (
+        f"it could start at {match[1]} on {match[2]} ({match[3]})" if match else answer
+    )
     return ok(about, f"sbatch accepts {name}: {start}")
 
 
@@ -267,7 +275,9 @@ def check_python(cluster: Cluster, outputs: Path) -> list[Finding]:
         versions: dict[str, str] = json.loads(done.stdout.strip().splitlines()[-1])
     except (OSError, subprocess.TimeoutExpired, ValueError, IndexError) as error:
         lines = (
-            [] if isinstance(error, OSError | subprocess.TimeoutExpired) else [done.stderr]
+            []
+            if isinstance(error, OSError | subprocess.TimeoutExpired)
+            else [done.stderr]
         )
         reason = (" ".join(lines).strip().splitlines() or [str(error)])[-1]
         remedy = "set cluster.python=PATH to a Python that the jobs can run"
@@ -302,9 +312,7 @@ def _check_versions(versions: dict[str, str], where: str, *, is_sure: bool) -> F
         return _absent("versions", both, remedy, is_sure=is_sure)
     missing = [name for name in ("torch", "torchvision") if name not in versions]
     if missing:
-        remedy = (
-            "pip install -r locks/worker.txt there, or set cluster.python= or a container"
-        )
+        remedy = "pip install -r locks/worker.txt there, or set cluster.python= or a container"
         both = f"{where} has {observed}; no {' and no '.join(missing)}"
         return _absent("versions", both, remedy, is_sure=is_sure)
     return ok("versions", observed)

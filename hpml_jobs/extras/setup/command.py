@@ -66,7 +66,9 @@ def init(
         _refuse_existing(path)
     profile, sources = _profile()
     date = datetime.now(UTC).astimezone().date().isoformat()
-    head = [line.format(version=__version__, date=date, sources=sources) for line in HEAD]
+    head = [
+        line.format(version=__version__, date=date, sources=sources) for line in HEAD
+    ]
     text = profile_text(head, profile.blocks)
     if show:
         print(text, end="")
@@ -77,7 +79,9 @@ def init(
 
 def _print_written(profile: "Profile", path: Path, read_file: Path) -> None:
     """Say what was written, what is left to decide, and that only `read_file` is read."""
-    settings = [f"{k}={v}" for block in profile.blocks for k, v in block.settings.items()]
+    settings = [
+        f"{k}={v}" for block in profile.blocks for k, v in block.settings.items()
+    ]
     print(f"written: {path}")
     print(
         f"set: {' '.join(settings) or 'nothing, the defaults are right for this machine'}"
@@ -86,7 +90,9 @@ def _print_written(profile: "Profile", path: Path, read_file: Path) -> None:
         print(f"check: {decision}")
     if path.resolve() != read_file.resolve():
         print(f"hpml-jobs reads only {read_file}: copy the file there")
-    print(with_command("next", f"{PROGRAM} plan -m gpus=1,2 batch=32\n{PROGRAM} doctor"))
+    print(
+        with_command("next", f"{PROGRAM} plan -m gpus=1,2 batch=32\n{PROGRAM} doctor")
+    )
 
 
 def _profile() -> "tuple[Profile, str]":
@@ -101,7 +107,9 @@ def _profile() -> "tuple[Profile, str]":
     cluster, why = detect_cluster(ConfigFolders(None).cluster_names())
     reason = why.partition(": ")[0]
     if not has_sbatch():
-        return local_profile(reason, local_gpus()), "the environment (there is no SLURM)"
+        return local_profile(
+            reason, local_gpus()
+        ), "the environment (there is no SLURM)"
     site = read_site(login_name())
     if site.complaints:
         print(
@@ -109,7 +117,10 @@ def _profile() -> "tuple[Profile, str]":
             file=sys.stderr,
         )
     if cluster == "local":  # sbatch is here, but SLURM does not say which cluster
-        cluster, reason = "slurm", "sbatch is on PATH, but SLURM does not name its cluster"
+        cluster, reason = (
+            "slurm",
+            "sbatch is on PATH, but SLURM does not name its cluster",
+        )
     return slurm_profile(
         cluster, reason, site
     ), "sinfo, scontrol, sacctmgr and the environment"
@@ -160,7 +171,9 @@ def doctor(
     gpus: Annotated[
         int | None,
         typer.Option(
-            "--gpus", metavar="N", help="instead, run a small validation study on N GPUs"
+            "--gpus",
+            metavar="N",
+            help="instead, run a small validation study on N GPUs",
         ),
     ] = None,
     json: Json = False,
@@ -183,7 +196,12 @@ def doctor(
 
 
 def _examine(
-    words: list[str], config_dir: Path | None, *, job: bool, patience_s: float, json: bool
+    words: list[str],
+    config_dir: Path | None,
+    *,
+    job: bool,
+    patience_s: float,
+    json: bool,
 ) -> bool:
     """Print the findings; return whether there is no problem."""
     from hpml_jobs.extras.setup.examine import examine
@@ -195,7 +213,9 @@ def _examine(
             words, config_dir, job=job, patience_s=patience_s, notify=notify
         )
         findings_shown = list(findings) if json else _show_findings(findings, out)
-    problems = [finding for finding in findings_shown if finding.level is Severity.PROBLEM]
+    problems = [
+        finding for finding in findings_shown if finding.level is Severity.PROBLEM
+    ]
     if json:
         print_json({"ok": not problems, "findings": findings_shown})
     else:
@@ -251,7 +271,9 @@ def _run_self_test(
         )
         result = self_test_result(plan, gpus)
     if json:
-        print_json({"ok": result.is_passed, "cells": result.cells, "block": result.block})
+        print_json(
+            {"ok": result.is_passed, "cells": result.cells, "block": result.block}
+        )
     else:
         print(result.block)
     return result.is_passed

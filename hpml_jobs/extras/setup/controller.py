@@ -52,9 +52,7 @@ def check_commands() -> Finding:
             "commands", observed, "load the cluster's SLURM, e.g. module load slurm"
         )
     if missing:
-        remedy = (
-            "add sacct to PATH; without it, states come from squeue and the files of jobs"
-        )
+        remedy = "add sacct to PATH; without it, states come from squeue and the files of jobs"
         return warning("commands", f"{versions}; sacct is not on PATH", remedy)
     if len(answers) > 1:
         return warning(
@@ -80,18 +78,20 @@ def check_accounting() -> Finding:
     if answer.code == 0:
         return ok("accounting", "sacct answers")
     if _NO_ACCOUNTS in answer.complaint:
-        remedy = (
-            "nothing to do: states of finished jobs come from squeue and the files of jobs"
-        )
+        remedy = "nothing to do: states of finished jobs come from squeue and the files of jobs"
         return warning("accounting", "accounting is disabled on this cluster", remedy)
     return warning("accounting", f"sacct: {answer.complaint}", ASK_SUPPORT)
 
 
-def check_limits(cluster: Cluster, accounts: Sequence[Association], cells: int) -> Finding:
+def check_limits(
+    cluster: Cluster, accounts: Sequence[Association], cells: int
+) -> Finding:
     """Compare SLURM's limits for this user with the number of cells."""
     config = commands.limits()
     parts = [
-        f"{key} {config[key]}" for key in ("MaxArraySize", "MaxJobCount") if key in config
+        f"{key} {config[key]}"
+        for key in ("MaxArraySize", "MaxJobCount")
+        if key in config
     ]
     limits = _limits_by_owner(cluster, accounts)
     parts += [f"{owner}: {_words(values)}" for owner, values in limits]
@@ -187,7 +187,9 @@ def parse_states(text: str) -> dict[str, NodeState]:
         fields = line.strip().split("|", 3)
         if len(fields) == 4:
             name, state, features, reason = fields
-            states[name] = NodeState(name, state, frozenset(features.split(",")), reason)
+            states[name] = NodeState(
+                name, state, frozenset(features.split(",")), reason
+            )
     return states
 
 
@@ -273,4 +275,6 @@ def _check_available(
         return [
             problem("nodes out", f"{observed}; no {gpu_type or 'node'} is left", remedy)
         ]
-    return [warning("nodes out", observed, "nothing to do: jobs run on the other nodes")]
+    return [
+        warning("nodes out", observed, "nothing to do: jobs run on the other nodes")
+    ]

@@ -80,7 +80,9 @@ def _plan(sweep: Sweep) -> tuple[Plan | None, str]:
         return None, str(error)
 
 
-def _login_node_findings(sweep: Sweep, plan: Plan | None, fault: str) -> Iterator[Finding]:
+def _login_node_findings(
+    sweep: Sweep, plan: Plan | None, fault: str
+) -> Iterator[Finding]:
     """Yield the findings that need no job; `fault` is why there is no plan."""
     settings = sweep.settings[0]
     cluster = settings.cluster
@@ -133,7 +135,9 @@ def _check_profile(sweep: Sweep, settings: Settings) -> Finding:
     if name and name.lower() not in cluster.known_as:
         observed = f"{reason}, but SLURM's ClusterName is {name}"
         return warning(
-            "cluster", observed, "use cluster=auto, which chooses this cluster's profile"
+            "cluster",
+            observed,
+            "use cluster=auto, which chooses this cluster's profile",
         )
     return ok("cluster", reason)
 
@@ -183,7 +187,9 @@ def _check_hosts(cluster: Cluster, hosts: Sequence[str], folder: Path) -> Findin
         load(runner("cluster.hosts").check)(cluster, existing)
     except HpmlError as error:
         return problem("hosts", str(error))
-    return ok("hosts", f"{', '.join(hosts)} answer, share {existing} and reach each other")
+    return ok(
+        "hosts", f"{', '.join(hosts)} answer, share {existing} and reach each other"
+    )
 
 
 IN_MEMORY = ("tmpfs", "ramfs")
@@ -200,7 +206,9 @@ def check_outputs(folder: Path, cluster: Cluster) -> Finding:
         mount = mount_of(existing, mounts())
     except OSError as error:
         remedy = "choose a folder that you may write to with outputs=PATH"
-        return problem("outputs", f"{folder} cannot be written: {error.strerror}", remedy)
+        return problem(
+            "outputs", f"{folder} cannot be written: {error.strerror}", remedy
+        )
     observed = (
         f"{folder}: writable, {free_gb:,.1f} GB free on {mount.place} ({mount.type})"
     )

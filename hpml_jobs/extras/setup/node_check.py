@@ -82,7 +82,8 @@ def _node(_file: CellFile) -> Finding:
     name = os.environ.get("SLURMD_NODENAME") or socket.gethostname()
     system = f"{platform.system()} {platform.release()}"
     return ok(
-        "node", f"{name}: Python {platform.python_version()} ({sys.executable}), {system}"
+        "node",
+        f"{name}: Python {platform.python_version()} ({sys.executable}), {system}",
     )
 
 
@@ -99,7 +100,9 @@ def _versions(file: CellFile) -> Finding:
             installed[name] = version(name)
         except PackageNotFoundError:
             remedy = f"install locks/worker.txt into {sys.executable}"
-            return problem("node versions", f"{name} is not installed on the node", remedy)
+            return problem(
+                "node versions", f"{name} is not installed on the node", remedy
+            )
     import torch  # noqa: PLC0415  (takes seconds, and may be what is broken)
     import torchvision  # noqa: PLC0415, F401  (raises if it was built for another torch)
 
@@ -154,7 +157,8 @@ def _devices(file: CellFile) -> Finding:
         )
     if cell.device is Device.CPU:
         return ok(
-            "devices", "the CPU computes and gloo is available (device=cpu needs no CUDA)"
+            "devices",
+            "the CPU computes and gloo is available (device=cpu needs no CUDA)",
         )
     return _gpus(file, devices, backend)
 
@@ -181,7 +185,9 @@ def _devices_of(cell: Cell) -> "Devices":
     from hpml_jobs.worker.devices import devices_for  # noqa: PLC0415
 
     local_ranks = range(cell.gpus_per_node)
-    return tuple(dict.fromkeys(d for rank in local_ranks for d in devices_for(cell, rank)))
+    return tuple(
+        dict.fromkeys(d for rank in local_ranks for d in devices_for(cell, rank))
+    )
 
 
 def _cards(file: CellFile) -> Iterator[Finding]:
@@ -226,7 +232,9 @@ def _parts(card: Card) -> Iterator[str]:
     if card.throttle_reasons is not None:
         reasons = slowing_reasons(card)
         yield (
-            f"clocks lowered by {', '.join(reasons)}" if reasons else "clocks not lowered"
+            f"clocks lowered by {', '.join(reasons)}"
+            if reasons
+            else "clocks not lowered"
         )
     if card.pcie_width is not None:
         yield lane_fault(card) or f"PCIe x{card.pcie_width}"
@@ -273,7 +281,9 @@ def _shared_memory(file: CellFile) -> Finding:
     free_gb = shutil.disk_usage(SHARED_MEMORY).free / 1e9
     text = f"{SHARED_MEMORY} has {free_gb:,.1f} GB free"
     if free_gb < MIN_SHARED_GB and file.cell.loader_workers:
-        remedy = "large batches may kill loader workers: request more, or loader_workers=0"
+        remedy = (
+            "large batches may kill loader workers: request more, or loader_workers=0"
+        )
         return warning("shared memory", text, remedy)
     return ok("shared memory", text)
 

@@ -23,7 +23,14 @@ from hpml_jobs.slurm.commands import ask_slurm
 from hpml_jobs.slurm.jobs import JobState
 from hpml_jobs.slurm.pending import why_pending
 from hpml_jobs.status.query import query_slurm
-from hpml_jobs.study.files import LOG_BYTES, encode, read_json, tail, write_whole, writing
+from hpml_jobs.study.files import (
+    LOG_BYTES,
+    encode,
+    read_json,
+    tail,
+    write_whole,
+    writing,
+)
 from hpml_jobs.study.study import Study
 from hpml_jobs.submit.scripts import STEP, header, python, setup
 from hpml_jobs.submit.send import RefusedError, check_folder, sbatch
@@ -125,7 +132,9 @@ def check_this_machine(plan: Plan) -> list[Finding]:
     finally:
         exchange.remove()
     if answer is None:
-        reason = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+        reason = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[
+            -1
+        ]
         return [problem("process", f"the checks ended without an answer: {reason}")]
     return list(answer.findings)
 
@@ -223,7 +232,9 @@ def _no_answer(study: Study, last: JobState, patience_s: float) -> Finding:
     output = _last_line(study, last.job)
     remedy = f"read its logs in {study.slurm}"
     if _NOT_INSTALLED in output:
-        remedy = f"install hpml-jobs {__version__} into the jobs' Python (cluster.python=)"
+        remedy = (
+            f"install hpml-jobs {__version__} into the jobs' Python (cluster.python=)"
+        )
     printed = output or "it printed nothing"
     observed = f"job {last.job} ended without an answer, {_words(last)}: {printed}"
     return problem("job", observed, remedy)
@@ -239,7 +250,9 @@ def _still_active(last: JobState, patience_s: float) -> Finding:
 
 
 def _not_shared(observed: str) -> Finding:
-    remedy = "name a folder that both share (outputs=), or submit from an interactive job"
+    remedy = (
+        "name a folder that both share (outputs=), or submit from an interactive job"
+    )
     return problem("shared folder", observed, remedy)
 
 
@@ -263,8 +276,11 @@ def _check_clock(written_s: float, absent_s: float, read_s: float) -> Finding:
         where = "ahead of" if ahead_s > 0 else "behind"
         difference = f"{max(ahead_s, behind_s):.0f} s {where}"
         remedy = "report it to the cluster's support; start times are wrong, epoch times are right"
-        return warning("clock", f"the node's clock is {difference} this machine's", remedy)
+        return warning(
+            "clock", f"the node's clock is {difference} this machine's", remedy
+        )
     within_s = max(1.0, read_s - absent_s)
     return ok(
-        "clock", f"the clocks of the node and this machine agree within {within_s:.0f} s"
+        "clock",
+        f"the clocks of the node and this machine agree within {within_s:.0f} s",
     )

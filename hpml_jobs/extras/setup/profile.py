@@ -128,7 +128,9 @@ def choose_gpu_type(
 
 def _type_of_profile(profile: Mapping[str, Any]) -> ProfileChoice:
     default = profile["gpu_type"]
-    names = ", ".join(name for name in profile["gpu_types"] if name != default) or "none"
+    names = (
+        ", ".join(name for name in profile["gpu_types"] if name != default) or "none"
+    )
     source = f"the default of cluster={profile['name']}; others: {names}"
     return ProfileChoice((Entry("gpu_type", default, source, is_set=False),))
 
@@ -136,7 +138,9 @@ def _type_of_profile(profile: Mapping[str, Any]) -> ProfileChoice:
 def _kinds_with_gpus(site: Site, partition: str | None) -> list[NodeKind]:
     """Return the kinds of nodes with GPUs of a partition; of all where that is not known."""
     named = [part for part in site.partitions if part.name == partition]
-    return [kind for part in named or site.partitions for kind in part.kinds if kind.gpus]
+    return [
+        kind for part in named or site.partitions for kind in part.kinds if kind.gpus
+    ]
 
 
 def _without_types(site: Site, *, has_untyped: bool) -> ProfileChoice:
@@ -155,7 +159,9 @@ def _without_types(site: Site, *, has_untyped: bool) -> ProfileChoice:
     per_node = max(kind.gpus for kind in kinds)
     return ProfileChoice(
         (
-            Entry("gpu_request", GpuRequest.GRES_CONSTRAINT.value, source, is_set=False),
+            Entry(
+                "gpu_request", GpuRequest.GRES_CONSTRAINT.value, source, is_set=False
+            ),
             Entry("gpu_type", "FEATURE", "that feature", is_set=False),
             Entry("gpu_types.FEATURE", per_node, "GPUs per node", is_set=False),
         ),
@@ -182,7 +188,9 @@ def choose_account(site: Site, profile: Mapping[str, Any]) -> ProfileChoice:
         entries = [Entry("account", profile["account_example"], source, is_set=False)]
         decision = f"cluster.account {source}"
     elif not chosen:
-        decision = f"cluster.account: SLURM names no default of yours: {', '.join(names)}"
+        decision = (
+            f"cluster.account: SLURM names no default of yours: {', '.join(names)}"
+        )
     return ProfileChoice(tuple(entries), chosen, decision)
 
 
@@ -277,7 +285,9 @@ def slurm_profile(cluster: str, why: str, site: Site) -> Profile:
             _files(site),
             ProfileBlock("studies", study),
             ProfileBlock(
-                f"jobs on this cluster (cluster={cluster})", entries, ("clusters", cluster)
+                f"jobs on this cluster (cluster={cluster})",
+                entries,
+                ("clusters", cluster),
             ),
         ),
         tuple(choice.decision for choice in choices if choice.decision),
@@ -318,8 +328,12 @@ def _files(site: Site | None) -> ProfileBlock:
         if site is not None:
             remark = "ask the site for a folder that login node and compute nodes share"
         entries = [
-            Entry("outputs", "outputs", f"folder of the studies; {remark}", is_set=False),
-            Entry("data.root", "data", f"folder of the data sets; {remark}", is_set=False),
+            Entry(
+                "outputs", "outputs", f"folder of the studies; {remark}", is_set=False
+            ),
+            Entry(
+                "data.root", "data", f"folder of the data sets; {remark}", is_set=False
+            ),
         ]
     return ProfileBlock("folders", tuple(entries))
 
@@ -401,6 +415,8 @@ def _container() -> Iterator[Entry]:
             yield Entry(
                 "container.runtime", runtime, f"{runtime} is on PATH", is_set=False
             )
-            source = "the image with the jobs' Python; ask the site where its images are"
+            source = (
+                "the image with the jobs' Python; ask the site where its images are"
+            )
             yield Entry("container.image", "IMAGE.sif", source, is_set=False)
             return

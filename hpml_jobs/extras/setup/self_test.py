@@ -74,7 +74,9 @@ def self_test_plan(
     adds_dp = is_one_gpu and "strategy" not in _keys(words)
     if adds_dp:
         defaults |= {"strategy": "ddp", "baseline": "ddp"}
-    sweep = expand(_with_defaults(words, defaults), multirun=True, config_dir=config_dir)
+    sweep = expand(
+        _with_defaults(words, defaults), multirun=True, config_dir=config_dir
+    )
     plan = make_plan(sweep, notify=notify)
     if adds_dp:
         plan = plan._replace(cells=[*plan.cells, _dp_on_one_gpu(plan)])
@@ -145,7 +147,9 @@ def self_test_result(plan: Plan, gpus: int) -> SelfTestResult:
     totals = ", ".join(f"{levels[level]} {level.value}" for level in Level)
     of_all = f"{_measured(cells)} of {counted(len(cells), 'cell')} measured"
     lines += ["", f"{of_all}; checks: {totals}"]
-    return SelfTestResult(cells, _anonymous("\n".join(lines), _private_words(plan, cells)))
+    return SelfTestResult(
+        cells, _anonymous("\n".join(lines), _private_words(plan, cells))
+    )
 
 
 def _record(plan: Plan, state: CellState) -> Record | None:
@@ -223,7 +227,9 @@ def _cell(state: CellState, record: Record | None) -> list[str]:
         f"{name} {value:.4g} s" for name, value in times.items() if value is not None
     )
     lines = [f"{title}, {durations}"]
-    for result in sorted(state.checks, key=lambda result: WORST_FIRST.index(result.level)):
+    for result in sorted(
+        state.checks, key=lambda result: WORST_FIRST.index(result.level)
+    ):
         lines.append(f"  {result.level.value:4}  {result.check:17} {result.reason}")
     return lines
 
@@ -235,7 +241,10 @@ def _private_words(plan: Plan, cells: Iterable[CellState]) -> dict[str, str]:
         words |= {node.name: "NODE" for node in commands.inventory()}
     for state in cells:
         words |= dict.fromkeys(state.node.split(","), "NODE")
-    words |= {str(plan.study.root.parent): "OUTPUTS", os.environ.get("HOME", ""): "HOME"}
+    words |= {
+        str(plan.study.root.parent): "OUTPUTS",
+        os.environ.get("HOME", ""): "HOME",
+    }
     words |= {getpass.getuser(): "USER", plan.cluster.account or "": "ACCOUNT"}
     words.pop("", None)
     return words

@@ -35,7 +35,9 @@ class RecordedAllGather(DefaultAllGather):
         ledger = self._strategy.ledger
         if ledger is None:
             return super().__call__(output_tensor, input_tensor, group, async_op)
-        entry = ledger.begin(CollectiveKind.ALL_GATHER, Purpose.PARAMETERS, output_tensor)
+        entry = ledger.begin(
+            CollectiveKind.ALL_GATHER, Purpose.PARAMETERS, output_tensor
+        )
         work = super().__call__(output_tensor, input_tensor, group, async_op)
         ledger.end(entry)
         return work
@@ -52,7 +54,9 @@ class RecordedReduceScatter(DefaultReduceScatter):
         self._strategy = strategy
         self.waits_from: Stamp = None
 
-    def allocate(self, size: Any, *, dtype: torch.dtype, device: torch.device) -> Tensor:
+    def allocate(
+        self, size: Any, *, dtype: torch.dtype, device: torch.device
+    ) -> Tensor:
         """Return a buffer; the first one of a call is made in the computing stream."""
         ledger = self._strategy.ledger
         if ledger and self.waits_from is not None:
@@ -92,9 +96,8 @@ def instrument(groups: Iterable[Sequence[nn.Module]], strategy: HasLedger) -> No
     """
     for modules in groups:
         reduce_scatter = RecordedReduceScatter(strategy)
-        group = cast(
-            "FSDPModule", modules[0]
-        )  # whose messages are those of all its modules
+        # whose messages are those of all its modules
+        group = cast("FSDPModule", modules[0])
         group.set_custom_all_gather(RecordedAllGather(strategy))
         group.set_custom_reduce_scatter(reduce_scatter)
         for module in modules:
@@ -109,7 +112,9 @@ def instrument(groups: Iterable[Sequence[nn.Module]], strategy: HasLedger) -> No
 class _ModuleWaits:
     """Stamps of the computing stream around the hooks of one module of a group."""
 
-    def __init__(self, strategy: HasLedger, reduce_scatter: RecordedReduceScatter) -> None:
+    def __init__(
+        self, strategy: HasLedger, reduce_scatter: RecordedReduceScatter
+    ) -> None:
         self._strategy = strategy
         self._reduce_scatter = reduce_scatter
         self._start: Stamp = None

@@ -201,7 +201,8 @@ class FSDP(ProcessGroup):
                 is_kept = module is replica or not self.cell.reshard
                 module.set_reshard_after_forward(not is_kept, recurse=False)
             # Forward passes without backward would be prefetched in the next backward.
-            if reset := getattr(replica, "reset_iter_state", None):  # from torch 2.14 on
+            # from torch 2.14 on
+            if reset := getattr(replica, "reset_iter_state", None):
                 reset()
 
     def full_parameters(self, replica: nn.Module) -> Iterator[Tensor]:
@@ -211,7 +212,9 @@ class FSDP(ProcessGroup):
 
     def state(self, replica: nn.Module) -> dict[str, Tensor]:
         """Return the whole state of the model on the CPU, gathered tensor by tensor."""
-        return {name: _whole(value).cpu() for name, value in replica.state_dict().items()}
+        return {
+            name: _whole(value).cpu() for name, value in replica.state_dict().items()
+        }
 
     def shard_facts(
         self, replica: nn.Module, optimizer: torch.optim.Optimizer
@@ -264,7 +267,8 @@ def _group(
 ) -> Group:
     def size(parameter: nn.Parameter, dtype: torch.dtype | None) -> int:
         return (
-            _padded_elements(parameter.shape, ranks) * (dtype or parameter.dtype).itemsize
+            _padded_elements(parameter.shape, ranks)
+            * (dtype or parameter.dtype).itemsize
         )
 
     return Group(
@@ -329,7 +333,9 @@ def _blocks(parent: nn.Module, total: int) -> Iterator[nn.Module]:
         least = LEAST_SHARE if has_parts else LEAST_LAYER_SHARE
         if elements < min(least * total, LEAST_ELEMENTS):
             continue
-        if has_parts and (isinstance(child, _CONTAINERS) or elements > MOST_SHARE * total):
+        if has_parts and (
+            isinstance(child, _CONTAINERS) or elements > MOST_SHARE * total
+        ):
             yield from _blocks(child, total)
         else:
             yield child
@@ -359,7 +365,9 @@ def _own_groups(
 ) -> list[nn.Module]:
     groups = list(modules() if callable(modules) else modules)
     inside = {id(module): number for number, module in enumerate(model.modules())}
-    strangers = [group for group in groups if inside.get(id(cast(object, group)), 0) == 0]
+    strangers = [
+        group for group in groups if inside.get(id(cast(object, group)), 0) == 0
+    ]
     if strangers:
         raise HpmlError(
             f"{type(model).__name__}.{OWN_GROUPS} names {type(strangers[0]).__name__}, which is "

@@ -44,7 +44,9 @@ def _list(folder: Path, *, json: bool) -> None:
         studies_table,
     )
 
-    listed = [listed_study(study, status_or_fault(study)) for study in all_studies(folder)]
+    listed = [
+        listed_study(study, status_or_fault(study)) for study in all_studies(folder)
+    ]
     if json:
         print_json({"outputs": str(folder), "studies": listed})
         return
@@ -55,7 +57,9 @@ def _list(folder: Path, *, json: bool) -> None:
 
 def _list_folders(folders: list[Path], outputs: Path | None, *, json: bool) -> None:
     if outputs is not None:
-        raise UsageError(f"--outputs {outputs} with {folders[0]}: leave one of them out")
+        raise UsageError(
+            f"--outputs {outputs} with {folders[0]}: leave one of them out"
+        )
     from hpml_jobs.extras.studies.folders import (
         holding_of,
         holdings_table,

@@ -49,13 +49,14 @@ def studies_in(folder: Path) -> list[Study]:
         HpmlError: it is not a folder, or cannot be read.
     """
     if not folder.is_dir():
-        raise HpmlError(f"{folder} is not a folder: name studies, or folders of studies")
+        raise HpmlError(
+            f"{folder} is not a folder: name studies, or folders of studies"
+        )
     if is_study(folder):
         return [Study(folder.resolve())]
     outputs = folder / OUTPUTS
-    inside = (
-        [] if is_study(outputs) else all_studies(outputs)
-    )  # a study is in the folder itself
+    # a study is in the folder itself
+    inside = [] if is_study(outputs) else all_studies(outputs)
     return [*all_studies(folder), *inside]
 
 
@@ -101,7 +102,9 @@ def unfinished(study: Listed) -> int | None:
 def holdings_table(listed: Sequence[Listed], holdings: Sequence[Holding]) -> Table:
     """Return a line per study: what is in its folder, then what `list` shows."""
     fixed, foldable = STUDY_HEADINGS
-    table = plain_table(("folder", "owner", "size", "ready", "speedup", *fixed), foldable)
+    table = plain_table(
+        ("folder", "owner", "size", "ready", "speedup", *fixed), foldable
+    )
     for study, holding in zip(listed, holdings, strict=True):
         table.add_row(
             holding.folder,

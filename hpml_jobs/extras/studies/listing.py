@@ -62,7 +62,9 @@ def listed_study(study: Study, status: StudyStatus | HpmlError) -> Listed:
         submitted=submitted,
         cluster=cluster,
         workloads=_workloads(status),
-        cells={outcome.value: counts[outcome] for outcome in Outcome if counts[outcome]},
+        cells={
+            outcome.value: counts[outcome] for outcome in Outcome if counts[outcome]
+        },
         imported=tuple(_imported(study, status)),
     )
 
@@ -77,7 +79,9 @@ def _imported(study: Study, status: StudyStatus) -> Iterator[Origin]:
 
 def _workloads(status: StudyStatus) -> tuple[str, ...]:
     names = (
-        snapshot.file.cell.workload.name for snapshot in status.snapshots if snapshot.file
+        snapshot.file.cell.workload.name
+        for snapshot in status.snapshots
+        if snapshot.file
     )
     return tuple(sorted(set(names)))
 
@@ -88,7 +92,9 @@ STUDY_HEADINGS = ("study", "submitted", "cluster"), ("workload", "cells")
 
 def study_row(study: Listed) -> tuple[str | Text, ...]:
     """Return the texts of a study's line."""
-    cells = Text(study.fault, style="red") if study.fault else _cells_by_state(study.cells)
+    cells = (
+        Text(study.fault, style="red") if study.fault else _cells_by_state(study.cells)
+    )
     if study.imported:
         cells.append(f", imported ({', '.join(study.imported)})")
     workloads = ", ".join(study.workloads) or DASH

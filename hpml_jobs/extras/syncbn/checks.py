@@ -16,7 +16,9 @@ def host_waits_in_syncbn(record: Record) -> Observation | None:
     Fix: compare the times with other SyncBatchNorm cells
     """
     cell = record.cell
-    if cell.device is not Device.CUDA or not (record.model and record.model.buffer_bytes):
+    if cell.device is not Device.CUDA or not (
+        record.model and record.model.buffer_bytes
+    ):
         return None
     if cell.sync_buffers is SyncBuffers.SYNCBN:
         return Observation(

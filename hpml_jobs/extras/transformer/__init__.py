@@ -10,7 +10,9 @@ FEATURE = Feature(
     models={"gpt": "extras.transformer.gpt:build"},
     data={
         "text": DataKind(OPEN, DESCRIBE, FACTS),
-        "text_folder": DataKind(OPEN, DESCRIBE, FACTS, "extras.transformer.files:digest"),
+        "text_folder": DataKind(
+            OPEN, DESCRIBE, FACTS, "extras.transformer.files:digest"
+        ),
         "tokens": DataKind("extras.transformer.text:open_tokens"),
     },
 )

@@ -172,7 +172,9 @@ def count_windows(workload: Workload, root: Path, notify: Callable[[str], None])
     sizes = {name: total_bytes(of_part) for name, of_part in parts.items() if of_part}
     for name, size in sizes.items():
         if windows(size, context) < 1:
-            remedy = f"use workload.context={size - 1} or less" if size > 1 else "add text"
+            remedy = (
+                f"use workload.context={size - 1} or less" if size > 1 else "add text"
+            )
             raise UsageError(
                 f"workload.context={context} is longer than the {name} text of "
                 f"workload.data={workload.data} ({size:,} bytes); {remedy}"

@@ -35,9 +35,8 @@ class Attention(nn.Module):
         projected = self.queries_keys_values(inputs).view(
             number, positions, 3, self.heads, -1
         )
-        queries, keys, values = projected.permute(
-            2, 0, 3, 1, 4
-        )  # each (n, heads, positions, -1)
+        # each (n, heads, positions, -1)
+        queries, keys, values = projected.permute(2, 0, 3, 1, 4)
         mixed = functional.scaled_dot_product_attention(
             queries, keys, values, is_causal=True
         )
@@ -88,7 +87,9 @@ class GPT(nn.Module):
     50,304). The scores of these rows are left out: the model is the same as without them.
     """
 
-    def __init__(self, shape: TransformerShape, padded_vocab: int | None = None) -> None:
+    def __init__(
+        self, shape: TransformerShape, padded_vocab: int | None = None
+    ) -> None:
         super().__init__()
         width = shape.width
         self.vocab = shape.vocab

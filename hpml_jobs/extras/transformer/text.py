@@ -56,7 +56,9 @@ class TokenWindows(Dataset[tuple[Tensor, Tensor]]):
         return self.tokens[shift:end].view(self._distinct, self._context).long()
 
 
-def open_text(workload: Workload, root: Path) -> tuple[TokenWindows, TokenWindows | None]:
+def open_text(
+    workload: Workload, root: Path
+) -> tuple[TokenWindows, TokenWindows | None]:
     """Return the windows of training text and of held-out text; a byte is a token.
 
     Raises:

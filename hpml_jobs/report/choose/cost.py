@@ -3,7 +3,13 @@
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from hpml_jobs.checks.gpu_peaks import WINOGRAD, FlopPerSample, PeakRate, flop_of, peak_of
+from hpml_jobs.checks.gpu_peaks import (
+    WINOGRAD,
+    FlopPerSample,
+    PeakRate,
+    flop_of,
+    peak_of,
+)
 from hpml_jobs.core import formulas
 from hpml_jobs.core.built_in import TransformerShape
 from hpml_jobs.core.check_result import Affected
@@ -134,7 +140,10 @@ def flop_text(group: ConditionGroup, costs: Sequence[Cost]) -> str:
 
 def _formula_text(device: Device, shape: TransformerShape, flop: FlopPerSample) -> str:
     """Return the FLOP of a transformer's token, by the formula and beside it as torch counts."""
-    per_token, weights = (flop.by_formula or 0) / shape.context, count(flop.weights or 0)
+    per_token, weights = (
+        (flop.by_formula or 0) / shape.context,
+        count(flop.weights or 0),
+    )
     counted = (
         f"torch counts {significant(flop.counted / shape.context / 1e6, 4)}"
         if flop.counted

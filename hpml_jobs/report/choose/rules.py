@@ -291,12 +291,16 @@ def _candidates(group: ConditionGroup, wish: Wish, charged: Charged) -> list[Can
         return []
     reference = _reference(measured)
     candidates = (judged(candidate, reference, wish) for candidate in measured)
-    return sorted(candidates, key=lambda candidate: (candidate.epoch_s, candidate.gpu_s))
+    return sorted(
+        candidates, key=lambda candidate: (candidate.epoch_s, candidate.gpu_s)
+    )
 
 
 def _reference(candidates: Sequence[Candidate]) -> Candidate:
     """Return the fastest cell of the smallest size, whatever a check says of it."""
-    return min(candidates, key=lambda candidate: (candidate.row.gpus, candidate.epoch_s))
+    return min(
+        candidates, key=lambda candidate: (candidate.row.gpus, candidate.epoch_s)
+    )
 
 
 def judged(candidate: Candidate, reference: Candidate, wish: Wish) -> Candidate:
@@ -304,7 +308,9 @@ def judged(candidate: Candidate, reference: Candidate, wish: Wish) -> Candidate:
     speedup = formulas.speedup(reference.epoch_s, candidate.epoch_s)
     efficiency = formulas.efficiency(speedup, candidate.row.gpus, reference.row.gpus)
     exclusion = _exclusion(candidate, efficiency, wish)
-    return msgspec.structs.replace(candidate, efficiency=efficiency, exclusion=exclusion)
+    return msgspec.structs.replace(
+        candidate, efficiency=efficiency, exclusion=exclusion
+    )
 
 
 def _exclusion(candidate: Candidate, efficiency: float, wish: Wish) -> Exclusion | None:
@@ -376,7 +382,9 @@ def _cheapest_usual(equal: Sequence[Candidate]) -> Candidate:
     """Return the cheapest cell, or of its size one with ddp or the plain loop, if there is one."""
     cheapest = min(equal, key=lambda candidate: (candidate.gpu_s, candidate.epoch_s))
     same_size = [c for c in equal if c.row.gpus == cheapest.row.gpus]
-    return min(same_size, key=lambda c: (c.row.strategy not in USUAL, c.gpu_s, c.epoch_s))
+    return min(
+        same_size, key=lambda c: (c.row.strategy not in USUAL, c.gpu_s, c.epoch_s)
+    )
 
 
 def _compared(subject: Candidate, other: Candidate) -> Comparison:

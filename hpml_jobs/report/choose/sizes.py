@@ -108,5 +108,7 @@ def sizes(group: ConditionGroup, choice: Choice) -> Table:
         hours=captions.hours_unit(device),
     )
     items = [(c.label, SizeLine.of(c, choice)) for c in candidates]
-    text = TableText("sizes", "Speedup against the smallest size", "cell", (caption, runs))
+    text = TableText(
+        "sizes", "Speedup against the smallest size", "cell", (caption, runs)
+    )
     return item_table([group], text, items, heads)

@@ -141,7 +141,9 @@ class ChoiceLine(NamedTuple):
         )
 
 
-def choice_table(group: ConditionGroup, choice: Choice, study: str | None = None) -> Table:
+def choice_table(
+    group: ConditionGroup, choice: Choice, study: str | None = None
+) -> Table:
     """Return the table of a choice, with its answer above and the steps below.
 
     `study` is for the command of the answer, which a file for others has not.
@@ -276,6 +278,8 @@ def choices(
             of_group = commands_of(public.commands, group.a_cell.script)
             next_cells = words.next_cells(choice, of_group)
             group_choices.append(
-                GroupChoice(group, choice, choice_table(group, choice, study), next_cells)
+                GroupChoice(
+                    group, choice, choice_table(group, choice, study), next_cells
+                )
             )
     return group_choices

@@ -87,7 +87,9 @@ def against(choice: Choice) -> str:
     return f" (against {size(reference)})" if reference.row.gpus > 1 else ""
 
 
-def figures(candidate: Candidate, choice: Choice, *, has_efficiency: bool = True) -> str:
+def figures(
+    candidate: Candidate, choice: Choice, *, has_efficiency: bool = True
+) -> str:
     """Return what an epoch of a cell, or other work, takes, gives and costs."""
     per = work_text(candidate.timing.work)
     parts = [f"{time(candidate)} s per {per}"]
@@ -282,9 +284,7 @@ def rule(choice: Choice) -> str:
         return f"more {units(choice.device)} have an efficiency below {least}"
     ratio_of = f" (speedup / {units(choice.device)})"
     formula = ratio_of if choice.reference.row.gpus == 1 else ""
-    return (
-        f"the most {units(choice.device)} with an efficiency{formula} of {least} or more"
-    )
+    return f"the most {units(choice.device)} with an efficiency{formula} of {least} or more"
 
 
 def is_smallest(choice: Choice) -> bool:
@@ -311,9 +311,7 @@ def _exclusion(candidate: Candidate, choice: Choice) -> str:
             return "a data-quality check failed: never chosen"
         case Exclusion.OVER_BUDGET:
             hours = significant(epochs * candidate.gpu_hours, 3)
-            return (
-                f"needs {hours} of {wish.gpu_hours_budget:g} {hours_unit(choice.device)}"
-            )
+            return f"needs {hours} of {wish.gpu_hours_budget:g} {hours_unit(choice.device)}"
         case Exclusion.TOO_LATE:
             minutes = significant(epochs * candidate.epoch_s / 60, 3)
             return f"needs {minutes} of {wish.deadline_min:g} min"
@@ -376,7 +374,9 @@ def step_text(step: SizeStep) -> str:
     lengthen = verb(new_gpus, "lengthens", "lengthen")
     change = f"{lengthen} the {time_word(work)} by {change_s} s"
     if step.saved_s > 0:
-        share = mark(percent(step.saved_s / step.smaller.epoch_s), is_doubtful=is_doubtful)
+        share = mark(
+            percent(step.saved_s / step.smaller.epoch_s), is_doubtful=is_doubtful
+        )
         change = f"{save} {change_s} s per {work_text(work)} ({share} %)"
     price = f"{save} {cost(-step.added_gpu_s)} {cost_unit(device)}"
     if step.added_gpu_s > 0:

@@ -28,7 +28,9 @@ class SentMessages(NamedTuple):
 
 def messages(group: ConditionGroup) -> Sheet | None:
     """Return every kind of message; None if none was counted."""
-    rows = [sent for messages in _messages_by_setup(group).values() for sent in messages]
+    rows = [
+        sent for messages in _messages_by_setup(group).values() for sent in messages
+    ]
     return Sheet(columns=SentMessages._fields, rows=tuple(rows)) if rows else None
 
 
@@ -42,7 +44,9 @@ def _messages_by_setup(group: ConditionGroup) -> dict[Setup, list[SentMessages]]
 
 def gradients_only(group: ConditionGroup) -> list[str]:
     """Return for each strategy whether it sends gradients only, with the bytes of the others."""
-    answers = (_answer(setup, sent) for setup, sent in _messages_by_setup(group).items())
+    answers = (
+        _answer(setup, sent) for setup, sent in _messages_by_setup(group).items()
+    )
     return list(dict.fromkeys(answers))
 
 
@@ -52,7 +56,8 @@ def _sent(group: ConditionGroup, row: Row) -> Iterator[SentMessages]:
         iterations = record.instrumented_iterations
         if iterations and record.communication and record.communication.messages:
             sent_messages = sorted(
-                record.communication.messages, key=lambda m: (m.purpose, -m.bytes, m.kind)
+                record.communication.messages,
+                key=lambda m: (m.purpose, -m.bytes, m.kind),
             )
             for message in sent_messages:
                 times = message.count / iterations
@@ -103,6 +108,8 @@ class BandwidthLine(NamedTuple):
 def bandwidth(group: ConditionGroup) -> Sheet | None:
     """Return bytes and bandwidths of the gradients, and the share of what is possible."""
     lines = [
-        (row, filled(BandwidthLine, row.bandwidth)) for row in group.timed if row.bandwidth
+        (row, filled(BandwidthLine, row.bandwidth))
+        for row in group.timed
+        if row.bandwidth
     ]
     return row_sheet(group, BandwidthLine._fields, lines) if lines else None

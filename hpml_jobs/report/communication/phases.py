@@ -101,7 +101,9 @@ def phases(group: ConditionGroup, added: AddedColumns | None = None) -> Table | 
             "%",
             (
                 column("closure", "closure", lambda row: row.figures.closure, percent),
-                column("overhead", "overhead", lambda row: row.figures.overhead, percent),
+                column(
+                    "overhead", "overhead", lambda row: row.figures.overhead, percent
+                ),
             ),
         ),
         Columns(
@@ -169,10 +171,14 @@ def _ends(phase: Phase, ranges: Ranges) -> tuple[Column[Row], Column[Row]]:
     """Return the least and the most of a phase over ranks and runs, for the CSV."""
     return (
         column(
-            f"phase_{phase.name}_least_s", "", lambda row: ranges[row.place][phase].least_s
+            f"phase_{phase.name}_least_s",
+            "",
+            lambda row: ranges[row.place][phase].least_s,
         ),
         column(
-            f"phase_{phase.name}_most_s", "", lambda row: ranges[row.place][phase].most_s
+            f"phase_{phase.name}_most_s",
+            "",
+            lambda row: ranges[row.place][phase].most_s,
         ),
     )
 
@@ -208,14 +214,20 @@ def phases_picture(groups: Sequence[ConditionGroup]) -> Picture | None:
             phases, zip(*times[: len(shown)], strict=True), strict=True
         ):
             places = range(len(shown))
-            axis.barh(places, widths, left=begins, color=phase.colour, height=0.72, lw=0)
-            begins = [begin + width for begin, width in zip(begins, widths, strict=True)]
+            axis.barh(
+                places, widths, left=begins, color=phase.colour, height=0.72, lw=0
+            )
+            begins = [
+                begin + width for begin, width in zip(begins, widths, strict=True)
+            ]
         return [_bar_text(bar, phases) for bar in shown]
 
     visible = {}
     for phase, widths in zip(phases, zip(*times, strict=True), strict=False):
         # at least 1/300 of a bar
-        if any(300 * width > sum(bar) for width, bar in zip(widths, times, strict=True)):
+        if any(
+            300 * width > sum(bar) for width, bar in zip(widths, times, strict=True)
+        ):
             visible[phase.words] = phase.colour
     return rows(
         "Phases of an epoch",

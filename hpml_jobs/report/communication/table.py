@@ -64,7 +64,11 @@ class CommunicationLine(NamedTuple):
     def of(cls, row: Row) -> Self:
         """Return the line of a row."""
         figures = row.figures
-        total_s, exposed_s, overlap_s = figures.comm_total_s, figures.comm_exposed_s, None
+        total_s, exposed_s, overlap_s = (
+            figures.comm_total_s,
+            figures.comm_exposed_s,
+            None,
+        )
         if total_s is not None and exposed_s is not None:
             overlap_s = formulas.overlap_s(total_s, exposed_s)
         return filled(

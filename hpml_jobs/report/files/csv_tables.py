@@ -34,7 +34,13 @@ _SHEETS = {
     "table1": (1, ["time_s", "speedup", "time_doubtful", "speedup_doubtful"]),
     "table2": (
         2,
-        ["compute_s", "comm_s", "comm_exposed_s", "compute_residual_s", "comm_residual_s"],
+        [
+            "compute_s",
+            "comm_s",
+            "comm_exposed_s",
+            "compute_residual_s",
+            "comm_residual_s",
+        ],
     ),
     "table3": (2, ["gb_per_s", "of_peak", "bus_residual_gb_per_s"]),
 }
@@ -125,7 +131,9 @@ def _wide(places: Sequence[Mapping[str, Any]], quantities: Sequence[str]) -> She
         row = rows.setdefault(tuple(place[name] for name in _PLACE), {})
         for quantity in quantities:
             row[f"batch_{place['batch']}_{quantity}"] = place[quantity]
-    columns = [f"batch_{batch}_{quantity}" for batch in batches for quantity in quantities]
+    columns = [
+        f"batch_{batch}_{quantity}" for batch in batches for quantity in quantities
+    ]
     return Sheet(
         columns=(*_PLACE, *columns),
         rows=tuple((*place, *map(row.get, columns)) for place, row in rows.items()),
@@ -153,7 +161,9 @@ def _joined(sheets: Mapping[int, Sheet]) -> Sheet:
     Groups may differ in columns: only groups with text have bits per byte.
     """
     filled = {number: sheet for number, sheet in sheets.items() if sheet.rows}
-    names = dict.fromkeys(chain.from_iterable(sheet.columns for sheet in filled.values()))
+    names = dict.fromkeys(
+        chain.from_iterable(sheet.columns for sheet in filled.values())
+    )
     rows: list[tuple[Any, ...]] = []
     for number, sheet in filled.items():
         of_group = sheet.rows

@@ -83,4 +83,8 @@ def _table(table: Table) -> dict[str, Any]:
 
 
 def _absent(result: CellResult) -> dict[str, str]:
-    return {"cell": result.slug, "outcome": result.outcome.value, "reason": result.reason}
+    return {
+        "cell": result.slug,
+        "outcome": result.outcome.value,
+        "reason": result.reason,
+    }

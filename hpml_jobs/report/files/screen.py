@@ -118,7 +118,9 @@ def bullets(texts: Iterable[str], console: Console) -> None:
         show_text(text, console, bullet=BULLET)
 
 
-def show_text(text: str, console: Console, style: str = "", *, bullet: str = "") -> None:
+def show_text(
+    text: str, console: Console, style: str = "", *, bullet: str = ""
+) -> None:
     """Print a text in lines that are short enough to read.
 
     A command in it stands on a line of its own and is left to the terminal, so that it is copied
@@ -137,7 +139,9 @@ def show_text(text: str, console: Console, style: str = "", *, bullet: str = "")
             break_on_hyphens=False,
         )
         for part in wrapped or [""]:
-            console.print(Text(part.replace(NO_BREAK, " "), style=style), soft_wrap=True)
+            console.print(
+                Text(part.replace(NO_BREAK, " "), style=style), soft_wrap=True
+            )
         before = " " * len(bullet)
 
 
@@ -242,7 +246,9 @@ def _head(drawn: _Drawn, table: Table) -> str:
 
 def _aligned(block: Block, texts: Sequence[str], widths: Sequence[int]) -> Text:
     cells = (
-        Text(text.ljust(width) if block.words else text.rjust(width), style=_style(text))
+        Text(
+            text.ljust(width) if block.words else text.rjust(width), style=_style(text)
+        )
         for text, width in zip(texts, widths, strict=True)
     )
     return Text("  ").join(cells)
@@ -254,9 +260,8 @@ def _style(text: str) -> str:
 
 def _line(label: Text, blocks: Sequence[Text]) -> Text:
     parts = [part for block in blocks for part in (Text(" │ ", style="dim"), block)]
-    return Text.assemble(
-        label, *parts
-    )  # join() would dim the blocks with the bars between them
+    # join() would dim the blocks with the bars between them
+    return Text.assemble(label, *parts)
 
 
 NARROWEST = 16

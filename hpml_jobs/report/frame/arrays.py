@@ -102,7 +102,11 @@ def _check_end(content: BinaryIO) -> None:
         raise zipfile.BadZipFile("its end is missing")
     *_, list_bytes, list_at, _ = _END.unpack(end[-_END.size :])
     is_of_above_4_gb = end.startswith(b"PK\6\7")
-    if is_of_above_4_gb or not list_bytes <= min(DIRECTORY_BYTES, size) or list_at > size:
+    if (
+        is_of_above_4_gb
+        or not list_bytes <= min(DIRECTORY_BYTES, size)
+        or list_at > size
+    ):
         raise zipfile.BadZipFile(f"its list of arrays has {list_bytes:,} bytes")
     content.seek(0)
 
@@ -126,11 +130,16 @@ def _array(file: zipfile.ZipFile, info: zipfile.ZipInfo, wanted: Shape) -> "Valu
             )
         size = int(np.prod(shape, dtype=object)) * dtype.itemsize
         if size > ARRAY_BYTES:
-            raise _ContentError(f"{name} has {size:,} bytes, the limit is {ARRAY_BYTES:,}")
+            raise _ContentError(
+                f"{name} has {size:,} bytes, the limit is {ARRAY_BYTES:,}"
+            )
         content = member.read(size)
-        if len(content) != size or member.read(1):  # at the end, the checksum is compared
+        # at the end, the checksum is compared
+        if len(content) != size or member.read(1):
             raise EOFError(f"{name} has another size than its header says")
-    values = np.frombuffer(content, dtype).reshape(shape, order="F" if is_fortran else "C")
+    values = np.frombuffer(content, dtype).reshape(
+        shape, order="F" if is_fortran else "C"
+    )
     numbers = values.astype(np.float64)
     if not np.isfinite(numbers).all():
         raise _ContentError(f"{name} has values that are not finite")

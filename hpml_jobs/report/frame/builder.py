@@ -236,7 +236,9 @@ def _table(  # noqa: PLR0913, PLR0917  (the parts of a table)
     return Table(
         label=text.label,
         title=text.title,
-        corner="" if groups and all(group.imported for group in groups) else text.corner,
+        corner=""
+        if groups and all(group.imported for group in groups)
+        else text.corner,
         blocks=tuple(_block(head) for head in heads if head.head),
         lines=tuple(lines),
         caption=tuple(line for line in text.caption if line),

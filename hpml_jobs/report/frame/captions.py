@@ -216,7 +216,9 @@ def _model(workload: Workload) -> str:
     if shape is None:
         return workload.model
     blocks = f"{shape.layers} layers, {shape.heads} heads, width {shape.width}"
-    padding = f" padded to {count(workload.padded_vocab)}" if workload.padded_vocab else ""
+    padding = (
+        f" padded to {count(workload.padded_vocab)}" if workload.padded_vocab else ""
+    )
     return f"{workload.model} ({blocks}, vocabulary {count(shape.vocab)}{padding})"
 
 
@@ -318,7 +320,9 @@ def marked(
     return mark(texts[0], is_doubtful=group.doubts(row, affected)), *texts[1:]
 
 
-def explained(group: ConditionGroup, rows: Iterable[Row], affected: Affected) -> list[str]:
+def explained(
+    group: ConditionGroup, rows: Iterable[Row], affected: Affected
+) -> list[str]:
     """Return the note on the marks of a table, if it has any."""
     return [EXPLAINED] if any(group.doubts(row, affected) for row in rows) else []
 
@@ -350,7 +354,9 @@ def row_at_batch(row: Row, device: Device) -> str:
 
 def left_out_runs(rows: Iterable[Row], device: Device) -> list[str]:
     """Return a line for every row that leaves runs out of its medians, with the first reason."""
-    return [line for row in rows for line in _left_out_of(row, row_at_batch(row, device))]
+    return [
+        line for row in rows for line in _left_out_of(row, row_at_batch(row, device))
+    ]
 
 
 def _left_out_of(row: Row, where: str) -> list[str]:

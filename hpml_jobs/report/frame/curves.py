@@ -109,9 +109,13 @@ def _check_times(
     Raises:
         NoCurveError: they take longer, or do not add up to it together with the last stall.
     """
-    number = next(n for n, epoch in enumerate(curves.epochs) if epoch.role == Role.TIMED)
+    number = next(
+        n for n, epoch in enumerate(curves.epochs) if epoch.role == Role.TIMED
+    )
     start = curves.starts[number]
-    steps_s = arrays["curve_step_s"][:, start : start + curves.epochs[number].iterations]
+    steps_s = arrays["curve_step_s"][
+        :, start : start + curves.epochs[number].iterations
+    ]
     for rank, of_rank_s in zip(record.ranks, steps_s.sum(axis=1), strict=True):
         epoch_s, least_s, most_s = rank.timed.epoch_s, of_rank_s, math.inf
         if LAST_STALL in arrays:

@@ -142,7 +142,8 @@ def _figure(
         texts += draw(axis, panel)
     for row in grid:
         for left, axis in reversed([*pairwise(row)]):
-            if axis.get_ylabel() == left.get_ylabel():  # a row of equal axes has one label
+            # a row of equal axes has one label
+            if axis.get_ylabel() == left.get_ylabel():
                 axis.set_ylabel("")
     _add_legend(figure, legend)
     return figure, texts
@@ -220,7 +221,9 @@ def add_words(picture: Picture) -> None:
     figure.legends[0].set_title(
         picture.title, prop=FontProperties(size=TITLE_SIZE, weight="bold")
     )
-    lines = "\n".join(textwrap.wrap(picture.caption, round(figure.get_figwidth() * 16.5)))
+    lines = "\n".join(
+        textwrap.wrap(picture.caption, round(figure.get_figwidth() * 16.5))
+    )
     figure.supxlabel(
         lines, x=0.008, ha="left", fontsize=7.5, color=style.GREY, linespacing=1.35
     )
@@ -290,7 +293,9 @@ def bars(
     result = []
     for group in groups:
         for row in filter(has_numbers, group.timed):
-            label = cell_label(group, row.place, is_doubtful=group.doubts(row, affected))
+            label = cell_label(
+                group, row.place, is_doubtful=group.doubts(row, affected)
+            )
             result.append(Bar(label, group, row))
     return result
 

@@ -105,7 +105,9 @@ def suggestion(group: ConditionGroup) -> str:
     sizes_at: dict[int, set[int]] = {}
     for row in group.timed:
         if row.reference is None and (row.path, row.batch_per_gpu) not in awaited:
-            same_batch = [r for r in group.timed if r.batch_per_gpu == row.batch_per_gpu]
+            same_batch = [
+                r for r in group.timed if r.batch_per_gpu == row.batch_per_gpu
+            ]
             smallest = reference_of(row, same_batch, Baseline.SMALLEST)
             if smallest and smallest.gpus < row.gpus:
                 sizes_at.setdefault(row.batch_per_gpu, set()).add(smallest.gpus)

@@ -42,7 +42,9 @@ class Series(NamedTuple):
     @property
     def name(self) -> str:
         """Its strategy with its treatment."""
-        return f"{self.strategy} ({self.treatment})" if self.treatment else self.strategy
+        return (
+            f"{self.strategy} ({self.treatment})" if self.treatment else self.strategy
+        )
 
     @property
     def label(self) -> str:

@@ -62,7 +62,9 @@ class StrategyRows(Value, frozen=True, kw_only=True):
     @property
     def parallel_records(self) -> list[Record]:
         """The records of the rows with more than one GPU."""
-        return [record for row in self.parallel_rows for record in self.group.records(row)]
+        return [
+            record for row in self.parallel_rows for record in self.group.records(row)
+        ]
 
     @property
     def places(self) -> set[Place]:
@@ -119,7 +121,9 @@ def _absences(
             reason += "; the other runs are used"
         subject = _subject(cell, group.device, has_other_runs=place in timed)
         lines.append(f"{subject}: {reason}")
-    return lines + _not_requested(set(places) - requested, group.device, group.elsewhere)
+    return lines + _not_requested(
+        set(places) - requested, group.device, group.elsewhere
+    )
 
 
 def _subject(cell: Cell, device: Device, *, has_other_runs: bool) -> str:
@@ -143,7 +147,9 @@ def _not_requested(
     places: Collection[Place], device: Device, elsewhere: Mapping[Place, int]
 ) -> list[str]:
     lines, reasons = [], []
-    for place in sorted(places, key=lambda at: (setup_order(at.setup), at.batch_per_gpu)):
+    for place in sorted(
+        places, key=lambda at: (setup_order(at.setup), at.batch_per_gpu)
+    ):
         why = "not requested"
         if group := elsewhere.get(place):
             why = f"measured under other conditions (group {group})"

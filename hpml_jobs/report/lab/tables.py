@@ -117,7 +117,9 @@ def table1(selection: StrategyRows) -> Table:
         *absent(group, rows, selection.places),
         *_elsewhere(selection),
     ]
-    return strategy_table(selection, text, selection.setups, ("time_s", "speedup"), notes)
+    return strategy_table(
+        selection, text, selection.setups, ("time_s", "speedup"), notes
+    )
 
 
 SAME_GLOBAL_BATCH = "speedups at the same global batch are in the table Scaling"
@@ -129,14 +131,18 @@ def _elsewhere(selection: StrategyRows) -> list[str]:
     parallel = [row for row in selection.parallel_rows if row.timing]
     if any(row.speedup is not None for row in parallel):
         return []
-    return [SAME_GLOBAL_BATCH] if any(row.place in in_strong for row in parallel) else []
+    return (
+        [SAME_GLOBAL_BATCH] if any(row.place in in_strong for row in parallel) else []
+    )
 
 
 def _of_window(selection: StrategyRows) -> tuple[str, ...]:
     group = selection.group
     if all(record.per_instrumented == 1 for record in selection.parallel_records):
         return ()
-    part = "the beginning of the third epoch" if group.work is None else "the third window"
+    part = (
+        "the beginning of the third epoch" if group.work is None else "the third window"
+    )
     return (OF_WINDOW.format(part=part, what=captions.work_text(group.work)),)
 
 
@@ -215,7 +221,9 @@ def _changing_rank(row: Row, group: ConditionGroup) -> str | None:
     others = sum(record.least_waiting != record.rank_of(rank) for record in records)
     if not others:
         return None
-    return f"rank {rank} is shown, another one waits least in {others} of {len(records)}"
+    return (
+        f"rank {rank} is shown, another one waits least in {others} of {len(records)}"
+    )
 
 
 def table3(selection: StrategyRows) -> Table:
@@ -263,7 +271,9 @@ def _has_bandwidth(row: Row) -> bool:
     return row.bandwidth is not None and row.bandwidth.lab_gb_per_s is not None
 
 
-def _unmeasured(selection: StrategyRows, is_measured: Callable[[Row], bool]) -> list[str]:
+def _unmeasured(
+    selection: StrategyRows, is_measured: Callable[[Row], bool]
+) -> list[str]:
     """Return a line for each reason why a cell that has its time has no number in this table."""
     return captions.by_reason(
         (
@@ -290,7 +300,9 @@ def _why_unmeasured(selection: StrategyRows, row: Row) -> str:
 def _of_script(records: Iterable[Record]) -> str:
     """Return why the exchange of a script was not measured, in the words of its observer."""
     records = list(records)
-    missing = (text for record in records if record.facts for text in record.facts.missing)
+    missing = (
+        text for record in records if record.facts for text in record.facts.missing
+    )
     texts = [re.sub(r"^rank \d+: ", "", text) for text in missing]
     start = "phases: "
     of_phases = [text.removeprefix(start) for text in texts if text.startswith(start)]
@@ -441,7 +453,9 @@ def no_bandwidth(rows: Iterable[Row], device: Device) -> list[str]:
     if any(timing.iterations is None for timing in timings):
         missing.append("images (or iterations)")
     why = "no bandwidth, since the residual is not above zero"
-    places = [(why, row.place) for row, residual in with_residual if residual.comm_s <= 0]
+    places = [
+        (why, row.place) for row, residual in with_residual if residual.comm_s <= 0
+    ]
     notes = captions.by_reason(places, device)
     if not missing:
         return notes

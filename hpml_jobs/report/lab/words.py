@@ -10,7 +10,9 @@ from hpml_jobs.results.groups import ConditionGroup
 from hpml_jobs.results.rows import Row
 
 TIME = "Time: seconds of one epoch, the longest of all ranks, data loading included."
-WINDOW = "Time: seconds of {what} at the rate of the timed window, of the slowest process."
+WINDOW = (
+    "Time: seconds of {what} at the rate of the timed window, of the slowest process."
+)
 RATE = "Time: seconds of {what}, from the rate that the source reports in {units}."
 Q1 = (
     "Seconds of {what} on one {unit}. train_s: without data loading; copies to the device, "
@@ -24,22 +26,16 @@ MEASURED = (
     "backward is in neither. In every run, Compute + Comm + stall = the epoch of that rank; "
     "medians are of each alone."
 )
-WITH_OTHER = (
-    "Of a script other is in neither, time that nothing accounts for (the table Phases)."
-)
+WITH_OTHER = "Of a script other is in neither, time that nothing accounts for (the table Phases)."
 OF_WINDOW = (
     "Here the instrumented epoch is {part}: its times are shown as those of {what}."
 )
-PACKED = (
-    "Comm includes packing by hand: flattening, copying back and averaging the gradients."
-)
+PACKED = "Comm includes packing by hand: flattening, copying back and averaging the gradients."
 HIDDEN_COST = (
     "Copies into and out of buckets, and what backward loses to collectives that run beside it, "
     "are in Compute: the cost in the table Communication has them."
 )
-REPORTED = (
-    "As reported by the source, not measured here: seconds per epoch of Compute and Comm."
-)
+REPORTED = "As reported by the source, not measured here: seconds per epoch of Compute and Comm."
 
 
 def time(group: ConditionGroup) -> str:
@@ -159,7 +155,10 @@ BANDWIDTH = {
         "bus bandwidth, measured", "", BUS, (RESIDUAL_BANDWIDTH,)
     ),
     BandwidthKind.NOMINAL: BandwidthWords(
-        "nominal bandwidth", ", nominal", NOMINAL, (RESIDUAL_BANDWIDTH, RESIDUAL_NOMINAL)
+        "nominal bandwidth",
+        ", nominal",
+        NOMINAL,
+        (RESIDUAL_BANDWIDTH, RESIDUAL_NOMINAL),
     ),
     BandwidthKind.ROOT_WIRE: BandwidthWords(
         "bandwidth on root's wire, measured",

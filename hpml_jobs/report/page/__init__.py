@@ -20,9 +20,8 @@ def files(report: Report) -> dict[str, str | bytes]:
     """Return the page in both formats and its pictures as PNG and SVG, by file name."""
     drawn = pictures.pictures(report)
     page = public_page(report, drawn)
-    html = html_document(
-        page
-    )  # first: in the files, a picture has its heading and caption inside
+    # first: in the files, a picture has its heading and caption inside
+    html = html_document(page)
     return {
         HTML: html,
         MARKDOWN: markdown_document(page),

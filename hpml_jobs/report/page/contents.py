@@ -79,7 +79,9 @@ def _subtitles(report: Report) -> list[str]:
     if report.several:
         differing = f"{len(report.groups)} groups of cells under different conditions"
         return [f"{differing}, which are never compared with each other."]
-    return [line for group in report.groups for line in overview(report, group).measured]
+    return [
+        line for group in report.groups for line in overview(report, group).measured
+    ]
 
 
 def _of_one(
@@ -135,7 +137,9 @@ def _sentence(group: ReportGroup) -> str:
 
 def _figures(pictures: dict[str, Picture]) -> tuple[tuple[Item, ...], tuple[Item, ...]]:
     """Return the pictures of scaling, and those of training."""
-    scaling = [Figure(shown) for name, shown in pictures.items() if name not in TRAINING]
+    scaling = [
+        Figure(shown) for name, shown in pictures.items() if name not in TRAINING
+    ]
     training = [Figure(shown) for name, shown in pictures.items() if name in TRAINING]
     return tuple(scaling), tuple(training)
 
@@ -199,7 +203,9 @@ def _trust(group: ReportGroup) -> Iterator[Item]:
 def _consequence(cause: Cause) -> Consequence:
     if cause.result.level is Level.FAIL:
         return Consequence.UNUSABLE
-    return Consequence.LIMITED if cause.result.tier is Tier.TABLE else Consequence.DOUBTFUL
+    return (
+        Consequence.LIMITED if cause.result.tier is Tier.TABLE else Consequence.DOUBTFUL
+    )
 
 
 def _endings(report: Report) -> Iterator[Section]:
@@ -227,7 +233,9 @@ def _reproduction(report: Report) -> Iterator[Item]:
         "by a version before 0.7.0. This page was written by:"
     )
     if report.commands:
-        text = "The commands that submitted the cells, and the one that wrote this page:"
+        text = (
+            "The commands that submitted the cells, and the one that wrote this page:"
+        )
     yield Paragraph(text)
     yield Commands((*report.commands, f"hpml-jobs report {report.study}"))
     yield Paragraph(
@@ -236,9 +244,7 @@ def _reproduction(report: Report) -> Iterator[Item]:
     )
 
 
-NO_NUMBER = (
-    "No cell has a number yet: the notes under the tables, and hpml-jobs status, say why."
-)
+NO_NUMBER = "No cell has a number yet: the notes under the tables, and hpml-jobs status, say why."
 
 
 def answer_items(report: Report, group: ReportGroup) -> Iterator[Item]:

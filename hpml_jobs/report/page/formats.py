@@ -257,7 +257,9 @@ def _prose(text: str) -> str:
 
     command = Markup('<br><code class="command">{}</code>')
     lines = text.split("\n")
-    parts = [command.format(line) if is_command(line) else escape(line) for line in lines]
+    parts = [
+        command.format(line) if is_command(line) else escape(line) for line in lines
+    ]
     return Markup("\n").join(parts)
 
 

@@ -43,7 +43,11 @@ SETS: tuple[Causes, ...] = tuple(
 
 _STEPS = {
     cause: [
-        (causes, causes | {cause}, 1 / (len(CAUSES) * comb(len(CAUSES) - 1, len(causes))))
+        (
+            causes,
+            causes | {cause},
+            1 / (len(CAUSES) * comb(len(CAUSES) - 1, len(causes))),
+        )
         for causes in SETS
         if cause not in causes
     ]

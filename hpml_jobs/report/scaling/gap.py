@@ -112,7 +112,9 @@ class GapEstimate(NamedTuple):
 
     of_row: Sequence[Times]
     of_reference: Sequence[Times]
-    parts: Callable[[Mapping[Any, Any], Mapping[Any, Any], float], Mapping[GapCause, Any]]
+    parts: Callable[
+        [Mapping[Any, Any], Mapping[Any, Any], float], Mapping[GapCause, Any]
+    ]
     late: str
 
 
@@ -123,20 +125,26 @@ def _gap(group: ConditionGroup, row: Row, reference: Row) -> Gap | None:
         estimate, is_measured = _from_replays(group, row, reference, ideal)
     except NoReplayError as fault:
         estimate, unproven = _from_seconds(group, row, reference), str(fault)
-    times, reference_times = medians_of(estimate.of_row), medians_of(estimate.of_reference)
+    times, reference_times = (
+        medians_of(estimate.of_row),
+        medians_of(estimate.of_reference),
+    )
     of_medians = estimate.parts(times, reference_times, ideal)
     values = {cause: float(part) for cause, part in of_medians.items()}
     if [*values] == [GapCause.UNEXPLAINED]:
         return None
     if not unproven:
-        without = _without(values, speedups_without(times, reference_times), is_measured)
+        without = _without(
+            values, speedups_without(times, reference_times), is_measured
+        )
     drawn = _resampled(estimate, ideal)
     is_doubtful = group.doubts_ratio(row)
     levels = [group.worst(row, Affected.TIME), group.worst(reference, Affected.TIME)]
     return Gap(
         speedup=formulas.speedup(reference.epochs.median, row.epochs.median),
         parts={
-            cause: _part(cause, value, drawn, estimate) for cause, value in values.items()
+            cause: _part(cause, value, drawn, estimate)
+            for cause, value in values.items()
         },
         late=estimate.late,
         runs=_runs(estimate),
@@ -144,7 +152,9 @@ def _gap(group: ConditionGroup, row: Row, reference: Row) -> Gap | None:
         is_doubtful=is_doubtful,
         doubts_parts=is_doubtful or group.doubts(row, Affected.SPLIT),
         has_failed=Level.FAIL in levels,
-        has_waiting=GapCause.EXCHANGE in values and bool(unproven) and _has_waiting(row),
+        has_waiting=GapCause.EXCHANGE in values
+        and bool(unproven)
+        and _has_waiting(row),
         without=without,
         unproven=unproven,
     )
@@ -296,12 +306,16 @@ def _part(
 def late_ranks(of_runs: Sequence[Sequence[Rank]]) -> str:
     """Return the ranks that are late in at least half of the runs, with their host."""
     ranks = {rank.rank: rank for run in of_runs for rank in run}
-    counts = Counter(number for run in of_runs for number in {rank.rank for rank in run})
+    counts = Counter(
+        number for run in of_runs for number in {rank.rank for rank in run}
+    )
     late = [
         ranks[number] for number in sorted(ranks) if 2 * counts[number] >= len(of_runs)
     ]
     if not late:
         return EACH_OTHER
-    ranks_text = f"{verb(len(late), 'rank', 'ranks')} {listed(rank.rank for rank in late)}"
+    ranks_text = (
+        f"{verb(len(late), 'rank', 'ranks')} {listed(rank.rank for rank in late)}"
+    )
     hosts = {rank.host for rank in late}
     return f"{ranks_text} on {hosts.pop()}" if len(hosts) == 1 else ranks_text

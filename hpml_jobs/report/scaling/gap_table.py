@@ -78,7 +78,9 @@ class GapLine(NamedTuple):
     doubts_parts: bool
 
 
-def gap_table(group: ConditionGroup, gaps_by_place: Mapping[Place, Gap]) -> Table | None:
+def gap_table(
+    group: ConditionGroup, gaps_by_place: Mapping[Place, Gap]
+) -> Table | None:
     """Return the parts of every gap; None without one."""
     rows = [row for row in group.timed if row.place in gaps_by_place]
     if not rows:

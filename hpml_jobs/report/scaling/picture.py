@@ -7,7 +7,14 @@ from typing import NamedTuple
 from hpml_jobs.core.statistics import ratio_interval
 from hpml_jobs.report.frame import captions, series, style
 from hpml_jobs.report.frame.numbers import percent, ratio
-from hpml_jobs.report.frame.picture import Axes, Panel, Picture, logarithmic, named, panels
+from hpml_jobs.report.frame.picture import (
+    Axes,
+    Panel,
+    Picture,
+    logarithmic,
+    named,
+    panels,
+)
 from hpml_jobs.report.frame.series import Point, Series
 from hpml_jobs.results.groups import ConditionGroup
 from hpml_jobs.results.pairs import Pair, pairs
@@ -51,7 +58,9 @@ def speedup(groups: Sequence[ConditionGroup]) -> Picture | None:
             drawn.append(Panel(title, (scaling, False)))
     speedups = [scaling.speedups for _, (scaling, is_speedup) in drawn if is_speedup]
     lines = [line for of_panel in speedups for line in of_panel]
-    left_out = [line.label for of_panel in speedups for line in of_panel[series.LINES :]]
+    left_out = [
+        line.label for of_panel in speedups for line in of_panel[series.LINES :]
+    ]
     works = {group.work for group in groups}
     time = captions.time_word(works.pop()) if len(works) == 1 else "time"
     device = scaled[0][0].device
@@ -106,9 +115,16 @@ def _scalings(group: ConditionGroup) -> list[ScalingLines]:
         if row.gpus >= reference.gpus
     ]
     return [
-        ScalingLines(kind, at_the_same, units, *_speedup_lines(group, members, batch_of))
+        ScalingLines(
+            kind, at_the_same, units, *_speedup_lines(group, members, batch_of)
+        )
         for kind, at_the_same, members, batch_of in (
-            ("strong scaling", "global batch", pairs(group), attrgetter("global_batch")),
+            (
+                "strong scaling",
+                "global batch",
+                pairs(group),
+                attrgetter("global_batch"),
+            ),
             ("weak scaling", f"batch per {unit}", weak, attrgetter("batch_per_gpu")),
         )
         if members
@@ -141,4 +157,6 @@ def _ratio_point(group: ConditionGroup, pair: Pair, value: float) -> Point:
     interval = ratio_interval(reference.epochs.runs, row.epochs.runs)
     if interval:
         interval = interval.divided_by(pair.speedup / value)
-    return Point(row.gpus, row.nodes, value, interval, group.doubts_ratio(row, reference))
+    return Point(
+        row.gpus, row.nodes, value, interval, group.doubts_ratio(row, reference)
+    )

@@ -178,7 +178,9 @@ def replay(epoch: RecordedRanks, cases: Sequence[Case]) -> Seconds:
     wanted_s = np.array([case.compute_s for case in cases])
     scale = np.take_along_axis(wanted_s / epoch.compute_s.sum(axis=1), programs, axis=1)
     never_stalls = np.array([[GapCause.LOADER in case.without] for case in cases])
-    takes_time = np.array([GapCause.EXCHANGE not in case.without for case in cases], float)
+    takes_time = np.array(
+        [GapCause.EXCHANGE not in case.without for case in cases], float
+    )
     is_alone = np.array([case.is_alone for case in cases])
     columns_of = {
         int(epoch.iteration[columns.start]): columns
@@ -214,7 +216,9 @@ def _begin_s(epoch: RecordedRanks, number: int, now_s: Seconds) -> Seconds:
     """Return when each rank has the batch of an iteration for which it asks now."""
     ready_s = epoch.ready_s[:, number]
     return np.where(
-        np.isfinite(ready_s), np.maximum(now_s, ready_s), now_s + epoch.stall_s[:, number]
+        np.isfinite(ready_s),
+        np.maximum(now_s, ready_s),
+        now_s + epoch.stall_s[:, number],
     )
 
 
@@ -231,7 +235,9 @@ class _Calls(NamedTuple):
 
     def due(self) -> list[Array]:
         """Return for each collective the earlier ones that a rank needs before it calls it."""
-        is_due = self.needed[:, :, np.newaxis] <= self.issued[:, np.newaxis, :] + ROUNDING
+        is_due = (
+            self.needed[:, :, np.newaxis] <= self.issued[:, np.newaxis, :] + ROUNDING
+        )
         is_due &= np.tri(is_due.shape[1], k=-1, dtype=bool).T  # only the earlier ones
         is_new = is_due.copy()
         is_new[:, :, 1:] &= ~is_due[:, :, :-1]

@@ -24,14 +24,18 @@ def draws_of(runs: int, reference_runs: int) -> DrawnRuns:
     return DrawnRuns(np.array(of_row), np.array(of_reference))
 
 
-def drawn_medians(runs: Sequence[Mapping[Any, float]], draws: Array) -> dict[Any, Seconds]:
+def drawn_medians(
+    runs: Sequence[Mapping[Any, float]], draws: Array
+) -> dict[Any, Seconds]:
     """Return the median of each time over the drawn runs that have it, by draw; NaN without one.
 
     >>> drawn_medians([{"epoch": 1.0}, {"epoch": 3.0}], np.array([[0, 1], [1, 1]]))
     {'epoch': array([2., 3.])}
     """
     names = dict.fromkeys(name for run in runs for name in run)
-    of_runs = {name: np.array([run.get(name, np.nan) for run in runs]) for name in names}
+    of_runs = {
+        name: np.array([run.get(name, np.nan) for run in runs]) for name in names
+    }
     return {name: _medians(values.take(draws)) for name, values in of_runs.items()}
 
 

@@ -70,11 +70,14 @@ def parts(
         # Unlike minimum, fmin takes 0 where it is not known how much longer they compute.
         beyond_s[GapCause.WAITING] = beyond_s[GapCause.WAITING] + np.fmin(0.0, longer_s)
     lost_s = {
-        cause: np.maximum(0.0, beyond_s[cause]) for cause in GapCause if cause in beyond_s
+        cause: np.maximum(0.0, beyond_s[cause])
+        for cause in GapCause
+        if cause in beyond_s
     }
     lost_s[GapCause.UNEXPLAINED] = whole_s - sum(map(np.nan_to_num, lost_s.values()))
     return {
-        cause: formulas.lost_speedup(s, times[EPOCH], ideal) for cause, s in lost_s.items()
+        cause: formulas.lost_speedup(s, times[EPOCH], ideal)
+        for cause, s in lost_s.items()
     }
 
 

@@ -52,7 +52,9 @@ def sentence(group: ConditionGroup, row: Row, gap: Gap) -> str:
             f"The {'other' if clauses else 'missing'} {digits(gap.missing - known_sum)}"
         )
         is_lab = group.a_cell.protocol is Protocol.LAB
-        ends.append(f"{which} is not split{'; protocol=full splits it' if is_lab else ''}")
+        ends.append(
+            f"{which} is not split{'; protocol=full splits it' if is_lab else ''}"
+        )
     elif unexplained < 0:
         given = f"gives {digits(-unexplained)} back"
         ends.append(f"Computation, faster than on {reference}, {given}")
@@ -72,7 +74,9 @@ def _would_be(gap: Gap, without: Without) -> str:
     speedup = f"{least}{mark(ratio(without.speedup), is_doubtful=gap.doubts_parts)}"
     if len(causes) > 1:
         both = listed([_words(cause, gap) for cause in causes])
-        return f"Replayed without {both}, which run side by side: a speedup of {speedup}"
+        return (
+            f"Replayed without {both}, which run side by side: a speedup of {speedup}"
+        )
     words = WORDS[causes[0]][1]
     if without.is_measured:
         return f"Measured {words}, in an epoch of its own: a speedup of {speedup}"
@@ -91,7 +95,9 @@ def _named(gap: Gap) -> dict[str, float]:
     values = {cause: part.value for cause, part in gap.parts.items()}
     small = _small(values, gap.ideal)
     large = [
-        cause for cause in sorted(values, key=lambda c: -values[c]) if cause not in small
+        cause
+        for cause in sorted(values, key=lambda c: -values[c])
+        if cause not in small
     ]
     known_parts: dict[str, float] = {c: values[c] for c in large if c in WORDS}
     known_parts["rest"] = sum(values[cause] for cause in small)
@@ -127,7 +133,11 @@ def _other_clause(cause: str, value: float, gap: Gap) -> Iterator[str]:
     text = mark(digits(abs(value)), is_doubtful=gap.doubts_parts)
     where = "" if gap.has_waiting else " (see the table Phases)"
     if cause == "rest":
-        yield f"smaller causes {text}" if value > 0 else f"smaller causes give {text} back"
+        yield (
+            f"smaller causes {text}"
+            if value > 0
+            else f"smaller causes give {text} back"
+        )
     elif value > 0:
         yield f"{text} is unexplained{where}"
 

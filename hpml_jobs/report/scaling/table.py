@@ -42,9 +42,7 @@ AGAINST_SMALLEST = (
     "Speedup: {time}(g, b) / {time}(N, b), where g is {size}; effic.: speedup x g / N; weak: "
     "step(g, b) / step(N, b) at the same batch per {unit}."
 )
-OWN_SMALLEST = (
-    "the smallest size of the strategy at the batch, 1 {unit} where there is such a cell"
-)
+OWN_SMALLEST = "the smallest size of the strategy at the batch, 1 {unit} where there is such a cell"
 NO_COST = "cost/t: needs a single-{unit} cell; a larger reference communicates, too"
 MEASURED = (
     "Epoch: the longest of all ranks; train + stall = epoch of the rank with the largest stall in "
@@ -57,7 +55,9 @@ WINDOW = (
 REPORTED = "As reported by the source: epoch = train + stall"
 MEDIANS = " (medians of several runs need not add up)"
 NO_STEP = "weak: the duration of an iteration is not reported"
-ONE_RUN = "single run each: strategies at the same place are not comparable; use repeats=6"
+ONE_RUN = (
+    "single run each: strategies at the same place are not comparable; use repeats=6"
+)
 
 
 def scaling(group: ConditionGroup) -> Table | None:
@@ -83,7 +83,11 @@ def scaling(group: ConditionGroup) -> Table | None:
         against=references.head(rows, group.device),
         against_global=references.head(rows, group.device, "global batch"),
     )
-    notes = [*_notes(group), *_no_fractions(group, strong.values()), *_other_notes(group)]
+    notes = [
+        *_notes(group),
+        *_no_fractions(group, strong.values()),
+        *_other_notes(group),
+    ]
     return line_table(group, text, list(_lines(group, strong)), heads, notes)
 
 
@@ -147,7 +151,9 @@ class ScalingLine(NamedTuple):
     units_per_s: Annotated[Number, Shown("{unit}/s", per_second)]
     unit: str
     images_per_s: Number
-    speedup: Annotated[Number, Shown("speedup", ratio, "{against}", doubt="is_doubtful")]
+    speedup: Annotated[
+        Number, Shown("speedup", ratio, "{against}", doubt="is_doubtful")
+    ]
     efficiency: Annotated[
         Number, Shown("effic.", share_text, "{against}", doubt="is_doubtful")
     ]
@@ -308,5 +314,7 @@ def strong_table(group: ConditionGroup) -> Table | None:
         captions.runs(group.timed),
     )
     text = TableText("strong", "Strong scaling: time and speedup", "", caption)
-    ordered = sorted(lines.values(), key=lambda item: (item[1].global_batch, item[0].gpus))
+    ordered = sorted(
+        lines.values(), key=lambda item: (item[1].global_batch, item[0].gpus)
+    )
     return line_table(group, text, ordered, columns_of(StrongLine))

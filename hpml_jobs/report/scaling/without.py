@@ -54,7 +54,8 @@ class ReplayableRun(NamedTuple):
         if later_s.max() <= LATE * _longest_s(self.record, Role.INSTRUMENTED):
             return []
         return [
-            self.record.ranks[rank] for rank in np.flatnonzero(later_s > later_s.max() / 2)
+            self.record.ranks[rank]
+            for rank in np.flatnonzero(later_s > later_s.max() / 2)
         ]
 
 
@@ -78,7 +79,9 @@ def read_run(result: CellResult) -> ReplayableRun:
     begins = begins_of(record.ranks, meet=record.cell.origin.ranks_meet)
     recorded = recording(_arrays(result, record), workers, begins)
     if recorded is None:
-        raise NoReplayError("the collectives of the ranks cannot be put on one timeline")
+        raise NoReplayError(
+            "the collectives of the ranks cannot be put on one timeline"
+        )
     return ReplayableRun(record, recorded, _epochs(record, Role.UNSYNCED))
 
 

@@ -89,8 +89,12 @@ def fetch(workload: Workload, root: Path) -> None:
     sys.stderr.write(f"downloading CIFAR-10 from {CIFAR10.url} into {root}\n")
     try:
         CIFAR10(root, download=True)
-    except Exception as error:  # network, disk, archive and checksum raise different types
-        raise HpmlError(f"cannot download CIFAR-10 from {CIFAR10.url}: {error}") from error
+    except (
+        Exception
+    ) as error:  # network, disk, archive and checksum raise different types
+        raise HpmlError(
+            f"cannot download CIFAR-10 from {CIFAR10.url}: {error}"
+        ) from error
 
 
 def check_length(workload: Workload, data: Data) -> None:
@@ -116,7 +120,9 @@ def check_length(workload: Workload, data: Data) -> None:
 
 def first_batch(images: Images, number: int) -> Any:
     """Return a batch of the first `number` images, collated as the loader does it."""
-    return default_collate([images[index] for index in range(min(number, length(images)))])
+    return default_collate(
+        [images[index] for index in range(min(number, length(images)))]
+    )
 
 
 def tokens_of_input(samples: Images) -> int | None:
@@ -140,9 +146,9 @@ def sized(images: Images) -> Sized:
 
 def _random_subset(images: Images, limit: int) -> Images:
     """Return at most `limit` images, chosen at random, the same in every process and cell."""
-    indices = torch.randperm(length(images), generator=torch.Generator().manual_seed(0))[
-        :limit
-    ]
+    indices = torch.randperm(
+        length(images), generator=torch.Generator().manual_seed(0)
+    )[:limit]
     return Subset(images, indices.tolist())
 
 
@@ -166,7 +172,9 @@ def _cifar10(_workload: Workload, root: Path) -> tuple[Images, Images]:
 def describe(workload: Workload, train: Images, test: Images | None) -> Text | None:
     """Return the facts of the text of a workload, after `data.limit`; None for other data."""
     kind = kind_of(workload.data)
-    return load(kind.describe)(workload, train, test) if kind and kind.describe else None
+    return (
+        load(kind.describe)(workload, train, test) if kind and kind.describe else None
+    )
 
 
 def check_unchanged(workload: Workload, root: Path) -> None:

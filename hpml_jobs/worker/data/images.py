@@ -175,9 +175,9 @@ class DigitImages(Dataset[tuple[Tensor, int]]):
             if self._train
             else (MAX_SHIFT, MAX_SHIFT)
         )
-        return self._padded[image, :, down : down + 32, right : right + 32], self._labels[
-            image
-        ]
+        return self._padded[
+            image, :, down : down + 32, right : right + 32
+        ], self._labels[image]
 
 
 class SyntheticImages(Dataset[tuple[Tensor, int]]):

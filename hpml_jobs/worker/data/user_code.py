@@ -10,7 +10,12 @@ from typing import Any
 
 import hpml_jobs
 from hpml_jobs.core.errors import HpmlError
-from hpml_jobs.core.source_files import imported_code, refuse_changed, versions_of, without
+from hpml_jobs.core.source_files import (
+    imported_code,
+    refuse_changed,
+    versions_of,
+    without,
+)
 from hpml_jobs.core.text import alike, did_you_mean
 from hpml_jobs.core.workload import RESERVED_ARGS, SourceFile, Workload
 
@@ -40,7 +45,9 @@ def load(setting: str, reference: str) -> Callable[..., Any]:
         ) from error
     function = getattr(module, name, None)
     if function is None:
-        raise HpmlError(f"{setting}={reference}: {module_name} has no function {name!r}")
+        raise HpmlError(
+            f"{setting}={reference}: {module_name} has no function {name!r}"
+        )
     if not callable(function):
         raise HpmlError(
             f"{setting}={reference}: {name} is {type(function).__name__}, not a function: write "
@@ -131,7 +138,9 @@ def check_args(workload: Workload) -> None:
     choices = sorted(names - {*RESERVED_ARGS, *workload.sizes})
     for name in workload.args:
         if name not in names:
-            takes = f"they take {', '.join(choices)}" if choices else "they take no args"
+            takes = (
+                f"they take {', '.join(choices)}" if choices else "they take no args"
+            )
             hint = did_you_mean(alike(name, choices)) or f"; {takes}"
             raise HpmlError(
                 f"workload.args.{name}: none of your functions takes {name}{hint}"
@@ -142,13 +151,16 @@ POSITIONAL = {"model": 0, "data": 1, "loss": 2, "optimizer": 1, "schedule": 0}
 """The user's functions by key, with the number of arguments that they get by position."""
 
 
-def _named(function: Callable[..., Any], positional: int) -> dict[str, inspect.Parameter]:
+def _named(
+    function: Callable[..., Any], positional: int
+) -> dict[str, inspect.Parameter]:
     """Return the parameters that take a value by name, after those that are filled by position."""
     parameters = list(inspect.signature(function).parameters.values())
     by_position = [
         parameter
         for parameter in parameters
-        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+        if parameter.kind
+        in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
     ]
     filled = {parameter.name for parameter in by_position[:positional]}
     return {
@@ -175,4 +187,6 @@ def place_of(frames: Sequence[traceback.FrameSummary]) -> str:
 def _is_users(path: Path) -> bool:
     folders = (sysconfig.get_path("stdlib"), str(Path(hpml_jobs.__file__).parent))
     is_installed = "site-packages" in path.parts or not path.is_absolute()
-    return not is_installed and not any(path.is_relative_to(folder) for folder in folders)
+    return not is_installed and not any(
+        path.is_relative_to(folder) for folder in folders
+    )

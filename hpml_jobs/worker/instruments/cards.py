@@ -13,7 +13,13 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from hpml_jobs.core.formulas import joules
-from hpml_jobs.core.gpus import SWITCH, NvmlError, nvml_text, open_nvml, throttle_reasons
+from hpml_jobs.core.gpus import (
+    SWITCH,
+    NvmlError,
+    nvml_text,
+    open_nvml,
+    throttle_reasons,
+)
 from hpml_jobs.core.measurements import Card, Energy
 
 Query = Callable[[Any, Any], dict[str, Any]]
@@ -61,7 +67,9 @@ class CardReader:
         for name, query in QUERIES.items():
             try:
                 fields |= query(self._nvml, handle if name == "processes" else board)
-            except Exception as error:  # an older driver or GPU does not know the question
+            except (
+                Exception
+            ) as error:  # an older driver or GPU does not know the question
                 unread[_reason(error)].append(name)
         for reason, names in unread.items():
             self._note(f"card {uuid}: {', '.join(names)}: {reason}")
@@ -128,7 +136,9 @@ def _processes(nvml: Any, handle: Any) -> dict[str, Any]:
         process.pid for process in nvml.nvmlDeviceGetComputeRunningProcesses(handle)
     }
     if os.getpid() not in numbers:
-        raise RuntimeError("the driver does not list this process (another PID namespace)")
+        raise RuntimeError(
+            "the driver does not list this process (another PID namespace)"
+        )
     return {"other_processes": len(numbers) - 1}
 
 
@@ -145,7 +155,9 @@ def _ecc(nvml: Any, handle: Any) -> dict[str, Any]:
 
 
 def _remapped_rows(nvml: Any, handle: Any) -> dict[str, Any]:
-    corrected, uncorrected, is_pending, has_failed = nvml.nvmlDeviceGetRemappedRows(handle)
+    corrected, uncorrected, is_pending, has_failed = nvml.nvmlDeviceGetRemappedRows(
+        handle
+    )
     state = "done"
     if is_pending:
         state = "pending"
@@ -198,7 +210,8 @@ QUERIES: dict[str, Query] = {
         "bus_id", lambda nvml, h: nvml_text(nvml.nvmlDeviceGetPciInfo(h).busId)
     ),
     "SM clock": _one(
-        "sm_clock_mhz", lambda nvml, h: nvml.nvmlDeviceGetClockInfo(h, nvml.NVML_CLOCK_SM)
+        "sm_clock_mhz",
+        lambda nvml, h: nvml.nvmlDeviceGetClockInfo(h, nvml.NVML_CLOCK_SM),
     ),
     "highest SM clock": _one(
         "max_sm_clock_mhz",
@@ -224,7 +237,8 @@ QUERIES: dict[str, Query] = {
     ),
     "processes": _processes,
     "PCIe generation": _one(
-        "pcie_generation", lambda nvml, h: int(nvml.nvmlDeviceGetCurrPcieLinkGeneration(h))
+        "pcie_generation",
+        lambda nvml, h: int(nvml.nvmlDeviceGetCurrPcieLinkGeneration(h)),
     ),
     "PCIe width": _one(
         "pcie_width", lambda nvml, h: int(nvml.nvmlDeviceGetCurrPcieLinkWidth(h))
@@ -316,7 +330,10 @@ class EnergyMeter:
     def since(self, before: EnergyReading) -> tuple[Energy, ...] | None:
         """Return the energy of every GPU since a reading; None if not all of them have one."""
         after = self.read()
-        if not before.millijoules or before.millijoules.keys() != after.millijoules.keys():
+        if (
+            not before.millijoules
+            or before.millijoules.keys() != after.millijoules.keys()
+        ):
             return None
         window_s = after.at_s - before.at_s
         energies = []

@@ -112,7 +112,9 @@ class Ledger:
 
     def durations_s(self) -> list[float]:
         """Return the seconds of each collective, from its call until it was complete."""
-        return [self.clock.seconds(entry.start, entry.end) for entry in self.collectives]
+        return [
+            self.clock.seconds(entry.start, entry.end) for entry in self.collectives
+        ]
 
     def intervals(self) -> list[tuple[float, float]]:
         """Return the start and end of each collective in seconds since the start of the first."""

@@ -112,11 +112,12 @@ def _precision(cell: Cell) -> str:
     if precision is not None and precision.is_half:
         return precision.value
     workload = cell.workload
+    # not optimizer and schedule
     computing = (
         workload.model,
         workload.data,
         workload.loss,
-    )  # not optimizer and schedule
+    )
     return "unknown" if any(":" in name for name in computing) else "fp32"
 
 
@@ -152,7 +153,9 @@ def process_identity() -> dict[str, Any]:
     process = Process.of(os.getpid())
     if process.boot_id is None:
         return {}
-    return {name: getattr(process, name) for name in ("pid", "boot_id", "started_ticks")}
+    return {
+        name: getattr(process, name) for name in ("pid", "boot_id", "started_ticks")
+    }
 
 
 def affinity() -> tuple[int, ...]:
@@ -184,9 +187,8 @@ def _git(*arguments: str) -> str:
 
 
 def _commit() -> str:
-    _git(
-        "ls-files", "--error-unmatch", "__init__.py"
-    )  # fails if the checkout is another project's
+    # fails if the checkout is another project's
+    _git("ls-files", "--error-unmatch", "__init__.py")
     return _git("rev-parse", "HEAD")
 
 

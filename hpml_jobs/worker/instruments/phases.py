@@ -99,7 +99,10 @@ def split_phases(  # noqa: PLR0913  (one epoch, as it was recorded)
     """
     clock = ledger.clock
     collectives = _by_iteration(ledger.collectives)
-    replica_waits, waits = _by_iteration(ledger.replica_waits), _by_iteration(ledger.waits)
+    replica_waits, waits = (
+        _by_iteration(ledger.replica_waits),
+        _by_iteration(ledger.waits),
+    )
     previous_end, rows = window.start, []
     exposed_s: list[float] = []
     unaccounted: list[Other] = []
@@ -168,7 +171,9 @@ def split_phases(  # noqa: PLR0913  (one epoch, as it was recorded)
 def _work_s(iterations_s: Seconds) -> Seconds:
     """Return each iteration without its exposed communication."""
     columns = IterationPhases(*iterations_s.T)
-    exposed_s = columns.comm_exposed_s + columns.comm_forward_s + columns.comm_optimizer_s
+    exposed_s = (
+        columns.comm_exposed_s + columns.comm_forward_s + columns.comm_optimizer_s
+    )
     work_s: Seconds = iterations_s[:, :6].sum(axis=1) - exposed_s
     return work_s
 
@@ -227,7 +232,9 @@ def _split_iteration(
     def interval(entry: Collective | Wait) -> Interval:
         return since_batch(entry.start, entry.end)
 
-    at = IterationMarks(0.0, *(clock.seconds(marks.batch, stamp) for stamp in marks[1:]))
+    at = IterationMarks(
+        0.0, *(clock.seconds(marks.batch, stamp) for stamp in marks[1:])
+    )
     busy = [(interval(entry), entry.purpose) for entry in events.collectives]
     gradients = [part for part, purpose in busy if purpose is Purpose.GRADIENTS]
     not_gradients = [part for part, purpose in busy if purpose is not Purpose.GRADIENTS]

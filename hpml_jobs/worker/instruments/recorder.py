@@ -143,9 +143,8 @@ class StartupTimer:
         """Note that a part of `Startup` is done; it began when the one before it was done."""
         now_s = since_boot_s()
         if now_s is not None and self._last_s is not None:
-            self._parts_s[part] = max(
-                0.0, now_s - self._last_s
-            )  # a process starts within 10 ms
+            # a process starts within 10 ms
+            self._parts_s[part] = max(0.0, now_s - self._last_s)
         self._last_s = now_s
 
     def summary(self, times: IterationTimes) -> Startup:

@@ -61,7 +61,9 @@ class LoaderWaits:
             UnreadableError: the kernel does not keep scheduling statistics.
         """
         return sum(
-            sum(thread_waits_s(process).values()) for process in self._processes if process
+            sum(thread_waits_s(process).values())
+            for process in self._processes
+            if process
         )
 
 
@@ -99,7 +101,9 @@ class SchedulingReader:
         self.loader_waits = LoaderWaits(loader_workers or 0)
         self._is_inside = loader_workers is not None
         self._missing: dict[str, str] = {}
-        self._signals = self._try("SIGCONT", continue_signals) if self._is_inside else None
+        self._signals = (
+            self._try("SIGCONT", continue_signals) if self._is_inside else None
+        )
 
     @property
     def missing(self) -> list[str]:
@@ -204,7 +208,8 @@ def thread_waits_s(process: int) -> dict[str, float]:
 def cpu_s() -> float:
     """Return the CPU time of this process, of its ended children and of its living descendants."""
     ended = (
-        resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+        resource.getrusage(who)
+        for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
     )
     known_s = sum(usage.ru_utime + usage.ru_stime for usage in ended)
     return known_s + sum(_process_cpu_s(child) for child in _descendants(os.getpid()))
@@ -254,7 +259,8 @@ _THROTTLED = {"throttled_usec": 1e-6, "throttled_time": 1e-9}
 def _cpu_groups() -> Iterator[Path]:
     """Yield the folders of this process's control groups for CPUs, up to the root that is shown."""
     mounts = [
-        _Mount.parse(line) for line in (PROC / "self/mountinfo").read_text().splitlines()
+        _Mount.parse(line)
+        for line in (PROC / "self/mountinfo").read_text().splitlines()
     ]
     for line in (PROC / "self/cgroup").read_text().splitlines():
         _, controllers, path = line.split(":", 2)

@@ -142,7 +142,11 @@ class Window:
     """
 
     def __init__(
-        self, clock: Clock, barrier: Callable[[], None], *, ranks_are_alone: bool = False
+        self,
+        clock: Clock,
+        barrier: Callable[[], None],
+        *,
+        ranks_are_alone: bool = False,
     ) -> None:
         self._clock = clock
         self._barrier = barrier

@@ -119,9 +119,8 @@ def start_profiler(device: torch.device) -> profile:
         # events of the GPU.
         os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     else:
-        os.environ.setdefault(
-            "TEARDOWN_CUPTI", "0"
-        )  # to start it again may break CUDA graphs
+        # to start it again may break CUDA graphs
+        os.environ.setdefault("TEARDOWN_CUPTI", "0")
     activities = [ProfilerActivity.CPU]
     activities += [ProfilerActivity.CUDA] if device.type == "cuda" else []
     # torch 2.11 warns at a start without acc_events; a stop with it takes 0.5 ms per operator.
@@ -138,7 +137,9 @@ def record_numbers(*, is_on: bool) -> None:
 
     With many small operators on a CPU that takes half as long as they do; no shape needs it.
     """
-    set_on = getattr(torch._C._profiler, "_set_record_concrete_inputs_enabled_val", None)
+    set_on = getattr(
+        torch._C._profiler, "_set_record_concrete_inputs_enabled_val", None
+    )
     if set_on is not None:
         set_on(is_on)
 

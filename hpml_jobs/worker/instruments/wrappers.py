@@ -44,14 +44,18 @@ class InstrumentedDDP(DistributedDataParallel):
             tensors, buffer_size, authoritative_rank
         )
         if ledger:
-            ledger.record_call(CollectiveKind.BROADCAST, Purpose.BUFFERS, tensors, start)
+            ledger.record_call(
+                CollectiveKind.BROADCAST, Purpose.BUFFERS, tensors, start
+            )
 
 
 def average_bucket(
     strategy: HasLedger, bucket: GradBucket
 ) -> torch.futures.Future[Tensor]:
     """Average a bucket as DDP does, and record it."""
-    return record_all_reduce(bucket.buffer().div_(dist.get_world_size()), strategy.ledger)
+    return record_all_reduce(
+        bucket.buffer().div_(dist.get_world_size()), strategy.ledger
+    )
 
 
 def record_all_reduce(
@@ -120,7 +124,9 @@ class InstrumentedDataParallel(nn.DataParallel[nn.Module]):
         )
         return gathered
 
-    def _time_reduction(self, module: nn.Module, replica: nn.Module, copies: int) -> None:
+    def _time_reduction(
+        self, module: nn.Module, replica: nn.Module, copies: int
+    ) -> None:
         """Time the node of the backward graph that adds the replicas' gradients on device 0."""
         node = _broadcast_node(replica)
         if node is None:

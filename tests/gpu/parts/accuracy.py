@@ -38,7 +38,9 @@ def measure(bench: Bench) -> Iterator[Figure]:
                 run.record.ranks[0].test_accuracy if run.record and run.is_ok else None
             )
             if accuracy is None:
-                yield Figure(key=precision, value=None, note=f"seed {seed}: {run.reason}")
+                yield Figure(
+                    key=precision, value=None, note=f"seed {seed}: {run.reason}"
+                )
                 return
             accuracies[precision].append(accuracy)
     for precision, values in accuracies.items():
@@ -55,7 +57,9 @@ def differences(reference: list[float], values: list[float]) -> Iterator[Figure]
     error = stdev(pairs) / sqrt(len(pairs)) if len(pairs) > 1 else 0.0
     if not error:
         reason = (
-            "all pairs differ by the same" if len(pairs) > 1 else "one seed has no spread"
+            "all pairs differ by the same"
+            if len(pairs) > 1
+            else "one seed has no spread"
         )
         yield Figure(key="noise", value=None if mean else 0.0, note=reason)
         return

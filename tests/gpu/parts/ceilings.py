@@ -13,7 +13,9 @@ def measure(bench: Bench) -> Iterator[Figure]:
     """Run tests/benchmarks/ceilings.py for each mode."""
     for mode in CEILING_MODES:
         if reason := bench.why_not(Precision(mode.split()[0])):
-            yield from left_out((f"{mode} {batch}" for batch in CEILING_BATCHES), reason)
+            yield from left_out(
+                (f"{mode} {batch}" for batch in CEILING_BATCHES), reason
+            )
             continue
         yield from run_benchmark(
             bench,

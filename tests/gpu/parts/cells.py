@@ -60,7 +60,9 @@ def figures_of(key: str, run: CellRun) -> Iterator[Figure]:
         yield Figure(key=f"{key}_closure", value=value)
     for word, level in (("failed", Level.FAIL), ("warned", Level.WARN)):
         names = checks_of(record, level)
-        yield Figure(key=f"{key}_{word}", value=float(len(names)), note=", ".join(names))
+        yield Figure(
+            key=f"{key}_{word}", value=float(len(names)), note=", ".join(names)
+        )
 
 
 def checks_of(record: Record, level: Level) -> list[str]:

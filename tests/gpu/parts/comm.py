@@ -39,7 +39,8 @@ def measure(bench: Bench) -> Iterator[Figure]:
     """Replace the all-reduce of ddp by stand-ins of several lengths, one epoch for each."""
     iterations = bench.sizes.iterations
     cell = bench.cell(
-        strategy=Strategy.DDP, workload=bench.workload_of(iterations * bench.sizes.batch)
+        strategy=Strategy.DDP,
+        workload=bench.workload_of(iterations * bench.sizes.batch),
     )
     training = bench.training(cell, bench.resident_batches(iterations))
     spin, is_named = _kernel()
@@ -50,7 +51,9 @@ def measure(bench: Bench) -> Iterator[Figure]:
         ):
             training.rewrap(instrumented=True)
             yield from _figures(instrumented_epoch(training, 1), milliseconds)
-    with mock.patch.object(dist, "all_reduce", _stand_in(bench, spin, per_ms, SPIN_MS[1])):
+    with mock.patch.object(
+        dist, "all_reduce", _stand_in(bench, spin, per_ms, SPIN_MS[1])
+    ):
         if is_named:
             yield _beside_profiler(training)
         else:
@@ -81,7 +84,9 @@ def _figures(result: EpochResult, milliseconds: float) -> Iterator[Figure]:
 
 def _beside_profiler(training: Training) -> Figure:
     """Compare the kernels' time; not that of DDP's buffers, for which one rank has no kernel."""
-    kernels = profile_iterations(training, 2, None).collective(CollectiveKind.ALL_REDUCE)
+    kernels = profile_iterations(training, 2, None).collective(
+        CollectiveKind.ALL_REDUCE
+    )
     if kernels is None or not kernels.messages:
         return Figure(key="profiler", value=None, note="the trace has no such kernel")
     return Figure(key="profiler", value=kernels.seconds / kernels.instruments_s)
@@ -91,7 +96,8 @@ def _kernel() -> tuple[Spin, bool]:
     """Return a kernel that takes some cycles, and whether it has the name of one of NCCL's."""
     try:
         kernel = torch.cuda._compile_kernel(KERNEL, "ncclDevKernel_AllReduce_StandIn")
-    except Exception:  # an older torch, or no compiler: torch has one without such a name
+    # an older torch, or no compiler: torch has one without such a name
+    except Exception:
         return torch.cuda._sleep, False
     return lambda cycles: kernel((1, 1, 1), (1, 1, 1), (cycles,)), True
 

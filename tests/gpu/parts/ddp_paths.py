@@ -22,7 +22,9 @@ def measure(bench: Bench) -> Iterator[Figure]:
     if reason := bench.why_not(Precision.BF16):
         yield from left_out(cell_keys("bf16"), reason)
     else:
-        yield from figures_of("bf16", bench.run_cell("bf16", path=ACCUMULATED, **shared))
+        yield from figures_of(
+            "bf16", bench.run_cell("bf16", path=ACCUMULATED, **shared)
+        )
     if bench.device is Device.CPU:
         yield from left_out(cell_keys("fp16"), "fp16 needs a GPU")
         return

@@ -77,7 +77,9 @@ def _edge(bench: Bench) -> Iterator[Figure]:
     share = sum(is_oom) / len(is_oom) if is_oom else None
     yield Figure(key="edge_oom", value=share, note=reasons or "no cell ended beyond it")
     workload = bench.workload_of(2 * largest)
-    full = bench.run_cell("whole protocol at the edge", workload=workload, batch=largest)
+    full = bench.run_cell(
+        "whole protocol at the edge", workload=workload, batch=largest
+    )
     yield Figure(key="edge_full", value=float(full.is_ok), note=_missing(full))
 
 
@@ -120,11 +122,19 @@ def _missing(run: CellRun) -> str:
 
 def _held(bench: Bench) -> Figure:
     """Run a cell while another process holds memory of the card."""
-    words = [sys.executable, "-c", HOLDER, str(bench.sizes.hold_bytes), bench.device.value]
+    words = [
+        sys.executable,
+        "-c",
+        HOLDER,
+        str(bench.sizes.hold_bytes),
+        bench.device.value,
+    ]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as holder:
         assert holder.stdout is not None
         if holder.stdout.readline().strip() != "held":
-            return Figure(key="held", value=None, note="the other process got no memory")
+            return Figure(
+                key="held", value=None, note="the other process got no memory"
+            )
         workload = bench.workload_of(4 * bench.sizes.batch)
         run = bench.run_cell("held", workload=workload, protocol=Protocol.LAB, epochs=2)
         holder.kill()
@@ -181,7 +191,9 @@ def processes_of(folder: Path) -> list[int]:
             words = path.read_bytes().split(b"\0")
         except OSError:
             continue  # it has ended
-        is_worker = b"hpml_jobs.worker" in words and b"hpml_jobs.worker.agent" not in words
+        is_worker = (
+            b"hpml_jobs.worker" in words and b"hpml_jobs.worker.agent" not in words
+        )
         if is_worker and str(folder).encode() in words:
             pids.append(int(path.parent.name))
     return sorted(pids)

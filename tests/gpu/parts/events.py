@@ -104,7 +104,8 @@ def _stalls(bench: Bench) -> Iterator[Figure]:
                     bench.synchronize()
                     begin = time.perf_counter()
                     time.sleep(late_s)
-                    slept_s.append(time.perf_counter() - begin)  # a host may wake up late
+                    # a host may wake up late
+                    slept_s.append(time.perf_counter() - begin)
                 yield batch
 
     training = bench.training(_small(bench, count), bench.resident_batches(count))

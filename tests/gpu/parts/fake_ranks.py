@@ -27,7 +27,13 @@ from hpml_jobs.worker.training import Training, make_training
 from tests.gpu.bench import Bench
 from tests.gpu.catalog import keys_of
 from tests.gpu.figures import Figure, left_out
-from tests.gpu.parts.fsdp_memory import BATCH, ITERATIONS, RANKS, STATE_BYTES, kept_bytes
+from tests.gpu.parts.fsdp_memory import (
+    BATCH,
+    ITERATIONS,
+    RANKS,
+    STATE_BYTES,
+    kept_bytes,
+)
 
 
 def measure(bench: Bench) -> Iterator[Figure]:
@@ -66,7 +72,9 @@ def _figures(bench: Bench) -> Iterator[Figure]:
         del training
         gc.collect()  # hooks of FSDP2 are cycles, which would keep the memory of the first one
     if len(peaks) < 2:
-        yield Figure(key="peak", value=None, note="the device has no statistics of memory")
+        yield Figure(
+            key="peak", value=None, note="the device has no statistics of memory"
+        )
         return
     kept, expected = 2 * peaks[1] - peaks[0], kept_bytes(bench.sizes.transformer)
     note = f"{kept / 1e6:,.0f} MB, by the formula {expected / 1e6:,.0f}"

@@ -27,9 +27,8 @@ def measure(bench: Bench) -> Iterator[Figure]:
 def _overflow(bench: Bench, name: str) -> Iterator[Figure]:
     workload = msgspec.structs.replace(bench.sizes.workload, optimizer=name)
     path = TrainingPath(precision=Precision.FP16)
-    cell = bench.cell(
-        device=Device.CUDA, workload=workload, path=path
-    )  # fused in a rehearsal too
+    # fused in a rehearsal too
+    cell = bench.cell(device=Device.CUDA, workload=workload, path=path)
     steps = PathSteps(path, bench.torch_device)
     model, loss = steps.place(models.build(workload)), models.build_loss(workload)
     weights = list(model.parameters())

@@ -24,13 +24,16 @@ def measure(bench: Bench) -> Iterator[Figure]:
         or "no cell ran"
     )
     yield Figure(key="oom", value=float(Outcome.OOM in outcomes.values()), note=note)
-    records = [folder.read_record() for folder in folders if folder.record_json.exists()]
-    trained = [
-        record for record in records if record.ranks
-    ]  # that of the largest batch has none
+    records = [
+        folder.read_record() for folder in folders if folder.record_json.exists()
+    ]
+    # that of the largest batch has none
+    trained = [record for record in records if record.ranks]
     most = max(trained, key=lambda record: record.cell.batch, default=None)
     peak_bytes = most.ranks[0].peak_memory_bytes if most else None
-    yield Figure(key="largest", value=float(most.cell.batch) if most else None, note=note)
+    yield Figure(
+        key="largest", value=float(most.cell.batch) if most else None, note=note
+    )
     reason = "" if peak_bytes else "no statistics of memory"
     yield Figure(
         key="peak_gb", value=peak_bytes / 1e9 if peak_bytes else None, note=reason

@@ -11,7 +11,9 @@ from tests.gpu.figures import Figure
 def measure(bench: Bench) -> Iterator[Figure]:
     """Run tests/benchmarks/overhead.py for each batch."""
     for batch in OVERHEAD_BATCHES:
-        iterations = bench.sizes.iterations if batch < 512 else bench.sizes.iterations // 2
+        iterations = (
+            bench.sizes.iterations if batch < 512 else bench.sizes.iterations // 2
+        )
         yield from run_benchmark(
             bench,
             "overhead",

@@ -38,4 +38,6 @@ def measure(bench: Bench) -> Iterator[Figure]:
     yield Figure(key="steps", value=float(len(quantized.steps)))
     note = "; ".join(quantized.missing)
     yield Figure(key="missing", value=float(len(quantized.missing)), note=note)
-    yield Figure(key="reference", value=float(quantized.reference is not None), note=note)
+    yield Figure(
+        key="reference", value=float(quantized.reference is not None), note=note
+    )

@@ -19,7 +19,9 @@ BATCH, ITERATIONS = 64, 40
 def measure(bench: Bench) -> Iterator[Figure]:
     """Run scripts on one GPU against their own clock, and under DDP and FSDP on two."""
     for name in SCRIPTED:
-        run = _run(bench, Strategy(name), gpus=1, iterations=20 * bench.sizes.iterations)
+        run = _run(
+            bench, Strategy(name), gpus=1, iterations=20 * bench.sizes.iterations
+        )
         yield _clock(bench, f"clock_{name}", run)
     images = f"--images {4 * BATCH * bench.sizes.iterations}"
     yield _clock(bench, "clock_compiled", _run_script(bench, "compiled", images))
@@ -80,7 +82,9 @@ def _split(name: str, run: CellRun) -> Iterator[Figure]:
     rank = run.record.ranks[0] if run.record and run.record.ranks else None
     if rank is None or rank.phases is None or rank.communication is None:
         missing = run.record.facts.missing if run.record and run.record.facts else ()
-        yield Figure(key=f"{name}_bytes", value=None, note=run.reason + "; ".join(missing))
+        yield Figure(
+            key=f"{name}_bytes", value=None, note=run.reason + "; ".join(missing)
+        )
         return
     purpose, times = SCRIPTED[name]
     expected = times * ITERATIONS * run.record.model.gradient_bytes
@@ -90,4 +94,6 @@ def _split(name: str, run: CellRun) -> Iterator[Figure]:
     exposed_s, total_s = rank.phases.exposed_s, rank.communication.total_s
     yield Figure(key=f"{name}_exposed", value=exposed_s / total_s)
     instrumented = rank.epoch(Role.INSTRUMENTED)
-    yield Figure(key=f"{name}_overhead", value=instrumented.epoch_s / rank.timed.epoch_s)
+    yield Figure(
+        key=f"{name}_overhead", value=instrumented.epoch_s / rank.timed.epoch_s
+    )

@@ -28,12 +28,16 @@ def measure(bench: Bench) -> Iterator[Figure]:
         if path.precision and (reason := bench.why_not(path.precision)):
             yield from left_out([key], reason)
             continue
-        workload = msgspec.structs.replace(bench.workload_of(images), optimizer=optimizer)
+        workload = msgspec.structs.replace(
+            bench.workload_of(images), optimizer=optimizer
+        )
         cell = bench.cell(
             device=Device.CUDA,  # in a rehearsal too: fp16 and fused steps are those of GPUs
             workload=workload,
             loader=Loader(loader),
-            loader_workers=bench.sizes.launched_workers if loader == Loader.WORKERS else 0,
+            loader_workers=bench.sizes.launched_workers
+            if loader == Loader.WORKERS
+            else 0,
             path=path,
         )
         training = bench.training(cell)

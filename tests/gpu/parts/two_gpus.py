@@ -63,7 +63,9 @@ def _times(single: CellRun, ddp: CellRun) -> Iterator[Figure]:
         return
     hidden_s = trace.overlap_s / trace.iterations * instrumented.iterations
     parts_s, total_s = phases.exposed_s + hidden_s, communication.total_s
-    note = f"exposed {phases.exposed_s:.3g}, hidden {hidden_s:.3g}, total {total_s:.3g} s"
+    note = (
+        f"exposed {phases.exposed_s:.3g}, hidden {hidden_s:.3g}, total {total_s:.3g} s"
+    )
     yield Figure(key="split", value=parts_s / total_s, note=note)
     gap = next(communication_gaps(trace, ddp.record.cell.device))
     yield Figure(key="profiler", value=gap.instruments_s / gap.seconds, note=gap.what)
@@ -73,13 +75,18 @@ def _choices(*runs: CellRun) -> Iterator[Figure]:
     """Count the sizes whose choice by NCCL has the bytes of a point of the microbenchmark."""
     benchmarks = [run.record.microbenchmark for run in runs if run.record]
     choices = [
-        choice for benchmark in benchmarks if benchmark for choice in benchmark.nccl or ()
+        choice
+        for benchmark in benchmarks
+        if benchmark
+        for choice in benchmark.nccl or ()
     ]
     for kind in CHOICE_KINDS:
         of_kind = [choice for choice in choices if choice.kind is kind]
         sizes = {choice.bytes for choice in of_kind}
         if not sizes:
-            reasons = [line for run in runs if run.record for line in _missing(run.record)]
+            reasons = [
+                line for run in runs if run.record for line in _missing(run.record)
+            ]
             yield Figure(
                 key=f"nccl_{kind}", value=None, note="; ".join(reasons) or "no choice"
             )

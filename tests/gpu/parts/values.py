@@ -65,7 +65,9 @@ def _losses(bench: Bench, device: torch.device) -> list[float]:
     torch.manual_seed(0)
     model = steps.place(models.build(workload))
     loss, optimizer = models.build_loss(workload), make_optimizer(cell, model)
-    images = torch.randn(BATCH, 3, SIZE, SIZE, generator=torch.Generator().manual_seed(0))
+    images = torch.randn(
+        BATCH, 3, SIZE, SIZE, generator=torch.Generator().manual_seed(0)
+    )
     batch = images.to(device), torch.arange(BATCH, device=device) % workload.classes
     losses = []
     for _ in range(STEPS):

@@ -18,7 +18,9 @@ def change_epochs(**fields):
 
     def change(old):
         ranks = [
-            replace(rank, epochs=tuple(replace(epoch, **fields) for epoch in rank.epochs))
+            replace(
+                rank, epochs=tuple(replace(epoch, **fields) for epoch in rank.epochs)
+            )
             for rank in old.ranks
         ]
         return replace(old, ranks=tuple(ranks))
@@ -43,7 +45,7 @@ ABSENT = {
     "parameters not claimed": (change_workload(parameters=None), {"parameters"}),
     "no model": (
         change_record(model=None),
-        {"parameters", "messages", "flops", "memory-bandwidth", "buffers"},
+        {"parameters", "messages", "flops", "buffers"},
     ),
     "other loss": (change_workload(loss="mse"), {"loss"}),
     "images unknown": (change_workload(images=None), {"short"}),
@@ -53,7 +55,7 @@ ABSENT = {
         {"disturbed", "loader-cpus"},
     ),
     "too few iterations to tell": (change_epochs(slow=None), {"outliers"}),
-    "no GPU model": (change_facts(gpu_model=""), {"flops", "memory-bandwidth"}),
+    "no GPU model": (change_facts(gpu_model=""), {"flops"}),
 }
 
 

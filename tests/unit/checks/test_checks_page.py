@@ -19,7 +19,9 @@ LIMIT = re.compile(r"\((?:\w+, )?(?:limit|at least) ([\d.,]+(?: %)?)")
 
 
 def rows(check):
-    return [line for line in PAGE.splitlines() if line.startswith(f"| `{check.name}` |")]
+    return [
+        line for line in PAGE.splitlines() if line.startswith(f"| `{check.name}` |")
+    ]
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.find.__name__)

@@ -67,7 +67,9 @@ def test_repeat_after_an_update_marks_no_number():
 def test_efficiency_above_one_in_a_group_is_not_hidden_by_another():
     """The median of all runs of 2 GPUs is an efficiency of 0.98; in one group it is 1.46."""
     old = [
-        measured(gpus, n, "2.7.1", s) for gpus, s in ((1, 60.0), (2, 20.5)) for n in (0, 1)
+        measured(gpus, n, "2.7.1", s)
+        for gpus, s in ((1, 60.0), (2, 20.5))
+        for n in (0, 1)
     ]
     new = [measured(2, repeat, "2.8.0", 40.5) for repeat in (2, 3)]
     before, after = groups_of([*old, *new])

@@ -14,7 +14,13 @@ from hpml_jobs.core.strategies import BandwidthKind, Strategy
 from hpml_jobs.core.validation import InvalidRecordError, decode
 from hpml_jobs.report.frame.numbers import three_digits
 from hpml_jobs.study.files import encode
-from tests.unit.builders import PUBLISHED_S, a_cell, lab_cell, lab_record, texts_by_label
+from tests.unit.builders import (
+    PUBLISHED_S,
+    a_cell,
+    lab_cell,
+    lab_record,
+    texts_by_label,
+)
 from tests.unit.check_cases import (
     DDP4,
     attempt_an_hour_later,
@@ -50,7 +56,9 @@ def fails_with(result, words):
 def test_e1_loader_time_counted_as_communication_fails():
     phases = clean_record().ranks[2].phases
     misplaced = {"stall_s": 0.0, "comm_exposed_s": phases.comm_exposed_s + 0.3}
-    found = result_of(check_record(change_phases(**misplaced)(clean_record())), "exposed")
+    found = result_of(
+        check_record(change_phases(**misplaced)(clean_record())), "exposed"
+    )
     assert fails_with(found, "s of communication are exposed on rank 2, of")
     honest = clean_record()
     loading = replace(honest.phases, stall_s=5.0)
@@ -68,7 +76,9 @@ def test_e2_bytes_are_of_collectives_not_of_the_data_set():
 
 
 def test_e3_bytes_of_one_iteration_fail_as_epoch_bytes():
-    found = result_of(check_record(change_messages(count=1)(clean_record())), "messages")
+    found = result_of(
+        check_record(change_messages(count=1)(clean_record())), "messages"
+    )
     assert fails_with(
         found, "counted 104,616 bytes of gradients by all_reduce, not 16,738,560"
     )
@@ -90,7 +100,8 @@ def test_e5_speedup_is_against_single_gpu_and_captioned(builder):
     table = builder.table("table1-ddp")
     one_s, two_s, four_s = (PUBLISHED_S[gpus, 32] for gpus in (1, 2, 4))
     assert texts_by_label(table)["4-GPU"][1] == f"{one_s / four_s:.2f}"
-    assert texts_by_label(table)["4-GPU"][1] != f"{two_s / four_s:.2f}"  # the row above it
+    # the row above it
+    assert texts_by_label(table)["4-GPU"][1] != f"{two_s / four_s:.2f}"
     result = " ".join(table.caption)
     assert "Baseline: strategy single, 1 GPU: 48.61 s at batch 32" in result
 
@@ -198,18 +209,25 @@ def test_e12_epoch_is_timed_in_nanoseconds(monkeypatch):
         pass
     assert window.epoch_s == 1.234567891
     rows = [
-        imported_record(gpus, epoch_s=float(s)) for gpus, s in ((1, 24), (2, 15), (4, 10))
+        imported_record(gpus, epoch_s=float(s))
+        for gpus, s in ((1, 24), (2, 15), (4, 10))
     ]
     result = result_of(check_records(rows)[rows[2].slug], "imported-row")
-    assert "has a fraction of a second, so this one is uncertain by 5 %" in result.reason
+    assert (
+        "has a fraction of a second, so this one is uncertain by 5 %" in result.reason
+    )
 
 
 def test_e13_cells_days_apart_or_overlapping_are_flagged():
-    later = with_attempt_times("2026-10-03T11:00", "2026-10-03T11:05")(baseline_record())
+    later = with_attempt_times("2026-10-03T11:00", "2026-10-03T11:05")(
+        baseline_record()
+    )
     days = result_of(check_records([clean_record(), later])[DDP4.slug], "other-days")
     assert days.level is Level.WARN
     assert "started up to 2 d 1 h from single-1gpu-b32-digits-" in days.reason
-    beside = with_attempt_times("2026-10-01T10:01", "2026-10-01T10:06")(baseline_record())
+    beside = with_attempt_times("2026-10-01T10:01", "2026-10-01T10:06")(
+        baseline_record()
+    )
     together = result_of(check_records([clean_record(), beside])[DDP4.slug], "overlap")
     assert together.level is Level.WARN
     assert "ran on gr001 for up to 240 s of it" in together.reason
@@ -245,7 +263,8 @@ def test_e16_slowest_rank_is_used_and_differing_ranks_fail():
     assert fast_root.ranks[0].timed.epoch_s == 5.04
     assert fast_root.epoch_s == 8.0
     assert fails_with(
-        result_of(check_record(fast_root), "ranks-agree"), "37 % of the epoch (limit 1 %"
+        result_of(check_record(fast_root), "ranks-agree"),
+        "37 % of the epoch (limit 1 %",
     )
 
 
@@ -254,7 +273,9 @@ def test_e17_unexpected_model_size_fails_and_is_in_caption(
 ):
     """A model other than the named one fails; the caption gives the parameter count."""
     small = change_model(parameters=9_231_114)(clean_record())
-    assert fails_with(result_of(check_record(small), "parameters"), "digits says 26,154")
+    assert fails_with(
+        result_of(check_record(small), "parameters"), "digits says 26,154"
+    )
     builder.with_published_study()
     for table in builder.collect().groups[0].tables:
         assert "11,173,962 parameters" in table.setting

@@ -19,11 +19,16 @@ def test_compilation_in_the_timed_epoch_fails():
     """Images that grow in the timed epoch make it 100 times as long as without a compiler."""
     record = recorded("compiled.json")
     result = result_of(check_record(record), "compiled")
-    assert (result.level, result.affects) == (Level.FAIL, (Affected.TIME, Affected.SPLIT))
+    assert (result.level, result.affects) == (
+        Level.FAIL,
+        (Affected.TIME, Affected.SPLIT),
+    )
     assert result.reason.startswith(
         "compiled 1 graph in the timed epoch: give every epoch the"
     )
-    assert record.epoch_s > 100 * record.iterations * record.ranks[0].timed.steps.median_s
+    assert (
+        record.epoch_s > 100 * record.iterations * record.ranks[0].timed.steps.median_s
+    )
 
 
 def test_script_without_distributed_sampler_fails():

@@ -58,7 +58,9 @@ def stalls_in(blocks):
             last_s=0.0,
             block_means_s=tuple(each_s * block for block in blocks),
         )
-        return change_epoch("timed", stall_s=0.08 * timed.epoch_s, stalls=stalls)(record)
+        return change_epoch("timed", stall_s=0.08 * timed.epoch_s, stalls=stalls)(
+            record
+        )
 
     return change
 
@@ -166,9 +168,8 @@ def test_row_is_judged_by_its_median_once(runs, is_shown):
 
 def test_a_run_knows_the_wider_of_its_blocks_and_its_epochs():
     record = clean_record(PAIR)
-    assert run_noise(record) == pytest.approx(
-        0.0035, rel=0.01
-    )  # the instruments take 0.5 %
+    # the instruments take 0.5 %
+    assert run_noise(record) == pytest.approx(0.0035, rel=0.01)
     assert run_noise(scattered("timed", 1.0)(record)) == pytest.approx(0.05, rel=0.05)
     apart = change_epoch("instrumented", epoch_s=1.2 * record.timed_s)(record)
     assert run_noise(apart) == pytest.approx(0.129, rel=0.01)

@@ -48,7 +48,9 @@ def test_late_rank_is_named_with_host_and_phase(phase, words, remedy):
     assert result.reason.startswith(
         "rank 1 on gr001 is late by 1.56 ms per iteration, " + words
     )
-    assert "the other ranks wait for it (6.21 % of the epoch, limit 5 %)" in result.reason
+    assert (
+        "the other ranks wait for it (6.21 % of the epoch, limit 5 %)" in result.reason
+    )
     assert result.remedy.startswith(remedy)
 
 
@@ -63,7 +65,9 @@ def test_outside_cause_of_late_rank_is_named_with_it():
 
 
 def test_several_late_ranks_are_counted():
-    late = late_rank(3, "forward_s", 0.52)(late_rank(2, "forward_s", 0.5)(clean_record()))
+    late = late_rank(3, "forward_s", 0.52)(
+        late_rank(2, "forward_s", 0.5)(clean_record())
+    )
     reason = checked(late)["imbalance"].reason
     assert reason.startswith(
         "rank 3 on gr001 and 1 more are late by 3.25 ms per iteration, in fo"
@@ -88,7 +92,8 @@ def test_ranks_late_in_different_phases_are_both_named(exchange_s, are_named):
             "rank 1 on gr001: forward 1.9 ms; ranks wait for each other (7.56 % of the epoch, "
         )
         assert (
-            "loader_workers=; check the CPUs of gr001 for other programs" in result.remedy
+            "loader_workers=; check the CPUs of gr001 for other programs"
+            in result.remedy
         )
 
 
@@ -143,7 +148,9 @@ def test_rank_computing_seven_times_as_long_never_agrees():
             comm_exposed_s=exposed_s,
             optimizer_s=0.04,
         )
-        record = change_epoch("instrumented", number, epoch_s=8.04, phases=phases)(record)
+        record = change_epoch("instrumented", number, epoch_s=8.04, phases=phases)(
+            record
+        )
     record = change_epoch("timed", epoch_s=8.0)(record)
     results = checked(record)
     assert "ranks-agree" not in results
@@ -166,7 +173,8 @@ def test_slow_loader_on_any_rank_is_loader_bound(slow, protocol):
     ]
     assert result.level is Level.WARN
     assert (
-        f"waiting for data is 18.5 % of the epoch on rank {slow} on gr001" in result.reason
+        f"waiting for data is 18.5 % of the epoch on rank {slow} on gr001"
+        in result.reason
     )
 
 
@@ -213,7 +221,8 @@ def test_without_loader_workers_stall_counts_but_for_a_slow_first_batch():
     results = checked(change_epoch("timed", 1, stalls=stalls)(record))
     assert results["loader-bound"].level is Level.PASS
     assert (
-        "waiting for the first batch takes 11.25 % of it" in results["loader-start"].reason
+        "waiting for the first batch takes 11.25 % of it"
+        in results["loader-start"].reason
     )
 
 

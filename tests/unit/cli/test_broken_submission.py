@@ -20,7 +20,14 @@ from hpml_jobs.submit import send
 from tests.unit.slurm_output import squeue_line
 
 SLEEP = shutil.which("sleep")  # the fake SLURM has a PATH of its own
-WORDS = ["submit", "-m", "gpus=1,2,4", "workload=digits", "study=mine", "cluster=greene"]
+WORDS = [
+    "submit",
+    "-m",
+    "gpus=1,2,4",
+    "workload=digits",
+    "study=mine",
+    "cluster=greene",
+]
 NO_SPACE = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
@@ -49,14 +56,20 @@ def test_ctrl_c_during_sbatch_says_what_was_sent(slurm, study, capsys):
     )
     assert run(WORDS) == 130
     line = last_line(capsys)
-    assert line.startswith("hpml-jobs: interrupted; submitted: 2 cells (SLURM 101, 102)")
+    assert line.startswith(
+        "hpml-jobs: interrupted; submitted: 2 cells (SLURM 101, 102)"
+    )
     assert "; not submitted: ddp-4gpu-" in line
     assert line.endswith(f"to submit the rest: hpml-jobs {' '.join(WORDS)}")
     assert sorted(study.history().jobs.values()) == ["101", "102"]
     queue_all(slurm, study)
     assert run([*WORDS, "--json"]) == 0
     why = [row["why"] for row in json.loads(capsys.readouterr().out)["cells"]]
-    assert sorted(why) == ["left out: pending", "left out: pending", "not submitted yet"]
+    assert sorted(why) == [
+        "left out: pending",
+        "left out: pending",
+        "not submitted yet",
+    ]
     assert len(slurm.scripts) == 3
 
 
@@ -68,8 +81,12 @@ def endless_sbatch(slurm):
     real = slurm.bin / "real-sbatch"
     (slurm.bin / "sbatch").rename(real)
     pause = f"{SLEEP} 0.2"  # signals that come together count as one
-    wait = f"n=0; while [ -e {waiting} ] && [ $n -lt 100 ]; do {pause}; n=$((n+1)); done"
-    slurm._command("sbatch", f'#!/bin/sh\n{real} "$@"\n{kill}\n{pause}\n{kill}\n{wait}\n')
+    wait = (
+        f"n=0; while [ -e {waiting} ] && [ $n -lt 100 ]; do {pause}; n=$((n+1)); done"
+    )
+    slurm._command(
+        "sbatch", f'#!/bin/sh\n{real} "$@"\n{kill}\n{pause}\n{kill}\n{wait}\n'
+    )
     yield
     waiting.unlink()
 
@@ -116,7 +133,9 @@ def test_ctrl_c_while_the_result_is_printed_says_what_was_sent(
 
 
 @pytest.mark.parametrize("name", [".sh", ".pkl", ".reserve", "manifest.jsonl"])
-def test_full_disk_during_submission_is_one_line(slurm, study, capsys, monkeypatch, name):
+def test_full_disk_during_submission_is_one_line(
+    slurm, study, capsys, monkeypatch, name
+):
     calls = []
 
     def full_from_second_request(path):
@@ -160,7 +179,9 @@ def test_full_disk_during_submission_is_one_line(slurm, study, capsys, monkeypat
 def test_sbatch_without_job_id_finds_job_by_its_log(slurm, study, capsys, listed):
     real = slurm.bin / "real-sbatch"
     (slurm.bin / "sbatch").rename(real)
-    slurm._command("sbatch", f'#!/bin/sh\n{real} "$@" > /dev/null\nprintf "\\377 hello"\n')
+    slurm._command(
+        "sbatch", f'#!/bin/sh\n{real} "$@" > /dev/null\nprintf "\\377 hello"\n'
+    )
     if listed:
         slurm.set_output("squeue", "101\n")
         slurm.set_output("scontrol", f"StdOut={study.slurm}/101_0_log.out\n")
@@ -196,8 +217,12 @@ def test_folder_in_place_of_file_is_one_line(slurm, study, capsys, name, words):
         assert len(printed.err.splitlines()) <= 1
         return
     assert code == 1
-    assert f"outputs/mine/{name} is a folder: remove it, it must be a file" in printed.err
-    assert len([line for line in printed.err.splitlines() if "GPU type" not in line]) == 1
+    assert (
+        f"outputs/mine/{name} is a folder: remove it, it must be a file" in printed.err
+    )
+    assert (
+        len([line for line in printed.err.splitlines() if "GPU type" not in line]) == 1
+    )
     assert len(slurm.scripts) == 3
 
 

@@ -84,7 +84,9 @@ def test_resubmission_keeps_the_longer_name(slurm, working_folder, capsys):
     assert run(["-m", *WORDS, both]) == 0
     assert run(["resubmit", "mine", LONG]) == 0, capsys.readouterr().err
     assert "submitted 1 cell" in capsys.readouterr().out
-    names = {folder.slug for folder in Study(working_folder / "outputs" / "mine").cells()}
+    names = {
+        folder.slug for folder in Study(working_folder / "outputs" / "mine").cells()
+    }
     assert names == {SHORT, LONG}
 
 
@@ -98,4 +100,6 @@ def test_resubmit_of_a_cell_with_nan_names_the_way_out(slurm, working_folder, ca
     capsys.readouterr()
     assert run(["resubmit", "mine", folder.slug]) != 0
     shown = capsys.readouterr().err.splitlines()[-1]
-    assert "probe_s was nan or inf when the cell was submitted: remove the cell's" in shown
+    assert (
+        "probe_s was nan or inf when the cell was submitted: remove the cell's" in shown
+    )

@@ -91,9 +91,13 @@ def test_imported_table_is_chosen_from(laptop, capsys):
 
 
 def test_next_cell_is_named_with_the_command_of_the_study(study, capsys):
-    study.study.add_command("hpml-jobs -m gpus=1,2,4 batch=128 workload=digits study=mine")
+    study.study.add_command(
+        "hpml-jobs -m gpus=1,2,4 batch=128 workload=digits study=mine"
+    )
     out = output_of(capsys, "choose", "mine", "min_efficiency=0.4")
-    assert "hpml-jobs gpus=8 batch=128 workload=digits study=mine" in " ".join(out.split())
+    assert "hpml-jobs gpus=8 batch=128 workload=digits study=mine" in " ".join(
+        out.split()
+    )
 
 
 def test_study_that_may_not_be_read_hides_itself_only(study, monkeypatch, capsys):
@@ -102,8 +106,13 @@ def test_study_that_may_not_be_read_hides_itself_only(study, monkeypatch, capsys
 
     def refusing(call):
         def guarded(path, *args, **options):
-            if isinstance(path, str | Path) and private in Path(path).absolute().parents:
-                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+            if (
+                isinstance(path, str | Path)
+                and private in Path(path).absolute().parents
+            ):
+                raise PermissionError(
+                    errno.EACCES, os.strerror(errno.EACCES), str(path)
+                )
             return call(path, *args, **options)
 
         return guarded
@@ -113,5 +122,6 @@ def test_study_that_may_not_be_read_hides_itself_only(study, monkeypatch, capsys
     assert "2 GPUs" in output_of(capsys, "collect", "mine")
     assert run(["collect", "private"]) == 1
     assert (
-        "private/study.json cannot be read: Permission denied" in capsys.readouterr().err
+        "private/study.json cannot be read: Permission denied"
+        in capsys.readouterr().err
     )

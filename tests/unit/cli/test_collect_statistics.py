@@ -85,7 +85,10 @@ def test_packing_by_hand_is_not_computation(builder, capsys):
     record = lab_record(lab_cell(2, 128, strategy=Strategy.ALLREDUCE), 20.0)
     builder.with_record(with_epochs(record, packed))
     out, (row,) = collect(builder, capsys, "table2")
-    compute_s, comm_s = float(row["batch_128_compute_s"]), float(row["batch_128_comm_s"])
+    compute_s, comm_s = (
+        float(row["batch_128_compute_s"]),
+        float(row["batch_128_comm_s"]),
+    )
     assert comm_s == pytest.approx(0.08 * 20.1 + 2.0)
     assert compute_s + comm_s == pytest.approx(0.98 * 20.1)
     assert "Comm includes packing by hand" in out

@@ -49,7 +49,9 @@ def complete_in_bash(program, *lines):
     os.close(its_end)
     home, end = b"\x01", b"\x05"  # what was completed becomes the words of an echo
     for line in lines:
-        echo = home + f"echo '{RESULT[:4]}''{RESULT[4:]}'".encode() + b"'" + end + b"'\n"
+        echo = (
+            home + f"echo '{RESULT[:4]}''{RESULT[4:]}'".encode() + b"'" + end + b"'\n"
+        )
         os.write(terminal, line.encode() + b"\t" + echo)
     os.write(terminal, b"exit\n")
     shown = b""

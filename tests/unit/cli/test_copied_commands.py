@@ -103,7 +103,15 @@ def test_suggested_commands_are_no_wrong_usage(tmp_path, laptop, capfd, kind):
 def test_commands_of_a_terminal_are_left_to_it(tmp_path):
     """Rich wraps what it prints to a terminal: `script` gives one of 60 columns."""
     study_of(tmp_path / "outputs", "with_numbers")
-    command = [sys.executable, "-m", "hpml_jobs", "choose", "mine", "--outputs", "outputs"]
+    command = [
+        sys.executable,
+        "-m",
+        "hpml_jobs",
+        "choose",
+        "mine",
+        "--outputs",
+        "outputs",
+    ]
     shown = subprocess.run(
         ["script", "-qec", f"stty cols 60; {shlex.join(command)}", "/dev/null"],
         capture_output=True,

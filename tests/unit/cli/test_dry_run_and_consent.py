@@ -129,15 +129,21 @@ def test_large_submission_is_summarized(slurm, capsys):
     assert capsys.readouterr().out.count("single-1gpu-b") >= 40
 
 
-def test_status_of_large_study_lists_what_needs_attention(slurm, working_folder, capsys):
+def test_status_of_large_study_lists_what_needs_attention(
+    slurm, working_folder, capsys
+):
     batches = range(1, 41)
     study = StudyBuilder(working_folder / "outputs" / "mine").with_batches(*batches)
     study.sent_as(*(f"17_{index}" for index in range(40)))
     for batch in (5, 7):
         study.end_attempt(batch, f"17_{batch - 1}", Outcome.FAILED, "rank 0: no")
     pending = (index for index in range(40) if index not in (4, 6))
-    slurm.set_output("squeue", "".join(squeue_line(f"17_{i}", "PENDING") for i in pending))
-    slurm.set_output("sacct", sacct_line("17_4", "FAILED") + sacct_line("17_6", "FAILED"))
+    slurm.set_output(
+        "squeue", "".join(squeue_line(f"17_{i}", "PENDING") for i in pending)
+    )
+    slurm.set_output(
+        "sacct", sacct_line("17_4", "FAILED") + sacct_line("17_6", "FAILED")
+    )
     assert run(["status", "mine"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "40 cells: 2 failed, 38 pending"

@@ -60,7 +60,8 @@ def test_run_beside_its_job_is_refused(slurm, study, capsys, state):
     error = capsys.readouterr().err
     assert f"is {state.lower()} as job 101 (" in error
     assert (
-        "add --take-over (then this run's record counts, and the job's does not)" in error
+        "add --take-over (then this run's record counts, and the job's does not)"
+        in error
     )
     assert not list(study.cells_folder.glob("*/attempts"))
 

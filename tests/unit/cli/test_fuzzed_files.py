@@ -69,12 +69,18 @@ def template(slurm, working_folder, tmp_path, monkeypatch):
             batch, job, Outcome.FAILED, "rank 1: no", rank=1, traceback="no"
         )
     builder.begin_attempt(256, "17_3")
-    for slug, attempt in ((builder.cells[0].slug, "17_0.r0"), (builder.slug, "17_4.r0")):
+    for slug, attempt in (
+        (builder.cells[0].slug, "17_0.r0"),
+        (builder.slug, "17_4.r0"),
+    ):
         measured(builder, slug, attempt)
     write_errors(builder.folder(64).attempt("17_1.r0"))
-    running = Progress(epoch=1, epochs=3, role="warmup", since="2026-10-01T10:00:00+00:00")
+    running = Progress(
+        epoch=1, epochs=3, role="warmup", since="2026-10-01T10:00:00+00:00"
+    )
     write_whole(
-        builder.folder(256).attempt("17_3.r0").progress, encode(replace(running, last_s=9))
+        builder.folder(256).attempt("17_3.r0").progress,
+        encode(replace(running, last_s=9)),
     )
     builder.study.write_cluster(plan_of("cluster=greene", "gpu_type=v100").cluster)
     assert run(["status", "mine"]) == 0
@@ -199,7 +205,9 @@ def damaged_json(draw, content):
             parent = parent[step]
         if not isinstance(parent, dict | list) or not parent:
             break
-        action = draw(st.sampled_from(("replace", "replace", "replace", "remove", "add")))
+        action = draw(
+            st.sampled_from(("replace", "replace", "replace", "remove", "add"))
+        )
         if action == "replace":
             parent[key] = draw(st.sampled_from(HOSTILE_VALUES))
         elif action == "remove":
@@ -225,7 +233,9 @@ def damaged_file(draw, path):
         return b"\n".join(lines) + b"\n"
     if path.suffix == ".json":
         return draw(
-            st.one_of(damaged_json(content), damaged_json(content), damaged_bytes(content))
+            st.one_of(
+                damaged_json(content), damaged_json(content), damaged_bytes(content)
+            )
         )
     return draw(damaged_bytes(content))
 

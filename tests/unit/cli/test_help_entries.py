@@ -21,7 +21,9 @@ def help_on(capsys, word):
     """The lines of an entry by their names, and its title."""
     assert run(["help", word]) == 0
     title, *lines = capsys.readouterr().out.splitlines()
-    return title, {line[2:11].strip(): line[12:] for line in lines if line[2:11].strip()}
+    return title, {
+        line[2:11].strip(): line[12:] for line in lines if line[2:11].strip()
+    }
 
 
 def test_entry_of_a_key_says_all_about_it(capsys):

@@ -194,7 +194,9 @@ def test_study_file_without_schema_is_called_damaged(builder, capsys):
 
 @pytest.mark.whole
 @pytest.mark.parametrize("kind", HOSTILE)
-def test_hostile_user_files_are_one_line(working_folder, user_config_file, kind, capsys):
+def test_hostile_user_files_are_one_line(
+    working_folder, user_config_file, kind, capsys
+):
     make, words = HOSTILE[kind]
     make(working_folder / "times.csv")
     assert run(["import", "times.csv", "study=theirs"]) == 1
@@ -223,7 +225,9 @@ def test_control_characters_of_files_reach_no_terminal_and_no_report(
     values["facts"] |= {"cpu_model": evil, "gpu_model": evil, "container": "=cmd|x"}
     victim.record_json.write_bytes(encode(values))
     (batch,) = (
-        cell.batch for cell in builder.cells if cell.slug != victim.slug and cell.gpus > 1
+        cell.batch
+        for cell in builder.cells
+        if cell.slug != victim.slug and cell.gpus > 1
     )
     failed = builder.study.cell(next(c.slug for c in builder.cells if c.batch == batch))
     failed.record_json.unlink()
@@ -274,9 +278,7 @@ def test_record_that_no_attempt_of_the_cell_wrote_is_invalid(
         )
         write_whole(victim.attempt(about.id).about, encode(about))
         values["attempt"]["started"] = "2026-02-02T00:00:00+00:00"
-        reason = (
-            f"is not what attempt {about.id} measured: it started at 2026-02-02T00:00:00"
-        )
+        reason = f"is not what attempt {about.id} measured: it started at 2026-02-02T00:00:00"
     victim.record_json.write_bytes(encode(values))
     status, shown, _ = texts(capsys, "status", "record", "collect")
     assert "3 cells: 2 ok, 1 invalid" in status
@@ -307,7 +309,8 @@ def curves_of(record, **changes):
     shape = (len(record.ranks), sum(epoch.iterations for epoch in epochs))
     step_s = record.ranks[0].timed.epoch_s / record.ranks[0].timed.iterations
     arrays = {
-        name: np.full(shape, step_s) for name in ("curve_loss", "curve_step_s", "curve_lr")
+        name: np.full(shape, step_s)
+        for name in ("curve_loss", "curve_step_s", "curve_lr")
     }
     return arrays | changes
 
@@ -359,7 +362,9 @@ ARRAYS = {
         "cannot be read: its end is missing",
     ),
     "complex": (
-        lambda record: saved(curves_of(record, curve_lr=np.full((4, sum_of(record)), 1j))),
+        lambda record: saved(
+            curves_of(record, curve_lr=np.full((4, sum_of(record)), 1j))
+        ),
         "is not a file of numbers per iteration",
     ),
     "nan": (
@@ -368,9 +373,14 @@ ARRAYS = {
         ),
         "curve_loss has values that are not finite",
     ),
-    "long list": (long_list, "cannot be read: its list of arrays has 4,294,967,294 bytes"),
+    "long list": (
+        long_list,
+        "cannot be read: its list of arrays has 4,294,967,294 bytes",
+    ),
     "other times": (
-        lambda record: saved(curves_of(record, curve_step_s=np.ones((4, sum_of(record))))),
+        lambda record: saved(
+            curves_of(record, curve_step_s=np.ones((4, sum_of(record))))
+        ),
         "the iterations of rank 0 take 391 s in the timed epoch, its record says 6 s",
     ),
     "other sum": (
@@ -416,10 +426,13 @@ def test_arrays_that_agree_with_the_record_are_shown(builder, victim, capsys):
         saved(curves_of(victim.read_record(), last_stall_s=np.zeros(4)))
     )
     texts(capsys, "collect")
-    assert "no curves: iterations.npz is missing: single 1-GPU at batch 32; ddp 2-GPU" in (
-        markdown(builder)
+    assert (
+        "no curves: iterations.npz is missing: single 1-GPU at batch 32; ddp 2-GPU"
+        in (markdown(builder))
     )
-    assert "ddp 4-GPU at batch 32" not in markdown(builder).partition("no curves")[2][:100]
+    assert (
+        "ddp 4-GPU at batch 32" not in markdown(builder).partition("no curves")[2][:100]
+    )
     assert (builder.study.report / "curves.csv").exists()
 
 

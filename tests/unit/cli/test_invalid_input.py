@@ -70,7 +70,9 @@ def test_nan_and_inf_are_refused_for_every_number(
 def test_every_key_with_a_fraction_is_tried_with_nan(slurm):
     (settings,) = expand([DIGITS], multirun=False).settings
     values = msgspec.to_builtins(settings)
-    of_kernel = {name: value for name, value in values.items() if name not in cell_parts()}
+    of_kernel = {
+        name: value for name, value in values.items() if name not in cell_parts()
+    }
     keys = {name for name, value in flat(of_kernel) if isinstance(value, float)}
     unset = {"cluster.link_gb_per_s", "cluster.peak_tflop_per_s"}
     unset |= {"cluster.gpu_hours_budget", "cluster.confirm_gpu_hours"}
@@ -111,8 +113,9 @@ def test_impossible_on_this_machine_is_refused(words, message, laptop, capsys):
 
 def test_cluster_on_laptop_is_planned_but_not_submitted(laptop, capsys):
     assert run([DIGITS, "cluster=greene"]) == 2
-    assert "cluster=greene: sbatch and srun not on PATH; submit from a login" in last_line(
-        capsys
+    assert (
+        "cluster=greene: sbatch and srun not on PATH; submit from a login"
+        in last_line(capsys)
     )
     assert run(["plan", DIGITS, "cluster=greene"]) == 0
     assert "#SBATCH --gres=gpu:rtx8000:1" in capsys.readouterr().out
@@ -136,9 +139,7 @@ def test_login_node_without_sbatch_does_not_train(laptop, monkeypatch, capsys):
 def a_python(folder, words, code=1):
     """A job's Python that fails as the worker's `prepare` does: with its reason as last line."""
     path = folder.parent / "python"
-    traceback = (
-        f"echo 'Traceback (most recent call last):' >&2\necho {shlex.quote(words)} >&2\n"
-    )
+    traceback = f"echo 'Traceback (most recent call last):' >&2\necho {shlex.quote(words)} >&2\n"
     path.write_text(f"#!/bin/sh\n{traceback}exit {code}\n")
     path.chmod(0o755)
     return f"cluster.python={path}"
@@ -309,12 +310,15 @@ def test_folder_that_was_removed_is_named(laptop, capsys):
     gone.rmdir()
     assert run(["status"]) == 1
     assert (
-        last_line(capsys) == "hpml-jobs: the current folder was removed: cd to another one"
+        last_line(capsys)
+        == "hpml-jobs: the current folder was removed: cd to another one"
     )
 
 
 def test_full_device_for_the_output_is_one_line(laptop):
-    program = "import sys; from hpml_jobs.cli.main import run; sys.exit(run(['--help']))"
+    program = (
+        "import sys; from hpml_jobs.cli.main import run; sys.exit(run(['--help']))"
+    )
     with Path("/dev/full").open("w") as full:
         ended = subprocess.run(
             [sys.executable, "-c", program],
@@ -336,7 +340,9 @@ def test_user_without_home_folder_has_no_defaults(laptop, monkeypatch, capsys):
     monkeypatch.setattr(pwd, "getpwuid", lambda uid: {}[uid])
     assert run(["plan", DIGITS, "cluster=local"]) == 0
     assert run(["plan", DIGITS, "cluster=local", "outputs=~/x"]) == 2
-    assert "~/x: there is no such home folder; write the whole path" in last_line(capsys)
+    assert "~/x: there is no such home folder; write the whole path" in last_line(
+        capsys
+    )
 
 
 def test_name_of_a_study_alone_submits_nothing_into_it(slurm, working_folder, capsys):

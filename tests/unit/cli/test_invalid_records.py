@@ -106,7 +106,10 @@ BAD = {
     "no_schema": (edit_values(lambda v: v.pop("schema")), "has record schema None"),
     "half": (lambda text: text[: len(text) // 2], "is not a whole record"),
     "nothing": (lambda _: b"", "is not a whole record"),
-    "text_for_a_number": (edit_timed_epoch(epoch_s="fast"), "Expected `float`, got `str`"),
+    "text_for_a_number": (
+        edit_timed_epoch(epoch_s="fast"),
+        "Expected `float`, got `str`",
+    ),
     "of_another_cell": (
         lambda text: text.replace(b'"slug": "ddp-4gpu', b'"slug": "ddp-8gpu'),
         "is the record of ddp-8gpu",
@@ -166,5 +169,9 @@ def test_collect_names_invalid_record_and_omits_its_numbers(
     builder.report_states = {}
     table = builder.table("table1-ddp")
     line = next(line for line in table.lines if line.label == "4-GPU")
-    assert line.texts == ("20.00", "1.35")  # the other repeat alone: no median with 10 s
+    # the other repeat alone: no median with 10 s
+    assert line.texts == (
+        "20.00",
+        "1.35",
+    )
     assert any(words in note and slug in note for note in table.notes)

@@ -79,10 +79,11 @@ def test_plan_submit_status_and_collect_work_without_torch(slurm, working_folder
     assert list(working_folder.iterdir()) == []
 
     shown, end = login_node(*words)
+    # its own Python could not run the jobs
     assert (end["code"], len(slurm.scripts)) == (
         2,
         0,
-    )  # its own Python could not run the jobs
+    )
     python = slurm.bin / "python-with-torch"
     versions = {
         "python": "3.12",
@@ -99,10 +100,11 @@ def test_plan_submit_status_and_collect_work_without_torch(slurm, working_folder
     assert "101, 102" in shown
 
     shown, end = login_node(*words)
+    # this SLURM knows nothing of 101, 102
     assert (end["code"], len(slurm.scripts)) == (
         0,
         4,
-    )  # this SLURM knows nothing of 101, 102
+    )
 
     study = Study(working_folder / "outputs" / "mine")
     for folder in study.cells():

@@ -64,7 +64,8 @@ def test_cell_without_folder_is_missing_and_restored(sent, slurm, capsys):
     assert run(["collect", "mine"]) == 0
     capsys.readouterr()
     assert (
-        "the folder of this cell is gone" in (study / "report" / "tables.md").read_text()
+        "the folder of this cell is gone"
+        in (study / "report" / "tables.md").read_text()
     )
     assert cells(capsys, "record")[lost.name]["outcome"] == "missing"
     assert run(["resubmit", "mine", "--missing"]) == 0
@@ -96,7 +97,9 @@ def test_damaged_cell_file_is_restored_from_the_manifest(sent, slurm, capsys):
     study, lost = sent
     finish(slurm, study, capsys)
     (lost / "cell.json").write_text('{"batch": 32')
-    assert run(["resubmit", "mine", "--failed", lost.name]) == 0, capsys.readouterr().err
+    assert run(["resubmit", "mine", "--failed", lost.name]) == 0, (
+        capsys.readouterr().err
+    )
     assert "submitted 1 cell" in capsys.readouterr().out
     assert json.loads((lost / "cell.json").read_bytes())["cell"]["batch"] == 64
 
@@ -107,17 +110,23 @@ def test_cell_without_folder_and_copy_is_named(sent, slurm, capsys):
     finish(slurm, study, capsys)
     manifest = study / "manifest.jsonl"
     lines = [json.loads(line) for line in manifest.read_text().splitlines()]
-    manifest.write_text("".join(json.dumps(line | {"files": {}}) + "\n" for line in lines))
+    manifest.write_text(
+        "".join(json.dumps(line | {"files": {}}) + "\n" for line in lines)
+    )
     shutil.rmtree(lost)
     reason = cells(capsys)[lost.name]["reason"]
-    assert "has no copy of its cell.json: repeat the command that submitted it" in reason
+    assert (
+        "has no copy of its cell.json: repeat the command that submitted it" in reason
+    )
     assert run(["resubmit", "mine", "--missing"]) == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert "nothing was resubmitted: " in line
     assert run(["resubmit", "mine", "--missing", "--failed"]) == 0
     out, err = capsys.readouterr()
     assert "submitted 2 cells" in out
-    assert f"not resubmitted: {lost}/cell.json" in err.replace("outputs/mine", str(study))
+    assert f"not resubmitted: {lost}/cell.json" in err.replace(
+        "outputs/mine", str(study)
+    )
 
 
 def test_damaged_manifest_lines_are_skipped(sent, slurm, capsys):
@@ -160,7 +169,9 @@ def test_lost_record_is_restored_by_collect(builder, capsys):
     state = cells(capsys)[folder.slug]
     assert (state["outcome"], state["warning"]) == ("ok", LOST)
     assert not folder.record_json.exists()  # status only reads
-    assert cells(capsys, "record")[folder.slug]["numbers"]["epoch_s"] == pytest.approx(8.0)
+    assert cells(capsys, "record")[folder.slug]["numbers"]["epoch_s"] == pytest.approx(
+        8.0
+    )
     assert run(["collect", "mine"]) == 0
     capsys.readouterr()
     assert LOST in (builder.study.report / "tables.md").read_text().replace("\\", "")
@@ -179,7 +190,9 @@ def spoil_attempt(folder, **changes):
     """Write another record into the current attempt."""
     copy = folder.attempt("17_1.r0").record
     record = decode(copy.read_bytes(), "record.json")
-    copy.write_bytes(encode(a_record(record.cell, **({"attempt": "17_1.r0"} | changes))))
+    copy.write_bytes(
+        encode(a_record(record.cell, **({"attempt": "17_1.r0"} | changes)))
+    )
 
 
 NOT_PUBLISHED = {
@@ -235,7 +248,9 @@ def refuse_writing(monkeypatch, root, code):
         call, is_writing=lambda *_, **__: True, where=lambda path, *_, **__: path
     ):
         def refuse(*arguments, **options):
-            if inside(where(*arguments, **options)) and is_writing(*arguments, **options):
+            if inside(where(*arguments, **options)) and is_writing(
+                *arguments, **options
+            ):
                 raise OSError(code, os.strerror(code))
             return call(*arguments, **options)
 

@@ -10,7 +10,9 @@ KEY = "add cluster.isolate=serial (one cell at a time)"
 
 
 def note(words, capsys):
-    isolate = [] if any("isolate" in word for word in words) else ["cluster.isolate=off"]
+    isolate = (
+        [] if any("isolate" in word for word in words) else ["cluster.isolate=off"]
+    )
     words = [
         "plan",
         *words,
@@ -59,12 +61,18 @@ def test_cells_that_cannot_share_a_node_are_not(slurm, working_folder, capsys, w
     assert note(words, capsys) == ""
 
 
-def test_cells_run_one_by_one_unless_the_key_says_otherwise(slurm, working_folder, capsys):
+def test_cells_run_one_by_one_unless_the_key_says_otherwise(
+    slurm, working_folder, capsys
+):
     words = ["-m", "gpus=1,2", "batch=32,64", "minutes=10", "cluster.isolate=serial"]
     serial = note(words, capsys)
-    assert serial.startswith("one cell at a time (cluster.isolate=serial): up to 40 min, ")
+    assert serial.startswith(
+        "one cell at a time (cluster.isolate=serial): up to 40 min, "
+    )
     assert "cluster.isolate=off is faster" in serial
-    assert run(["plan", *words[:-1], "workload=digits", "cluster=greene", "--json"]) == 0
+    assert (
+        run(["plan", *words[:-1], "workload=digits", "cluster=greene", "--json"]) == 0
+    )
     assert json.loads(capsys.readouterr().out)["overlap"] == serial
 
 
@@ -78,13 +86,22 @@ def test_cells_run_one_by_one_unless_the_key_says_otherwise(slurm, working_folde
     ],
 )
 def test_plan_names_the_cost_of_whole_nodes(slurm, working_folder, capsys, words, cost):
-    command = ["plan", *words, "workload=digits", "study=mine", "cluster=greene", "--json"]
+    command = [
+        "plan",
+        *words,
+        "workload=digits",
+        "study=mine",
+        "cluster=greene",
+        "--json",
+    ]
     assert run(command) == 0
     expected = (
         "jobs of others may run on the node of a cell; cluster.isolate=exclusive asks for whole "
         f"nodes, and costs {cost}"
     )
-    assert json.loads(capsys.readouterr().out)["exclusive"] == (expected if cost else "")
+    assert json.loads(capsys.readouterr().out)["exclusive"] == (
+        expected if cost else ""
+    )
 
 
 @pytest.mark.parametrize(

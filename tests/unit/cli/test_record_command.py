@@ -47,9 +47,8 @@ def test_status_names_failed_checks_and_the_record_command(laptop, capsys):
     write_study(SPOILT, baseline_record())
     out = output_of(capsys, "status", "mine")
     row = next(line for line in out.splitlines() if SPOILT.slug in line)
-    assert row.rstrip().endswith(
-        "1 failed check: messages"
-    )  # loader-bound is under a table
+    # loader-bound is under a table
+    assert row.rstrip().endswith("1 failed check: messages")
     assert (
         "2 cells: 2 ok\nsome checks failed or warn; to see the reasons:\nhpml-jobs record mine\n"
         in out
@@ -109,7 +108,9 @@ def test_record_shows_key_numbers_and_worst_checks_first(laptop, capsys):
     ):
         assert words in out
     levels = [
-        line.split()[0] for line in out.splitlines() if ": " in line and line[2:6].strip()
+        line.split()[0]
+        for line in out.splitlines()
+        if ": " in line and line[2:6].strip()
     ]
     checks = [level for level in levels if level in ("fail", "warn", "pass")]
     assert checks[:2] == ["fail", "warn"]
@@ -124,7 +125,9 @@ def test_record_json_has_numbers_by_name(laptop, capsys):
     single, ddp = answer["cells"]
     numbers = ddp["numbers"]
     assert numbers["epoch_s"] == 8.0
-    assert numbers["compute_s"] + numbers["comm_exposed_s"] == pytest.approx(0.98 * 8.04)
+    assert numbers["compute_s"] + numbers["comm_exposed_s"] == pytest.approx(
+        0.98 * 8.04
+    )
     assert numbers["phases"]["stall"] == pytest.approx(0.02 * 8.04)
     assert single["numbers"]["comm_total_s"] is None
     assert single["numbers"]["parameters_equal"] is None
@@ -132,7 +135,11 @@ def test_record_json_has_numbers_by_name(laptop, capsys):
 
 def test_record_covers_cells_without_numbers(laptop, capsys):
     oom = a_record(
-        a_cell(), outcome=Outcome.OOM, reason="rank 1: out of memory", ranks=(), model=None
+        a_cell(),
+        outcome=Outcome.OOM,
+        reason="rank 1: out of memory",
+        ranks=(),
+        model=None,
     )
     study = write_study(oom, clean_record())
     study.cell(clean_record().slug).record_json.unlink()

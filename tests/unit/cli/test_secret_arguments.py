@@ -69,7 +69,10 @@ def texts_of(folder):
                     content = tar.extractfile(member).read()
                     yield f"{path.name}/{member.name}", content.decode(errors="replace")
         else:
-            yield str(path.relative_to(folder)), path.read_bytes().decode(errors="replace")
+            yield (
+                str(path.relative_to(folder)),
+                path.read_bytes().decode(errors="replace"),
+            )
 
 
 COMMANDS = (
@@ -98,7 +101,9 @@ def test_no_secret_of_the_arguments_is_published(tmp_path, capfd, command):
     printed = capfd.readouterr()
     assert code == 0, printed.err
     texts = {"stdout": printed.out, "stderr": printed.err, **dict(texts_of(public))}
-    assert any("[removed" in text for text in texts.values()) or not any(public.iterdir())
+    assert any("[removed" in text for text in texts.values()) or not any(
+        public.iterdir()
+    )
     for file, text in texts.items():
         plain = text.replace("\\", "").replace("&quot;", '"').replace("\n", " ")
         for form, secret in SECRETS.items():
@@ -110,7 +115,16 @@ def test_archive_of_such_a_study_is_read_again(tmp_path, capfd):
     write_study(tmp_path / "outputs")
     file = tmp_path / "mine.tar.gz"
     assert (
-        run(["archive", "mine", "--to", str(file), "--outputs", str(tmp_path / "outputs")])
+        run(
+            [
+                "archive",
+                "mine",
+                "--to",
+                str(file),
+                "--outputs",
+                str(tmp_path / "outputs"),
+            ]
+        )
         == 0
     )
     assert run(["import", str(file), "--outputs", str(tmp_path / "read")]) == 0
@@ -123,7 +137,9 @@ def test_archive_of_such_a_study_is_read_again(tmp_path, capfd):
 def test_cell_with_another_name_is_refused_unless_a_secret_is_gone():
     cell = a_cell(script=Script(path="train.py", args="--batch {batch}"))
     assert cell.has_slug(cell.slug) and not cell.has_slug(cell.slug[:-1] + "x")
-    public = a_cell(script=Script(path="train.py", args="--batch {batch} --key [removed]"))
+    public = a_cell(
+        script=Script(path="train.py", args="--batch {batch} --key [removed]")
+    )
     assert public.has_slug(cell.slug) and not public.has_slug(
         cell.slug.replace("4gpu", "2gpu")
     )

@@ -10,7 +10,9 @@ import pytest
 
 PAGE = (Path(__file__).parents[3] / "docs" / "own_code.md").read_text()
 CODE = next(
-    c for c in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL) if "clipped_adamw" in c
+    c
+    for c in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    if "clipped_adamw" in c
 )
 (COMMAND,) = re.findall(r"```\n(python -m hpml_jobs .*?)```", PAGE, re.DOTALL)
 
@@ -23,7 +25,13 @@ CHANGES = {
     "workload.data": "mygpt:train_only",
     "workload.name": "gpt",
     "+workload.args.width": "16",
-    **{"gpus": "1", "batch": "8", "data.limit": "160", "epochs": "3", "evaluate": "true"},
+    **{
+        "gpus": "1",
+        "batch": "8",
+        "data.limit": "160",
+        "epochs": "3",
+        "evaluate": "true",
+    },
     **{"cluster": "local", "device": "cpu", "loader_workers": "0", "protocol": "lab"},
     "study": "gpt",
 }
@@ -44,7 +52,9 @@ def test_sequences_without_test_set_are_trained_and_collected(program):
     shown = program.ok("collect", "gpt")
     shown = " ".join(shown.split())
     assert "mygpt:train_only, 160 samples of 64 tokens per epoch" in shown
-    assert "optimizer mygpt:clipped_adamw, schedule mygpt:warmup_decay; width 16;" in shown
+    assert (
+        "optimizer mygpt:clipped_adamw, schedule mygpt:warmup_decay; width 16;" in shown
+    )
     assert "images" not in shown
     cells = json.loads(program.ok("record", "gpt", "--json"))["cells"]
     (numbers,) = [cell["numbers"] for cell in cells]

@@ -10,7 +10,14 @@ from hpml_jobs.status import watch as watching
 from hpml_jobs.study.study import Study
 from tests.unit.slurm_output import sacct_line, squeue_line
 
-WORDS = ("-m", "gpus=2", "batch=32,64", "workload=digits", "study=mine", "cluster=greene")
+WORDS = (
+    "-m",
+    "gpus=2",
+    "batch=32,64",
+    "workload=digits",
+    "study=mine",
+    "cluster=greene",
+)
 RUNNING = squeue_line("101_0", "RUNNING", node="gr001") + squeue_line(
     "101_1", "RUNNING", node="gr001"
 )
@@ -132,9 +139,8 @@ def test_garbage_bytes_give_no_traceback(slurm, running_study, capsys, name):
         printed = capsys.readouterr()
         assert code in (0, 1, 2)
         assert "Traceback" not in printed.err
-        assert (
-            len(printed.err.splitlines()) <= 3
-        )  # plan's notes of GPU and memory, the error
+        # plan's notes of GPU and memory, the error
+        assert len(printed.err.splitlines()) <= 3
     assert len(slurm.scripts) == 1
 
 
@@ -154,7 +160,9 @@ def test_endless_output_is_bounded(slurm, running_study, capsys, monkeypatch, na
     "words", [["collect", "mine", "--wait"], ["status", "mine", "--watch"]]
 )
 @pytest.mark.parametrize("fault", FAULTS)
-def test_waiting_goes_on_while_squeue_is_silent(slurm, capsys, monkeypatch, words, fault):
+def test_waiting_goes_on_while_squeue_is_silent(
+    slurm, capsys, monkeypatch, words, fault
+):
     pauses = []
 
     def pause(seconds):
@@ -176,7 +184,9 @@ def test_waiting_goes_on_while_squeue_is_silent(slurm, capsys, monkeypatch, word
 def test_lost_sbatch_answer_with_empty_squeue_is_unknown(slurm, running_study, capsys):
     lines = running_study.manifest.read_text().splitlines(keepends=True)
     old = time.strftime("%Y")
-    running_study.manifest.write_text(lines[0].replace(f'"time":"{old}', '"time":"2020'))
+    running_study.manifest.write_text(
+        lines[0].replace(f'"time":"{old}', '"time":"2020')
+    )
     slurm.set_complete_output("squeue", "")
     assert outcomes(capsys) == ["unknown", "unknown"]
     assert run(["submit", *WORDS]) == 0

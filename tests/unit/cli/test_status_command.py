@@ -60,8 +60,12 @@ def test_status_shows_states_usage_and_next_commands(builder, capsys):
     ) in out
     assert "1 pending cell needs action from you; to remove pending cells from" in out
     assert "\nhpml-jobs cancel mine\n" in out
-    assert "held; release it with scontrol release JOB (JobHeldUser); you must act" in out
-    assert out.endswith("next:\nhpml-jobs status mine --watch\nhpml-jobs collect mine\n")
+    assert (
+        "held; release it with scontrol release JOB (JobHeldUser); you must act" in out
+    )
+    assert out.endswith(
+        "next:\nhpml-jobs status mine --watch\nhpml-jobs collect mine\n"
+    )
 
 
 def test_status_with_pattern_covers_its_cells_only(builder, capsys):
@@ -84,7 +88,9 @@ def test_status_json_has_usage_and_next_commands(builder, capsys):
 
 def test_usage_counts_earlier_jobs_of_a_cell(slurm, builder):
     builder.sent_as("18", batches=(64,))
-    slurm.set_output("sacct", sacct_line("17_1", "FAILED") + sacct_line("18", "RUNNING"))
+    slurm.set_output(
+        "sacct", sacct_line("17_1", "FAILED") + sacct_line("18", "RUNNING")
+    )
     slurm.set_output("squeue", squeue_line("18", "RUNNING", node="gr001"))
     used = usage_of(study_status(builder.study, all_jobs=True))
     assert used is not None
@@ -103,7 +109,10 @@ def test_usage_without_sacct_comes_from_attempts(laptop, working_folder):
     ("outcome", "words"),
     [
         (Outcome.INVALID, "resubmit mine --failed"),
-        (Outcome.OOM, "1 cell ran out of memory:\nhpml-jobs resubmit mine --oom --mem GB"),
+        (
+            Outcome.OOM,
+            "1 cell ran out of memory:\nhpml-jobs resubmit mine --oom --mem GB",
+        ),
         (
             Outcome.NODE_FAIL,
             "1 cell lost to a node failure or preemption:\nhpml-jobs resubmit",
@@ -147,7 +156,9 @@ def test_states_table_too_long_keeps_failed_cells():
 def test_usage_without_gpus_is_given_as_time(slurm, builder):
     used = usage_of(study_status(builder.study, all_jobs=True))
     assert used is not None
-    plain = usage_line(type(used)(runs=2, used_s=4_000, source="the attempts' own times"))
+    plain = usage_line(
+        type(used)(runs=2, used_s=4_000, source="the attempts' own times")
+    )
     assert plain == "used 1 h 07 min, in 2 runs; source: the attempts' own times"
 
 

@@ -45,7 +45,8 @@ def test_pattern_or_full_name_selects_cells(words):
 
 def test_pattern_without_match_lists_cells():
     with pytest.raises(
-        HpmlError, match=r"no cell of study mine matches dp-\*; its cells: single-1gpu-b32"
+        HpmlError,
+        match=r"no cell of study mine matches dp-\*; its cells: single-1gpu-b32",
     ):
         select_study("mine", "dp-*", None).chosen(CELLS)
 
@@ -61,7 +62,9 @@ def test_two_patterns_are_refused():
         select_study("ddp-*", "dp-*", None)
 
 
-@pytest.mark.parametrize("word", ["mine", "study=mine", "outputs/mine", "outputs/mine/"])
+@pytest.mark.parametrize(
+    "word", ["mine", "study=mine", "outputs/mine", "outputs/mine/"]
+)
 def test_study_is_named_as_other_commands_name_it(word, capsys):
     assert run(["status", word]) == 0
     assert select_study(word, None, None).study.name == "mine"
@@ -78,7 +81,9 @@ def folders_of_studies(folder):
 @pytest.mark.parametrize(
     "word", ["first/outputs/hw5", "first/hw5", "first/outputs/hw5/", "~/f/hw5"]
 )
-def test_study_of_another_folder_is_named_by_a_path(word, tmp_path, monkeypatch, capsys):
+def test_study_of_another_folder_is_named_by_a_path(
+    word, tmp_path, monkeypatch, capsys
+):
     folders_of_studies(tmp_path).parent.joinpath("f").symlink_to(tmp_path / "first")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))

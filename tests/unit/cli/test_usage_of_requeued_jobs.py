@@ -32,7 +32,9 @@ def usage(slurm, working_folder, capsys):
 
 
 def test_earlier_runs_of_requeued_job_count(slurm, usage):
-    slurm.set_output("sacct", run_row("PREEMPTED", 30, 600) + run_row("FAILED", 900, 300))
+    slurm.set_output(
+        "sacct", run_row("PREEMPTED", 30, 600) + run_row("FAILED", 900, 300)
+    )
     used, outcome = usage()
     assert outcome == "failed"  # of the last run
     assert (used["runs"], used["used_s"]) == (2, 900)
@@ -54,9 +56,8 @@ def test_running_requeued_job_counts_no_run_twice(slurm, usage, last_row):
         "101", "RUNNING", node="gr002", start=str(SUBMITTED + 900), elapsed="1:00"
     )
     slurm.set_output("squeue", line)
-    slurm.set_output(
-        "sacct", run_row("PREEMPTED", 30, 600) + last_row
-    )  # sacct lags, or not
+    # sacct lags, or not
+    slurm.set_output("sacct", run_row("PREEMPTED", 30, 600) + last_row)
     used, outcome = usage()
     assert outcome == "running"
     assert (used["runs"], used["used_s"]) == (2, 660)

@@ -30,7 +30,10 @@ from tests.unit.builders import DIGITS, a_cell
         ({"strategy": Strategy.SINGLE}, "strategy=single with gpus=4"),
         ({"strategy": Strategy.DP, "device": Device.CPU}, "silently runs one replica"),
         ({"strategy": Strategy.DP, "nodes": 2}, "strategy=dp with nodes=2"),
-        ({"strategy": Strategy.FSDP, "gpus": 1}, "use gpus=2 or more, or strategy=single"),
+        (
+            {"strategy": Strategy.FSDP, "gpus": 1},
+            "use gpus=2 or more, or strategy=single",
+        ),
         (
             {"strategy": Strategy.ZERO1, "gpus": 1},
             "nobody to share the optimizer's state with",
@@ -145,7 +148,15 @@ def test_hash_covers_every_field_and_no_limit_or_path():
             "gpu_type",
         ),
         *("threads", "loader_workers", "seed", "repeat", "epochs", "probe_s"),
-        *("recipe", "set_epoch", "sync_buffers", "evaluate", "quantize", "loader", "path"),
+        *(
+            "recipe",
+            "set_epoch",
+            "sync_buffers",
+            "evaluate",
+            "quantize",
+            "loader",
+            "path",
+        ),
         *("reshard", "epoch_iterations", "script"),
     }
 
@@ -209,7 +220,11 @@ def test_later_keys_at_their_default_leave_hash_and_slug_unchanged():
         kw_only=True,
     )
     later = msgspec.defstruct(
-        "LaterCell", [("precision", str, "fp32")], bases=(Cell,), frozen=True, kw_only=True
+        "LaterCell",
+        [("precision", str, "fp32")],
+        bases=(Cell,),
+        frozen=True,
+        kw_only=True,
     )
     now = a_cell()
     fields = msgspec.structs.asdict(now)

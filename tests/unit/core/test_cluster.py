@@ -48,7 +48,13 @@ def shape_of(kind, gpus=4, nodes=1, **changes):
 
 
 COMMON = {
-    **{"nodes": 1, "ntasks-per-node": 1, "cpus-per-task": 12, "time": 30, "requeue": True},
+    **{
+        "nodes": 1,
+        "ntasks-per-node": 1,
+        "cpus-per-task": 12,
+        "time": 30,
+        "requeue": True,
+    },
     "dependency": "singleton",  # one cell at a time
 }
 
@@ -124,7 +130,9 @@ def test_gpus_without_type_are_requested_by_number(cluster):
 
 
 def test_cpu_cluster_requests_no_gpus(cluster):
-    asked = sbatch_options(shape_of(None, gpus=0), cluster("slurm", "cluster.device=cpu"))
+    asked = sbatch_options(
+        shape_of(None, gpus=0), cluster("slurm", "cluster.device=cpu")
+    )
     assert not {"gres", "constraint", "partition"} & set(asked)
 
 
@@ -140,7 +148,9 @@ def test_isolate_is_singleton_or_exclusive_nodes(cluster, isolate, expected):
     asked = sbatch_options(
         shape_of("v100"), cluster("greene", f"cluster.isolate={isolate}")
     )
-    assert {k: v for k, v in asked.items() if k in ("dependency", "exclusive")} == expected
+    assert {
+        k: v for k, v in asked.items() if k in ("dependency", "exclusive")
+    } == expected
 
 
 @pytest.mark.parametrize(
@@ -237,7 +247,13 @@ def test_followup_job_has_the_options_of_the_site(cluster):
             "comment": "c",
             "constraint": "ib",
         },
-        **{"wckey": "w", "reservation": "r", "nodes": 1, "ntasks": 1, "cpus-per-task": 1},
+        **{
+            "wckey": "w",
+            "reservation": "r",
+            "nodes": 1,
+            "ntasks": 1,
+            "cpus-per-task": 1,
+        },
     }
     other = msgspec.structs.replace(site, cpu_partition="cpu", mem_gb_per_gpu=8)
     asked = followup_options(other, 4)
@@ -256,7 +272,11 @@ def test_followup_job_has_the_options_of_the_site(cluster):
             [],
             "cluster=torch needs an account: add cluster.account=torch_pr_123_general",
         ),
-        ("burst", [], "cluster=burst needs an account: add cluster.account=ece_gy_9143-"),
+        (
+            "burst",
+            [],
+            "cluster=burst needs an account: add cluster.account=ece_gy_9143-",
+        ),
         (
             "burst",
             [ACCOUNT, "cluster.partition=x"],
@@ -344,7 +364,10 @@ def test_no_container_uses_our_python_or_the_given_one(cluster):
 
 def test_container_overlay_is_read_only():
     box = Container(
-        runtime="apptainer", image="/i.sif", overlay="/o.ext3", binds=("/scratch", "/a b")
+        runtime="apptainer",
+        image="/i.sif",
+        overlay="/o.ext3",
+        binds=("/scratch", "/a b"),
     )
     command = Cluster(name="x", container=box).python_command("/env/bin/python")
     assert command == [
@@ -442,13 +465,19 @@ def test_burst_derived_partition_must_have_enough_nodes(cluster):
     assert check_inventory(shape_of("l4", mem_gb_per_node=None), burst, cloud) is None
     with pytest.raises(UsageError, match=r"each; 1 of the "):
         check_inventory(shape_of("l4", nodes=2, mem_gb_per_node=None), burst, cloud)
-    with pytest.raises(UsageError, match=r"partition g2-standard-12 does not exist here"):
+    with pytest.raises(
+        UsageError, match=r"partition g2-standard-12 does not exist here"
+    ):
         check_inventory(shape_of("l4", 1, mem_gb_per_node=None), burst, cloud)
 
 
 def test_link_is_one_speed_or_one_by_gpu_type():
     cluster = Cluster(name="hal", link_gb_per_s={"h200": 450.0})
-    assert (cluster.link_of("h200"), cluster.link_of("l40s"), cluster.link_of(None)) == (
+    assert (
+        cluster.link_of("h200"),
+        cluster.link_of("l40s"),
+        cluster.link_of(None),
+    ) == (
         450.0,
         None,
         None,

@@ -26,7 +26,9 @@ def plain(text):
     return OmegaConf.to_container(OmegaConf.create(text))
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda file: f"{file.parent.name}/{file.stem}")
+@pytest.mark.parametrize(
+    "file", FILES, ids=lambda file: f"{file.parent.name}/{file.stem}"
+)
 def test_keys_and_values_are_those_that_omegaconf_reads(file):
     config = plain(file.read_text())
     for name in ("defaults", "hydra"):

@@ -48,9 +48,8 @@ def test_masks_that_divide_a_host_add_up():
         record = change_rank(number, affinity=tuple(range(3 * number, 3 * number + 3)))(
             record
         )
-    record = change_scheduling("timed", busy_s=8.0 * 1.9)(
-        record
-    )  # 1 CPU beside each rank's 0.9
+    # 1 CPU beside each rank's 0.9
+    record = change_scheduling("timed", busy_s=8.0 * 1.9)(record)
     (host,) = host_cpus(record)
     assert host.cpus == 12
     assert host.foreign_s == pytest.approx(32.0, rel=1e-2)
@@ -168,7 +167,9 @@ def test_unreadable_account_gives_no_foreign_cpu(field):
 
 
 def test_stop_is_a_cause_though_nothing_else_was_read():
-    unread = dict.fromkeys(("run_queue_s", "cpu_s", "busy_s", "stolen_s", "throttled_s"))
+    unread = dict.fromkeys(
+        ("run_queue_s", "cpu_s", "busy_s", "stolen_s", "throttled_s")
+    )
     change = change_scheduling("timed", **unread, continued_s=(1.0, 2.0))
     record = change(clean_record())
     assert kinds(record) == [CauseKind.STOPPED] * 4

@@ -50,7 +50,9 @@ def test_every_page_that_a_file_names_is_there():
         for name, anchor in NAMED.findall(path.read_text()):
             page = ROOT / "docs" / name
             assert page.is_file(), f"{path}: docs/{name}"
-            assert not anchor or anchor in anchors(page), f"{path}: docs/{name}#{anchor}"
+            assert not anchor or anchor in anchors(page), (
+                f"{path}: docs/{name}#{anchor}"
+            )
 
 
 def test_index_lists_every_page():

@@ -41,6 +41,5 @@ def test_formulas_page_links_lead_to_named_functions():
             module = importlib.import_module(
                 ".".join(path.relative_to(ROOT).with_suffix("").parts)
             )
-            operator.attrgetter(words.strip("`"))(
-                module
-            )  # raises where there is no such thing
+            # raises where there is no such thing
+            operator.attrgetter(words.strip("`"))(module)

@@ -42,7 +42,9 @@ def local_files(*references: str) -> list[str]:
     return [file.name for file in found]
 
 
-RECORD = "theirs/__init__.py,sha256=x,1\ntheirs/more.py,,\nsingle.py,,\n../bin/theirs,,\n"
+RECORD = (
+    "theirs/__init__.py,sha256=x,1\ntheirs/more.py,,\nsingle.py,,\n../bin/theirs,,\n"
+)
 METADATA = {
     "pip --target": {"theirs-1.0.dist-info/RECORD": RECORD},
     "no RECORD": {"theirs-1.0.dist-info/top_level.txt": "theirs\nsingle\n"},

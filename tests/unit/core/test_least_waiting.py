@@ -25,7 +25,9 @@ def with_epochs(record: Record, role: str, *changes: dict) -> Record:
     """The record with other fields in the epoch of a role, one dict per rank."""
     ranks = []
     for rank, fields in zip(record.ranks, changes, strict=True):
-        epochs = tuple(replace(e, **fields) if e.role == role else e for e in rank.epochs)
+        epochs = tuple(
+            replace(e, **fields) if e.role == role else e for e in rank.epochs
+        )
         ranks.append(replace(rank, epochs=epochs))
     return replace(record, ranks=tuple(ranks))
 
@@ -68,7 +70,9 @@ def test_waiting_inside_forward_counts_in_choice():
 def test_ranks_that_wait_equally_show_smallest_number(less_s, shown):
     """Within 2 % of the epoch they do: which one waits less is decided by microseconds."""
     epochs = epoch_of(2.0, 1.0, 0.5), epoch_of(2.0, 1.0, 0.5 - less_s)
-    assert with_epochs(a_record(PAIR), "instrumented", *epochs).least_waiting.rank == shown
+    assert (
+        with_epochs(a_record(PAIR), "instrumented", *epochs).least_waiting.rank == shown
+    )
 
 
 def test_runs_of_a_row_show_one_rank(tmp_path):
@@ -90,7 +94,8 @@ def test_runs_of_a_row_show_one_rank(tmp_path):
         builder.with_record(run)
     notes = " ".join(builder.table("table2-ddp").notes)
     assert (
-        "2-GPU at batch 512: rank 1 is shown, another one waits least in 1 of 3" in notes
+        "2-GPU at batch 512: rank 1 is shown, another one waits least in 1 of 3"
+        in notes
     )
 
 
@@ -121,7 +126,9 @@ def test_cost_and_overhead_use_longest_epochs():
     assert record.comm_cost_s == pytest.approx(0.5)
 
 
-def arrays(served_s, exposed_s=None, kinds=None, purposes=None) -> dict[str, np.ndarray]:
+def arrays(
+    served_s, exposed_s=None, kinds=None, purposes=None
+) -> dict[str, np.ndarray]:
     """Arrays of two ranks and some collectives: all-reduces of gradients, all of them exposed.
 
     Both ranks end each collective together; there is nothing between two of them.
@@ -152,16 +159,15 @@ def test_exchange_is_least_exposed_time_of_each_collective():
     exchange = split_exchange(
         arrays([[0.01, 0.64], [0.61, 0.04]], None, kinds, purposes), TOGETHER
     )
-    assert exchange.exchange_s == pytest.approx(0.05)  # of each iteration it would be 0.65
-    assert exchange.gradients_net_s == pytest.approx(
-        0.04
-    )  # of the rank with the least 0.64
+    # of each iteration it would be 0.65
+    assert exchange.exchange_s == pytest.approx(0.05)
+    # of the rank with the least 0.64
+    assert exchange.gradients_net_s == pytest.approx(0.04)
     hidden = split_exchange(
         arrays([[0.3, 0.2], [0.1, 0.3]], [[0.3, 0.2], [0.0, 0.25]]), TOGETHER
     )
-    assert hidden.exchange_s == pytest.approx(
-        0.2
-    )  # of the first one rank 1 exposes nothing
+    # of the first one rank 1 exposes nothing
+    assert hidden.exchange_s == pytest.approx(0.2)
     assert hidden.gradients_net_s == pytest.approx(0.3)
     assert split_exchange(arrays([[0.3, 0.1]]), TOGETHER) is None
     assert split_exchange({}, TOGETHER) is None
@@ -190,11 +196,15 @@ def gather_and_scatter(late_s):
     start_s = np.array([[late_0, gathered + 0.5], [late_1, late_1 + 0.1]])
     end_s = np.array([[gathered, gathered + 0.5 + 0.2], [late_1 + 0.1, scattered]])
     kinds, purposes = ("gather", "scatter"), ("gradients",) * 2
-    return arrays(end_s - start_s, None, kinds, purposes) | {"collective_start_s": start_s}
+    return arrays(end_s - start_s, None, kinds, purposes) | {
+        "collective_start_s": start_s
+    }
 
 
 @pytest.mark.parametrize("late_s", [(0.0, 0.0), (0.0, 4.0), (4.0, 0.0)])
-def test_exchange_of_a_root_is_its_slowest_receiver_less_the_wait_for_the_sender(late_s):
+def test_exchange_of_a_root_is_its_slowest_receiver_less_the_wait_for_the_sender(
+    late_s,
+):
     of_ranks = gather_and_scatter(late_s)
     assert split_exchange(of_ranks, TOGETHER).exchange_s == pytest.approx(1.0 + 2.0)
     assert split_exchange(of_ranks, TOGETHER).service_s == pytest.approx(1.0 + 2.0)
@@ -212,7 +222,9 @@ def test_ranks_of_other_clocks_are_compared_by_their_all_reduces():
         "collective_bytes": np.full((2, 3), 100),
         "collective_purpose": np.zeros((2, 3), int),
         "collective_iteration": np.array([[0, 0, 0]] * 2),
-        "collective_start_s": np.hstack([of_ranks["collective_start_s"], [[8.0], [8.0]]]),
+        "collective_start_s": np.hstack(
+            [of_ranks["collective_start_s"], [[8.0], [8.0]]]
+        ),
         "collective_s": np.hstack([of_ranks["collective_s"], [[1.0], [1.0]]]),
         "collective_served_s": np.hstack(
             [of_ranks["collective_served_s"], [[1.0], [1.0]]]
@@ -265,9 +277,8 @@ def test_minimum_over_ranks_is_taken_of_all_reduces_only():
         (0.10, 0.20)
     )
     assert exchange.rooted_s == pytest.approx(0.52)
-    assert exchange.received_s == pytest.approx(
-        0.50 + 0.40
-    )  # gather's root, broadcast's receiver
+    # gather's root, broadcast's receiver
+    assert exchange.received_s == pytest.approx(0.50 + 0.40)
     only_rooted = split_exchange(
         arrays(served_s[:, 1:], None, kinds[1:], purposes[1:]), TOGETHER
     )

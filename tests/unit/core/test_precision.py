@@ -49,13 +49,18 @@ def test_precision_on_cpu_is_fp32_and_imported_is_unknown():
 
 def conditions_of(cards=(), **facts):
     record = a_record(a_cell(gpus=2), facts=replace(FACTS, **facts))
-    ranks = [replace(rank, cards=cards[n : n + 1]) for n, rank in enumerate(record.ranks)]
+    ranks = [
+        replace(rank, cards=cards[n : n + 1]) for n, rank in enumerate(record.ranks)
+    ]
     return dict(measured_conditions(replace(record, ranks=tuple(ranks))))
 
 
 def test_limits_and_clocks_of_gpus_are_conditions():
     idle = Card(
-        uuid="a", power_limit_w=400.2, memory_clock_mhz=405, samples=samples_at(1400, "x")
+        uuid="a",
+        power_limit_w=400.2,
+        memory_clock_mhz=405,
+        samples=samples_at(1400, "x"),
     )
     capped = Card(uuid="b", power_limit_w=300.0, memory_clock_mhz=1215)
     conditions = conditions_of((idle, capped))
@@ -74,5 +79,7 @@ def test_variables_that_change_numbers_are_conditions():
     }
     nccl = {"NCCL_DEBUG": "INFO", "NCCL_P2P_DISABLE": "1"}
     conditions = conditions_of(environment=environment, nccl_environment=nccl)
-    assert conditions["environment"] == "CUDA_DEVICE_MAX_CONNECTIONS=1 NCCL_P2P_DISABLE=1"
+    assert (
+        conditions["environment"] == "CUDA_DEVICE_MAX_CONNECTIONS=1 NCCL_P2P_DISABLE=1"
+    )
     assert conditions_of()["environment"] == "none"

@@ -138,11 +138,15 @@ def test_usual_recipe_of_an_optimizer_is_no_treatment():
     assert cell(**single, recipe=COSINE).is_baseline
     assert not cell(**single).is_baseline
     assert requested_conditions(usual) == requested_conditions(plain)
-    short = cell(workload=adamw, recipe=msgspec.structs.replace(COSINE, warmup_epochs=1))
+    short = cell(
+        workload=adamw, recipe=msgspec.structs.replace(COSINE, warmup_epochs=1)
+    )
     assert short.treatment == ""
     assert requested_conditions(short) != requested_conditions(usual)
     assert cell(recipe=COSINE).treatment == "cosine"
-    slugs = [each.slug.rpartition("-")[0] for each in (usual, plain, cell(recipe=COSINE))]
+    slugs = [
+        each.slug.rpartition("-")[0] for each in (usual, plain, cell(recipe=COSINE))
+    ]
     assert slugs == [
         "ddp-4gpu-b32-digits-adamw-cosine",
         "ddp-4gpu-b32-digits-adamw-plain",
@@ -185,7 +189,11 @@ def test_treatment_is_in_label_and_slug():
     assert plain.replicas_share_buffers
     assert not treated.replicas_share_buffers
     goyal = Recipe(
-        name="goyal", scaled=True, reference_batch=256, drop_epochs=(3,), decay_norm=False
+        name="goyal",
+        scaled=True,
+        reference_batch=256,
+        drop_epochs=(3,),
+        decay_norm=False,
     )
     assert goyal.label == "goyal from batch 256 drops 3"
     assert len({plain.digest, treated.digest, cell(evaluate=True).digest}) == 3

@@ -108,7 +108,10 @@ def test_truncated_record_is_refused(share):
             change_record(ranks=a_record(CELL).ranks[:3]),
             "ranks [0, 1, 2] are there, 4 were expected",
         ),
-        (change_record(ranks=a_record(CELL).ranks[::-1]), "ranks [3, 2, 1, 0] are there"),
+        (
+            change_record(ranks=a_record(CELL).ranks[::-1]),
+            "ranks [3, 2, 1, 0] are there",
+        ),
         (
             change_rank(1, role="warmup"),
             "rank 1 has no warm-up and timed and instrumented epoch",

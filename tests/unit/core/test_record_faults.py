@@ -33,7 +33,8 @@ CASES = {
     "images unknown": (
         encode(
             replace(
-                a_record(CELL), cell=a_cell(workload=replace(CELL.workload, images=None))
+                a_record(CELL),
+                cell=a_cell(workload=replace(CELL.workload, images=None)),
             )
         ),
         "the number of training images is missing",

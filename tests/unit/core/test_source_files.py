@@ -47,14 +47,25 @@ def names(files):
 def test_local_imports_are_followed_without_importing(root):
     files = source_files(["train:build", "space.names.data:get"], root)
     assert names(files) == [
-        *("broken.py", "late.py", "pkg/__init__.py", "pkg/deep/block.py", "pkg/layers.py"),
+        *(
+            "broken.py",
+            "late.py",
+            "pkg/__init__.py",
+            "pkg/deep/block.py",
+            "pkg/layers.py",
+        ),
         *("pkg/net.py", "pkg/tools.py", "space/names/data.py", "train.py"),
     ]
     assert "train" not in sys.modules
 
 
 def test_installed_and_absent_modules_have_no_files(root):
-    references = ["torchvision.models:resnet50", "json:loads", "sys:exit", "nowhere:build"]
+    references = [
+        "torchvision.models:resnet50",
+        "json:loads",
+        "sys:exit",
+        "nowhere:build",
+    ]
     assert source_files([*references, "hpml_jobs.core.errors:HpmlError"], root) == ()
 
 
@@ -84,7 +95,9 @@ def test_files_have_the_same_names_and_hashes_in_another_folder(root, tmp_path_f
     assert changed_files(source_files(["train:build"], root), root) == []
 
 
-def test_imports_from_folders_that_code_adds_to_sys_path_are_found(tmp_path, monkeypatch):
+def test_imports_from_folders_that_code_adds_to_sys_path_are_found(
+    tmp_path, monkeypatch
+):
     """And no file of Python, of this program or of an installed package."""
     (tmp_path / "lib/deep").mkdir(parents=True)
     (tmp_path / "lib/helper_of_main.py").write_text(

@@ -41,7 +41,9 @@ CASES = {
         f"in {NET}, line 7, in forward",
     ),
     "user code that calls a library": (
-        rank((f"{TORCH}/nn/modules/linear.py", 134, "forward"), (NET, 7, "forward"), DDP),
+        rank(
+            (f"{TORCH}/nn/modules/linear.py", 134, "forward"), (NET, 7, "forward"), DDP
+        ),
         Activity.CODE,
         f"in {NET}, line 7, in forward",
     ),
@@ -83,7 +85,9 @@ CASES = {
         "in backward() or waiting in its collectives",
     ),
     "collective of this program": (
-        rank(*ALL_REDUCE, ("/x/hpml_jobs/worker/strategies.py", 79, "reduce_gradients")),
+        rank(
+            *ALL_REDUCE, ("/x/hpml_jobs/worker/strategies.py", 79, "reduce_gradients")
+        ),
         Activity.COLLECTIVE,
         "waiting in all_reduce",
     ),
@@ -104,7 +108,9 @@ CASES = {
     ),
     "script": (
         dump(
-            (NET, 7, "forward"), (f"{TORCH}/x.py", 1, "call"), ("train.py", 9, "<module>")
+            (NET, 7, "forward"),
+            (f"{TORCH}/x.py", 1, "call"),
+            ("train.py", 9, "<module>"),
         ),
         Activity.CODE,
         f"in {NET}, line 7, in forward",

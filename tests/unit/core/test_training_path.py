@@ -38,7 +38,9 @@ def test_default_path_leaves_hash_and_slug_unchanged():
 def test_path_is_in_hash_slug_and_treatment(label):
     plain, cell = a_cell(), a_cell(path=PATHS[label])
     assert cell.digest != plain.digest
-    part = re.sub(r"[ -]", "_", label).replace("e_4", "e4").replace("compiled", "compile")
+    part = (
+        re.sub(r"[ -]", "_", label).replace("e_4", "e4").replace("compiled", "compile")
+    )
     assert f"-{part}-" in cell.slug
     assert cell.treatment == label
     assert requested_conditions(cell) == requested_conditions(plain)
@@ -132,7 +134,11 @@ def test_single_cell_is_the_baseline_of_its_path():
             {"gpu_type": "rtx8000"},
             "precision=bf16 with gpu_type=",
         ),
-        ({"precision": Precision.TF32}, {"gpu_type": "V100"}, "capability 8.0 or higher"),
+        (
+            {"precision": Precision.TF32},
+            {"gpu_type": "V100"},
+            "capability 8.0 or higher",
+        ),
     ],
 )
 def test_path_that_the_device_cannot_compute_is_refused(path, place, words):

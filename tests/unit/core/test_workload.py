@@ -28,7 +28,8 @@ def test_worker_opens_every_data_set_and_downloads_one():
 
 def test_workload_configs_name_known_data_sets():
     configs = [yaml.safe_load(file.read_text()) for file in CONF.glob("*.yaml")]
-    data = {config.get("data", "???") for config in configs} - {"???"}  # ???: to be given
+    # ???: to be given
+    data = {config.get("data", "???") for config in configs} - {"???"}
     assert {name for name in data if ":" not in name} <= {*DATASETS, SCRIPT}
 
 
@@ -75,7 +76,9 @@ def test_args_of_other_types_are_other_workloads():
     """Python's 1, 1.0 and True are equal; a sweep over them has a cell for each."""
     workloads = [own(args={"width": value}) for value in (1, 1.0, True)]
     assert (
-        len({*workloads}) == len({cell_of(workload).digest for workload in workloads}) == 3
+        len({*workloads})
+        == len({cell_of(workload).digest for workload in workloads})
+        == 3
     )
     assert workloads[0] == own(args={"width": 1})
 
@@ -132,7 +135,10 @@ def test_slug_has_short_args():
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"args": {"classes": 4}}, "workload.args.classes: use workload.classes= instead"),
+        (
+            {"args": {"classes": 4}},
+            "workload.args.classes: use workload.classes= instead",
+        ),
         (
             {"args": {"context": 4}, "context": 8},
             "workload.args.context: use workload.context= instead",

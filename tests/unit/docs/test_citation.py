@@ -14,7 +14,15 @@ pytestmark = pytest.mark.whole
 ROOT = Path(__file__).parents[3]
 
 KEYS_1_2_0 = {
-    *("abstract", "authors", "cff-version", "commit", "contact", "date-released", "doi"),
+    *(
+        "abstract",
+        "authors",
+        "cff-version",
+        "commit",
+        "contact",
+        "date-released",
+        "doi",
+    ),
     *(
         "identifiers",
         "keywords",
@@ -41,7 +49,9 @@ def test_citation_has_the_keys_of_cff_1_2_0():
     assert citation["cff-version"] == "1.2.0"
     assert {"message", "title", "authors"} <= citation.keys() <= KEYS_1_2_0
     assert citation["type"] == "software"
-    assert all(author.keys() & {"name", "family-names"} for author in citation["authors"])
+    assert all(
+        author.keys() & {"name", "family-names"} for author in citation["authors"]
+    )
     assert all(isinstance(word, str) for word in citation["keywords"])
     assert citation["license"] in (ROOT / "LICENSE").read_text()
 

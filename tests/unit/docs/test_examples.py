@@ -46,7 +46,8 @@ def commands_of(block):
     text = block.replace("\\\n", "")
     lines = re.findall(r"^(?:hpml-jobs|python -m hpml_jobs)\b.*$", text, re.M)
     return [
-        shlex.split(line.replace("-m hpml_jobs", ""), comments=True)[1:] for line in lines
+        shlex.split(line.replace("-m hpml_jobs", ""), comments=True)[1:]
+        for line in lines
     ]
 
 
@@ -173,8 +174,12 @@ def fault_of_doctest(block, names):
     return "".join(printed) or None
 
 
-@pytest.mark.parametrize("page", [page for page, examples in EXAMPLES.items() if examples])
-def test_examples_run_on_the_study_that_they_name(page, desk, slurm, capsys, monkeypatch):
+@pytest.mark.parametrize(
+    "page", [page for page, examples in EXAMPLES.items() if examples]
+)
+def test_examples_run_on_the_study_that_they_name(
+    page, desk, slurm, capsys, monkeypatch
+):
     slurm.set_cluster_name("any")
     slurm.set_output("sinfo", NODES)
     shutil.copytree(desk, "copy", symlinks=True)

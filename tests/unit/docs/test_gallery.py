@@ -22,7 +22,9 @@ DOCS = Path(__file__).parents[3] / "docs"
 
 def shown(page, section):
     """The printed lines of a section's text blocks, without the blocks' excerpt marks."""
-    text = (DOCS / page).read_text().partition(f"# {section}\n")[2].partition("\n## ")[0]
+    text = (
+        (DOCS / page).read_text().partition(f"# {section}\n")[2].partition("\n## ")[0]
+    )
     blocks = re.findall(r"^```text\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     return [[part.strip("\n") for part in block.split("…\n")] for block in blocks]
 
@@ -36,7 +38,14 @@ def outputs(tmp_path_factory):
     """A folder with the study of the gallery, unpacked."""
     folder = tmp_path_factory.mktemp("gallery") / "outputs"
     assert (
-        run(["import", str(DOCS / "gallery" / "cifar10.tar.gz"), "--outputs", str(folder)])
+        run(
+            [
+                "import",
+                str(DOCS / "gallery" / "cifar10.tar.gz"),
+                "--outputs",
+                str(folder),
+            ]
+        )
         == 0
     )
     return folder
@@ -72,7 +81,9 @@ def test_page_shows_what_collect_says_of_the_gallery(
 
 
 @pytest.mark.parametrize("batch", [16, 32])
-def test_speedup_without_exchange_is_that_of_the_epochs_without_exchange(batch, outputs):
+def test_speedup_without_exchange_is_that_of_the_epochs_without_exchange(
+    batch, outputs
+):
     """The study has the answer: four runs of 2 processes, each with an epoch without exchange."""
     study = Study(outputs / "cifar10")
     (group,) = make_report("cifar10", read_snapshots(study.cells()), states=()).groups
@@ -94,7 +105,8 @@ def test_speedup_without_exchange_is_that_of_the_epochs_without_exchange(batch, 
 def labels(outputs, tmp_path, capsys):
     """The labels of the gallery's tables, those of Tables 1 to 3 without their only strategy."""
     assert (
-        run(["collect", "cifar10", "--outputs", str(outputs), "--to", str(tmp_path)]) == 0
+        run(["collect", "cifar10", "--outputs", str(outputs), "--to", str(tmp_path)])
+        == 0
     )
     (group,) = json.loads((tmp_path / "tables.json").read_text())["groups"]
     return [table["label"].removesuffix("-ddp") for table in group["tables"]]
@@ -139,7 +151,8 @@ def test_page_lists_every_picture():
 
 def test_gallery_page_is_complete_without_network(outputs, tmp_path):
     assert (
-        run(["report", "cifar10", "--outputs", str(outputs), "--to", str(tmp_path)]) == 0
+        run(["report", "cifar10", "--outputs", str(outputs), "--to", str(tmp_path)])
+        == 0
     )
     text = (tmp_path / "report.html").read_text()
     assert "<script" not in text

@@ -244,7 +244,10 @@ OF_TIMINGS: dict[str, tuple[str, ...]] = {
         "study=new names='{gpus}{batch}'",
         f"{HISTORY}\na,1,2\n",
     ),
-    "Patterns that have no columns": ("study=new names=gpus_batch", f"{HISTORY}\na,1,2\n"),
+    "Patterns that have no columns": (
+        "study=new names=gpus_batch",
+        f"{HISTORY}\na,1,2\n",
+    ),
     "Patterns with a column that is none": (
         "study=new names='{bs}'",
         f"{HISTORY}\na,1,2\n",

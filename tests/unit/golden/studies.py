@@ -100,7 +100,9 @@ def slower(study: StudyBuilder) -> None:
     """The same cells on another day: DDP takes 4 % longer."""
     for gpus, epoch_s in ((1, 20.0), (2, 11.2), (4, 6.1)):
         for repeat, factor in enumerate(reversed(FACTORS)):
-            measured(study, a_cell(gpus=gpus, batch=128, repeat=repeat), epoch_s * factor)
+            measured(
+                study, a_cell(gpus=gpus, batch=128, repeat=repeat), epoch_s * factor
+            )
 
 
 def paths(study: StudyBuilder) -> None:
@@ -126,7 +128,9 @@ def sharded(study: StudyBuilder) -> None:
         study.with_record(_with_memory(record, peak, held, state))
 
 
-def _with_memory(record: Record, peak: int, held: int | None, state: int | None) -> Record:
+def _with_memory(
+    record: Record, peak: int, held: int | None, state: int | None
+) -> Record:
     talk = record.ranks[0].communication
     if talk and record.cell.strategy is Strategy.FSDP:
         gathered = Message(
@@ -174,7 +178,9 @@ def quantized(study: StudyBuilder) -> None:
     """Both networks of the lab's second part."""
     for workload in (LENET, LENET_BIAS):
         quantize = {"calibration": 1_000, "percentile": 99.9, "per_channel": False}
-        cell = lab_cell(1, 32, workload=workload, protocol=Protocol.LAB, quantize=quantize)
+        cell = lab_cell(
+            1, 32, workload=workload, protocol=Protocol.LAB, quantize=quantize
+        )
         study.with_record(lab_record(cell, 3.0))
 
 
@@ -240,7 +246,10 @@ def versions(study: StudyBuilder) -> None:
         facts = replace(FACTS, torch=torch)
         cell = a_cell(gpus=gpus, batch=128, repeat=repeat)
         measured(
-            study, cell, epoch_s, lambda record, facts=facts: replace(record, facts=facts)
+            study,
+            cell,
+            epoch_s,
+            lambda record, facts=facts: replace(record, facts=facts),
         )
 
 

@@ -97,7 +97,9 @@ WHOLE = {"lab", "full", "quantized"}
 FORMATS = (".json", ".tex", ".html")
 
 
-def texts_of(study: str, capsys: pytest.CaptureFixture[str]) -> Iterator[tuple[str, str]]:
+def texts_of(
+    study: str, capsys: pytest.CaptureFixture[str]
+) -> Iterator[tuple[str, str]]:
     """Every text of a study: what commands print, and the files of its report."""
     is_whole = study in WHOLE or study in RELEASED
     for command in OF_A_STUDY:
@@ -180,5 +182,9 @@ def test_texts_between_studies(laptop, capsys):
 @pytest.mark.usefixtures("slurm")
 def test_texts_of_the_program(capsys):
     """A plan has the width of this folder's path, so that blanks count as one."""
-    texts = {file_name(command, ""): said(capsys, command) for command in OF_THE_PROGRAM}
-    compare("program", {name: re.sub(" {2,}", "  ", text) for name, text in texts.items()})
+    texts = {
+        file_name(command, ""): said(capsys, command) for command in OF_THE_PROGRAM
+    }
+    compare(
+        "program", {name: re.sub(" {2,}", "  ", text) for name, text in texts.items()}
+    )

@@ -58,7 +58,10 @@ def refusals_of_commands(
 
 
 def refusals_of_file(
-    capsys: pytest.CaptureFixture[str], path: Path, command: str, contents: Iterable[str]
+    capsys: pytest.CaptureFixture[str],
+    path: Path,
+    command: str,
+    contents: Iterable[str],
 ) -> str:
     """Return the refusals of one command, each below the content that a file had."""
     parts = []
@@ -98,9 +101,8 @@ def test_refused_keys(slurm, working_folder, user_config_file, capsys):
 
 @pytest.mark.usefixtures("composed_once")
 def test_refused_files(laptop, user_config_file, site_config_file, monkeypatch, capsys):
-    monkeypatch.setattr(
-        os, "sched_getaffinity", lambda _: {0, 1, 2, 3}
-    )  # no note on few CPUs
+    # no note on few CPUs
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3})
     for name, content in FILES.items():
         write_whole(laptop / name, content.encode())
     user_config_file.write_text(DEFAULTS.format(cluster="local"))

@@ -62,7 +62,8 @@ runpy.run_module("tests.gpu", run_name="__main__")
 
 
 @pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGTERM, 130), (signal.SIGINT, 130), (signal.SIGKILL, -9)]
+    ("number", "code"),
+    [(signal.SIGTERM, 130), (signal.SIGINT, 130), (signal.SIGKILL, -9)],
 )
 def test_interrupted_visit_keeps_the_figures_so_far(number, code, python, tmp_path):
     real, results = sys.executable, tmp_path / "gpu.json"
@@ -99,7 +100,8 @@ def test_part_that_fails_says_the_last_line_of_its_log(python, tmp_path):
     result = part_run.run_part(THREADS, tmp_path / "log")
     assert result.failure == "exit code 1: RuntimeError: CUDA error"
     assert (
-        "threads\nTraceback\nRuntimeError: CUDA error\n" in (tmp_path / "log").read_text()
+        "threads\nTraceback\nRuntimeError: CUDA error\n"
+        in (tmp_path / "log").read_text()
     )
     assert result.machine.card is None
     assert result.figures == ()
@@ -114,7 +116,9 @@ def test_processes_keep_the_path_of_packages_behind_the_checkout(
     monkeypatch.setenv("PYTHONPATH", SITE)
     python("echo $PYTHONPATH; exit 1")
     paths = [
-        part_run.run_part(THREADS, tmp_path / "log").failure.removeprefix("exit code 1: ")
+        part_run.run_part(THREADS, tmp_path / "log").failure.removeprefix(
+            "exit code 1: "
+        )
     ]
     paths.append(
         bench.run_command(["sh", "-c", "echo $PYTHONPATH"], {}, 60).output.strip()
@@ -203,7 +207,9 @@ def test_card_in_use_is_the_one_that_torch_sees_first(used, reason, monkeypatch)
     assert machine.why_in_use() == reason
 
 
-def test_results_that_cannot_be_kept_are_refused_before_a_part(run, tmp_path, monkeypatch):
+def test_results_that_cannot_be_kept_are_refused_before_a_part(
+    run, tmp_path, monkeypatch
+):
     def refuse(_handle):
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -227,7 +233,9 @@ def test_unreadable_results_are_refused(run, tmp_path):
     assert errors.count("\n") == 1
 
 
-def test_budget_leaves_out_what_does_not_fit_and_runs_shorter_parts(run, python, tmp_path):
+def test_budget_leaves_out_what_does_not_fit_and_runs_shorter_parts(
+    run, python, tmp_path
+):
     figures = f"""printf '%s\\n' '{MACHINE}' '{FIGURE}' > "$5/figures.jsonl" """
     python(f'echo "$@" > {tmp_path}/words; {figures}')
     results = tmp_path / "gpu.json"
@@ -290,7 +298,9 @@ def visit(python, tmp_path, monkeypatch, capsys):
         monkeypatch.setattr(sys, "argv", ["gpu", *words])
         with pytest.raises(SystemExit):
             command.main()
-        return [part.part for part in Results.read(results).parts], capsys.readouterr().out
+        return [
+            part.part for part in Results.read(results).parts
+        ], capsys.readouterr().out
 
     return run
 
@@ -321,7 +331,10 @@ def test_archive_that_cannot_be_kept_is_refused_before_a_part(run, tmp_path):
     (tmp_path / "cells.tar").write_text("no tar file" * 100)
     for path, reason in (
         (tmp_path / "cells.tar", "is no tar file"),
-        (tmp_path / "none" / "cells.tar", "cannot be written: No such file or directory"),
+        (
+            tmp_path / "none" / "cells.tar",
+            "cannot be written: No such file or directory",
+        ),
     ):
         code, output, errors = run("threads", "--cells", path)
         assert (code, output) == (2, "")
@@ -334,7 +347,9 @@ def test_short_part_measures_with_the_sizes_of_a_visit(tmp_path, monkeypatch):
     monkeypatch.setattr(part_run, "die_with_parent", lambda: None)
     monkeypatch.setattr(machine, "why_no_card", lambda: None)
     monkeypatch.setattr(machine, "read_machine", lambda: Machine(card="NVIDIA H200"))
-    monkeypatch.setattr(threads, "measure", lambda bench: sizes.append(bench.sizes) or [])
+    monkeypatch.setattr(
+        threads, "measure", lambda bench: sizes.append(bench.sizes) or []
+    )
     for is_short in (True, False):
         part_run.measure_part(THREADS, tmp_path, rehearse=False, is_short=is_short)
     assert sizes == [SHORT, Sizes()]
@@ -358,7 +373,9 @@ def visit_script(tmp_path, **variables):
     )
 
 
-def test_visit_sees_the_carried_wheels_and_the_packages_of_the_machine(wheels, tmp_path):
+def test_visit_sees_the_carried_wheels_and_the_packages_of_the_machine(
+    wheels, tmp_path
+):
     done = visit_script(tmp_path, WHEELS=str(wheels))
     assert (done.returncode, done.stderr) == (0, "")
     assert "--budget SECONDS" in done.stdout

@@ -41,7 +41,9 @@ from tests.unit.gpu.conftest import finish
 pytestmark = pytest.mark.usefixtures("lone_process_group")
 
 RANKS = {f"two_{name}_{word}" for name in TWO_RANKS for word in ("equal", "bytes")}
-DP = {f"dp_{name}" for name in ("ok", "rate", "overhead", "closure", "failed", "warned")}
+DP = {
+    f"dp_{name}" for name in ("ok", "rate", "overhead", "closure", "failed", "warned")
+}
 
 TF32 = {
     f"{path} {name}"
@@ -202,7 +204,9 @@ def test_parts_of_two_gpus_are_left_out_with_one(name, tmp_path, monkeypatch):
 def test_slow_card_does_less_work_and_has_longer_limits(tmp_path):
     limits = []
     bench = Bench(
-        tmp_path, command=lambda *words: limits.append(words[-1]), card="Quadro RTX 8000"
+        tmp_path,
+        command=lambda *words: limits.append(words[-1]),
+        card="Quadro RTX 8000",
     )
     assert bench.sizes.iterations == Sizes().iterations // 4
     assert bench.sizes.accuracy_seeds == Sizes().accuracy_seeds

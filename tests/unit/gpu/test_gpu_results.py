@@ -31,7 +31,9 @@ THREADS = part_named("threads")
 
 def a_result(part="threads", machine=H200, date="2026-11-01T10:00:00+00:00", **values):
     figures = tuple(Figure(key=key, value=value) for key, value in values.items())
-    return PartResult(part=part, date=date, seconds=12.0, machine=machine, figures=figures)
+    return PartResult(
+        part=part, date=date, seconds=12.0, machine=machine, figures=figures
+    )
 
 
 def test_result_replaces_that_of_its_part_and_card():
@@ -65,7 +67,9 @@ KINDS = {
     ],
 )
 def test_less_complete_run_never_replaces_a_more_complete_one(before, after, kept):
-    runs = [msgspec.structs.replace(a_result(), **KINDS[kind]) for kind in (before, after)]
+    runs = [
+        msgspec.structs.replace(a_result(), **KINDS[kind]) for kind in (before, after)
+    ]
     results = Results().with_part(runs[0]).with_part(runs[1])
     assert {run.series for run in results.parts} == kept
 
@@ -133,7 +137,8 @@ def test_range_of_training_is_scaled_to_the_card():
     expected = Expected("k", "rate", 1_000, None, "H200", precision=Precision.BF16)
     for rate, verdict in ((300, Verdict.FINDING), (320, Verdict.EXPECTED)):
         assert (
-            expected.judge(Figure(key="k", value=rate), "NVIDIA A100-SXM4-80GB") is verdict
+            expected.judge(Figure(key="k", value=rate), "NVIDIA A100-SXM4-80GB")
+            is verdict
         )
 
 
@@ -142,7 +147,9 @@ def test_figure_left_out_is_no_finding_and_says_why():
         "threads", "decides", 1, (Expected("a", "a", 1, 1), Expected("b", "b", 1, 1))
     )
     figures = tuple(left_out("ab", "one GPU"))
-    result = PartResult(part="threads", date="", seconds=1, machine=H200, figures=figures)
+    result = PartResult(
+        part="threads", date="", seconds=1, machine=H200, figures=figures
+    )
     assert findings(part, result) == []
     assert left_out_lines(part, result) == ["threads: 2 figures left out: one GPU"]
 

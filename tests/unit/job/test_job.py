@@ -50,7 +50,8 @@ def planned_cell(desk, of, **changes):
     study.create()
     folder = study.cell(of.slug)
     write_whole(
-        folder.cell_json, encode(CellFile(cell=of, data_root="", code_root="", **changes))
+        folder.cell_json,
+        encode(CellFile(cell=of, data_root="", code_root="", **changes)),
     )
     return folder
 
@@ -126,7 +127,9 @@ def test_ddp_on_one_node_uses_standalone_torchrun():
     attempt = AttemptFolder(Path("/s/c/attempts/101_0.r0"))
     command = worker_command(a_cell(), Path("/s/c"), attempt, ONE)
     assert command[1:3] == ["-m", "hpml_jobs.worker.agent"]
-    assert {"--standalone", "--local-addr=127.0.0.1", "--max-restarts=0"} <= set(command)
+    assert {"--standalone", "--local-addr=127.0.0.1", "--max-restarts=0"} <= set(
+        command
+    )
     assert command[command.index("--nproc-per-node") + 1] == "4"
     assert command[command.index("--log-dir") + 1] == "/s/c/attempts/101_0.r0/ranks"
     assert command[-4:] == ["-m", "hpml_jobs.worker", "/s/c", "101_0.r0"]
@@ -137,7 +140,9 @@ def test_ddp_on_two_nodes_uses_first_host_as_rendezvous(node, monkeypatch):
     monkeypatch.setenv("HPML_JOBS_HOSTS", "gr007 gr009 ")
     monkeypatch.setenv("SLURMD_NODENAME", "gr007" if node == 0 else "gr009")
     attempt = AttemptFolder(Path("/s/c/attempts/101_0.r1"))
-    command = worker_command(a_cell(nodes=2), Path("/s/c"), attempt, Job("101_0", 1, node))
+    command = worker_command(
+        a_cell(nodes=2), Path("/s/c"), attempt, Job("101_0", 1, node)
+    )
     assert {
         "--nnodes=2",
         f"--local-addr={('gr007', 'gr009')[node]}",
@@ -165,7 +170,10 @@ def test_worker_environment_has_equal_threads_and_no_slurm(
     monkeypatch.setenv("NCCL_DEBUG", "INFO")
     monkeypatch.setenv("SLURMD_NODENAME", "gr001")
     environment = worker_environment(a_cell(threads=3))
-    assert (environment["OMP_NUM_THREADS"], environment["MKL_NUM_THREADS"]) == ("3", "3")
+    assert (environment["OMP_NUM_THREADS"], environment["MKL_NUM_THREADS"]) == (
+        "3",
+        "3",
+    )
     assert environment["NCCL_DEBUG"] == "INFO"
     assert not {"RANK", "SLURM_JOB_ID"} & environment.keys()
     assert json.loads(environment["HPML_JOBS_SLURM"])["SLURM_JOB_ID"] == "105"
@@ -372,7 +380,9 @@ def test_killed_rank_outranks_errors_it_caused(cell_folder, monkeypatch):
     replace_workers_raising(
         monkeypatch, rank_error(0, 10, "connection closed by peer"), report=TORCHRUN
     )
-    assert attempt_cell(cell_folder).reason == "rank 2 killed by signal 9 (out of memory?)"
+    assert (
+        attempt_cell(cell_folder).reason == "rank 2 killed by signal 9 (out of memory?)"
+    )
 
 
 def test_rank_that_exits_outranks_errors_it_caused(cell_folder, monkeypatch):
@@ -385,7 +395,9 @@ def test_rank_that_exits_outranks_errors_it_caused(cell_folder, monkeypatch):
 
 
 @pytest.mark.parametrize("secondary", [6, 15])
-def test_rank_ended_by_torchrun_or_nccl_is_not_blamed(cell_folder, monkeypatch, secondary):
+def test_rank_ended_by_torchrun_or_nccl_is_not_blamed(
+    cell_folder, monkeypatch, secondary
+):
     report = TORCHRUN.replace("-9", f"-{secondary}")
     replace_workers_raising(
         monkeypatch, rank_error(3, 10, "ValueError: no"), report=report
@@ -413,11 +425,15 @@ def test_oom_on_any_rank_writes_oom_record(cell_folder, monkeypatch):
 def test_fault_of_the_hardware_is_the_nodes(cell_folder, monkeypatch):
     echo = rank_error(0, 10, "DistBackendError: NCCL error")
     fault = msgspec.structs.replace(
-        rank_error(2, 20, "RuntimeError: CUDA error: uncorrectable ECC error encountered"),
+        rank_error(
+            2, 20, "RuntimeError: CUDA error: uncorrectable ECC error encountered"
+        ),
         node_fault=True,
         host="gr002",
     )
-    replace_workers_raising(monkeypatch, echo, fault, report=TORCHRUN.replace("-9", "-6"))
+    replace_workers_raising(
+        monkeypatch, echo, fault, report=TORCHRUN.replace("-9", "-6")
+    )
     end = attempt_cell(cell_folder)
     assert (end.outcome, end.node, end.rank) == (Outcome.NODE_FAIL, "gr002", 2)
     assert (
@@ -427,7 +443,9 @@ def test_fault_of_the_hardware_is_the_nodes(cell_folder, monkeypatch):
     assert cell_folder.read_record() is None
 
 
-def test_failure_after_training_keeps_measured_record(cell_folder, tmp_path, monkeypatch):
+def test_failure_after_training_keeps_measured_record(
+    cell_folder, tmp_path, monkeypatch
+):
     (tmp_path / "left").write_bytes(encode(a_record(a_cell())))
     replace_workers(
         monkeypatch,
@@ -502,7 +520,9 @@ def test_watchdog_that_meets_a_broken_gpu_is_the_nodes_fault(cell_folder, monkey
 def test_truncated_worker_record_is_invalid_and_unpublished(
     cell_folder, tmp_path, monkeypatch
 ):
-    replace_workers_writing_record(monkeypatch, tmp_path, encode(a_record(a_cell()))[:300])
+    replace_workers_writing_record(
+        monkeypatch, tmp_path, encode(a_record(a_cell()))[:300]
+    )
     end = attempt_cell(cell_folder)
     assert end.outcome is Outcome.INVALID
     assert "is not a whole record" in (end.reason or "")
@@ -516,7 +536,8 @@ def test_other_package_version_in_job_is_refused(working_folder, monkeypatch):
     assert end.outcome is Outcome.FAILED
     assert end.reason is not None
     assert (
-        f"submitted by hpml_jobs 0.0.9, this job's Python ({sys.executable})" in end.reason
+        f"submitted by hpml_jobs 0.0.9, this job's Python ({sys.executable})"
+        in end.reason
     )
     assert __version__ in end.reason
     assert not folder.record_json.exists()
@@ -561,7 +582,9 @@ def test_invalid_record_is_replaced(cell_folder, tmp_path, monkeypatch):
     assert cell_folder.read_record() == a_record(a_cell())
 
 
-def test_rerun_replaces_only_the_superseded_record(working_folder, tmp_path, monkeypatch):
+def test_rerun_replaces_only_the_superseded_record(
+    working_folder, tmp_path, monkeypatch
+):
     folder = planned_cell(working_folder, a_cell(), supersedes="99.r0")
     write_record(folder, a_record(a_cell(), attempt="99.r0"))
     replace_workers_writing_record(
@@ -577,7 +600,9 @@ def test_rerun_replaces_only_the_superseded_record(working_folder, tmp_path, mon
     assert attempt_cell(folder).attempt.id == "101_0.r0"
 
 
-def test_record_published_meanwhile_is_not_overwritten(cell_folder, tmp_path, monkeypatch):
+def test_record_published_meanwhile_is_not_overwritten(
+    cell_folder, tmp_path, monkeypatch
+):
     cell_folder.attempt("99.r0").root.mkdir(parents=True)
     other = encode(a_record(a_cell(), attempt="99.r0"))
     (tmp_path / "other").write_bytes(other)
@@ -629,7 +654,9 @@ job.run_task(str(cell.parent), (cell.name,))
 """
 
 
-def test_wrapper_ignores_usr2_and_sigterm_ends_workers_first(cell_folder, working_folder):
+def test_wrapper_ignores_usr2_and_sigterm_ends_workers_first(
+    cell_folder, working_folder
+):
     root = Path(__file__).parents[3]
     process = subprocess.Popen(
         [sys.executable, "-c", STOPPED, str(cell_folder.root)],
@@ -799,7 +826,9 @@ OF_LAUNCHER = """Traceback (most recent call last):
     raise subprocess.CalledProcessError(returncode=process.returncode, cmd=cmd)
 subprocess.CalledProcessError: Command '['python', 'train.py']' returned non-zero exit status 2.
 """
-HYDRA = "\nSet the environment variable HYDRA_FULL_ERROR=1 for a complete stack trace.\n"
+HYDRA = (
+    "\nSet the environment variable HYDRA_FULL_ERROR=1 for a complete stack trace.\n"
+)
 LOGS = {
     "argparse": (
         "usage: t.py [-h]\nt.py: error: no such: --x\n",
@@ -813,7 +842,10 @@ LOGS = {
         f"t.py: error: no --x\n{OF_LAUNCHER}",
         "t.py: error: no --x",
     ),
-    "click": ("Usage: t.py\n\nError: No such option: --x\n", "Error: No such option: --x"),
+    "click": (
+        "Usage: t.py\n\nError: No such option: --x\n",
+        "Error: No such option: --x",
+    ),
     "box of typer": (
         "Usage: t.py\n╭─ Error ──╮\n│ No such: --x  │\n╰──────────╯\n",
         "No such: --x",
@@ -840,7 +872,10 @@ LOGS = {
         "no data found",
     ),
     "lines without words": ("no such option\n=====\n  ^^^^\n...\n", "no such option"),
-    "an error that is a figure": ("test error: 0.1\nno such folder\n", "no such folder"),
+    "an error that is a figure": (
+        "test error: 0.1\nno such folder\n",
+        "no such folder",
+    ),
     "nothing": ("====\n", ""),
 }
 
@@ -852,7 +887,9 @@ def test_reason_is_what_the_program_itself_said_last(tmp_path, log, words):
 
 
 LAUNCH = "'script=-m torch.distributed.launch' launcher=python 'args=--nproc_per_node {gpus} t.py'"
-BOTH = "let the script take both, add_argument('--local-rank', '--local_rank', type=int)"
+BOTH = (
+    "let the script take both, add_argument('--local-rank', '--local_rank', type=int)"
+)
 
 
 @pytest.mark.parametrize(
@@ -860,8 +897,18 @@ BOTH = "let the script take both, add_argument('--local-rank', '--local_rank', t
     [
         ("t.py: error: required: --local_rank", {}, 1, f"use {LAUNCH}"),
         ("Error: Missing option '--local-rank'", {}, 1, f"use {LAUNCH}"),
-        ("t.py: error: required: --local_rank", {}, 2, "let the script read LOCAL_RANK"),
-        ("unrecognized: --local-rank=0", {"path": "-m torch.distributed.launch"}, 1, BOTH),
+        (
+            "t.py: error: required: --local_rank",
+            {},
+            2,
+            "let the script read LOCAL_RANK",
+        ),
+        (
+            "unrecognized: --local-rank=0",
+            {"path": "-m torch.distributed.launch"},
+            1,
+            BOTH,
+        ),
         ("KeyError: 'SLURM_PROCID'", {}, 1, "use launcher=srun"),
         (
             "KeyError: 'LOCAL_RANK'",
@@ -894,5 +941,7 @@ def test_next_step_names_what_gives_a_script_its_rank(
     )
     said = with_next_step(end, file).reason
     assert (
-        said == reason if step is None else said.startswith(f"{reason}: ") and step in said
+        said == reason
+        if step is None
+        else said.startswith(f"{reason}: ") and step in said
     )

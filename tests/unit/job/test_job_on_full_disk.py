@@ -41,7 +41,9 @@ def workers_that(action, monkeypatch, code=1):
 
 def test_full_disk_during_run_is_the_reason(folder, slurm, capsys, monkeypatch):
     workers_that(lambda: None, monkeypatch)
-    monkeypatch.setattr(job_run, "_full_disk", lambda path: f"{NO_SPACE.strerror}: {path}")
+    monkeypatch.setattr(
+        job_run, "_full_disk", lambda path: f"{NO_SPACE.strerror}: {path}"
+    )
     assert attempt_cell(folder).outcome is Outcome.FAILED
     monkeypatch.delenv("SLURM_JOB_ID")
     slurm.set_output("sacct", sacct_line("101", "FAILED", "1:0"))
@@ -81,7 +83,8 @@ def test_full_disk_at_start_is_told_by_exit_code(folder, slurm, capsys, monkeypa
     slurm.set_output("sacct", sacct_line("101", "FAILED", f"{NO_SPACE_CODE}:0"))
     assert run(["status", "mine", "--json"]) == 0
     assert (
-        "exit code 28:0 (no space left on device: outputs/mine)" in capsys.readouterr().out
+        "exit code 28:0 (no space left on device: outputs/mine)"
+        in capsys.readouterr().out
     )
 
 

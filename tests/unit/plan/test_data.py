@@ -69,7 +69,9 @@ def test_unreadable_output_of_prepare_is_shown(monkeypatch, tmp_path, stdout):
 
 def test_absent_python_of_jobs_is_named(tmp_path):
     cluster = Cluster(name="local", python=str(tmp_path / "absent"))
-    with pytest.raises(HpmlError, match=r"absent could not open the data: .*No such file"):
+    with pytest.raises(
+        HpmlError, match=r"absent could not open the data: .*No such file"
+    ):
         data.prepare(DIGITS, tmp_path, cluster)
 
 

@@ -31,9 +31,8 @@ def test_size_of_the_transformer_depends_on_the_device():
     for device, name, cells in (("cpu", "gpt_nano", 6), ("cuda", "gpt2_124m", 8)):
         workloads, _ = swept("grid=gpt", f"device={device}", "gpus=2", key="workload")
         assert {workload.name for workload in workloads} == {name}
-        assert (
-            len(workloads) == cells
-        )  # 2 batches of 3 strategies; with cuda also compiled ddp
+        # 2 batches of 3 strategies; with cuda also compiled ddp
+        assert len(workloads) == cells
     workloads, _ = swept("grid=gpt", "device=cpu", "workload=digits", key="workload")
     assert {workload.name for workload in workloads} == {"digits"}
 
@@ -61,7 +60,9 @@ def test_accumulate_keeps_the_global_batch():
 
 def test_batch_replaces_the_global_batch_of_a_grid():
     words = ("device=cpu", "workload=digits", "gpus=2")
-    sweep = expand(["grid=accumulate", "batch=8", *words, "cluster=local"], multirun=False)
+    sweep = expand(
+        ["grid=accumulate", "batch=8", *words, "cluster=local"], multirun=False
+    )
     assert {settings.batch for settings in sweep.settings} == {8}
     assert {settings.global_batch for settings in sweep.settings} == {None}
     assert "global_batch" not in sweep.origins
@@ -101,7 +102,11 @@ def grids(tmp_path):
     ("block", "device", "words"),
     [
         ("only_on: cuda", "cpu", "this grid has no block for device=cpu"),
-        ("only_on: cuda", "cpu,cuda", "this grid depends on the device: name one device="),
+        (
+            "only_on: cuda",
+            "cpu,cuda",
+            "this grid depends on the device: name one device=",
+        ),
         ("only_on: tpu", "cpu", r"own.yaml: only_on is one of cuda, cpu"),
         ("only_on: [cuda]", "cpu", r"own.yaml: only_on is one of cuda, cpu"),
     ],

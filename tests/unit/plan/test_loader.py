@@ -34,17 +34,27 @@ def test_slow_gpus_and_cpus_keep_two_workers(slurm):
     assert not any("loader_workers" in note for note in notes)
 
 
-def test_lab_has_two_workers_and_grid_workers_compares_them_with_the_gpus_own(fast_cards):
-    lab, older = (plan_of(f"grid={grid}", "gpu_type=h100") for grid in ("lab", "lab_dp"))
-    typed = plan_of("gpus=1,2,4", "batch=32,128,512", "loader_workers=2", "gpu_type=h100")
+def test_lab_has_two_workers_and_grid_workers_compares_them_with_the_gpus_own(
+    fast_cards,
+):
+    lab, older = (
+        plan_of(f"grid={grid}", "gpu_type=h100") for grid in ("lab", "lab_dp")
+    )
+    typed = plan_of(
+        "gpus=1,2,4", "batch=32,128,512", "loader_workers=2", "gpu_type=h100"
+    )
     assert {cell.slug for cell in lab.cells} == {cell.slug for cell in typed.cells}
     assert workers(lab) == workers(older) == {2}
-    assert {cell.cell.strategy for cell in older.cells} == {Strategy.SINGLE, Strategy.DP}
+    assert {cell.cell.strategy for cell in older.cells} == {
+        Strategy.SINGLE,
+        Strategy.DP,
+    }
     assert workers(plan_of("grid=workers", "gpu_type=h100")) == {2, 8}
     notes = []
     assert workers(plan_of("grid=workers", "device=cpu", notify=notes.append)) == {2}
     assert any(
-        "loader_workers=null is 2 here, so there is nothing to compare" in n for n in notes
+        "loader_workers=null is 2 here, so there is nothing to compare" in n
+        for n in notes
     )
 
 
@@ -65,9 +75,14 @@ def test_loader_of_the_device_replaces_the_workers_of_the_lab(fast_cards):
 
 def test_iterations_cut_an_epoch_and_equal_global_batches_share_it():
     plan = plan_of("gpus=1,2", "global_batch=256", "iterations=40", "workload=digits")
-    assert [planned.cell.workload.images for planned in plan.cells] == [40 * 256, 40 * 256]
+    assert [planned.cell.workload.images for planned in plan.cells] == [
+        40 * 256,
+        40 * 256,
+    ]
     assert all("40iterations" in planned.slug for planned in plan.cells)
-    shown = {row.key: (row.value, row.origin) for row in preview_of(select(plan)).values}
+    shown = {
+        row.key: (row.value, row.origin) for row in preview_of(select(plan)).values
+    }
     assert shown["iterations"] == ("40", "command line")
 
 
@@ -91,7 +106,9 @@ def test_fast_gpu_gets_more_workers_and_says_so(fast_cards):
     plan = plan_of("gpus=1,4", "gpu_type=h100", notify=notes.append)
     assert workers(plan) == {8}
     assert plan.cells[1].shape.cpus_per_node == 4 * (8 + 1 + 1)
-    assert "loader_workers=8: the default for h100 (change it: loader_workers=)" in notes
+    assert (
+        "loader_workers=8: the default for h100 (change it: loader_workers=)" in notes
+    )
     assert workers(plan_of("gpu_type=h100", "loader_workers=3")) == {3}
 
 
@@ -112,7 +129,8 @@ def test_study_with_old_default_keeps_it(fast_cards):
     assert workers(plan) == {2}
     assert plan.cells[0].slug == old.cells[0].slug
     assert any(
-        note.startswith("loader_workers=2, as other cells of mine have") for note in notes
+        note.startswith("loader_workers=2, as other cells of mine have")
+        for note in notes
     )
     assert workers(plan_of("gpus=2", "gpu_type=h100", "study=other")) == {8}
 
@@ -120,7 +138,9 @@ def test_study_with_old_default_keeps_it(fast_cards):
 def test_local_gpu_chooses_by_its_name_and_cpus(laptop, monkeypatch):
     monkeypatch.setattr(machine, "local_gpus", lambda: ("NVIDIA H200",))
     monkeypatch.setattr("os.sched_getaffinity", lambda _: range(16))
-    assert workers(plan_of("workload=synthetic", "workload.images=64", "batch=8")) == {8}
+    assert workers(plan_of("workload=synthetic", "workload.images=64", "batch=8")) == {
+        8
+    }
 
 
 @pytest.mark.whole

@@ -131,7 +131,9 @@ def test_local_cells_refuse_variables_that_slow_them(
     name, _, value = variable.partition("=")
     monkeypatch.setenv(name, value)
     if is_refused:
-        with pytest.raises(UsageError, match=f"{variable}: every collective .* unset it"):
+        with pytest.raises(
+            UsageError, match=f"{variable}: every collective .* unset it"
+        ):
             plan_of("cluster=local", f"gpus={gpus}")
     else:
         plan_of("cluster=local", f"gpus={gpus}")

@@ -25,7 +25,9 @@ def test_dp_and_ddp_share_baseline_and_duplicates_are_reported(slurm):
         "gpus=1,2,4", "batch=32,128,512", "strategy=dp,ddp", notify=notes.append
     )
     assert counts(plan) == {Strategy.SINGLE: 3, Strategy.DP: 6, Strategy.DDP: 6}
-    assert notes[-1].startswith("18 combinations are 15 cells: with gpus=1 all strategies")
+    assert notes[-1].startswith(
+        "18 combinations are 15 cells: with gpus=1 all strategies"
+    )
 
 
 def test_single_strategy_reports_no_duplicates(slurm):
@@ -146,7 +148,9 @@ def test_gpu_type_is_in_cell_only_for_gpu_device(slurm):
 
 
 def test_generic_slurm_reads_gpu_types_and_sizes_from_sinfo(slurm):
-    slurm.set_output("sinfo", "n1|gpu:a40:2|64|500000|main\nn2|gpu:a40:2|64|500000|main\n")
+    slurm.set_output(
+        "sinfo", "n1|gpu:a40:2|64|500000|main\nn2|gpu:a40:2|64|500000|main\n"
+    )
     (planned,) = plan_of("cluster=slurm", "gpus=4").cells
     assert (planned.cell.gpu_type, planned.cell.nodes, planned.shape.gpus_per_node) == (
         "a40",

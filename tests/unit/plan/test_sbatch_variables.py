@@ -12,7 +12,13 @@ from hpml_jobs.slurm.commands import sbatch_environment
 from hpml_jobs.status.states import cell_states
 from hpml_jobs.submit.explain import preview_of, unused_variables
 from hpml_jobs.submit.selection import select
-from tests.unit.plans import plan_of, plan_with_folder, requests_of, script_of, send_cells
+from tests.unit.plans import (
+    plan_of,
+    plan_with_folder,
+    requests_of,
+    script_of,
+    send_cells,
+)
 from tests.unit.slurm_output import squeue_line
 
 GIVEN = {
@@ -30,7 +36,9 @@ GIVEN = {
 
 def value_of(words, key):
     """Return a key's value in a plan, and its origin."""
-    values = preview_of(select(plan_of("cluster=slurm", "gpu_type=v100", *words))).values
+    values = preview_of(
+        select(plan_of("cluster=slurm", "gpu_type=v100", *words))
+    ).values
     return next(((row.value, row.origin) for row in values if row.key == key), None)
 
 
@@ -58,7 +66,9 @@ def test_typed_key_goes_over_the_variable_which_is_named(slurm, monkeypatch, var
     plan = plan_with_folder("cluster=slurm", "gpu_type=v100", *words)
     note = unused_variables(plan, requests_of(plan))
     option = next(name for name, each in OPTIONS.items() if each.default_of == key)
-    assert note == f"not used: {variable}={given} ({OPTIONS[option].keys} sets --{option})"
+    assert (
+        note == f"not used: {variable}={given} ({OPTIONS[option].keys} sets --{option})"
+    )
     send_cells(plan)
     environment = slurm.environment_of_call()
     if variable == "SLURM_CLUSTERS":
@@ -75,7 +85,9 @@ def test_users_file_and_profile_go_over_variables(slurm, monkeypatch, user_confi
     assert value_of([], "minutes") == ("5", str(user_config_file))
 
 
-def test_partition_of_variable_is_not_used_where_the_site_forbids_one(slurm, monkeypatch):
+def test_partition_of_variable_is_not_used_where_the_site_forbids_one(
+    slurm, monkeypatch
+):
     monkeypatch.setenv("SBATCH_PARTITION", "main")
     sweep = expand(["cluster=burst", "cluster.account=a"], multirun=False)
     assert sweep.settings[0].cluster.partition is None
@@ -104,7 +116,9 @@ def test_no_variable_replaces_what_the_program_sets(slurm, monkeypatch, option):
     for variable in variables_of(option):
         monkeypatch.setenv(variable, "1")
         expected = {"SLURM_CLUSTERS"} if option == "clusters" else set()
-        kept = {name for name in variables_of(option) if name in sbatch_environment(text)}
+        kept = {
+            name for name in variables_of(option) if name in sbatch_environment(text)
+        }
         assert kept <= expected
         assert f"{variable}=1" in unused_variables(plan, requests_of(plan))
 
@@ -116,7 +130,8 @@ def test_variable_of_a_typed_option_does_not_replace_it(slurm, monkeypatch):
         monkeypatch.setenv(variable, "other")
     note = unused_variables(plan, requests_of(plan))
     assert (
-        "SBATCH_RESERVATION=other (cluster.sbatch.reservation= sets --reservation)" in note
+        "SBATCH_RESERVATION=other (cluster.sbatch.reservation= sets --reservation)"
+        in note
     )
     environment = sbatch_environment(script_of(plan, requests_of(plan)[0]))
     assert {name for name in environment if name.startswith("SBATCH_")} == {
@@ -124,7 +139,9 @@ def test_variable_of_a_typed_option_does_not_replace_it(slurm, monkeypatch):
     }
 
 
-def test_memory_of_a_variable_counts_where_the_program_requests_none(slurm, monkeypatch):
+def test_memory_of_a_variable_counts_where_the_program_requests_none(
+    slurm, monkeypatch
+):
     monkeypatch.setenv("SBATCH_MEM_PER_CPU", "2G")
     for words, counts in (("cluster.mem_gb_per_gpu=null", True), ("batch=32", False)):
         plan = plan_with_folder("cluster=greene", "gpus=1", words)
@@ -137,7 +154,12 @@ def test_submission_says_what_the_shell_gives(slurm, monkeypatch, capsys):
     monkeypatch.setenv("SBATCH_TIMELIMIT", "7")
     monkeypatch.setenv("SBATCH_PARTITION", "main")
     monkeypatch.setenv("SBATCH_WAIT", "")
-    words = ("cluster=slurm", "gpu_type=v100", "workload=digits", "cluster.partition=main")
+    words = (
+        "cluster=slurm",
+        "gpu_type=v100",
+        "workload=digits",
+        "cluster.partition=main",
+    )
     assert run([*words]) == 0
     lines = capsys.readouterr().err.splitlines()
     assert "from your shell: minutes=7 (SBATCH_TIMELIMIT)" in lines
@@ -193,7 +215,9 @@ def test_study_stays_on_its_cluster(slurm, monkeypatch):
 def test_study_without_a_job_is_on_no_cluster(slurm, monkeypatch):
     words = ("cluster=slurm", "gpu_type=v100", "workload=digits", "study=mine")
     monkeypatch.setenv("SLURM_CLUSTERS", "mistyped")
-    slurm.accept_then_refuse(0, "sbatch: error: No cluster 'mistyped' known by database.")
+    slurm.accept_then_refuse(
+        0, "sbatch: error: No cluster 'mistyped' known by database."
+    )
     assert run([*words]) == 1
     monkeypatch.delenv("SLURM_CLUSTERS")
     slurm.accept_then_refuse(9)

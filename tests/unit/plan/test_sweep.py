@@ -13,7 +13,10 @@ def sweep_of(*overrides, multirun=True, config_dir=None):
     """A sweep of the digits on Greene, unless name otherwise."""
     given = {word.split("=")[0] for word in overrides}
     common = {"cluster": "cluster=greene", "workload": "workload=digits"}
-    overrides = (*overrides, *(word for key, word in common.items() if key not in given))
+    overrides = (
+        *overrides,
+        *(word for key, word in common.items() if key not in given),
+    )
     return expand(list(overrides), multirun=multirun, config_dir=config_dir)
 
 
@@ -118,7 +121,9 @@ def test_blocks_have_the_names_of_their_combinations(working_folder):
 
 def test_user_config_with_packaged_name_is_refused(working_folder):
     folder = write_config(
-        working_folder, "cluster/greene.yaml", "defaults: [slurm, _self_]\nname: greene\n"
+        working_folder,
+        "cluster/greene.yaml",
+        "defaults: [slurm, _self_]\nname: greene\n",
     )
     with pytest.raises(
         UsageError, match=r"configs/cluster/greene.yaml: .* has this name; give"
@@ -189,7 +194,9 @@ def test_no_sbatch_selects_local_cluster_and_reports_it(laptop):
     )
 
 
-@pytest.mark.parametrize(("name", "profile"), [("torch", "torch"), ("Greene", "greene")])
+@pytest.mark.parametrize(
+    ("name", "profile"), [("torch", "torch"), ("Greene", "greene")]
+)
 def test_cluster_name_selects_profile(slurm, name, profile):
     slurm.set_cluster_name(name)
     sweep = expand(["workload=digits"], multirun=False)
@@ -201,7 +208,9 @@ def test_cluster_name_selects_profile(slurm, name, profile):
 # ---- personal defaults ----
 
 
-def test_user_config_overrides_defaults_not_command_line(working_folder, user_config_file):
+def test_user_config_overrides_defaults_not_command_line(
+    working_folder, user_config_file
+):
     user_config_file.write_text(
         "batch: 64\ndata: {root: /scratch/me}\n"
         "clusters:\n  greene: {account: mine, container: {image: /i.sif}}\n"
@@ -259,8 +268,14 @@ ALIASES = "a0: &a0 [1, 1]\n" + "".join(
         ("batch: [\n", "config.yaml line 2 is not YAML: expected the node content"),
         ("- a\n", "must hold keys and values"),
         ("batches: 3\n", "config.yaml: unknown key batches; did you mean batch?"),
-        ("clusters: {greene: {acount: x}}\n", "unknown key cluster.acount; did you mean"),
-        ("clusters: {greene: mine}\n", "clusters: must hold NAME: with keys and values"),
+        (
+            "clusters: {greene: {acount: x}}\n",
+            "unknown key cluster.acount; did you mean",
+        ),
+        (
+            "clusters: {greene: mine}\n",
+            "clusters: must hold NAME: with keys and values",
+        ),
         ("clusters: [greene]\n", "clusters: must hold NAME: with keys and values"),
         ("batch: many\n", "config.yaml: batch=many: a whole number is needed"),
         ("probe_s: .nan\n", "config.yaml: probe_s=nan: must be a finite number"),
@@ -323,7 +338,9 @@ def test_recipe_follows_the_optimizer_of_each_combination(working_folder):
     assert recipes("workload.optimizer=adamw", rate, "recipe=plain") == [
         ("plain", "adamw", None)
     ]
-    assert recipes("workload.optimizer=adamw", rate, "workload.schedule=null,m:decay") == [
+    assert recipes(
+        "workload.optimizer=adamw", rate, "workload.schedule=null,m:decay"
+    ) == [
         ("cosine", "adamw", None),
         ("plain", "adamw", "m:decay"),
     ]
@@ -334,7 +351,11 @@ def test_recipe_follows_the_optimizer_of_each_combination(working_folder):
 
 
 def test_recipe_keys_change_what_auto_becomes(working_folder):
-    words = ("workload.optimizer=adamw", "workload.lr=0.01", "recipe.warmup_epochs=0.5,1")
+    words = (
+        "workload.optimizer=adamw",
+        "workload.lr=0.01",
+        "recipe.warmup_epochs=0.5,1",
+    )
     sweep = sweep_of(*words)
     assert [settings.recipe.label for settings in sweep.settings] == [
         "cosine warm-up 0.5",

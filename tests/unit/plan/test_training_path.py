@@ -21,10 +21,11 @@ def test_swept_path_gives_cells_of_each(working_folder):
         *("", "accumulate 2", "bf16", "bf16, accumulate 2"),
         *("", "accumulate 2", "bf16", "bf16, accumulate 2"),
     ]
+    # fp32 is the default
     assert {cell.path.precision for cell in cells} == {
         None,
         Precision.BF16,
-    }  # fp32 is the default
+    }
 
 
 def test_compile_is_a_switch_or_a_mode(working_folder):

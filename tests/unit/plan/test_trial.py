@@ -64,8 +64,12 @@ def try_code(slurm, working_folder, tmp_path, monkeypatch, request):
     def run_here(command):
         out, err = io.StringIO(), io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            code = prepare.main(command[command.index("hpml_jobs.worker.prepare") + 1 :])
-        return subprocess.CompletedProcess(command, code, out.getvalue(), err.getvalue())
+            code = prepare.main(
+                command[command.index("hpml_jobs.worker.prepare") + 1 :]
+            )
+        return subprocess.CompletedProcess(
+            command, code, out.getvalue(), err.getvalue()
+        )
 
     name = "mygpt_" + "".join(filter(str.isalnum, request.node.name))[-40:]
     answer_prepare(monkeypatch, run_here)
@@ -77,7 +81,9 @@ def try_code(slurm, working_folder, tmp_path, monkeypatch, request):
         (working_folder / f"{name}.py").write_text(CODE + change)
         functions = {"model": model, "data": function, "loss": loss}
         named = [
-            f"workload.{key}={name}:{value}" for key, value in functions.items() if value
+            f"workload.{key}={name}:{value}"
+            for key, value in functions.items()
+            if value
         ]
         given = {word.partition("=")[0] for word in words}
         defaults = [f"{key}={value}" for key, value in KEYS.items() if key not in given]
@@ -316,9 +322,7 @@ def test_model_that_needs_a_gpu_is_submitted_untried(change, try_code, slurm, ca
 
 
 def test_out_of_memory_of_login_node_is_no_refusal(try_code, slurm, capsys):
-    change = (
-        "class GPT(GPT):\n    def forward(self, x):\n        return torch.empty(2**50)\n"
-    )
+    change = "class GPT(GPT):\n    def forward(self, x):\n        return torch.empty(2**50)\n"
     assert try_code(change) == 0
     assert "needs more memory than this machine has" in capsys.readouterr().err
 
@@ -332,7 +336,9 @@ def test_python_without_torch_is_a_note_with_given_images(
     assert try_code("", "batch=32") == 1
     assert "or give workload.images=" in capsys.readouterr().err
     assert try_code("", "batch=32", "workload.images=64") == 0
-    assert "your code was not tried: hpml-jobs doctor tries one" in capsys.readouterr().err
+    assert (
+        "your code was not tried: hpml-jobs doctor tries one" in capsys.readouterr().err
+    )
 
 
 def test_code_that_ends_the_process_is_refused(try_code, monkeypatch, capsys):
@@ -375,9 +381,7 @@ def test_trial_is_bounded_in_time_and_memory(act, limit_s, reason, tmp_path):
     (tmp_path / "mygpt.py").write_text(
         CODE + change + "def dataset(train):\n    return D()\n"
     )
-    workload = (
-        '{"name":"gpt","model":"mygpt:build","data":"mygpt:dataset","loss":"mygpt:loss"}'
-    )
+    workload = '{"name":"gpt","model":"mygpt:build","data":"mygpt:dataset","loss":"mygpt:loss"}'
     done = subprocess.run(
         [
             *(

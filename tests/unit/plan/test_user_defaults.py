@@ -64,7 +64,10 @@ def other_value(key, value):
         return "mycode:schedule"
     kinds = get_args(type_of(key)) or (type_of(key),)
     choices = [
-        choice.value for kind in kinds if hasattr(kind, "__members__") for choice in kind
+        choice.value
+        for kind in kinds
+        if hasattr(kind, "__members__")
+        for choice in kind
     ]
     if choices:
         allowed = ["single", "ddp"] if key == "baseline" else choices
@@ -116,7 +119,9 @@ def test_account_of_slurm_does_not_stop_local_runs(laptop, user_config_file, cap
 
 
 @pytest.mark.parametrize("profile", PROFILES)
-def test_misspelt_default_is_refused_on_every_cluster(profile, laptop, user_config_file):
+def test_misspelt_default_is_refused_on_every_cluster(
+    profile, laptop, user_config_file
+):
     user_config_file.write_text("cluster: {acount: foo}\n")
     with pytest.raises(UsageError, match=r"config.yaml: unknown key cluster.acount"):
         expand([f"cluster={profile}", "workload=digits"], multirun=False)
@@ -133,7 +138,11 @@ def test_precedence_of_site_user_and_command_line(
     (settings,) = sweep.settings
     assert (settings.minutes, settings.batch, settings.seed) == (7, 64, 9)
     cluster = settings.cluster
-    assert (cluster.name, cluster.account, cluster.partition) == ("greene", "site", "mine")
+    assert (cluster.name, cluster.account, cluster.partition) == (
+        "greene",
+        "site",
+        "mine",
+    )
     origins = {
         "minutes": str(site_config_file),
         "cluster": str(site_config_file),
@@ -187,7 +196,9 @@ def test_fault_of_the_site_names_its_file(
     assert message in str(refused.value)
 
 
-def test_default_named_for_a_cluster_without_its_key_is_refused(laptop, user_config_file):
+def test_default_named_for_a_cluster_without_its_key_is_refused(
+    laptop, user_config_file
+):
     user_config_file.write_text("clusters: {local: {account: foo}}\n")
     with pytest.raises(UsageError, match=r"cluster=local has no key cluster.account"):
         expand(["cluster=local", "workload=digits"], multirun=False)
@@ -195,9 +206,7 @@ def test_default_named_for_a_cluster_without_its_key_is_refused(laptop, user_con
 
 def test_default_that_a_workload_refuses_names_the_file(laptop, user_config_file):
     user_config_file.write_text("workload: {args: {width: 8}}\n")
-    refusal = (
-        r"workload.args.width: only your own functions take args, and workload=digits has"
-    )
+    refusal = r"workload.args.width: only your own functions take args, and workload=digits has"
     with pytest.raises(UsageError, match=f"config.yaml: {refusal}"):
         settings_of("cluster=local")
     with pytest.raises(UsageError, match=f"^{refusal}"):
@@ -210,5 +219,7 @@ def test_a_file_that_is_not_utf8_is_refused(tmp_path, monkeypatch, capsys):
     file.parent.mkdir()
     file.write_bytes(b"study: caf\xe9\n")
     assert run(["plan", "workload=digits"]) == 2
-    expected = f"{file} cannot be read: it is not UTF-8 text (byte 11): save it as UTF-8"
+    expected = (
+        f"{file} cannot be read: it is not UTF-8 text (byte 11): save it as UTF-8"
+    )
     assert expected in capsys.readouterr().err

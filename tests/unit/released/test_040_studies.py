@@ -37,7 +37,9 @@ COMMANDS = [
     for name in NAMES
     for number, command in enumerate(SLUGS[name]["finished"])
 ]
-FINISHED = [command for command in COMMANDS if "workload=custom" not in command.values[0]]
+FINISHED = [
+    command for command in COMMANDS if "workload=custom" not in command.values[0]
+]
 OWN_CODE = [command for command in COMMANDS if "workload=custom" in command.values[0]]
 CELLS = sorted(STUDIES.glob("*/cells/*"))
 
@@ -106,7 +108,9 @@ JOINED_CHECKS = {
 """Checks that are a part of another one now; what a part found is a result of its own."""
 
 LEAST_WAITING = "of the rank that waits least, not of the rank with the longest epoch"
-MOST_STALLED = "of the rank with the largest stall, not of the rank with the longest epoch"
+MOST_STALLED = (
+    "of the rank with the largest stall, not of the rank with the longest epoch"
+)
 RESIDUAL = "by images, and from train_s of the rank with the largest stall"
 NET = "by the time of the rank with the least, as busbw"
 PHASES = ("stall", "h2d", "forward", "backward", "comm_exposed", "optimizer")
@@ -140,7 +144,9 @@ CORRECTED: dict[str, dict[str, str]] = {
         "weak_efficiency": "the ratio of median steps; it was efficiency x N I_N / I_1",
     },
     "table2": {
-        **dict.fromkeys(("batch_32_compute_s", "batch_32_comm_exposed_s"), LEAST_WAITING),
+        **dict.fromkeys(
+            ("batch_32_compute_s", "batch_32_comm_exposed_s"), LEAST_WAITING
+        ),
         **{
             f"batch_{batch}_{name}_residual_s": RESIDUAL
             for batch in (32, 64, 128, 512)
@@ -197,13 +203,16 @@ def test_status_gives_the_same_states(desk, name, capsys):
     assert states.keys() == wanted.keys()
     for slug, facts in wanted.items():
         same = {
-            key: value for key, value in facts.items() if key not in ("reason", "warning")
+            key: value
+            for key, value in facts.items()
+            if key not in ("reason", "warning")
         }
         # by then the end was the time of a file, later than that of the record, if there is one
         if (elapsed_s := same.pop("elapsed_s", None)) is not None:
-            assert states[slug]["elapsed_s"] in (None, pytest.approx(elapsed_s, abs=1)), (
-                slug
-            )
+            assert states[slug]["elapsed_s"] in (
+                None,
+                pytest.approx(elapsed_s, abs=1),
+            ), slug
         assert {key: states[slug][key] for key in same} == pytest.approx(same), slug
         assert bool(states[slug]["reason"]) == bool(facts["reason"]), slug
 
@@ -214,9 +223,8 @@ def test_record_gives_the_same_numbers(desk, name, capsys):
     for slug, facts in expected(name)["record"].items():
         assert cells[slug]["outcome"] == facts["outcome"]
         for key, value in facts["numbers"].items():
-            if (
-                key != "messages" and key not in CORRECTED_NUMBERS
-            ):  # messages are sentences
+            # messages are sentences
+            if key != "messages" and key not in CORRECTED_NUMBERS:
                 assert cells[slug]["numbers"][key] == pytest.approx(value), (slug, key)
 
 
@@ -236,13 +244,14 @@ def test_checks_of_records_give_the_same_levels(desk, name, capsys):
         for check, level in levels.items():
             if check not in CHANGED_CHECKS:
                 kept.setdefault(JOINED_CHECKS.get(check, check), set()).add(level)
-        if (
-            name == "local-040"
-        ):  # its groups of loader workers and threads are not compared now
+        # its groups of loader workers and threads are not compared now
+        if name == "local-040":
             kept = {
                 check: levels for check, levels in kept.items() if check not in COMPARED
             }
-        violated = {check: levels - {"pass"} or levels for check, levels in kept.items()}
+        violated = {
+            check: levels - {"pass"} or levels for check, levels in kept.items()
+        }
         wanted = sorted(
             (check, level) for check, levels in violated.items() for level in levels
         )
@@ -283,7 +292,9 @@ def test_collect_writes_the_same_numbers(desk, name, capsys):
 def kept(outputs):
     """What a submission that sends nothing must leave alone: records, manifests, attempts."""
     wanted = ("record.json", "manifest.jsonl", "current", "end.json", "attempt.json")
-    return {path: path.read_bytes() for path in outputs.rglob("*") if path.name in wanted}
+    return {
+        path: path.read_bytes() for path in outputs.rglob("*") if path.name in wanted
+    }
 
 
 @pytest.mark.parametrize(("words", "cells"), FINISHED)
@@ -322,7 +333,8 @@ def test_proposal_names_machine_and_check_that_a_record_has(capsys):
     run(["choose", "slurm-040", "epochs=90", "runs=5", "--preliminary"])
     text = " ".join(capsys.readouterr().out.split())
     assert (
-        "Preliminary: one run; the data-quality check short warns for 1 process, " in text
+        "Preliminary: one run; the data-quality check short warns for 1 process, "
+        in text
     )
     assert (
         "cluster rig, partition main, 8.59 GB requested per node, peak memory 0.757 GB"

@@ -87,11 +87,17 @@ def test_weak_efficiency_is_of_steps_not_of_the_epoch(builder):
 
 
 def test_scaling_caption_claims_no_sum_of_medians(builder):
-    for repeat, (epoch_s, stall_s) in enumerate(((10.0, 1.0), (12.0, 4.0), (14.0, 1.5))):
-        builder.with_record(lab_record(lab_cell(1, 512, repeat=repeat), epoch_s, stall_s))
+    for repeat, (epoch_s, stall_s) in enumerate(
+        ((10.0, 1.0), (12.0, 4.0), (14.0, 1.5))
+    ):
+        builder.with_record(
+            lab_record(lab_cell(1, 512, repeat=repeat), epoch_s, stall_s)
+        )
     row = csv_row(builder, "scaling", gpus=1)
     assert row["train_s"] + row["stall_s"] != row["epoch_s"]
-    assert "medians of several runs need not add up" in builder.table("scaling").caption[0]
+    assert (
+        "medians of several runs need not add up" in builder.table("scaling").caption[0]
+    )
 
 
 def test_strong_scaling_uses_every_pair_of_the_grid(builder):
@@ -193,7 +199,8 @@ def test_cost_is_shown_with_its_resolution(builder, unsynced_s, text, is_noted):
     assert row["comm_cost_resolution_s"] == pytest.approx(196 * 0.0025)
     assert text in table.lines[0].texts
     assert (
-        any("negative beyond its resolution" in note for note in table.notes) is is_noted
+        any("negative beyond its resolution" in note for note in table.notes)
+        is is_noted
     )
 
 
@@ -218,7 +225,9 @@ def test_packing_by_hand_is_communication_in_table_2(builder):
     (line,) = table.lines
     exposed_s = 0.08 * instrumented_s
     assert line.texts == (f"{instrumented_s - stall_s - exposed_s - 1.5:.2f}", "3.108")
-    assert any(text.startswith("Comm includes packing by hand") for text in table.caption)
+    assert any(
+        text.startswith("Comm includes packing by hand") for text in table.caption
+    )
     row = csv_row(builder, "communication", gpus=2)
     assert (row["comm_exposed_s"], row["pack_s"]) == (pytest.approx(exposed_s), 1.5)
     assert row["comm_s"] == pytest.approx(exposed_s + 1.5)
@@ -227,7 +236,9 @@ def test_packing_by_hand_is_communication_in_table_2(builder):
 def test_table_2_of_ddp_says_where_backward_pays(builder):
     builder.with_record(lab_record(lab_cell(2, 128), 20.0))
     caption = builder.table("table2-ddp").caption
-    assert any("the cost in the table Communication has them" in line for line in caption)
+    assert any(
+        "the cost in the table Communication has them" in line for line in caption
+    )
 
 
 def test_exchange_and_waiting_are_dash_with_reason_if_unknown(builder):
@@ -252,7 +263,9 @@ def test_bandwidth_has_shares_of_peak_and_link(builder):
     )
     least_s = whole.gradients_net_s
     assert least_s < whole.least_waiting.communication.gradients_s
-    assert found["of_same_sizes"] == pytest.approx(196 * times[GRADIENT_BYTES] / least_s)
+    assert found["of_same_sizes"] == pytest.approx(
+        196 * times[GRADIENT_BYTES] / least_s
+    )
     assert found["of_same_sizes"] == pytest.approx(0.8, rel=0.001)
     assert found["of_link"] == pytest.approx(found["bus_gb_per_s"] / 25.0)
     table = builder.table("table3-ddp")
@@ -262,7 +275,9 @@ def test_bandwidth_has_shares_of_peak_and_link(builder):
 
 def test_bandwidth_of_small_messages_is_noted_under_table_3(builder):
     whole = lab_record(lab_cell(2, 128), 20.0)
-    small = tuple(point for point in whole.microbenchmark.points if point.bytes <= 2**24)
+    small = tuple(
+        point for point in whole.microbenchmark.points if point.bytes <= 2**24
+    )
     builder.with_record(
         msgspec.structs.replace(
             whole,
@@ -315,7 +330,16 @@ def test_messages_count_gradient_and_other_messages(builder):
     assert [row[2:] for row in builder.sheet("messages").rows] == [
         ("ddp", "", "buffers", "broadcast", "float32", 38_560, 1, 38_560),
         ("ddp", "", "gradients", "all_reduce", "float32", 44_695_848, 1, 44_695_848),
-        ("allreduce", "", "gradients", "all_reduce", "float32", 44_695_848, 1, 44_695_848),
+        (
+            "allreduce",
+            "",
+            "gradients",
+            "all_reduce",
+            "float32",
+            44_695_848,
+            1,
+            44_695_848,
+        ),
     ]
     assert builder.table("communication").answer == (
         "Are gradients the only messages (lab Q6)? ddp: no, every iteration sends 44,695,848 B "
@@ -328,7 +352,9 @@ def test_replicas_table_has_accuracy_deviation_over_seeds(builder):
     for seed, accuracy in ((0, 0.60), (1, 0.62)):
         whole = lab_record(lab_cell(2, 128, seed=seed), 20.0)
         builder.with_record(with_ranks(whole, test_accuracy=accuracy))
-    builder.with_record(with_ranks(lab_record(lab_cell(4, 128), 20.0), parameters_hash=""))
+    builder.with_record(
+        with_ranks(lab_record(lab_cell(4, 128), 20.0), parameters_hash="")
+    )
     two = csv_row(builder, "replicas", gpus=2)
     assert (two["parameters"], two["buffers"]) == ("equal", "differ")
     assert two["test_accuracy"] == pytest.approx(0.61)

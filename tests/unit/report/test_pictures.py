@@ -58,7 +58,10 @@ def texts(axis):
 def lines_of(axis, colour):
     """Return the (x, y) of the lines in a colour, x rounded to GPUs."""
     return [
-        ([round(float(x)) for x in line.get_xdata()], [float(y) for y in line.get_ydata()])
+        (
+            [round(float(x)) for x in line.get_xdata()],
+            [float(y) for y in line.get_ydata()],
+        )
         for line in axis.lines
         if line.get_color() == colour
     ]
@@ -120,7 +123,13 @@ def test_speedup_has_strong_beside_weak_and_ideal_line(lab):
         "strong scaling, by global batch",
         "weak scaling, by batch per GPU",
     ]
-    assert legend_labels(picture) == ["ddp", "batch 32", "batch 128", "batch 512", "ideal"]
+    assert legend_labels(picture) == [
+        "ddp",
+        "batch 32",
+        "batch 128",
+        "batch 512",
+        "ideal",
+    ]
     strong, weak, _, efficiency = picture.figure.axes
     by_batch = {
         batch: PUBLISHED_S[1, batch] / PUBLISHED_S[4, batch] for batch in (32, 128, 512)
@@ -137,10 +146,11 @@ def test_speedup_has_strong_beside_weak_and_ideal_line(lab):
     assert ends == pytest.approx([27.224 / 30.822, 25.945 / 19.878])
     ideal = weak.lines[-1]
     assert list(ideal.get_xdata()) == pytest.approx(list(ideal.get_ydata()))
+    # once for a row
     assert (strong.get_ylabel(), weak.get_ylabel()) == (
         "speedup (log)",
         "",
-    )  # once for a row
+    )
     assert weak.get_xlabel() == "GPUs (log)"
     assert "ddp b512: 1.72 at 4 (efficiency 42.9 %)" in picture.alt
 
@@ -289,7 +299,9 @@ def test_logarithmic_axes_have_three_ticks(builder):
         for axis in PLOTS[name](report).figure.axes:
             for numbers in (axis.xaxis, axis.yaxis):
                 least, most = numbers.get_view_interval()
-                ticks = [at for at in numbers.get_majorticklocs() if least <= at <= most]
+                ticks = [
+                    at for at in numbers.get_majorticklocs() if least <= at <= most
+                ]
                 is_of_gpus = numbers.get_label_text().startswith("GPUs")
                 assert len(ticks) >= (2 if is_of_gpus else 3)
 

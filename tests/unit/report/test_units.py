@@ -110,7 +110,9 @@ def test_padding_of_the_sampler_is_in_the_tokens():
 
 def test_unknown_context_is_no_throughput_not_one_token():
     workload = msgspec.structs.replace(TEXT, context=None)
-    record = a_record(a_cell(gpus=4, batch=32, workload=workload, protocol=Protocol.LAB))
+    record = a_record(
+        a_cell(gpus=4, batch=32, workload=workload, protocol=Protocol.LAB)
+    )
     assert (record.samples, record.units) == (WINDOWS, None)
     assert key_numbers(record)["units_per_s"] is None
 
@@ -170,7 +172,9 @@ def test_record_names_the_throughput_by_its_unit():
     assert "images_per_s           2560 per second" in lines(key_numbers(images))
     assert key_numbers(text)["images_per_s"] is None
     assert (
-        key_numbers(images)["images_per_s"] == key_numbers(images)["units_per_s"] == 2560.0
+        key_numbers(images)["images_per_s"]
+        == key_numbers(images)["units_per_s"]
+        == 2560.0
     )
 
 

@@ -58,7 +58,9 @@ def test_mark_is_only_in_affected_tables(builder, given_checks, affected, marked
     with_mark = {table.label for table in group.tables if marks_of(table)}
     assert with_mark == marked & {table.label for table in group.tables}
     for table in group.tables:
-        assert ("! see Data-quality checks" in table.notes) == (table.label in with_mark)
+        assert ("! see Data-quality checks" in table.notes) == (
+            table.label in with_mark
+        )
 
 
 def test_strong_scaling_marks_the_ratios_that_are_doubtful(builder, given_checks):
@@ -107,7 +109,9 @@ def test_remark_is_once_under_its_table(builder, given_checks, affected, home):
 def test_remark_without_its_table_is_with_the_checks(builder, given_checks):
     builder.with_record(lab_record(lab_cell(2, 32, protocol=Protocol.LAB), 20.0))
     slug = builder.slug
-    given_checks[slug] = (a_result("made-up", tier=Tier.TABLE, affects=(Affected.SPLIT,)),)
+    given_checks[slug] = (
+        a_result("made-up", tier=Tier.TABLE, affects=(Affected.SPLIT,)),
+    )
     assert builder.table("checks").notes == (
         "note (made-up): 2 GPUs, batch 32 (ddp): 37 % apart. Measure again",
     )
@@ -119,7 +123,9 @@ def test_remark_of_several_strategies_is_said_once(builder, given_checks):
         builder.with_record(lab_record(lab_cell(2, 32, strategy=strategy), 20.0))
         given_checks[builder.slug] = (a_result("made-up", tier=Tier.TABLE),)
     (group,) = builder.collect().groups
-    lines = [note for table in group.tables for note in table.notes if "made-up" in note]
+    lines = [
+        note for table in group.tables for note in table.notes if "made-up" in note
+    ]
     assert lines == [
         "note (made-up): 2 GPUs, batch 32 (allreduce); 2 GPUs, batch 32 (allreduce_flat): 37 % "
         "apart (the first). Measure again"
@@ -217,7 +223,11 @@ def test_json_has_usability_and_every_cause_with_its_cells(builder, given_checks
     assert group["usability"] == "All tables can be used."
     (cause,) = group["warnings"]
     assert cause["cells"] == slugs
-    assert (cause["check"], cause["tier"], cause["affects"]) == ("fit", "list", ["time"])
+    assert (cause["check"], cause["tier"], cause["affects"]) == (
+        "fit",
+        "list",
+        ["time"],
+    )
     assert cause["remedy"] == FIX
 
 

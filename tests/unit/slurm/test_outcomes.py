@@ -22,7 +22,9 @@ STATES_OF = {
     Outcome.PREEMPTED: "PREEMPTED",
 }
 STATES = [
-    (state, outcome) for outcome, states in STATES_OF.items() for state in states.split()
+    (state, outcome)
+    for outcome, states in STATES_OF.items()
+    for state in states.split()
 ]
 
 

@@ -24,9 +24,8 @@ def _note_open(event, arguments):
         _opened.append(str(arguments[0]))
 
 
-sys.addaudithook(
-    _note_open
-)  # it cannot be removed, so it only notes while a test wants it
+# it cannot be removed, so it only notes while a test wants it
+sys.addaudithook(_note_open)
 
 
 @pytest.fixture

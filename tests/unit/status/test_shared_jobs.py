@@ -16,7 +16,9 @@ JOB = "17"
 @pytest.fixture
 def pack(slurm, working_folder):
     """Three cells of one job."""
-    builder = StudyBuilder(working_folder / "outputs" / "mine").with_batches(32, 64, 128)
+    builder = StudyBuilder(working_folder / "outputs" / "mine").with_batches(
+        32, 64, 128
+    )
     builder.sent_as(JOB, JOB, JOB)
     return builder
 
@@ -118,8 +120,12 @@ def test_job_timeout_names_the_line_of_each_rank(slurm, pack):
 
 def test_oom_killer_is_found_in_log_of_the_cells_step(slurm, pack):
     slurm.set_output("squeue", squeue_line(JOB, "RUNNING", node="gr001"))
-    pack.end_attempt(32, JOB, Outcome.FAILED, "rank 0 killed by signal 9 (out of memory?)")
-    pack.end_attempt(64, JOB, Outcome.FAILED, "rank 0 killed by signal 9 (out of memory?)")
+    pack.end_attempt(
+        32, JOB, Outcome.FAILED, "rank 0 killed by signal 9 (out of memory?)"
+    )
+    pack.end_attempt(
+        64, JOB, Outcome.FAILED, "rank 0 killed by signal 9 (out of memory?)"
+    )
     words = "slurmstepd: error: Detected 1 oom-kill event(s) in StepId=17.0.\n"
     (pack.study.slurm / f"{JOB}_{pack.folder(64).slug}_log.err").write_text(words)
     assert pack.outcomes()[:2] == [Outcome.FAILED, Outcome.OOM]
@@ -152,7 +158,9 @@ def test_failed_ladder_names_the_failing_batch(slurm, ladder):
     slurm.set_output("sacct", sacct_line(JOB, "FAILED", "1:0"))
     ladder.end_attempt(32, JOB, Outcome.FAILED, "rank 1: no")
     assert ladder.outcomes() == [Outcome.FAILED, Outcome.MISSING, Outcome.MISSING]
-    assert ladder.states_by_batch()[512].reason == "the ladder ended at batch 32 (failed)"
+    assert (
+        ladder.states_by_batch()[512].reason == "the ladder ended at batch 32 (failed)"
+    )
     assert not ladder.states_by_batch()[512].untried
 
 
@@ -179,16 +187,17 @@ def test_shared_job_cell_has_its_own_times(slurm, pack):
     states = pack.states_by_batch()
     assert states[32].elapsed_s == 60  # its record ended at 10:01
     assert states[128].elapsed_s is None  # its turn never came
-    pack.sent_as(
-        "18", batches=(64,)
-    )  # the other one is sent again, and is alone in its job
+    # the other one is sent again, and is alone in its job
+    pack.sent_as("18", batches=(64,))
     assert (pack.states_by_batch()[32].warning, states[32].warning) == ("", "")
 
 
 @pytest.mark.parametrize("kind", ["pack", "ladder"])
 def test_script_that_ends_a_shared_job_is_the_reason_of_its_cells(slurm, pack, kind):
     slurm.set_output("sacct", sacct_line(JOB, "FAILED", "127:0"))
-    words = "a line of cluster.setup ended the job with exit code 127: module load nosuch"
+    words = (
+        "a line of cluster.setup ended the job with exit code 127: module load nosuch"
+    )
     (pack.study.slurm / f"{JOB}_{kind}_log.err").write_text(f"hpml-jobs: {words}\n")
     assert pack.outcomes() == [Outcome.FAILED] * 3
     assert {state.reason for state in pack.states_by_batch().values()} == {

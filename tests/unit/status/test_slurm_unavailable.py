@@ -69,7 +69,9 @@ def test_vanished_job_without_accounting_is_missing(slurm, builder):
     slurm.set_output("squeue")
     assert builder.outcomes() == [Outcome.MISSING, Outcome.FAILED]
     reason = builder.states_by_batch()[32].reason
-    assert "ended without a record or an exit report (last known state: running)" in reason
+    assert (
+        "ended without a record or an exit report (last known state: running)" in reason
+    )
     assert "accounting storage is disabled" in reason
 
 
@@ -139,9 +141,8 @@ def test_record_may_appear_after_job_end(slurm, builder):
 
 
 def test_sacct_running_is_overridden_by_squeue(slurm, builder):
-    slurm.set_output(
-        "sacct", sacct_line(JOB, "RUNNING")
-    )  # an end that never reached the database
+    # an end that never reached the database
+    slurm.set_output("sacct", sacct_line(JOB, "RUNNING"))
     builder.begin_attempt(32, JOB)
     assert builder.outcomes()[0] is Outcome.MISSING
 

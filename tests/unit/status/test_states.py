@@ -52,11 +52,15 @@ def test_task_cancelled_while_pending_stays_cancelled(slurm, builder):
     assert builder.state.outcome is Outcome.MISSING
 
 
-@pytest.mark.parametrize(("source", "state"), [("squeue", "RUNNING"), ("sacct", "FAILED")])
+@pytest.mark.parametrize(
+    ("source", "state"), [("squeue", "RUNNING"), ("sacct", "FAILED")]
+)
 def test_job_of_another_name_is_not_the_cells(slurm, builder, source, state):
     """The numbers began anew, or the study is a copy from another cluster."""
     slugs = tuple(cell.slug for cell in builder.cells)
-    sent = ManifestLine(happening=ManifestEvent.SENT, batch="b2", cells=slugs, jobs=(JOB,))
+    sent = ManifestLine(
+        happening=ManifestEvent.SENT, batch="b2", cells=slugs, jobs=(JOB,)
+    )
     builder.study.append(msgspec.structs.replace(sent, name="hpml-mine"))
     make_line = squeue_line if source == "squeue" else sacct_line
     slurm.set_output(source, make_line(JOB, state, node="gr001", name="hpml-mine"))
@@ -73,7 +77,8 @@ def test_job_of_another_name_is_not_the_cells(slurm, builder, source, state):
     assert slurm.calls("scancel") == []
     builder.study.slurm_answers.unlink()
     slurm.set_output(source, make_line(JOB, state, node="gr001", name=UNNAMED))
-    assert builder.state.outcome.value == state.lower()  # accounting has no name of it yet
+    # accounting has no name of it yet
+    assert builder.state.outcome.value == state.lower()
     manifest = builder.study.manifest
     moment = datetime.fromtimestamp(SUBMITTED, UTC).isoformat()
     manifest.write_text(
@@ -81,9 +86,8 @@ def test_job_of_another_name_is_not_the_cells(slurm, builder, source, state):
     )
     builder.study.slurm_answers.unlink()
     slurm.set_output(source, make_line(JOB, state, node="gr001", name="urgent"))
-    assert (
-        builder.state.outcome is Outcome.MISSING
-    )  # submitted then, which alone says nothing
+    # submitted then, which alone says nothing
+    assert builder.state.outcome is Outcome.MISSING
 
 
 @pytest.mark.parametrize("name", ["hpml-mine", "urgent"])
@@ -93,7 +97,9 @@ def test_job_of_another_name_is_not_the_cells(slurm, builder, source, state):
 def test_log_of_a_job_says_whose_it_is(slurm, builder, name, folder, outcome):
     """Ours was renamed; or another study of this name has a job of this number, days later."""
     slugs = tuple(cell.slug for cell in builder.cells)
-    sent = ManifestLine(happening=ManifestEvent.SENT, batch="b2", cells=slugs, jobs=(JOB,))
+    sent = ManifestLine(
+        happening=ManifestEvent.SENT, batch="b2", cells=slugs, jobs=(JOB,)
+    )
     builder.study.append(msgspec.structs.replace(sent, name="hpml-mine"))
     if name == "urgent":
         moment = datetime.fromtimestamp(SUBMITTED, UTC).isoformat()
@@ -109,7 +115,9 @@ def test_log_of_a_job_says_whose_it_is(slurm, builder, name, folder, outcome):
 
 def test_job_that_only_squeue_names_is_not_the_cells(slurm, builder):
     slugs = tuple(cell.slug for cell in builder.cells)
-    sent = ManifestLine(happening=ManifestEvent.SENT, batch="b2", cells=slugs, jobs=(JOB,))
+    sent = ManifestLine(
+        happening=ManifestEvent.SENT, batch="b2", cells=slugs, jobs=(JOB,)
+    )
     builder.study.append(msgspec.structs.replace(sent, name="hpml-mine"))
     slurm.set_output("squeue", squeue_line(JOB, "RUNNING", node="gr001", name="other"))
     slurm.set_output(
@@ -240,9 +248,8 @@ def test_oom_killer_line_in_log_turns_failed_into_oom(slurm, builder):
 
 @pytest.mark.parametrize("code", ["12:0", "0:12", "140:0", "10:0", "0:10", "138:0"])
 def test_warning_of_the_limit_before_the_start_is_a_timeout(slurm, builder, code):
-    line = sacct_line(JOB, "FAILED", code).replace(
-        "|30|", "|3|"
-    )  # it ran 60 s of 3 minutes
+    # it ran 60 s of 3 minutes
+    line = sacct_line(JOB, "FAILED", code).replace("|30|", "|3|")
     slurm.set_output("sacct", line)
     state = builder.state
     assert state.outcome is Outcome.TIMEOUT
@@ -277,7 +284,9 @@ def test_words_of_the_script_are_the_reason(slurm, builder, capsys):
 
 
 @pytest.mark.parametrize("answers", [True, False])
-@pytest.mark.parametrize(("node", "avoided"), [("gr002", "gr002"), (None, "gr[001-002]")])
+@pytest.mark.parametrize(
+    ("node", "avoided"), [("gr002", "gr002"), (None, "gr[001-002]")]
+)
 def test_fault_of_hardware_avoids_the_node(slurm, builder, answers, node, avoided):
     """SLURM says FAILED, or nothing; the exit report says that it was the node."""
     line = sacct_line(JOB, "FAILED", "1:0", node="gr[001-002]")
@@ -297,7 +306,8 @@ def test_rank_error_precedes_slurm_reason(slurm, builder):
     slurm.set_output("sacct", sacct_line(JOB, "FAILED", "1:0"))
     builder.end_attempt(BATCH, JOB, Outcome.FAILED, "rank 1: ValueError: no")
     assert (
-        builder.state.reason == "rank 1: ValueError: no; FAILED, exit code 1:0, job 101_0"
+        builder.state.reason
+        == "rank 1: ValueError: no; FAILED, exit code 1:0, job 101_0"
     )
 
 
@@ -366,7 +376,9 @@ def test_corrupt_record_is_invalid_with_position(slurm, builder):
     builder.folder(BATCH).record_json.write_bytes(text[:400])
     assert builder.state.outcome is Outcome.INVALID
     assert "is not a whole record" in builder.state.reason
-    builder.folder(BATCH).record_json.write_bytes(text.replace(b'"gpus": 4', b'"gpus": 0'))
+    builder.folder(BATCH).record_json.write_bytes(
+        text.replace(b'"gpus": 4', b'"gpus": 0')
+    )
     assert builder.state.outcome is Outcome.INVALID
     assert "gpus=0" in builder.state.reason
 
@@ -395,7 +407,9 @@ def test_attempt_exit_report_counts_without_accounting(slurm, builder):
 def test_failing_squeue_is_shown_and_blocks_submission(slurm, builder, silence):
     if silence == "fails":
         slurm.set_output(
-            "squeue", err="slurm_load_jobs error: Unable to contact controller\n", code=1
+            "squeue",
+            err="slurm_load_jobs error: Unable to contact controller\n",
+            code=1,
         )
     else:
         slurm.remove_command("squeue")
@@ -464,7 +478,11 @@ ELSEWHERE = msgspec.structs.replace(HERE, host="login2")
             10,
             ("pending", f"sbatch (PID {HERE.pid}) has waited for SLURM for 10 min"),
         ),
-        (ELSEWHERE, 10, ("unknown", f"may still be running (PID {HERE.pid} on login2)")),
+        (
+            ELSEWHERE,
+            10,
+            ("unknown", f"may still be running (PID {HERE.pid} on login2)"),
+        ),
         (ELSEWHERE, 61, ("missing", "sbatch was interrupted")),
         (
             msgspec.structs.replace(HERE, started_ticks=1),
@@ -500,18 +518,27 @@ def test_lost_job_id_is_recovered_from_its_log_path(slurm, unsent_study):
         ManifestEvent.SENT,
     ]
     slurm.set_output("squeue", squeue_line("55", "PENDING", "Priority"))
-    assert (unsent_study.state.outcome, unsent_study.state.job) == (Outcome.PENDING, "55")
+    assert (unsent_study.state.outcome, unsent_study.state.job) == (
+        Outcome.PENDING,
+        "55",
+    )
 
 
 def test_job_submitted_by_hand_is_found_by_its_attempt(slurm, unsent_study):
     unsent_study.begin_attempt(BATCH, "77")
     slurm.set_output("squeue", squeue_line("77", "RUNNING", node="gr002"))
-    assert (unsent_study.state.outcome, unsent_study.state.job) == (Outcome.RUNNING, "77")
+    assert (unsent_study.state.outcome, unsent_study.state.job) == (
+        Outcome.RUNNING,
+        "77",
+    )
     slurm.set_output("squeue")
     slurm.set_output("sacct", sacct_line("77", "TIMEOUT"))
     assert unsent_study.state.outcome is Outcome.TIMEOUT
     unsent_study.publish_record(BATCH, "77.r0")
-    assert (unsent_study.state.outcome, unsent_study.state.recorded) == (Outcome.OK, True)
+    assert (unsent_study.state.outcome, unsent_study.state.recorded) == (
+        Outcome.OK,
+        True,
+    )
 
 
 # ---- cells of a run on this machine ----

@@ -144,7 +144,9 @@ def test_unreadable_cluster_file_is_named(study):
 
 def test_unwritable_cluster_file_is_named(study):
     study.cluster.mkdir()
-    with pytest.raises(HpmlError, match=r"cluster.json cannot be written: Is a directory"):
+    with pytest.raises(
+        HpmlError, match=r"cluster.json cannot be written: Is a directory"
+    ):
         study.write_cluster(Cluster(name="rig"))
 
 

@@ -35,7 +35,8 @@ def test_name_that_is_too_long_says_so():
 
 
 @pytest.mark.parametrize(
-    "name", ["", ".", "..", "../x", "a/b", "/abs", "a..b", "-x", ".x", "a b", "a\n", "é"]
+    "name",
+    ["", ".", "..", "../x", "a/b", "/abs", "a..b", "-x", ".x", "a b", "a\n", "é"],
 )
 def test_name_that_could_be_a_path_is_refused(name):
     with pytest.raises(UsageError, match=r"is not a name"):
@@ -63,7 +64,10 @@ def test_unwritable_outputs_folder_is_named(tmp_path):
 
 @pytest.mark.parametrize(
     "about",
-    ['{"schema": 2, "hpml_jobs": "9.1"}', '{"schema": 2, "hpml_jobs": "9.1", "new": [1]}'],
+    [
+        '{"schema": 2, "hpml_jobs": "9.1"}',
+        '{"schema": 2, "hpml_jobs": "9.1", "new": [1]}',
+    ],
 )
 def test_study_of_newer_version_is_refused_and_unchanged(study, about):
     study.about.write_text(about)

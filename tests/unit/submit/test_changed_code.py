@@ -37,7 +37,9 @@ def sent(capsys, *words):
     """What a submission says of every cell, and its notes."""
     assert run([*WORDS, *words, "--json"]) == 0
     shown = capsys.readouterr()
-    return {row["cell"]: row["why"] for row in json.loads(shown.out)["cells"]}, shown.err
+    return {
+        row["cell"]: row["why"] for row in json.loads(shown.out)["cells"]
+    }, shown.err
 
 
 def test_changed_code_is_another_cell_and_said_at_submission(own_code, slurm, capsys):
@@ -59,12 +61,14 @@ def test_changed_code_is_another_cell_and_said_at_submission(own_code, slurm, ca
 def test_plan_shows_files_and_code_cannot_be_set(own_code, capsys):
     assert run(["plan", *WORDS, "--json"]) == 0
     values = {
-        row["key"]: row["value"] for row in json.loads(capsys.readouterr().out)["values"]
+        row["key"]: row["value"]
+        for row in json.loads(capsys.readouterr().out)["values"]
     }
     assert values["workload.code"].startswith("blocks.py ")
     assert run([*WORDS, "+workload.code=[{name: a.py, sha256: b}]"]) == 2
     assert (
-        "workload.code is read from the files of your functions" in capsys.readouterr().err
+        "workload.code is read from the files of your functions"
+        in capsys.readouterr().err
     )
 
 
@@ -74,7 +78,9 @@ def test_resubmit_refuses_changed_code_and_says_how_to_go_on(own_code, slurm, ca
     (own_code / "mygpt.py").write_text("import blocks, sys\n")
     assert run(["resubmit", "own", "--failed"]) == 1
     error = capsys.readouterr().err
-    assert "was submitted: mygpt.py; repeat the command that submitted the study" in error
+    assert (
+        "was submitted: mygpt.py; repeat the command that submitted the study" in error
+    )
     (own_code / "mygpt.py").write_text("import blocks\n")
     assert run(["resubmit", "own", "--failed"]) == 0
     assert len(slurm.scripts) == 2

@@ -56,7 +56,11 @@ def run_job(slurm, tmp_path):
     for path, text in ((python, PYTHON), (slurm.bin / "srun", SRUN)):
         path.write_text(text)
         path.chmod(0o755)
-    environment = {"PATH": f"{slurm.bin}:/usr/bin:/bin", "SLURM_JOB_ID": "17", "HOME": "/"}
+    environment = {
+        "PATH": f"{slurm.bin}:/usr/bin:/bin",
+        "SLURM_JOB_ID": "17",
+        "HOME": "/",
+    }
 
     def run(kind, *setup):
         lines = msgspec.json.encode(setup).decode()
@@ -107,9 +111,8 @@ def test_ends_of_setup_are_named(run_job, setup, code, line):
     done = run_job("array", *setup)
     assert done.returncode != 0
     assert code in (None, done.returncode)
-    shown = (
-        0 if line == "exit 0" else done.returncode
-    )  # a job that measured nothing has failed
+    # a job that measured nothing has failed
+    shown = 0 if line == "exit 0" else done.returncode
     assert done.stderr.rstrip().endswith(f"with exit code {shown}: {line}")
     assert "started" not in done.stdout
 
@@ -153,7 +156,9 @@ def test_options_of_the_setup_end_with_it(run_job, kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_step_gets_the_environment_of_its_job(slurm, kind):
     steps = [
-        line for line in job_script(kind).splitlines() if line.strip().startswith("srun ")
+        line
+        for line in job_script(kind).splitlines()
+        if line.strip().startswith("srun ")
     ]
     assert len(steps) == (kind != "follow-up")
     assert all("--export=ALL" in step for step in steps)
@@ -164,7 +169,9 @@ def test_steps_of_templates_get_the_environment_of_their_job():
         path.read_text() for path in (conf_folder().parent / "sbatch").glob("*.sbatch")
     ]
     steps = [
-        step for text in texts for step in re.findall(r"^exec srun .*", text, re.MULTILINE)
+        step
+        for text in texts
+        for step in re.findall(r"^exec srun .*", text, re.MULTILINE)
     ]
     assert len(steps) == 2
     assert all("--export=ALL" in step for step in steps)

@@ -25,7 +25,9 @@ def test_busy_machine_is_named_with_what_it_means_and_the_key_that_waits():
 
 
 def test_quiet_machine_is_one_short_line():
-    assert said(10, QUIET) == ["this machine is quiet: other programs use 0.0 of 2 CPUs"]
+    assert said(10, QUIET) == [
+        "this machine is quiet: other programs use 0.0 of 2 CPUs"
+    ]
 
 
 def test_waiting_ends_when_the_machine_is_quiet():

@@ -92,7 +92,9 @@ def test_ladder_grows_to_share_of_data_per_gpu(slurm):
     requests = requests_of(plan)
     assert [request.kind for request in requests] == [JobKind.LADDER] * 2
     # 20,480 presentations: 1 GPU takes up to 8,192 (x 4 would be 32,768), 2 GPUs too (10,240 each)
-    assert [[planned.cell.batch for planned in request.cells] for request in requests] == [
+    assert [
+        [planned.cell.batch for planned in request.cells] for request in requests
+    ] == [
         [32, 128, 512, 2048, 8192],
         [32, 128, 512, 2048, 8192],
     ]

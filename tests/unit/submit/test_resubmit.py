@@ -53,7 +53,9 @@ def test_resubmit_failed_cell_keeps_its_settings(finished_study, slurm, capsys):
     assert run(["resubmit", "mine", "--failed", "--json"]) == 0
     assert resubmitted(capsys) == {failed: "failed before"}
     first, again = (sbatch_lines(text) for text in slurm.scripts)
-    arrays = {line for line in first if line.startswith(("array=", "output=", "error="))}
+    arrays = {
+        line for line in first if line.startswith(("array=", "output=", "error="))
+    }
     assert first - arrays <= again
     assert "qos=mine" in again
     assert finished_study.history().jobs[failed] == "102"
@@ -85,7 +87,18 @@ def test_resubmit_disturbed_without_such_cells_says_so(finished_study, capsys):
 def test_resubmit_accepts_more_minutes_and_memory(finished_study, slurm, capsys):
     over = slug_of_job(finished_study, "101_1")
     assert (
-        run(["resubmit", "mine", "--timeout", "--minutes", "90", "--mem", "100", "--json"])
+        run(
+            [
+                "resubmit",
+                "mine",
+                "--timeout",
+                "--minutes",
+                "90",
+                "--mem",
+                "100",
+                "--json",
+            ]
+        )
         == 0
     )
     assert resubmitted(capsys) == {over: "timeout before"}
@@ -112,7 +125,11 @@ def test_resubmit_accepts_two_outcomes_at_once(finished_study, capsys):
         (["--failed", "--minutes", "0"], 2, "--minutes=0: use 1 or more"),
         (["--failed", "--mem", "-1"], 2, "--mem=-1: use 1 or more"),
         (["--failed", "--mem", "4000"], 2, "4000 GB of memory each"),
-        (["--failed", "--retries", "2"], 2, "--retries can only be combined with --lost"),
+        (
+            ["--failed", "--retries", "2"],
+            2,
+            "--retries can only be combined with --lost",
+        ),
         (["ddp-8*"], 1, "no cell of study mine matches ddp-8*"),
     ],
 )
@@ -129,7 +146,9 @@ def test_resubmit_nothing_to_send_is_no_error(finished_study, slurm, capsys):
         squeue_line("101_0", "RUNNING", node="gr001") + squeue_line("101_1", "PENDING"),
     )
     assert run(["resubmit", "mine"]) == 0
-    assert "the selected cells are finished, pending or running" in capsys.readouterr().out
+    assert (
+        "the selected cells are finished, pending or running" in capsys.readouterr().out
+    )
 
 
 def test_resubmit_without_cluster_file_suggests_submit(finished_study, capsys):
@@ -150,7 +169,11 @@ def lost_state(slug, outcome=Outcome.NODE_FAIL, node="gr002"):
 def test_retries_are_limited_and_exclude_failed_nodes():
     """Lost cells are retried up to the limit, without the nodes that failed."""
     states = [
-        *(lost_state("a"), lost_state("b"), lost_state("c", Outcome.PREEMPTED, "gr003")),
+        *(
+            lost_state("a"),
+            lost_state("b"),
+            lost_state("c", Outcome.PREEMPTED, "gr003"),
+        ),
         lost_state("d", Outcome.FAILED),
     ]
     history = History(retries=Counter(b=2), excluded={"gr001": None})
@@ -162,7 +185,8 @@ def test_retries_are_limited_and_exclude_failed_nodes():
 def test_retry_is_recorded_and_adds_followup_job(finished_study, slurm, capsys):
     slurm.set_output(
         "sacct",
-        sacct_line("101_0", "NODE_FAIL", node="gr002") + sacct_line("101_1", "COMPLETED"),
+        sacct_line("101_0", "NODE_FAIL", node="gr002")
+        + sacct_line("101_1", "COMPLETED"),
     )
     for count in (1, 2):
         assert run(["resubmit", "mine", "--lost", "--retries", "1", "--json"]) == 0
@@ -178,7 +202,8 @@ def test_retry_is_recorded_and_adds_followup_job(finished_study, slurm, capsys):
 
 def test_followup_job_waits_for_all_and_requests_no_gpu(slurm, working_folder, capsys):
     assert (
-        run(["submit", "-m", *WORDS[1:], "gpus=1,2", "collect_after=true", "--json"]) == 0
+        run(["submit", "-m", *WORDS[1:], "gpus=1,2", "collect_after=true", "--json"])
+        == 0
     )
     assert json.loads(capsys.readouterr().out)["closing"] == "103"
     options = sbatch_lines(slurm.scripts[2])
@@ -189,7 +214,9 @@ def test_followup_job_waits_for_all_and_requests_no_gpu(slurm, working_folder, c
     }
     assert expected <= options
     assert not [line for line in options if line.startswith("gres")]
-    commands = [line for line in slurm.scripts[2].splitlines() if "-m hpml_jobs" in line]
+    commands = [
+        line for line in slurm.scripts[2].splitlines() if "-m hpml_jobs" in line
+    ]
     assert [line.split("-m hpml_jobs ")[1] for line in commands] == [
         f"report mine --outputs {working_folder / 'outputs'}"
     ]
@@ -205,7 +232,9 @@ def test_resubmit_of_pack_is_packed_with_followup_job(slurm, working_folder, cap
     assert {row["job"] for row in answer["cells"]} == {"103"}
     assert answer["closing"] == "104"
     assert (
-        len([line for line in slurm.scripts[2].splitlines() if line.startswith("cell ")])
+        len(
+            [line for line in slurm.scripts[2].splitlines() if line.startswith("cell ")]
+        )
         == 2
     )
 
@@ -240,7 +269,9 @@ def test_submission_where_jobs_do_not_see_the_files_needs_an_interactive_job(
     ]
     assert run(words) == 2
     refusal = capsys.readouterr().err
-    assert "start `srun --account=mine --partition=interactive --pty /bin/bash`" in refusal
+    assert (
+        "start `srun --account=mine --partition=interactive --pty /bin/bash`" in refusal
+    )
     assert slurm.scripts == []
     assert run([*words, "cluster.shared_with_login=true"]) == 0
     monkeypatch.setenv("SLURM_JOB_ID", "7")
@@ -324,7 +355,9 @@ def test_cancel_spares_a_process_that_only_has_the_pid_of_a_run():
     words = [sys.executable, "-c", "import time; time.sleep(60)", "notes-hpml.txt"]
     with subprocess.Popen(words) as stranger:
         try:
-            with pytest.raises(HpmlError, match="is not one of your runs on this machine"):
+            with pytest.raises(
+                HpmlError, match="is not one of your runs on this machine"
+            ):
                 cancel_jobs([f"local-{stranger.pid}-1700000000"])
             assert stranger.poll() is None
         finally:

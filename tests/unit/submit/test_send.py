@@ -62,7 +62,9 @@ def test_array_is_split_at_max_array_size(slurm):
     slurm.set_cluster_name("greene", max_array_size=3)
     plan = plan_with_folder("gpus=2", "repeats=8")
     assert [len(array.cells) for array in requests_of(plan)] == [3, 3, 2]
-    given = plan._replace(cluster=msgspec.structs.replace(plan.cluster, max_array_size=4))
+    given = plan._replace(
+        cluster=msgspec.structs.replace(plan.cluster, max_array_size=4)
+    )
     assert [len(array.cells) for array in requests_of(given)] == [4, 4]
 
 
@@ -98,7 +100,9 @@ def test_srun_step_has_cpus_and_kill_on_bad_exit(slurm):
     (step,) = [
         line for line in script_of(plan, array).splitlines() if line.startswith("srun ")
     ]
-    assert {"--export=ALL", "--cpus-per-task=8", "--kill-on-bad-exit=1"} <= {*step.split()}
+    assert {"--export=ALL", "--cpus-per-task=8", "--kill-on-bad-exit=1"} <= {
+        *step.split()
+    }
     assert "-u -m submitit.core._submit" in step
 
 
@@ -115,7 +119,12 @@ def test_torch_and_burst_scripts_use_their_own_options(slurm, monkeypatch):
     plan = plan_with_folder("cluster=burst", "cluster.account=mine", "gpus=2")
     (array,) = requests_of(plan)
     options = sbatch_lines(script_of(plan, array))
-    assert {"account=mine", "partition=g2-standard-24", "gres=gpu:2", "requeue"} <= options
+    assert {
+        "account=mine",
+        "partition=g2-standard-24",
+        "gres=gpu:2",
+        "requeue",
+    } <= options
 
 
 def test_isolated_study_uses_one_job_name_and_singleton(slurm):
@@ -203,7 +212,12 @@ def test_nothing_to_send_runs_no_sbatch(slurm):
 
 @pytest.mark.parametrize("inside", [False, True])
 def test_surrounding_job_environment_is_not_inherited(slurm, monkeypatch, inside):
-    leaking = {"SLURM_CPU_BIND": "x", "RANK": "3", "MASTER_ADDR": "h", "PET_NNODES": "2"}
+    leaking = {
+        "SLURM_CPU_BIND": "x",
+        "RANK": "3",
+        "MASTER_ADDR": "h",
+        "PET_NNODES": "2",
+    }
     kept = {
         "SLURM_CONF": "/c",
         "SBATCH_ACCOUNT": "mine",
@@ -273,6 +287,8 @@ def test_job_whose_folder_was_exchanged_runs_nothing(slurm):
 def test_folder_writable_by_others_is_refused(slurm):
     plan = plan_with_folder("gpus=1")
     plan.study.slurm.chmod(0o777)
-    with pytest.raises(HpmlError, match=r"other users can write there, .* chmod 700 it"):
+    with pytest.raises(
+        HpmlError, match=r"other users can write there, .* chmod 700 it"
+    ):
         send_cells(plan)
     assert slurm.scripts == []

@@ -34,9 +34,8 @@ def test_cells_of_this_machine_are_taken_while_the_study_is_locked(
 
     monkeypatch.setattr(local, "announce", announced)
     monkeypatch.setattr(local, "run_all", begin)
-    monkeypatch.setattr(
-        evidence, "is_local_run", lambda _: True
-    )  # it looks for our command
+    # it looks for our command
+    monkeypatch.setattr(evidence, "is_local_run", lambda _: True)
     run(words)
     assert [len(slugs) for slugs in begun] == [2, 0]
     assert (

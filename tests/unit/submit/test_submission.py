@@ -45,7 +45,8 @@ def test_requests_are_planned_once_per_command(slurm, planned):
 def test_submission_with_budget_asks_slurm_once(slurm):
     words = ("submit", *WORDS, "cluster.gpu_hours_budget=100")
     assert run([*words]) == 0
-    assert slurm.calls("squeue") == slurm.calls("sacct") == []  # a new study has no jobs
+    # a new study has no jobs
+    assert slurm.calls("squeue") == slurm.calls("sacct") == []
     slurm.set_output(
         "sacct", sacct_line("101", "FAILED", "1:0") + sacct_line("102", "FAILED")
     )

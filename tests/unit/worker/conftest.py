@@ -39,7 +39,9 @@ def rank_server() -> Iterator[RankServer]:
     server.close()
 
 
-def results_of_ranks(server: RankServer, module: str, processes: int, *words: str) -> Any:
+def results_of_ranks(
+    server: RankServer, module: str, processes: int, *words: str
+) -> Any:
     """Run a module with words as ranks on gloo; return the JSON that rank 0 prints."""
     folder = Path(__file__).parents[3]
     ended = server.run(processes, folder, module, *words, environment=os.environ)
@@ -177,7 +179,9 @@ def write_cell(tmp_path: Path) -> Callable[..., CellFolder]:
 def run_processes(write_cell: Callable[..., CellFolder]) -> Callable[..., WorkerResult]:
     """Run a cell as a job does: under torchrun, or one process."""
 
-    def run(cell: Cell, settings: dict | None = None, **environment: str) -> WorkerResult:
+    def run(
+        cell: Cell, settings: dict | None = None, **environment: str
+    ) -> WorkerResult:
         folder = write_cell(cell, **(settings or {}))
         process = subprocess.run(
             command_for(folder, cell),
@@ -219,9 +223,8 @@ def run_here(
     """Like run_cell for a single process, in this one: torch is not imported again."""
     for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(
-        torch, "set_num_interop_threads", lambda threads: None
-    )  # only once
+    # only once
+    monkeypatch.setattr(torch, "set_num_interop_threads", lambda threads: None)
     monkeypatch.setattr(rank, "die_with_parent", lambda: None)
     monkeypatch.setattr(rank, "write_stacks_on_signals", lambda *_: None)
 

@@ -33,7 +33,9 @@ from hpml_jobs.worker.strategies import STRATEGIES
 
 from .conftest import SMALL_DIGITS, cpu_cell
 
-ADAMW = msgspec.structs.replace(SMALL_DIGITS, optimizer="adamw", lr=0.01, weight_decay=0.1)
+ADAMW = msgspec.structs.replace(
+    SMALL_DIGITS, optimizer="adamw", lr=0.01, weight_decay=0.1
+)
 
 TORCHS = (Strategy.DDP, Strategy.ZERO1, Strategy.FSDP)
 """Strategies whose wrapper is torch's."""
@@ -95,9 +97,8 @@ def own_batch(strategy: ParallelStrategy) -> range:
 def run_strategy(strategy: ParallelStrategy, *, instrumented: bool) -> dict:
     """Return what one strategy did on this rank."""
     placement = strategy.placement
-    replica = make_model(
-        seed=placement.rank
-    )  # ranks start differently: the strategy must fix it
+    # ranks start differently: the strategy must fix it
+    replica = make_model(seed=placement.rank)
     model = strategy.wrap(replica, instrumented=instrumented)
     strategy.ledger = Ledger(HostClock()) if instrumented else None
     optimizer = train(strategy, model, replica, own_batch(strategy))
@@ -160,7 +161,9 @@ def run_sync_batchnorm(strategy: ParallelStrategy) -> dict:
     state = replica.state_dict()
     assert list(state) == list(expected)
     return {
-        "error": max(float((state[name] - expected[name]).abs().max()) for name in state),
+        "error": max(
+            float((state[name] - expected[name]).abs().max()) for name in state
+        ),
         "buffers": fingerprint(replica.buffers()),
     }
 
@@ -176,7 +179,9 @@ def buffer_hashes(strategy: ParallelStrategy) -> dict:
     return {"buffers": after, "buffers_after_forward": fingerprint(replica.buffers())}
 
 
-def gpt_losses(strategy: ParallelStrategy, ranks: range, micro_steps: int) -> list[float]:
+def gpt_losses(
+    strategy: ParallelStrategy, ranks: range, micro_steps: int
+) -> list[float]:
     """Return the losses of four steps of a transformer on the windows of these ranks."""
     from hpml_jobs.extras.transformer.gpt import GPT  # noqa: PLC0415 -- may be deleted
 
@@ -194,7 +199,9 @@ def gpt_losses(strategy: ParallelStrategy, ranks: range, micro_steps: int) -> li
         of_step = 0.0
         for number, part in enumerate(parts, 1):
             with strategy.exchange(model, in_backward=number == micro_steps):
-                loss = token_cross_entropy(model(part[:, :-1]), part[:, 1:]) / micro_steps
+                loss = (
+                    token_cross_entropy(model(part[:, :-1]), part[:, 1:]) / micro_steps
+                )
             loss.backward()
             of_step += loss.item()
         losses.append(of_step)
@@ -234,7 +241,9 @@ def main() -> None:
             strategy.setup(COLLECTIVE_TIMEOUT)
         for instrumented in (False, True):
             label = f"{name.value}{' instrumented' if instrumented else ''}"
-            results[label] = gather_all(run_strategy(strategy, instrumented=instrumented))
+            results[label] = gather_all(
+                run_strategy(strategy, instrumented=instrumented)
+            )
         if "transformer" in features():
             results[f"gpt {name.value}"] = gather_all(run_gpt(strategy))
     cell = cpu_cell(gpus=processes, sync_buffers=SyncBuffers.SYNCBN)

@@ -231,7 +231,9 @@ def _causes(group: ConditionGroup, loss: Loss) -> list[GapCause]:
     return [max(launch, key=launch.__getitem__) for launch in launches]
 
 
-def _parts(group: ConditionGroup, row: Row, reference: Row, result: CellResult) -> Parts:
+def _parts(
+    group: ConditionGroup, row: Row, reference: Row, result: CellResult
+) -> Parts:
     """Return the parts of one launch, as the report makes them of all."""
     alone = group.runs(reference)
     try:
@@ -240,7 +242,9 @@ def _parts(group: ConditionGroup, row: Row, reference: Row, result: CellResult) 
         assert result.record is not None
         times = seconds_of(row, figures_of(result.record))
         return parts(
-            times, medians_of([seconds_of(reference, run) for run in reference.runs]), 2.0
+            times,
+            medians_of([seconds_of(reference, run) for run in reference.runs]),
+            2.0,
         )
     alone_times = medians_of([_times(run, replayed.of_reference) for run in alone])
     return replayed_parts(_times(result, replayed.of_row), alone_times, 2.0)

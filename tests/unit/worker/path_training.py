@@ -113,7 +113,9 @@ def difference(weights: list[Tensor], others: list[Tensor]) -> float:
     largest = max(float((weight - other).abs().max()) for weight, other in pairs)
     torch.manual_seed(0)
     initial = zip(weights, (p.detach() for p in build().parameters()), strict=True)
-    return largest / max(float((weight - start).abs().max()) for weight, start in initial)
+    return largest / max(
+        float((weight - start).abs().max()) for weight, start in initial
+    )
 
 
 def compare(strategy: Strategy, processes: int, *, reshard: bool = True) -> dict:
@@ -151,7 +153,8 @@ def compare(strategy: Strategy, processes: int, *, reshard: bool = True) -> dict
             ],
             "lengths": [
                 *map(
-                    len, (bare.result.times.step_s, bare.result.losses, bare.result.rates)
+                    len,
+                    (bare.result.times.step_s, bare.result.losses, bare.result.rates),
                 ),
                 len(phases.iterations_s),
             ],

@@ -71,7 +71,9 @@ class RankServer:
             }
             print(json.dumps(request), file=self.process.stdin, flush=True)
             answer = self.process.stdout.readline()
-            return Ended(json.loads(answer), *(Path(file).read_text() for file in files))
+            return Ended(
+                json.loads(answer), *(Path(file).read_text() for file in files)
+            )
 
     def close(self) -> None:
         self.process.stdin.close()

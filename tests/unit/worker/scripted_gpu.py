@@ -114,7 +114,10 @@ class ScriptedEvent:
     def elapsed_time(self, other: "ScriptedEvent") -> float:
         """Return the milliseconds from this event to another one."""
         for event in (self, other):
-            if event._at_ms is None or event._readable_after >= self._gpu.synchronizations:
+            if (
+                event._at_ms is None
+                or event._readable_after >= self._gpu.synchronizations
+            ):
                 raise RuntimeError("an event was read before a synchronize")
         return other._at_ms - self._at_ms
 
@@ -189,7 +192,9 @@ class ScriptedImages(NamedTuple):
 
 
 @contextmanager
-def scripted_gpu(monkeypatch: pytest.MonkeyPatch, script: Script) -> Iterator[ScriptedGpu]:
+def scripted_gpu(
+    monkeypatch: pytest.MonkeyPatch, script: Script
+) -> Iterator[ScriptedGpu]:
     """Replace CUDA's events and synchronization; the parts of an iteration take scripted times."""
     gpu = ScriptedGpu(script)
     monkeypatch.setattr(torch.cuda, "Event", lambda enable_timing: ScriptedEvent(gpu))
@@ -207,7 +212,8 @@ def scripted_gpu(monkeypatch: pytest.MonkeyPatch, script: Script) -> Iterator[Sc
     def scripted_batches(training: Training, number: int) -> Iterable[Any]:
         for batch in batches(training, number):
             gpu.load()
-            if training.loading.stored is not None:  # its place only; to_device makes it
+            # its place only; to_device makes it
+            if training.loading.stored is not None:
                 launch_copies_of(type(training.loader))
                 yield batch
             else:

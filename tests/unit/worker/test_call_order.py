@@ -91,7 +91,9 @@ def passes_since(call: str, calls: list[Any]) -> list[int]:
     return [size for size in since if isinstance(size, int)]
 
 
-PROGRESS = SimpleNamespace(begin=lambda *_: None, count_batches=lambda batches, _: batches)
+PROGRESS = SimpleNamespace(
+    begin=lambda *_: None, count_batches=lambda batches, _: batches
+)
 
 
 @pytest.mark.parametrize("passes", [2, len(EPOCH) + 3])
@@ -120,10 +122,14 @@ def test_window_begins_with_new_peaks_and_the_short_timeout(training, monkeypatc
 def test_gradients_are_held_in_warm_forwards_of_accumulation(training):
     """As in an iteration: at the largest batch they need memory beside the activations."""
     held: list[bool] = []
-    training.cell = replace(training.cell, path=replace(training.cell.path, accumulate=3))
+    training.cell = replace(
+        training.cell, path=replace(training.cell.path, accumulate=3)
+    )
     epochs.train_epoch(training, 0, Role.WARMUP)
     training.replica.register_forward_pre_hook(
-        lambda module, _: held.append(any(p.grad is not None for p in module.parameters()))
+        lambda module, _: held.append(
+            any(p.grad is not None for p in module.parameters())
+        )
     )
     training.warm()
     assert held == [False, True] * (len(held) // 2)

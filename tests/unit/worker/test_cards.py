@@ -155,7 +155,11 @@ A, B, C = (f"0000:{bus}:00.0" for bus in ("3b", "5e", "d8"))
     [
         ([card("3B", ("switch",) * 18, 6), card("5E", ("switch",) * 18, 6)], 450.0),
         ([card("3B", ("switch",) * 18, 7), card("5E", ("switch",) * 18, 7)], 900.0),
-        ([card("3B", (B, B, C), 2), card("5E", (A, A), 2)], 50.0),  # C is not the cell's
+        # C is not the cell's
+        (
+            [card("3B", (B, B, C), 2), card("5E", (A, A), 2)],
+            50.0,
+        ),
         ([card("3B", (B,)), card("5E", (A,)), card("D8")], None),  # C by PCIe only
         ([card("3B"), card("5E", pcie=(3, 16))], 15.76),
         ([card("3B", (C,)), card("5E")], 31.504),
@@ -228,6 +232,5 @@ def test_card_equals_what_nvidia_smi_said(said):
     assert {name for name in unknown if name in " ".join(reader.missing)} == {
         name for name, value in unknown.items() if value is None
     }
-    assert gpu_key(said["name"]) in PEAKS or said["name"].endswith(
-        "SUPER"
-    )  # their peaks are not
+    # their peaks are not
+    assert gpu_key(said["name"]) in PEAKS or said["name"].endswith("SUPER")

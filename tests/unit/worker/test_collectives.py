@@ -26,7 +26,11 @@ def test_bytes_are_elements_times_element_size():
 def test_tensors_sent_together_are_one_message():
     ledger = Ledger(HostClock())
     with recorded(
-        ledger, CollectiveKind.BROADCAST, Purpose.BUFFERS, torch.zeros(64), torch.zeros(36)
+        ledger,
+        CollectiveKind.BROADCAST,
+        Purpose.BUFFERS,
+        torch.zeros(64),
+        torch.zeros(36),
     ):
         pass
     (collective,) = ledger.collectives
@@ -50,12 +54,18 @@ def test_messages_of_one_kind_and_size_are_aggregated():
                 )
             )
     messages = aggregate(ledger.collectives, [1.0, 2.0, 1.5, 2.5, 1.0, 3.0])
-    assert [(m.bytes, m.count, m.busy_s) for m in messages] == [(40, 3, 3.5), (80, 3, 7.5)]
+    assert [(m.bytes, m.count, m.busy_s) for m in messages] == [
+        (40, 3, 3.5),
+        (80, 3, 7.5),
+    ]
 
 
 def test_tensors_are_grouped_by_dtype_in_order():
     tensors = [torch.zeros(1), torch.zeros(2, dtype=torch.int64), torch.zeros(3)]
-    assert [[len(t) for t in group] for group in group_by_dtype(tensors)] == [[1, 3], [2]]
+    assert [[len(t) for t in group] for group in group_by_dtype(tensors)] == [
+        [1, 3],
+        [2],
+    ]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64])

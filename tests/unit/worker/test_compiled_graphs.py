@@ -49,9 +49,8 @@ def backend(monkeypatch):
     """Nothing is compiled before and after the test."""
     recording = RecordingBackend()
     monkeypatch.setattr(path_steps, "BACKEND", recording)
-    monkeypatch.setattr(
-        path_steps.shutil, "which", lambda name: name
-    )  # no compiler is needed
+    # no compiler is needed
+    monkeypatch.setattr(path_steps.shutil, "which", lambda name: name)
     torch.compiler.reset()
     yield recording
     torch.compiler.reset()

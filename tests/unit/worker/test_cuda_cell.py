@@ -27,9 +27,8 @@ def measure(write_cell, monkeypatch):
     for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE"):
         monkeypatch.delenv(name, raising=False)
     threads = torch.get_num_threads()
-    monkeypatch.setattr(
-        torch, "set_num_interop_threads", lambda threads: None
-    )  # only once
+    # only once
+    monkeypatch.setattr(torch, "set_num_interop_threads", lambda threads: None)
     monkeypatch.setattr(loop, "devices_for", lambda cell, local_rank: CPU)
     monkeypatch.setitem(loop.STRATEGIES, Strategy.SINGLE, ScriptedSingle)
     monkeypatch.setitem(loop.STRATEGIES, Strategy.DDP, ScriptedDDP)
@@ -49,6 +48,7 @@ def test_phases_are_those_of_the_scripted_gpu(measure):
     attempt, record = measure(cuda_cell(), script)
     (rank,) = record.ranks
     parts = msgspec.structs.asdict(rank.phases).items()
+    # and no communication
     assert {name: round(1e3 * seconds, 6) for name, seconds in parts if seconds} == {
         # of the first batch: later ones are loaded while the GPU computes
         "stall_s": script.load,
@@ -56,7 +56,7 @@ def test_phases_are_those_of_the_scripted_gpu(measure):
         "forward_s": ITERATIONS * script.forward,
         "backward_s": ITERATIONS * script.backward,
         "optimizer_s": ITERATIONS * script.optimizer,
-    }  # and no communication
+    }
     epoch_s = 1e-3 * (script.load + ITERATIONS * script.device)
     for role in (Role.WARMUP, Role.TIMED, Role.INSTRUMENTED):
         assert rank.epoch(role).epoch_s == pytest.approx(epoch_s)
@@ -64,7 +64,9 @@ def test_phases_are_those_of_the_scripted_gpu(measure):
     assert rank.epoch(Role.INSTRUMENTED).closure == pytest.approx(0, abs=1e-9)
     with np.load(attempt.iterations) as arrays:
         assert arrays["step_s"][0, 1:] == pytest.approx(1e-3 * script.device)
-    failed = [r.check for r in checks.check_record(record) if r.level is checks.Level.FAIL]
+    failed = [
+        r.check for r in checks.check_record(record) if r.level is checks.Level.FAIL
+    ]
     assert {*failed} <= {"disturbed"}  # the load of this machine
     assert record.facts.cudnn_benchmark is True
     assert rank.timed.launch_s == pytest.approx(1e-3 * 4 * script.launch)
@@ -82,7 +84,8 @@ def test_ddp_phases_are_those_of_the_scripted_gpu(measure, monkeypatch):
         DistributedDataParallel, set_rate, lambda _, rate: rates.append(rate)
     )
     _, record = measure(cuda_cell(gpus=2, images=64 * ITERATIONS), script)
-    assert set(rates) == {10**9}  # no wrapper of DDP waits for the device to time itself
+    # no wrapper of DDP waits for the device to time itself
+    assert set(rates) == {10**9}
     phases, communication = record.phases, record.communication
     in_all = {
         "h2d_s": script.copy,
@@ -93,9 +96,9 @@ def test_ddp_phases_are_those_of_the_scripted_gpu(measure, monkeypatch):
         "comm_forward_s": script.buffers,
     }
     for name, milliseconds in in_all.items():
-        assert getattr(phases, name) == pytest.approx(1e-3 * ITERATIONS * milliseconds), (
-            name
-        )
+        assert getattr(phases, name) == pytest.approx(
+            1e-3 * ITERATIONS * milliseconds
+        ), name
     assert phases.stall_s == pytest.approx(1e-3 * script.load)
     assert communication.buffers_s == pytest.approx(1e-3 * ITERATIONS * script.buffers)
     assert communication.gradients_s == pytest.approx(
@@ -111,11 +114,15 @@ def test_ddp_phases_are_those_of_the_scripted_gpu(measure, monkeypatch):
         1e-3 * (script.load + ITERATIONS * script.device)
     )
     assert record.comm_cost_s == pytest.approx(1e-3 * ITERATIONS * script.buffers)
-    failed = [r.check for r in checks.check_record(record) if r.level is checks.Level.FAIL]
+    failed = [
+        r.check for r in checks.check_record(record) if r.level is checks.Level.FAIL
+    ]
     assert {*failed} <= {"disturbed"}  # the load of this machine
 
 
-def test_process_killed_after_training_leaves_the_record(measure, write_cell, monkeypatch):
+def test_process_killed_after_training_leaves_the_record(
+    measure, write_cell, monkeypatch
+):
     def die(*_args, **_options):
         raise SystemExit
 
@@ -144,9 +151,8 @@ def test_slow_loader_is_the_stall_of_the_device(measure):
     script = Script(load=30.0)
     _, record = measure(cuda_cell(protocol=Protocol.LAB, epochs=2), script)
     (rank,) = record.ranks
-    late = (
-        script.load + 4 * script.launch - script.device
-    )  # the host runs ahead while it launches
+    # the host runs ahead while it launches
+    late = script.load + 4 * script.launch - script.device
     assert rank.timed.stall_s == pytest.approx(
         1e-3 * (script.load + (ITERATIONS - 1) * late)
     )
@@ -163,7 +169,8 @@ def test_slow_host_is_launch_bound(measure):
     (result,) = [r for r in checks.check_record(record) if r.check == "gpu-utilization"]
     assert result.level is checks.Level.WARN
     assert (
-        "takes 32 ms to launch an iteration on rank 0, 100 % of its time" in result.reason
+        "takes 32 ms to launch an iteration on rank 0, 100 % of its time"
+        in result.reason
     )
 
 
@@ -175,9 +182,8 @@ def test_images_of_the_device_are_made_after_the_stall(measure):
     assert rank.phases.stall_s == rank.timed.stall_s == 0
     assert rank.phases.h2d_s == pytest.approx(1e-3 * ITERATIONS * script.copy)
     stored = rank.stored_images
-    assert (
-        256 < stored.images <= 256 + 51
-    )  # training images of 1,500 digits, and the test images
+    # training images of 1,500 digits, and the test images
+    assert 256 < stored.images <= 256 + 51
     assert stored.load_s > 0
 
 

@@ -91,7 +91,9 @@ def gathered(streams):
     return gather
 
 
-def test_waits_for_other_replicas_are_apart_from_gather_and_reduce(streams, monkeypatch):
+def test_waits_for_other_replicas_are_apart_from_gather_and_reduce(
+    streams, monkeypatch
+):
     monkeypatch.setattr(nn.DataParallel, "replicate", replicated(streams))
     monkeypatch.setattr(nn.DataParallel, "gather", gathered(streams))
     clock = DeviceClock(GPUS)
@@ -101,11 +103,12 @@ def test_waits_for_other_replicas_are_apart_from_gather_and_reduce(streams, monk
     window.start = begin = clock.stamp()
     module, replica = wrapper.replicate(wrapper.module, [0, 1])
     weight = replica._former_parameters["weight"]
-    for device, milliseconds in zip(
-        GPUS, (10.0, 17.0), strict=True
-    ):  # the other one is later
+    # the other one is later
+    for device, milliseconds in zip(GPUS, (10.0, 17.0), strict=True):
         streams.work(device, milliseconds)
-    outputs = wrapper.gather([module(torch.ones(1, 2)), torch.ones(1, 2) @ weight.t()], 0)
+    outputs = wrapper.gather(
+        [module(torch.ones(1, 2)), torch.ones(1, 2) @ weight.t()], 0
+    )
     forward = clock.stamp()
     streams.work(GPUS[0], 20.0)
     streams.until_ms[GPUS[1]] = streams.until_ms[GPUS[0]] + 9.0  # later again, by 9 ms
@@ -114,7 +117,8 @@ def test_waits_for_other_replicas_are_apart_from_gather_and_reduce(streams, monk
     window.end = clock.stamp()
     marks = IterationMarks(begin, begin, forward, backward, backward, backward)
     phases = split_phases(window, [marks], strategy.ledger, overlaps=False).phases
-    assert phases.replicas_s == pytest.approx(1e-3 * (4.0 + 9.0))  # 17 - 3 - 10 in forward
+    # 17 - 3 - 10 in forward
+    assert phases.replicas_s == pytest.approx(1e-3 * (4.0 + 9.0))
     assert phases.comm_forward_s == pytest.approx(1e-3 * (3.0 + 4.0))
     assert phases.comm_exposed_s == pytest.approx(1e-3 * 6.0)
     assert phases.forward_s == pytest.approx(1e-3 * (3.0 + 10.0 + 4.0 + 4.0))

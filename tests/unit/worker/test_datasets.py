@@ -18,7 +18,12 @@ from hpml_jobs.core.built_in import data_digest
 from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.worker import prepare
-from hpml_jobs.worker.data.datasets import check_length, check_unchanged, length, open_data
+from hpml_jobs.worker.data.datasets import (
+    check_length,
+    check_unchanged,
+    length,
+    open_data,
+)
 from hpml_jobs.worker.data.images import read_digits
 
 from .conftest import SMALL_DIGITS, change_workload
@@ -26,7 +31,9 @@ from .conftest import SMALL_DIGITS, change_workload
 CIFAR = Workload(
     name="cifar", model="digits_cnn", data="cifar10", images=50, parameters=26_154
 )
-FOLDER = change_workload(CIFAR, name="folder", data="folder", classes=2, parameters=None)
+FOLDER = change_workload(
+    CIFAR, name="folder", data="folder", classes=2, parameters=None
+)
 
 
 def test_digits_match_scikit_learn(tmp_path):
@@ -152,7 +159,8 @@ def test_cifar10_is_downloaded_once(little_cifar, tmp_path, capsys):
     with pytest.raises(HpmlError, match=r"hpml-jobs fetch data.root="):
         open_data(CIFAR, tmp_path / "data")
     assert (
-        run_prepare({"data": "cifar10", "limit": 20}, tmp_path / "data", "--download") == 0
+        run_prepare({"data": "cifar10", "limit": 20}, tmp_path / "data", "--download")
+        == 0
     )
     out, err = capsys.readouterr()
     counts = {

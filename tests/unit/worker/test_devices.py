@@ -80,7 +80,9 @@ CUDA12 = ["sm_50", "sm_60", "sm_70", "sm_75", "sm_80", "sm_86", "sm_90"]
         ((9, 0), ["gfx90a"], True),
     ],
 )
-def test_torch_build_supports_compute_capability(capability, architectures, is_supported):
+def test_torch_build_supports_compute_capability(
+    capability, architectures, is_supported
+):
     assert supports(capability, architectures) is is_supported
 
 
@@ -180,7 +182,11 @@ def test_hidden_gpus_and_cpu_only_torch_have_own_messages(monkeypatch):
 
 def test_cpu_device_is_the_cpu():
     cell = Cell(
-        gpus=1, batch=8, strategy=Strategy.SINGLE, workload=SMALL_DIGITS, device=Device.CPU
+        gpus=1,
+        batch=8,
+        strategy=Strategy.SINGLE,
+        workload=SMALL_DIGITS,
+        device=Device.CPU,
     )
     assert devices_for(cell, 0) == (torch.device("cpu"),)
 
@@ -300,13 +306,18 @@ def test_gpu_in_use_is_reported_instead_of_the_script(monkeypatch, write_cell, c
 def test_script_gets_the_place_of_the_check(write_cell):
     """It has the same process, and no file of the check's."""
     cell = Cell(
-        gpus=1, batch=8, strategy=Strategy.SINGLE, workload=SMALL_DIGITS, device=Device.CPU
+        gpus=1,
+        batch=8,
+        strategy=Strategy.SINGLE,
+        workload=SMALL_DIGITS,
+        device=Device.CPU,
     )
     code = "import os; print(os.getpid(), len(os.listdir('/proc/self/fd')))"
     words = [str(write_cell(cell).root), "17_0", "0", sys.executable, "-c", code]
     check = [sys.executable, "-m", "hpml_jobs.worker.devices", *words]
     with subprocess.Popen(check, stdout=subprocess.PIPE, text=True) as process:
+        # 0 to 2, and the folder
         assert process.stdout.read().split() == [
             str(process.pid),
             "4",
-        ]  # 0 to 2, and the folder
+        ]

@@ -48,7 +48,9 @@ def train(cell, optimizer, steps, model, overflow):
     """Make `STEPS` steps with given gradients, of which those of some steps overflow."""
     generator = torch.Generator().manual_seed(1)
     for number in range(1, STEPS + 1):
-        factors = [torch.randn(p.shape, generator=generator) for p in model.parameters()]
+        factors = [
+            torch.randn(p.shape, generator=generator) for p in model.parameters()
+        ]
         pairs = zip(model.parameters(), factors, strict=True)
         steps.backward(sum((parameter * factor).sum() for parameter, factor in pairs))
         if number in overflow:
@@ -75,7 +77,11 @@ def plain_training(cell, overflow):
 def states(optimizer):
     """The tensors of an optimizer's state."""
     return [
-        {name: value for name, value in state.items() if isinstance(value, torch.Tensor)}
+        {
+            name: value
+            for name, value in state.items()
+            if isinstance(value, torch.Tensor)
+        }
         for state in optimizer.state.values()
     ]
 

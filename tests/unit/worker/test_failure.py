@@ -39,7 +39,9 @@ def wrapped(error):
             "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"
         ),
         RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"),
-        RuntimeError("cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED"),
+        RuntimeError(
+            "cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED"
+        ),
         RuntimeError(
             "NCCL error: unhandled cuda error … Last error:\nCuda failure 2 'out of memory'"
         ),
@@ -119,19 +121,27 @@ def test_cudnn_without_engine_on_cpu_is_no_oom(monkeypatch):
     ("error", "is_fault"),
     [
         (
-            RuntimeError("CUDA error: uncorrectable ECC error encountered\nCUDA kernel"),
+            RuntimeError(
+                "CUDA error: uncorrectable ECC error encountered\nCUDA kernel"
+            ),
             True,
         ),
         (
-            RuntimeError("CUDA error: CUDA-capable device(s) is/are busy or unavailable"),
+            RuntimeError(
+                "CUDA error: CUDA-capable device(s) is/are busy or unavailable"
+            ),
             True,
         ),
-        (RuntimeError("uncorrectable NVLink error detected during the execution"), True),
+        (
+            RuntimeError("uncorrectable NVLink error detected during the execution"),
+            True,
+        ),
         (NodeFaultError("other processes use 44 GB of GPU 3"), True),
+        # a kernel's pointer
         (
             RuntimeError("CUDA error: unspecified launch failure"),
             False,
-        ),  # a kernel's pointer
+        ),
         (RuntimeError("CUDA error: an illegal memory access was encountered"), False),
         (ValueError("uncorrectable ECC error encountered"), False),
         (HpmlError("GPU is lost"), False),
@@ -167,7 +177,9 @@ def test_ddp_unused_parameters_are_reported_with_fix():
     assert reason.startswith(
         "strategy=ddp: some parameters get no gradient in backward(): freeze"
     )
-    assert reason.endswith("Parameter indices which did not receive grad for rank 0: 2 3")
+    assert reason.endswith(
+        "Parameter indices which did not receive grad for rank 0: 2 3"
+    )
 
 
 def test_shard_that_is_read_as_a_parameter_is_reported_with_fix():
@@ -219,7 +231,9 @@ def test_process_dies_with_its_parent():
         "print(os.getpid(), flush=True)\n"
         "time.sleep(60)\n"
     )
-    parent = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])"
+    parent = (
+        f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])"
+    )
     with subprocess.Popen(
         [sys.executable, "-c", parent], stdout=subprocess.PIPE
     ) as parent_process:

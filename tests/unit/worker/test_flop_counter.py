@@ -39,7 +39,10 @@ def test_digits_cnn_count_equals_the_hand_count():
 def test_cifar_resnet_count_equals_the_hand_count():
     layers = [(27, 64 * 1024), *[(64 * 9, 64 * 1024)] * 4]
     for inputs, outputs, pixels in ((64, 128, 256), (128, 256, 64), (256, 512, 16)):
-        layers += [(inputs * 9, outputs * pixels), *[(outputs * 9, outputs * pixels)] * 3]
+        layers += [
+            (inputs * 9, outputs * pixels),
+            *[(outputs * 9, outputs * pixels)] * 3,
+        ]
         layers += [(inputs, outputs * pixels)]  # the shortcut
     layers += [(512, 10)]
     assert count(RESNET).per_sample == convolutions(layers) == 3_328_997_376
@@ -149,7 +152,10 @@ def test_compiled_model_is_counted_without_compiling(own_model):
     ("name", "reason"),
     [
         ("fails", "flop_per_sample: ValueError: needs a GPU"),
-        ("scale", "flop_per_sample: torch counted no convolution and no matrix product"),
+        (
+            "scale",
+            "flop_per_sample: torch counted no convolution and no matrix product",
+        ),
     ],
 )
 def test_uncountable_model_is_none_with_the_reason(own_model, name, reason):

@@ -39,7 +39,11 @@ GPU = torch.device("cuda", 0)
 aten = torch.ops.aten
 
 WAITING = {
-    *(aten._local_scalar_dense.default, aten.nonzero.default, aten.masked_select.default),
+    *(
+        aten._local_scalar_dense.default,
+        aten.nonzero.default,
+        aten.masked_select.default,
+    ),
     *(aten.equal.default, aten._unique2.default, aten.is_nonzero.default),
 }
 """Operations whose result the host needs: a number, or a shape that depends on values."""
@@ -81,9 +85,8 @@ class FakeGpu(TorchDispatchMode):
             self.operations += 1
             if function in WAITING or self._copies_and_waits(function, args, kwargs):
                 self.waits.append(str(function))
-        if (
-            not function._schema.returns
-        ):  # in place, as the fused steps, of which torch has no fake
+        # in place, as the fused steps, of which torch has no fake
+        if not function._schema.returns:
             return None
         with self.fake:
             return function(*args, **kwargs)
@@ -196,7 +199,9 @@ def with_tokens(data):
 
 
 DATA = {
-    **{name: with_images(name) for name in ("cifar10", "digits", "folder", "synthetic")},
+    **{
+        name: with_images(name) for name in ("cifar10", "digits", "folder", "synthetic")
+    },
     **{name: with_tokens(name) for name in TOKEN_DATA},
 }
 
@@ -272,7 +277,9 @@ def test_batches_of_every_loader_and_data_set(fake_gpu, root, data, loader):
 @pytest.mark.parametrize("precision", [None, *Precision])
 @pytest.mark.parametrize("model", [*BUILDERS, GPT])
 def test_models_precisions_and_optimizers(fake_gpu, root, model, precision, optimizer):
-    workload = with_tokens("tokens") if model == GPT else with_images("synthetic", model)
+    workload = (
+        with_tokens("tokens") if model == GPT else with_images("synthetic", model)
+    )
     workload = replace(workload, optimizer=optimizer)
     path = TrainingPath(precision=precision)
     cell = cuda_cell(workload, loader=Loader.DEVICE, path=path, recipe=COSINE, epochs=2)

@@ -32,7 +32,9 @@ ATTRIBUTION = {
 )
 def test_injected_sleeps_are_found_in_their_phase(strategy, program):
     """Sleeps in every phase at once: in no phase for another's, so each has its own."""
-    study = InjectedStudy(program, "everywhere", EVERYWHERE, gpus="2", strategy=strategy)
+    study = InjectedStudy(
+        program, "everywhere", EVERYWHERE, gpus="2", strategy=strategy
+    )
     (record,) = study.records
     for rank in record.ranks:
         slept = study.slept_s(record, rank.rank)
@@ -53,7 +55,11 @@ def test_injected_sleeps_are_found_in_their_phase(strategy, program):
             LATE_RANK, "forward", "forward", id="late-rank", marks=pytest.mark.long
         ),
         pytest.param(
-            SLOW_LOADER, "item", "data loading", id="slow-loader", marks=pytest.mark.long
+            SLOW_LOADER,
+            "item",
+            "data loading",
+            id="slow-loader",
+            marks=pytest.mark.long,
         ),
         pytest.param(LATE_BUCKET, "backward", "backward", id="late-bucket"),
     ],

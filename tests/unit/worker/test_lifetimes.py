@@ -14,7 +14,11 @@ from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.core.training_path import Precision, TrainingPath
 from hpml_jobs.worker import probes
 from hpml_jobs.worker.epochs import instrumented_epoch, train_epoch
-from hpml_jobs.worker.process_group import COLLECTIVE_TIMEOUT, SETTLED_TIMEOUT, Placement
+from hpml_jobs.worker.process_group import (
+    COLLECTIVE_TIMEOUT,
+    SETTLED_TIMEOUT,
+    Placement,
+)
 from hpml_jobs.worker.strategies import DP, STRATEGIES
 from hpml_jobs.worker.training import Training, make_training
 
@@ -94,7 +98,9 @@ def test_epoch_without_exchange_begins_warm_and_may_wait_long(training, monkeypa
 
     def copy() -> nn.Module:
         replica = copy_replica()
-        replica.register_forward_hook(lambda _, inputs, __: calls.append(len(inputs[0])))
+        replica.register_forward_hook(
+            lambda _, inputs, __: calls.append(len(inputs[0]))
+        )
         return replica
 
     def epoch(*arguments):
@@ -122,7 +128,9 @@ def test_epoch_without_exchange_leaves_no_copy_of_the_model(training, monkeypatc
 
     def epoch(alone: Training, *arguments):
         result = train_epoch(alone, *arguments)
-        momentum = [state["momentum_buffer"] for state in alone.optimizer.state.values()]
+        momentum = [
+            state["momentum_buffer"] for state in alone.optimizer.state.values()
+        ]
         tensors = (*alone.replica.parameters(), *momentum)
         copies.extend(map(weakref.ref, (alone.replica, alone.optimizer, *tensors)))
         return result
@@ -148,7 +156,9 @@ class TwoDevices(DP):
 
 @pytest.mark.parametrize("epoch", [train_one, instrumented_epoch])
 @pytest.mark.parametrize("precision", [None, Precision.BF16])
-def test_replicas_of_an_iteration_are_freed_before_the_next(epoch, precision, monkeypatch):
+def test_replicas_of_an_iteration_are_freed_before_the_next(
+    epoch, precision, monkeypatch
+):
     """Without a collection of garbage, which would come too late for the memory of a GPU."""
     replicas, left, replicate = [], [], nn.DataParallel.replicate
 
@@ -183,7 +193,8 @@ def test_replicas_of_an_iteration_are_freed_before_the_next(epoch, precision, mo
     monkeypatch.setitem(
         nn.parallel.replicate.__globals__, "_broadcast_coalesced_reshape", copied
     )
-    globals_of_wrapper = nn.DataParallel.__init__.__globals__  # where a GPU would be found
+    # where a GPU would be found
+    globals_of_wrapper = nn.DataParallel.__init__.__globals__
     monkeypatch.setitem(globals_of_wrapper, "_get_available_device_type", lambda: None)
     monkeypatch.setitem(STRATEGIES, Strategy.DP, TwoDevices)
     path = TrainingPath(precision=precision)

@@ -58,7 +58,9 @@ def test_peaks_and_counts_are_those_since_the_start(allocator):
 
 def test_memory_refused_in_an_earlier_epoch_explains_no_later_failure(allocator):
     """cuDNN's search of the first epoch may be refused memory for a plan that it can do without."""
-    failure = RuntimeError("GET was unable to find an engine to execute this computation")
+    failure = RuntimeError(
+        "GET was unable to find an engine to execute this computation"
+    )
     assert describe(failure, 0).oom
     MemoryMeter(GPUS).start()
     assert not describe(failure, 0).oom

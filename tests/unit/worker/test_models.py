@@ -56,7 +56,9 @@ def test_parameter_count_mismatch_shows_both():
 
 
 def test_unknown_model_and_loss_list_known_ones():
-    with pytest.raises(HpmlError, match="resnet18_cifar, resnet18, vgg11_bn, digits_cnn"):
+    with pytest.raises(
+        HpmlError, match="resnet18_cifar, resnet18, vgg11_bn, digits_cnn"
+    ):
         models.build(change_workload(SMALL_DIGITS, model="alexnet"))
     with pytest.raises(HpmlError, match="use cross_entropy"):
         models.build_loss(change_workload(SMALL_DIGITS, loss="hinge"))

@@ -45,7 +45,9 @@ def test_plain_keeps_workload_rate_at_any_batch():
     assert set(rates(Recipe())) == {LR}
 
 
-@pytest.mark.parametrize(("gpus", "batch", "k"), [(4, 128, 4), (2, 32, 0.5), (1, 128, 1)])
+@pytest.mark.parametrize(
+    ("gpus", "batch", "k"), [(4, 128, 4), (2, 32, 0.5), (1, 128, 1)]
+)
 def test_scaled_multiplies_rate_with_global_batch(gpus, batch, k):
     assert set(rates(Recipe(name="scaled", scaled=True), gpus=gpus, batch=batch)) == {
         k * LR
@@ -53,7 +55,9 @@ def test_scaled_multiplies_rate_with_global_batch(gpus, batch, k):
 
 
 def test_reference_batch_is_where_rate_is_unscaled():
-    assert set(rates(Recipe(name="scaled", scaled=True, reference_batch=256))) == {2 * LR}
+    assert set(rates(Recipe(name="scaled", scaled=True, reference_batch=256))) == {
+        2 * LR
+    }
 
 
 def test_warmup_starts_at_workload_rate_and_is_linear():
@@ -80,9 +84,9 @@ def test_shortest_warmup_is_one_iteration():
 
 
 def test_no_warmup_to_a_smaller_rate():
-    assert set(rates(Recipe(name="warmup", scaled=True, warmup_epochs=2), batch=16)) == {
-        LR / 2
-    }
+    assert set(
+        rates(Recipe(name="warmup", scaled=True, warmup_epochs=2), batch=16)
+    ) == {LR / 2}
 
 
 def test_rate_drops_to_a_tenth_after_given_epochs():
@@ -278,7 +282,9 @@ def test_arg_that_no_function_takes_is_refused_with_the_nearest(own_code):
         HpmlError, match=r"workload\.args\.heavi: none .* did you mean heavy\?"
     ):
         check_args(workload)
-    with pytest.raises(HpmlError, match=r"takes depth; they take heavy, nesterov, start"):
+    with pytest.raises(
+        HpmlError, match=r"takes depth; they take heavy, nesterov, start"
+    ):
         check_args(own_cell(depth=2).workload)
     check_args(own_cell(heavy=2, start=0.5).workload)
 

@@ -9,7 +9,9 @@ from hpml_jobs.worker.probes import OptionalSteps
 
 def steps_where(others_agree):
     """Steps of a rank whose other ranks succeed, or fail."""
-    return OptionalSteps(SimpleNamespace(all_agree=lambda agrees: agrees and others_agree))
+    return OptionalSteps(
+        SimpleNamespace(all_agree=lambda agrees: agrees and others_agree)
+    )
 
 
 def full():

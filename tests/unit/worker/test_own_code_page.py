@@ -16,7 +16,9 @@ from .conftest import cpu_cell
 PAGE = (Path(__file__).parents[3] / "docs" / "own_code.md").read_text()
 SCRIPT, PARTS, *_ = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 [CHANGE] = re.findall(r"```diff\n(.*?)```", PAGE, re.DOTALL)
-COMMANDS = "".join(re.findall(r"```bash\n(.*?)```", PAGE, re.DOTALL)).replace("\\\n", "")
+COMMANDS = "".join(re.findall(r"```bash\n(.*?)```", PAGE, re.DOTALL)).replace(
+    "\\\n", ""
+)
 _, STUDY = re.findall(r"^hpml-jobs (-m.*)$", COMMANDS, re.MULTILINE)
 
 
@@ -39,7 +41,9 @@ def project(working_folder):
     return working_folder
 
 
-def test_page_change_is_small_and_the_script_goes_on_working(project, capsys, monkeypatch):
+def test_page_change_is_small_and_the_script_goes_on_working(
+    project, capsys, monkeypatch
+):
     assert len([line for line in SCRIPT.splitlines() if line.strip()]) <= 45
     assert sum(line.startswith("+") for line in CHANGE.splitlines()) <= 10
     monkeypatch.syspath_prepend(project)

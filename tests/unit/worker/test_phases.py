@@ -58,15 +58,13 @@ def test_overlapped_buckets_count_once_and_only_tail_is_exposed():
     )
     split = split_phases(window_until(85), marks, collectives, overlaps=True)
     phases = split.phases
-    assert phases.stall_s == pytest.approx(
-        0.015
-    )  # 10 before the first step, 5 after the last
+    # 10 before the first step, 5 after the last
+    assert phases.stall_s == pytest.approx(0.015)
     assert phases.h2d_s == pytest.approx(0.002)
     assert phases.forward_s == pytest.approx(0.020)
     assert phases.comm_exposed_s == pytest.approx(0.008)
-    assert phases.backward_s == pytest.approx(
-        0.032
-    )  # 30 until 62, 2 of copying buckets back
+    # 30 until 62, 2 of copying buckets back
+    assert phases.backward_s == pytest.approx(0.032)
     assert phases.optimizer_s == pytest.approx(0.008)
     assert phases.comm_forward_s == pytest.approx(0.003)
     assert sum(phases.parts_s) == pytest.approx(0.085)
@@ -88,9 +86,8 @@ def test_earlier_bucket_that_ends_last_is_exposed():
     )
     split = split_phases(window_until(50), marks, collectives, overlaps=True)
     assert split.phases.comm_exposed_s == pytest.approx(0.018)
-    assert split.exposed_s.tolist() == pytest.approx(
-        [0.018, 0.0]
-    )  # the other one is queued
+    # the other one is queued
+    assert split.exposed_s.tolist() == pytest.approx([0.018, 0.0])
 
 
 def test_no_overlap_exposes_all_and_separates_packing():
@@ -124,7 +121,12 @@ def test_work_is_recorded_by_blocks_without_exposed_communication():
     for number in range(10):
         marks.append(
             marks_at(
-                at + 2, at + 2, at + 4, at + 6 + number, at + 8 + number, at + 10 + number
+                at + 2,
+                at + 2,
+                at + 4,
+                at + 6 + number,
+                at + 8 + number,
+                at + 10 + number,
             )
         )
         collectives.append(
@@ -135,7 +137,9 @@ def test_work_is_recorded_by_blocks_without_exposed_communication():
     assert split.phases.work_blocks_s == pytest.approx(
         [0.008 + n / 1000 for n in range(10)]
     )
-    few = split_phases(window_until(10), marks[:1], ledger(collectives[0]), overlaps=True)
+    few = split_phases(
+        window_until(10), marks[:1], ledger(collectives[0]), overlaps=True
+    )
     assert few.phases.work_blocks_s is None
 
 
@@ -144,28 +148,31 @@ def test_gathers_are_exposed_only_while_computing_waits():
     marks = [marks_at(0, 1, 20, 50, 50, 55)]
     collectives = ledger(
         (0, "all_gather", "parameters", 1, 5),  # waited for from 2 to 6: 3 ms exposed
+        # behind forward; from 11 to 13: 1 ms exposed
         (
             0,
             "all_gather",
             "parameters",
             7,
             12,
-        ),  # behind forward; from 11 to 13: 1 ms exposed
+        ),
+        # in backward, from 21 to 25: 3 ms exposed
         (
             0,
             "all_gather",
             "parameters",
             20,
             24,
-        ),  # in backward, from 21 to 25: 3 ms exposed
+        ),
         (0, "reduce_scatter", "gradients", 30, 38),  # from 36 to 38: 2 ms exposed
+        # after the last gradient: 5 ms exposed
         (
             0,
             "reduce_scatter",
             "gradients",
             44,
             49,
-        ),  # after the last gradient: 5 ms exposed
+        ),
     )
     for start, end in ((2, 6), (11, 13), (21, 25), (36, 39)):
         collectives.wait(MS * start, MS * end)
@@ -176,7 +183,9 @@ def test_gathers_are_exposed_only_while_computing_waits():
     assert phases.comm_exposed_s == pytest.approx(0.010)
     assert phases.backward_s == pytest.approx(0.020)
     assert split.communication.total_s == pytest.approx(0.026)
-    assert split.exposed_s.tolist() == pytest.approx([0.003, 0.001, 0.003, 0.002, 0.005])
+    assert split.exposed_s.tolist() == pytest.approx(
+        [0.003, 0.001, 0.003, 0.002, 0.005]
+    )
     assert sum(phases.parts_s) == pytest.approx(0.055)
 
 
@@ -227,7 +236,8 @@ def test_dropped_phase_fails_closure(training):
     dropped = msgspec.structs.replace(whole.phases, backward_s=0.0)
     with pytest.raises(InvalidRecordError, match="is not that of the phases"):
         decode(
-            encode(with_instrumented(msgspec.structs.replace(whole, phases=dropped))), "r"
+            encode(with_instrumented(msgspec.structs.replace(whole, phases=dropped))),
+            "r",
         )
     shown = 1 - sum(dropped.parts_s) / whole.epoch_s
     corrected = msgspec.structs.replace(whole, phases=dropped, closure=shown)

@@ -59,7 +59,10 @@ def test_single_process_writes_record(run_processes):
     assert rank.devices == ("cpu",)
     assert rank.threads == 1
     assert record.model is not None
-    assert (record.model.parameters, record.model.gradient_bytes) == (26_154, 4 * 26_154)
+    assert (record.model.parameters, record.model.gradient_bytes) == (
+        26_154,
+        4 * 26_154,
+    )
     assert record.facts is not None
     assert record.facts.slurm == {"SLURM_JOB_ID": "17"}
     assert record.facts.cancel_below_percent == 10
@@ -67,9 +70,8 @@ def test_single_process_writes_record(run_processes):
     progress = json.loads(finished.attempt.progress.read_bytes())
     assert (progress["epoch"], progress["epochs"], progress["role"]) == (2, 2, "test")
     assert progress["since"]
-    assert (
-        progress["last_s"] == rank.epochs[0].epoch_s
-    )  # of the epoch before the timed one
+    # of the epoch before the timed one
+    assert progress["last_s"] == rank.epochs[0].epoch_s
     with np.load(finished.attempt.iterations) as arrays:
         assert {name: arrays[name].shape for name in arrays} == {
             "step_s": (1, 8),
@@ -86,13 +88,17 @@ def test_single_process_writes_record(run_processes):
         assert arrays["step_s"].sum() <= rank.timed.epoch_s
         stall_s = arrays["stall_s"].sum() + arrays["last_stall_s"][0]
         assert stall_s == pytest.approx(rank.timed.stall_s, rel=1e-12)
-        assert rank.timed.steps.full_median_s == pytest.approx(np.median(arrays["step_s"]))
+        assert rank.timed.steps.full_median_s == pytest.approx(
+            np.median(arrays["step_s"])
+        )
         assert float(arrays["loss"].mean()) == pytest.approx(rank.timed.loss, rel=1e-6)
 
 
 def test_two_processes_split_images_and_end_equal(run_processes):
     finished = run_processes(
-        cpu_cell(change_workload(SMALL_DIGITS, images=513, limit=513), gpus=2, batch=128)
+        cpu_cell(
+            change_workload(SMALL_DIGITS, images=513, limit=513), gpus=2, batch=128
+        )
     )
     assert finished.code == 0, finished.stderr
     assert "Warning" not in finished.stderr
@@ -133,7 +139,9 @@ def test_no_set_epoch_and_no_buffer_sync_show_in_record(run_cell):
     """Without set_epoch all epochs have one order; without buffer sync each rank keeps its own."""
     recipe = Recipe(name="warmup", scaled=True, reference_batch=64, warmup_epochs=2)
     settings = {"set_epoch": False, "sync_buffers": SyncBuffers.OFF}
-    cell = cpu_cell(gpus=2, batch=64, epochs=3, evaluate=True, recipe=recipe, **settings)
+    cell = cpu_cell(
+        gpus=2, batch=64, epochs=3, evaluate=True, recipe=recipe, **settings
+    )
     finished = run_cell(cell)
     assert finished.code == 0, finished.stderr
     ranks = finished.record.ranks
@@ -210,9 +218,8 @@ def test_full_protocol_two_processes_measures_communication(run_cell, strategy):
             ("broadcast", "float32", 224, 4),
             ("broadcast", "int64", 3, 4),
         ]
-        assert (
-            first.test_loss == second.test_loss
-        )  # evaluation broadcasts, and restores them
+        # evaluation broadcasts, and restores them
+        assert first.test_loss == second.test_loss
     else:
         assert first.communication.bytes_of("buffers") == 0
         assert first.phases.exposed_s == pytest.approx(first.communication.total_s)
@@ -225,11 +232,14 @@ def test_full_protocol_two_processes_measures_communication(run_cell, strategy):
     assert record.comm_cost_resolution_s > 0
     with np.load(finished.attempt.iterations) as arrays:
         shape = (2, record.exchange.collectives)
-        assert arrays["collective_s"].shape == arrays["collective_start_s"].shape == shape
+        assert (
+            arrays["collective_s"].shape == arrays["collective_start_s"].shape == shape
+        )
         for rank in record.ranks:
             assert_recomputed(rank, {name: arrays[name] for name in arrays})
     assert (
-        len({(rank.boot_id, rank.pid, rank.started_ticks) for rank in record.ranks}) == 2
+        len({(rank.boot_id, rank.pid, rank.started_ticks) for rank in record.ranks})
+        == 2
     )
 
 
@@ -243,7 +253,9 @@ def assert_shards(record):
     for rank in record.ranks:
         for volume in record.model.expected:
             sent = [m for m in rank.communication.messages if m.kind is volume.kind]
-            of_purpose = [m.bytes * m.count for m in sent if m.purpose is volume.purpose]
+            of_purpose = [
+                m.bytes * m.count for m in sent if m.purpose is volume.purpose
+            ]
             assert sum(of_purpose) == 4 * volume.bytes > 0
 
 
@@ -329,7 +341,11 @@ def test_raising_rank_reports_error_and_torchrun_ends_others(run_processes, tmp_
     )
     workload = change_workload(SMALL_DIGITS, model="mycode:build", parameters=None)
     error = run_processes(cpu_cell(workload, gpus=2)).error
-    assert (error.rank, error.oom, error.reason) == (1, False, "ValueError: no such layer")
+    assert (error.rank, error.oom, error.reason) == (
+        1,
+        False,
+        "ValueError: no such layer",
+    )
     assert "mycode.py" in error.traceback
     assert error.time_ns > 0
 
@@ -375,7 +391,10 @@ def test_user_model_with_state_and_no_test_set_runs(run_cell, tmp_path):
     assert finished.code == 0, finished.stderr
     record = finished.record
     assert record.ranks[0].test_accuracy is None
-    assert [epoch.role for epoch in record.ranks[0].epochs][-2:] == ["plain", "unsynced"]
+    assert [epoch.role for epoch in record.ranks[0].epochs][-2:] == [
+        "plain",
+        "unsynced",
+    ]
     assert record.facts is not None
     assert record.facts.precision == "unknown"
 
@@ -390,7 +409,9 @@ def test_outputs_without_classes_have_loss_and_no_accuracy(run_here, tmp_path):
         "def loss(outputs, wanted): return ((outputs - wanted) ** 2).mean()\n"
     )
     workload = change_workload(OWN, loss="mycode:loss", images=16, lr=0.01)
-    record = run_here(cpu_cell(workload, batch=4, evaluate=True, loader_workers=0)).record
+    record = run_here(
+        cpu_cell(workload, batch=4, evaluate=True, loader_workers=0)
+    ).record
     (rank,) = record.ranks
     assert (record.accuracy, rank.test_accuracy) == (None, None)
     assert 0 < rank.test_loss < rank.epochs[0].loss
@@ -420,7 +441,9 @@ def test_out_of_memory_is_distinguished_from_a_bug(run_here, tmp_path):
 def test_missing_cuda_is_one_line_error_without_cpu_fallback(run_processes):
     finished = run_processes(cpu_cell(device=Device.CUDA), CUDA_VISIBLE_DEVICES="")
     assert not finished.error.oom
-    assert finished.error.reason.startswith("device=cuda, but torch sees no CUDA device: ")
+    assert finished.error.reason.startswith(
+        "device=cuda, but torch sees no CUDA device: "
+    )
     assert finished.stderr.strip() == f"rank 0: {finished.error.reason}"
 
 
@@ -460,7 +483,8 @@ def test_loader_workers_die_with_killed_parent(write_cell):
         while not (children := tree.read_text().split()):
             assert time.monotonic() < deadline
             time.sleep(0.02)
-        worker.send_signal(signal.SIGUSR2)  # submitit's signal, which the worker ignores
+        # submitit's signal, which the worker ignores
+        worker.send_signal(signal.SIGUSR2)
         time.sleep(0.2)
         assert worker.poll() is None
         worker.kill()

@@ -15,9 +15,7 @@ from hpml_jobs.core.process_times import UnreadableError
 from hpml_jobs.worker.instruments import scheduling
 from hpml_jobs.worker.instruments.scheduling import SchedulingReader
 
-SPIN = (
-    "import time\nend = time.monotonic() + {seconds}\nwhile time.monotonic() < end: pass"
-)
+SPIN = "import time\nend = time.monotonic() + {seconds}\nwhile time.monotonic() < end: pass"
 
 
 def spin(seconds: float) -> None:
@@ -40,7 +38,8 @@ def test_another_process_on_the_cpu_is_waited_for(one_cpu):
     before = reader.read()
     other = subprocess.Popen([sys.executable, "-c", SPIN.format(seconds=30)])
     try:
-        end_s = time.process_time() + 0.3  # of this process, however many others there are
+        # of this process, however many others there are
+        end_s = time.process_time() + 0.3
         while time.process_time() < end_s:
             pass
         account = reader.since(before)
@@ -103,7 +102,9 @@ def test_waits_of_living_loader_workers_are_read(one_cpu):
     context = multiprocessing.get_context("fork")
     done, end = context.Semaphore(0), context.Event()
     args = (reader.loader_waits, done, end)
-    workers = [context.Process(target=_work, args=(number, *args)) for number in range(2)]
+    workers = [
+        context.Process(target=_work, args=(number, *args)) for number in range(2)
+    ]
     for worker in workers:
         worker.start()
     for _ in workers:

@@ -43,7 +43,9 @@ def test_dp_loads_batches_for_all_its_devices():
 def test_ddp_on_gpus_settles_until_it_no_longer_times_itself():
     """In its first 10 iterations DDP waits for the device to time itself."""
     placement = Placement(0, 0, 2)
-    gpu = DDP(cpu_cell(gpus=2, device=Device.CUDA), placement, (torch.device("cuda", 0),))
+    gpu = DDP(
+        cpu_cell(gpus=2, device=Device.CUDA), placement, (torch.device("cuda", 0),)
+    )
     cpu = DDP(cpu_cell(gpus=2), placement, (torch.device("cpu"),))
     assert (gpu.settling_passes, cpu.settling_passes) == (11, 2)
 
@@ -126,7 +128,9 @@ def test_buffers_differ_by_rank_until_ddp_broadcasts_them(strategy_results):
         after = {rank["buffers"] for rank in ranks}
         assert len(after) == processes, name
         later = {rank["buffers_after_forward"] for rank in ranks}
-        assert len(later) == (1 if name.startswith(("ddp", "zero1")) else processes), name
+        assert len(later) == (1 if name.startswith(("ddp", "zero1")) else processes), (
+            name
+        )
 
 
 def test_messages_are_those_the_strategy_must_send(strategy_results):
@@ -136,7 +140,8 @@ def test_messages_are_those_the_strategy_must_send(strategy_results):
         assert rank["sent"] == [[*flat, steps]]
     for rank in labels["ddp instrumented"]:
         assert (
-            sum(size * count for *_, size, count in rank["sent"]) == steps * 8 * ELEMENTS
+            sum(size * count for *_, size, count in rank["sent"])
+            == steps * 8 * ELEMENTS
         )
         assert {kind for kind, *_ in rank["sent"]} == {"all_reduce"}
     each = [[n, 8 * n, steps] for n in PARAMETERS.values()]
@@ -144,7 +149,9 @@ def test_messages_are_those_the_strategy_must_send(strategy_results):
         assert rank["sent"] == [["all_reduce", "gradients", *rest] for rest in each]
     for rank in labels["gather_scatter instrumented"]:
         kinds = [
-            [kind, "gradients", *rest] for rest in each for kind in ("gather", "scatter")
+            [kind, "gradients", *rest]
+            for rest in each
+            for kind in ("gather", "scatter")
         ]
         assert rank["sent"] == kinds
         assert 0 < rank["longest_s"] < 60

@@ -25,7 +25,9 @@ def test_timeout_is_shortened_but_never_extended(
 ):
     timeouts = []
     monkeypatch.setattr(
-        dist, "init_process_group", lambda _, timeout, device_id: timeouts.append(timeout)
+        dist,
+        "init_process_group",
+        lambda _, timeout, device_id: timeouts.append(timeout),
     )
     if is_older_torch:
         monkeypatch.delattr(dist, "set_timeout", raising=False)

@@ -12,7 +12,12 @@ from torch import nn
 from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.recipe import COSINE
 from hpml_jobs.core.strategies import Device
-from hpml_jobs.core.training_path import TORCH_TF32, CompileMode, Precision, TrainingPath
+from hpml_jobs.core.training_path import (
+    TORCH_TF32,
+    CompileMode,
+    Precision,
+    TrainingPath,
+)
 from hpml_jobs.worker import path_steps
 from hpml_jobs.worker.instruments.timing import IterationTimes
 from hpml_jobs.worker.optimizer import make_optimizer
@@ -207,9 +212,8 @@ def test_iterations_and_samples_of_a_path_are_counted(results):
             batches = ceil(share / (BATCH // ACCUMULATED)) if accumulates else steps
             assert result["counted"] == 2 * [[steps, share, batches]], path
             assert result["lengths"] == 4 * [steps], path
-            assert result["parts"] == pytest.approx(
-                1
-            )  # the phases of all micro-steps, summed
+            # the phases of all micro-steps, summed
+            assert result["parts"] == pytest.approx(1)
 
 
 def test_gradients_are_exchanged_once_per_iteration(results):
@@ -271,7 +275,8 @@ def test_micro_steps_group_batches_of_uneven_size():
     losses = micro_steps.mean_losses(torch.tensor([1.0, 3.0, 2.0, 2.0, 7.0]), samples)
     assert losses.tolist() == [2.0, 2.0, 7.0]
     step_s = np.array([1.0, 2.0, 1.0, 1.0, 0.5])
-    assert micro_steps.least_sum(step_s) == 2.0  # the last iteration has a micro-step less
+    # the last iteration has a micro-step less
+    assert micro_steps.least_sum(step_s) == 2.0
     times = micro_steps.times(IterationTimes(step_s, step_s / 10, 0.1))
     assert times.step_s.tolist() == [3.0, 2.0, 0.5]
     assert times.stall_s.sum() == pytest.approx(0.55)

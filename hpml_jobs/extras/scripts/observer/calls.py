@@ -39,7 +39,9 @@ class Calls:
         """Note when gradients go back through the outputs of this call."""
         number = self._number
         nodes = [
-            tensor.grad_fn for tensor in _tensors_of(outputs) if tensor.grad_fn is not None
+            tensor.grad_fn
+            for tensor in _tensors_of(outputs)
+            if tensor.grad_fn is not None
         ]
         for node in nodes:
             node.register_prehook(lambda *_: self._gone_back.add(number))
@@ -68,7 +70,9 @@ def _tensors_of(value: Any, depth: int = 0) -> list[Tensor]:
         return [value]
     if depth == DEPTH:
         return []
-    return [tensor for part in parts_of(value) for tensor in _tensors_of(part, depth + 1)]
+    return [
+        tensor for part in parts_of(value) for tensor in _tensors_of(part, depth + 1)
+    ]
 
 
 class WatchedModel:
@@ -112,7 +116,9 @@ class WatchedModel:
         self._recording = recording
         self.unwatch()
         if self.module is not None and (self._calls or recording):
-            self._unwatch = _watch_calls(self.module, self._before_call, self._after_call)
+            self._unwatch = _watch_calls(
+                self.module, self._before_call, self._after_call
+            )
 
     def unwatch(self) -> None:
         """Leave the calls of the model alone."""
@@ -121,9 +127,8 @@ class WatchedModel:
 
     def _before_call(self, _module: nn.Module, *inputs: Any) -> None:
         if self._calls:
-            self._calls.see(
-                inputs
-            )  # which may begin the window in which the pass is noted
+            # which may begin the window in which the pass is noted
+            self._calls.see(inputs)
         if self._recording:
             self._note(self._recording, Kind.FORWARD)
 
@@ -152,7 +157,9 @@ class WatchedModel:
         modules = self.module.modules() if self.module is not None else ()
         names = {base.__name__ for module in modules for base in type(module).__mro__}
         return (
-            Strategy.FSDP if names & {"FullyShardedDataParallel", "FSDPModule"} else None
+            Strategy.FSDP
+            if names & {"FullyShardedDataParallel", "FSDPModule"}
+            else None
         )
 
 

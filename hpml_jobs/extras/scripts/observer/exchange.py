@@ -126,11 +126,11 @@ class ExchangeRecorder:
         module = self.model.module
         if module is None:
             self.missing = (
-                "the model with the optimizer's parameters has no forward pass of its own"
+                "the model with the optimizer's parameters has no forward pass of its "
+                "own"
             )
-        elif WRAPPERS and is_compiled(
-            module
-        ):  # what is changed in it would be compiled anew
+        # what is changed in a compiled wrapper would be compiled anew
+        elif WRAPPERS and is_compiled(module):
             self.missing = (
                 "DistributedDataParallel is compiled: wrap the compiled model instead"
             )
@@ -220,9 +220,8 @@ class ExchangeRecorder:
             or is_capturing()
         ):
             return None
-        self.ledger.iteration = len(
-            self._recording.events
-        )  # of which `_number` makes the step
+        # of which `_number` makes the step
+        self.ledger.iteration = len(self._recording.events)
         return self.ledger
 
     def split(self, recording: Recording, iterations: Iterations) -> EpochPhases | None:
@@ -271,7 +270,9 @@ class ExchangeRecorder:
         self, recording: Recording, iterations: Iterations, steps: Sequence[MicroStep]
     ) -> EpochPhases | None:
         ledger = self.ledger or Ledger(recording.clock)
-        of_script = _collectives_called() - self._called_before - len(ledger.collectives)
+        of_script = (
+            _collectives_called() - self._called_before - len(ledger.collectives)
+        )
         if world_size() > 1 and of_script > OWN_LIMIT * len(iterations.samples):
             self._profile_next(iterations)
             self.postponed = POSTPONED

@@ -133,13 +133,17 @@ def _let_script_register() -> None:
         ours.of_script = state, hook
         return True
 
-    def _register_comm_hook(reducer: Any, state: object, hook: Callable[..., Any]) -> None:
+    def _register_comm_hook(
+        reducer: Any, state: object, hook: Callable[..., Any]
+    ) -> None:
         if not replaced(reducer, state, hook):
             register(reducer, state, hook)
 
     def _register_builtin_comm_hook(reducer: Any, kind: BuiltinCommHookType) -> None:
         is_half = kind is BuiltinCommHookType.FP16_COMPRESS
-        if not replaced(reducer, None, fp16_compress_hook if is_half else allreduce_hook):
+        if not replaced(
+            reducer, None, fp16_compress_hook if is_half else allreduce_hook
+        ):
             register_builtin(reducer, kind)
 
     _DIST._register_comm_hook = _register_comm_hook
@@ -167,7 +171,9 @@ def _record_buffers(current_ledger: CurrentLedger) -> Callable[[], Any]:
         start = ledger.stamp() if ledger else None
         send(wrapper, tensors, *args, **options)
         if ledger:
-            ledger.record_call(CollectiveKind.BROADCAST, Purpose.BUFFERS, tensors, start)
+            ledger.record_call(
+                CollectiveKind.BROADCAST, Purpose.BUFFERS, tensors, start
+            )
 
     setattr(DistributedDataParallel, _BROADCAST, record)
     return partial(setattr, DistributedDataParallel, _BROADCAST, send)

@@ -67,14 +67,15 @@ def split_iterations(
         stalls_s.append(sum(wait_s for _, wait_s in waits))
         by_batch_s += _by_batch(waits)
     times = IterationTimes(
-        np.array([clock.seconds(*of_step) for of_step in pairwise([window.start, *ends])]),
+        np.array(
+            [clock.seconds(*of_step) for of_step in pairwise([window.start, *ends])]
+        ),
         np.array(stalls_s),
         last_stall_s,
         np.array(by_batch_s) if by_batch_s and accumulate > 1 else None,
     )
-    ahead = (
-        ahead and max(map(len, sizes)) > accumulate
-    )  # else a step had no batch of its own
+    # else a step had no batch of its own
+    ahead = ahead and max(map(len, sizes)) > accumulate
     fetched: list[int] = []
     if ahead:
         sizes, fetched = _trained_sizes(recording, sizes, accumulate)

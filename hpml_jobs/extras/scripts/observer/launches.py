@@ -60,7 +60,9 @@ def waits_for_device(clock: Clock, iterations: Iterations) -> bool:
 
 def _forward_passes(iterations: Iterations) -> Iterator[tuple[Event, Event]]:
     for group in iterations.groups:
-        passes = [event for event in group if event.kind in (Kind.FORWARD, Kind.FORWARDED)]
+        passes = [
+            event for event in group if event.kind in (Kind.FORWARD, Kind.FORWARDED)
+        ]
         for first, last in pairwise(passes):
             if (first.kind, last.kind) == (Kind.FORWARD, Kind.FORWARDED):
                 yield first, last

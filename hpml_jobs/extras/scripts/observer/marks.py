@@ -17,7 +17,9 @@ from hpml_jobs.worker.instruments.timing import Stamp
 SEVERAL = "several optimizers step in an iteration"
 """Why an iteration has no phases: the model is trained more than once in it, or another one is."""
 
-NO_FORWARD = "the model's forward pass is not between its batch and the optimizer's step"
+NO_FORWARD = (
+    "the model's forward pass is not between its batch and the optimizer's step"
+)
 
 
 class MicroStep(NamedTuple):
@@ -86,7 +88,9 @@ def _micro_steps(group: Sequence[Event]) -> list[list[Event]]:
 def _last_batch(part: Sequence[Event]) -> int:
     """Return the place of the last batch, or of the end of its pass; -1 without one."""
     places = (
-        n for n, e in enumerate(part) if e.kind in (Kind.BATCH, Kind.END) and e.is_counted
+        n
+        for n, e in enumerate(part)
+        if e.kind in (Kind.BATCH, Kind.END) and e.is_counted
     )
     return max(places, default=-1)
 
@@ -97,7 +101,9 @@ def _forward(
     """Return when the first forward pass after the batch begins, and when the last ends."""
     after = part[batch + 1 :]
     if before_step:
-        steps = [number for number, event in enumerate(after) if event.kind is Kind.STEP]
+        steps = [
+            number for number, event in enumerate(after) if event.kind is Kind.STEP
+        ]
         after = after[: steps[0]] if steps else []
     begins = [event.stamp for event in after if event.kind is Kind.FORWARD]
     ends = [event.stamp for event in after if event.kind is Kind.FORWARDED]

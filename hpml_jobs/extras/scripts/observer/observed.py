@@ -76,7 +76,9 @@ def _not_together(
     name = script.path
     if len(ranks) < cell.processes:
         starts_itself = script.launcher is ScriptLauncher.PYTHON
-        remedy = "pass {gpus} to it in args=" if starts_itself else "let every one train"
+        remedy = (
+            "pass {gpus} to it in args=" if starts_itself else "let every one train"
+        )
         return (
             f"{len(ranks)} of the {cell.processes} processes of gpus={cell.gpus} trained in "
             f"{name}: {remedy}, or use gpus=1"
@@ -85,7 +87,9 @@ def _not_together(
         remedy = "pass {gpus} to it in args="
         if script.launcher is not ScriptLauncher.PYTHON:
             remedy = f"if it starts processes itself, use launcher=python, and {remedy}"
-        return f"{len(ranks)} processes trained in {name}, but gpus={cell.gpus}: {remedy}"
+        return (
+            f"{len(ranks)} processes trained in {name}, but gpus={cell.gpus}: {remedy}"
+        )
     if cell.processes == 1:
         return None
     sizes = {observed.world_size for observed in ranks}
@@ -95,7 +99,10 @@ def _not_together(
         if LOCAL_RANK.search(source):
             remedy = script.local_rank_remedy(cell.nodes, source)
         return f"the {cell.processes} processes of {name} trained {alone}, not together: {remedy}"
-    wrapper, wanted = ranks[0].wrapper, cell.strategy if cell.strategy in _NAMES else None
+    wrapper, wanted = (
+        ranks[0].wrapper,
+        cell.strategy if cell.strategy in _NAMES else None,
+    )
     if wrapper != wanted:
         has = _NAMES[wrapper] if wrapper else "neither DistributedDataParallel nor FSDP"
         better = (wrapper or Strategy.ALLREDUCE).value
@@ -109,7 +116,9 @@ def _not_together(
 
 def _not_timed(script: Script, ranks: list[Observed]) -> str | None:
     """Return why there is no timed window."""
-    untimed = [observed for observed in ranks if observed.rank.epoch(Role.TIMED) is None]
+    untimed = [
+        observed for observed in ranks if observed.rank.epoch(Role.TIMED) is None
+    ]
     if not untimed:
         return None
     name, first = script.path, untimed[0]

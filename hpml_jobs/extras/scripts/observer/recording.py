@@ -30,7 +30,9 @@ class Kind(IntEnum):
     STEPPED = 6  # the first step of an iteration
     STEPPED_TOO = 7  # another one: of the same optimizer, or of another
     MADE = 8  # it has the iterator that it asked for, or an exception
-    UNTRAINED = 9  # the model is called, without a loader, but nothing trains this alone
+    UNTRAINED = (
+        9  # the model is called, without a loader, but nothing trains this alone
+    )
 
 
 STEPS = (Kind.STEPPED, Kind.STEPPED_TOO)
@@ -91,10 +93,11 @@ class Recording:
         self, batch: Any, source: Pass | None = None, *, in_tokens: bool
     ) -> None:
         """Note a batch that the script has now."""
+        # before its size is read
         stamp, host_ns = (
             self.clock.stamp(),
             timing.perf_counter_ns(),
-        )  # before its size is read
+        )
         samples = size_of(batch, tokens=in_tokens)
         self.events.append(Event(Kind.BATCH, stamp, source, samples, host_ns))
 
@@ -133,7 +136,9 @@ class Recording:
 
     def _asked(self) -> Iterator[Pass | None]:
         """Yield the passes that were asked since the last step of an iteration."""
-        return (event.source for event in self._since_step() if event.kind is Kind.REQUEST)
+        return (
+            event.source for event in self._since_step() if event.kind is Kind.REQUEST
+        )
 
     def _since_step(self) -> Iterator[Event]:
         """Yield the events since the last step of an iteration, the latest first."""
@@ -206,7 +211,9 @@ class Recording:
         self.window.end_at(self.events[-1].stamp)
 
     def _is_last(self, event: Event) -> bool:
-        is_end = self.is_ending and event.kind is Kind.END and event.source is self.owner
+        is_end = (
+            self.is_ending and event.kind is Kind.END and event.source is self.owner
+        )
         return is_end or event.kind in STEPS
 
 

@@ -174,9 +174,8 @@ class Writer:
         if wrapper is Strategy.FSDP:
             return
         size = sum(p.numel() * p.element_size() for p in self._parameters)
-        is_replica = all(
-            type(p.data) is torch.Tensor for p in self._parameters
-        )  # no DTensor
+        # no DTensor
+        is_replica = all(type(p.data) is torch.Tensor for p in self._parameters)
         if is_replica and size <= FINGERPRINT_BYTES:
             self._parameters_hash = fingerprint(self._parameters)
 
@@ -247,7 +246,9 @@ class Writer:
             parameters=sum(elements for elements, _ in sizes),
             tensors=len(trained),
             gradient_bytes=sum(elements * size for elements, size in sizes),
-            buffer_bytes=sum(buffer.numel() * buffer.element_size() for buffer in buffers),
+            buffer_bytes=sum(
+                buffer.numel() * buffer.element_size() for buffer in buffers
+            ),
         )
 
     def leave(self, findings: Findings) -> None:
@@ -261,9 +262,8 @@ class Writer:
         _await_writers()
         self.write(findings, is_cut=True)
         if not is_alone:
-            with suppress(
-                dist.DistError
-            ):  # rank 0 may have the store: it is the last to leave
+            # rank 0 may have the store: it is the last to leave
+            with suppress(dist.DistError):
                 self._count_at("end/left", waits=self._rank == 0)
         leave(0)
 
@@ -289,9 +289,8 @@ class Writer:
         while store.add(key, 0) < self._world_size:
             if time.monotonic() >= deadline:
                 return False
-            time.sleep(
-                0.01
-            )  # handlers of signals run meanwhile, as they would not in store.wait
+            # handlers of signals run meanwhile, as they would not in store.wait
+            time.sleep(0.01)
         return True
 
 
@@ -340,9 +339,8 @@ def _await_writers() -> None:
     """
     deadline = time.monotonic() + END_S
     pools = sys.modules.get("concurrent.futures.thread")
-    if (
-        pools
-    ):  # what Python does at its end: their threads end when they have done their work
+    # what Python does at its end: their threads end when they have done their work
+    if pools:
         threading.Thread(target=pools._python_exit, daemon=True).start()
     for process in multiprocessing.active_children():
         if not process.daemon:

@@ -103,7 +103,9 @@ class BeforeFirstStep(State):
         one_pass.batches += 1
         self._passes.latest = one_pass
         if self._recording:
-            self._recording.note_batch(batch, one_pass, in_tokens=self._session.in_tokens)
+            self._recording.note_batch(
+                batch, one_pass, in_tokens=self._session.in_tokens
+            )
 
     def end_pass(self, one_pass: Pass) -> None:
         """Note it."""
@@ -170,7 +172,11 @@ class Session:
         return self._training
 
     def begin_training(
-        self, optimizer: Optimizer, window: tuple[int, int] | None, *, reads_loader: bool
+        self,
+        optimizer: Optimizer,
+        window: tuple[int, int] | None,
+        *,
+        reads_loader: bool,
     ) -> ObservedTraining:
         """Learn what steps here, and forget all windows of a training before it."""
         self.release()
@@ -259,4 +265,6 @@ class Session:
     @property
     def starts_profiler(self) -> bool:
         """Whether it is this session that makes a profiler now."""
-        return self._training is not None and self._training.exchange.profiler.is_starting
+        return (
+            self._training is not None and self._training.exchange.profiler.is_starting
+        )

@@ -46,11 +46,15 @@ def begin_together(results: Sequence[RankResult]) -> list[RankResult]:
         together = [
             _later(*of_rank, role) for of_rank in zip(together, waits_s, strict=True)
         ]
-    return [result._replace(arrays=_without_samples(result.arrays)) for result in together]
+    return [
+        result._replace(arrays=_without_samples(result.arrays)) for result in together
+    ]
 
 
 def _without_samples(arrays: Arrays) -> Arrays:
-    return {name: array for name, array in arrays.items() if name not in SAMPLES.values()}
+    return {
+        name: array for name, array in arrays.items() if name not in SAMPLES.values()
+    }
 
 
 def early_s(ranks: Sequence[Rank], role: Role) -> list[float]:
@@ -83,7 +87,9 @@ def _later(result: RankResult, wait_s: float, role: Role) -> RankResult:
     is_timed = role is Role.TIMED
     step_s = arrays["step_s"] if is_timed else arrays["parts_s"][:, :ADDING].sum(axis=1)
     stall_s = (
-        arrays["stall_s"] if is_timed else arrays["parts_s"][:, COLUMNS.index("stall_s")]
+        arrays["stall_s"]
+        if is_timed
+        else arrays["parts_s"][:, COLUMNS.index("stall_s")]
     )
     if not 0 < wait_s < step_s[0]:
         return result
@@ -99,7 +105,9 @@ def _later(result: RankResult, wait_s: float, role: Role) -> RankResult:
         parts_s[0] -= [less_s[name] for name in COLUMNS]
         phases = _without(phases, less_s)
         if communication:
-            total = _without(communication, {"total_s": less_s["comm_total_s"], **less_s})
+            total = _without(
+                communication, {"total_s": less_s["comm_total_s"], **less_s}
+            )
             communication, of_messages = _messages_without(total, arrays, wait_s)
             changed |= of_messages
     epoch = msgspec.structs.replace(
@@ -175,7 +183,9 @@ def _messages_without(
         served_s[first] = max(0.0, served_s[first] - wait_s)
         exposed_s[first] = max(0.0, exposed_s[first] - wait_s)
     of_key: Counter[tuple[int, int, int]] = Counter()
-    keys = (arrays[f"collective_{name}"].tolist() for name in ("kind", "purpose", "bytes"))
+    keys = (
+        arrays[f"collective_{name}"].tolist() for name in ("kind", "purpose", "bytes")
+    )
     for key, seconds in zip(zip(*keys, strict=True), less_s.tolist(), strict=True):
         of_key[key] += seconds
     messages = []

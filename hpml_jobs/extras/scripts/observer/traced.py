@@ -119,7 +119,10 @@ class Trace:
         if self.cut or self._is_on:
             raise RuntimeError(self.cut or "it was stopped in another thread")
         of_host = Window(HostClock(), lambda: None)
-        of_host.start, of_host.end = self._on_host(window.start), self._on_host(window.end)
+        of_host.start, of_host.end = (
+            self._on_host(window.start),
+            self._on_host(window.end),
+        )
         steps = [IterationMarks(*map(self._on_host, step)) for step in marks]
         messages, computation = self._read(of_host)
         collectives = [
@@ -127,7 +130,9 @@ class Trace:
         ]
         ledger = Ledger(HostClock())
         ledger.collectives = collectives
-        ledger.waits = _waits_by_step(waits(messages, computation), of_host.start, steps)
+        ledger.waits = _waits_by_step(
+            waits(messages, computation), of_host.start, steps
+        )
         ledger.knows_waits = True
         phases = split_phases(
             of_host,
@@ -146,13 +151,17 @@ class Trace:
         """Return the messages of a window in order, and what computes in it."""
         folder, tempfile.tempdir = tempfile.tempdir, None
         traced = read_trace(self._profiler, self._processes)
-        tempfile.tempdir = folder  # the script may choose another one before it needs one
+        tempfile.tempdir = (
+            folder  # the script may choose another one before it needs one
+        )
         events = [
             event
             for event in traced
             if 1e9 * event.end_s > window.start and 1e9 * event.start_s < window.end
         ]
-        messages = [e for e in events if e.is_collective and e.on_device == self._on_cuda]
+        messages = [
+            e for e in events if e.is_collective and e.on_device == self._on_cuda
+        ]
         computation = [e for e in events if e.computes(on_cuda=self._on_cuda)]
         if self._on_cuda and not messages and not computation:
             raise ValueError(NO_DEVICE_EVENTS)
@@ -194,7 +203,9 @@ def _collective(
 
 
 def _waits_by_step(
-    waits_s: Sequence[tuple[float, float]], start: float, steps: Sequence[IterationMarks]
+    waits_s: Sequence[tuple[float, float]],
+    start: float,
+    steps: Sequence[IterationMarks],
 ) -> list[Wait]:
     """Return the waits of each micro-step; one that is in two of them is in both."""
     ends = [start, *(step.stepped for step in steps)]
@@ -214,7 +225,9 @@ def _purpose(
         return Purpose.PARAMETERS
     if kind is CollectiveKind.BROADCAST:
         return Purpose.PARAMETERS if start >= step.exchanged else Purpose.BUFFERS
-    return Purpose.GRADIENTS if step.forward <= start < step.exchanged else Purpose.OUTPUTS
+    return (
+        Purpose.GRADIENTS if step.forward <= start < step.exchanged else Purpose.OUTPUTS
+    )
 
 
 def waits(

@@ -128,7 +128,9 @@ class ObservedTraining:
         """Take the times of a window that has ended, if it is a whole one."""
         role = recording.role
         batches = recording.owner.batches if recording.owner else 0
-        is_profiled = role is Role.INSTRUMENTED and self.exchange.profiler.most_iterations
+        is_profiled = (
+            role is Role.INSTRUMENTED and self.exchange.profiler.most_iterations
+        )
         if is_profiled and self.results:
             batches = self.results[-1].batches  # the pass may go on
         self.passes.append(batches)
@@ -156,7 +158,9 @@ class ObservedTraining:
             self._writer.fingerprint(self.model.wrapper)
         self.write()
 
-    def _split(self, recording: Recording, iterations: Iterations) -> EpochPhases | None:
+    def _split(
+        self, recording: Recording, iterations: Iterations
+    ) -> EpochPhases | None:
         """Return the phases of an instrumented window, if it has phases."""
         if recording.role is not Role.INSTRUMENTED:
             return None
@@ -193,7 +197,9 @@ class ObservedTraining:
             self._waits = "the script waits for its GPU between batch and step"
             return
         number = next(
-            n for n, result in enumerate(self.results) if result.epoch.role is Role.TIMED
+            n
+            for n, result in enumerate(self.results)
+            if result.epoch.role is Role.TIMED
         )
         timed = self.results[number]
         launch_s = least_launch_s(timed.iterations)

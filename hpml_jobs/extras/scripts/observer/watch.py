@@ -83,7 +83,9 @@ def install(beginning: Start) -> None:
     """
     global start  # noqa: PLW0603  (one per process)
     if tuple(map(int, torch.__version__.split(".")[:2])) < OLDEST:
-        raise RuntimeError(f"torch {torch.__version__} is older than 2.7; use a newer one")
+        raise RuntimeError(
+            f"torch {torch.__version__} is older than 2.7; use a newer one"
+        )
     start = beginning
     call_on_fault(_end_by)
     _watch_loaders()
@@ -94,7 +96,9 @@ def install(beginning: Start) -> None:
     _report_exceptions()
 
 
-def _watch_made(kind: Any, see: Callable[[Any], None], *, is_after: bool = False) -> None:
+def _watch_made(
+    kind: Any, see: Callable[[Any], None], *, is_after: bool = False
+) -> None:
     """Let a function see each object of a class, before or after it is made."""
     make, see = kind.__init__, guarded(see)
 
@@ -136,9 +140,8 @@ def _watch_loaders() -> None:
     @wraps(make)
     def __iter__(loader: DataLoader[Any]) -> _BaseDataLoaderIter:  # noqa: N807
         is_main = threading.current_thread() is threading.main_thread()
-        if (
-            get_worker_info() is not None or not is_main
-        ):  # a thread fetches ahead of training
+        # a thread fetches ahead of training
+        if get_worker_info() is not None or not is_main:
             return make(loader)
         one_pass = _begin_pass(loader)
         iterator = make(loader)
@@ -205,7 +208,10 @@ def _end_pass(one_pass: "Pass") -> None:
 @guarded
 def _drop(one_pass: "Pass") -> None:
     # A fork also drops what it has inherited, and a thread of autograd may collect garbage.
-    if os.getpid() in _sessions and threading.current_thread() is threading.main_thread():
+    if (
+        os.getpid() in _sessions
+        and threading.current_thread() is threading.main_thread()
+    ):
         session().now.drop(one_pass)
 
 

@@ -16,6 +16,7 @@ from tests.unit.check_cases import (
     change_epoch,
     change_every_rank,
     change_facts,
+    change_model,
     change_trace,
     clean_record,
     result_of,
@@ -30,7 +31,22 @@ FULL_MEMORY = Memory(
     allocated_bytes=15_000_000_000, reserved_bytes=15_900_000_000, retries=3, ooms=0
 )
 
+
+def large_model(old):
+    """Gradients of 1 GB."""
+    phases = replace(old.ranks[2].phases, optimizer_s=0.32)
+    large = change_model(gradient_bytes=10**9)(old)
+    return change_epoch("instrumented", phases=phases)(large)
+
+
 CASES = [
+    CheckCase(
+        "memory-bandwidth",
+        Level.FAIL,
+        large_model,
+        "the optimizer takes 2e+03 us per iteration, the memory of NVIDIA A100-SXM4-80GB (2,039 "
+        "GB/s) needs at least 2.41e+03 us for its bytes",
+    ),
     CheckCase(
         "throttled",
         WARN,
@@ -44,7 +60,10 @@ CASES = [
         "1 of 4 GPUs throttled by reason_0x1000 (1200 of 1410 MHz, 75 °C)",
     ),
     CheckCase(
-        "visible-gpus", WARN, change_facts(gpus_visible=8), "8 GPUs visible, 4 given: ask"
+        "visible-gpus",
+        WARN,
+        change_facts(gpus_visible=8),
+        "8 GPUs visible, 4 given: ask",
     ),
     CheckCase(
         "gpu-health",
@@ -112,7 +131,10 @@ OF_CARDS = {"throttled", "other-processes", "gpu-health", "gpu-cpus"}
 
 ABSENT = {
     "no GPU state": (change_every_rank(cards=()), OF_CARDS),
-    "GPU that tells nothing": (change_every_rank(cards=(Card(uuid="GPU-0"),)), OF_CARDS),
+    "GPU that tells nothing": (
+        change_every_rank(cards=(Card(uuid="GPU-0"),)),
+        OF_CARDS,
+    ),
     "GPUs given unknown": (change_facts(slurm={}), {"visible-gpus"}),
 }
 
@@ -142,7 +164,9 @@ def test_each_violated_part_of_a_check_has_its_own_line():
         ),
         (WARN, Tier.NUMBER, (Affected.TIME,), "use a smaller batch="),
     ]
-    (passed,) = [r for r in check_record(clean_record()) if r.check == "gpu-utilization"]
+    (passed,) = [
+        r for r in check_record(clean_record()) if r.check == "gpu-utilization"
+    ]
     assert "is busy for" in passed.reason
     assert "; 0 allocations freed cached memory first" in passed.reason
 
@@ -196,6 +220,8 @@ def test_cuda_graphs_are_not_told_to_compile():
 
 
 def test_gpu_that_computes_all_the_time_passes():
-    result = result_of(check_record(recorded("h100-single-b512.json")), "gpu-utilization")
+    result = result_of(
+        check_record(recorded("h100-single-b512.json")), "gpu-utilization"
+    )
     assert result.level is Level.PASS
     assert "busy for 97.12 % of an iteration" in result.reason

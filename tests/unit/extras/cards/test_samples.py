@@ -37,7 +37,9 @@ def sample(at_s, **changes):
 def test_summary_has_spread_and_share_of_reasons():
     samples = [
         sample(1.0, sm_clock_mhz=1000, reasons=0x4),
-        sample(2.0, power_w=600.0, reasons=0x24, temperature_c=80, utilization_percent=30),
+        sample(
+            2.0, power_w=600.0, reasons=0x24, temperature_c=80, utilization_percent=30
+        ),
         sample(3.0, utilization_percent=90),
         sample(4.0),
     ]
@@ -69,7 +71,9 @@ def attempt(tmp_path):
         card = Card(uuid=f"GPU-{rank.rank}")
         ranks.append(msgspec.structs.replace(rank, epochs=tuple(epochs), cards=(card,)))
     paths = AttemptFolder(tmp_path)
-    paths.record.write_bytes(encode(msgspec.structs.replace(record, ranks=tuple(ranks))))
+    paths.record.write_bytes(
+        encode(msgspec.structs.replace(record, ranks=tuple(ranks)))
+    )
     return paths
 
 
@@ -160,7 +164,9 @@ A100, H100 = FakeGpu.name, "NVIDIA H100 PCIe"
     ],
 )
 def test_gpus_of_other_jobs_are_not_asked(monkeypatch, visible, names, read):
-    gpus = [FakeGpu(uuid=f"GPU-{number}", name=name) for number, name in enumerate(names)]
+    gpus = [
+        FakeGpu(uuid=f"GPU-{number}", name=name) for number, name in enumerate(names)
+    ]
     monkeypatch.setitem(sys.modules, "pynvml", FakeNvml(*gpus))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if visible is not None:

@@ -19,7 +19,9 @@ TIMES_S = {"before": (8.00, 8.10, 8.05, 8.08), "after": (8.60, 8.70, 8.65, 8.68)
 @pytest.fixture
 def studies(drawn_studies, monkeypatch):
     """The same; no picture is drawn, which takes longer than the comparison."""
-    monkeypatch.setattr("hpml_jobs.extras.compare.document.write_picture", lambda *_: [])
+    monkeypatch.setattr(
+        "hpml_jobs.extras.compare.document.write_picture", lambda *_: []
+    )
 
 
 @pytest.fixture
@@ -66,7 +68,11 @@ def test_compare_json_has_the_numbers(studies, capsys):
     document = json.loads(output_of(capsys, *words))
     (group,) = document["groups"]
     (cell,) = group["cells"]
-    assert (document["a"], document["b"], document["passes"]) == ("before", "after", True)
+    assert (document["a"], document["b"], document["passes"]) == (
+        "before",
+        "after",
+        True,
+    )
     assert (cell["verdict"], cell["gpus"], cell["p"]) == (
         "slower",
         2,
@@ -175,7 +181,11 @@ def test_compare_without_b_takes_the_latest_study(studies, capsys):
             "both is a study and a reference: give its path, outputs/both",
         ),
         ("compare damaged after", 1, "damaged.json cannot be read: "),
-        ("compare newer after", 1, "newer.json cannot be read: schema 99, this hpml_jobs"),
+        (
+            "compare newer after",
+            1,
+            "newer.json cannot be read: schema 99, this hpml_jobs",
+        ),
         (
             "compare negative after",
             1,
@@ -192,7 +202,11 @@ def test_compare_without_b_takes_the_latest_study(studies, capsys):
             2,
             "before is a study: give the reference another name",
         ),
-        ("compare before --save golden", 1, "golden.json exists: --replace saves over it"),
+        (
+            "compare before --save golden",
+            1,
+            "golden.json exists: --replace saves over it",
+        ),
         (
             "compare after --save before",
             2,
@@ -245,7 +259,9 @@ def test_completion_has_studies_and_references(studies, capsys):
     assert sorted(compared(context, "b")) == ["base", "before"]
 
 
-def test_study_that_is_read_only_prints_the_comparison(drawn_studies, capsys, monkeypatch):
+def test_study_that_is_read_only_prints_the_comparison(
+    drawn_studies, capsys, monkeypatch
+):
     def refuse(*_):
         raise PermissionError(13, "Permission denied")
 

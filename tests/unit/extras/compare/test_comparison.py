@@ -29,7 +29,9 @@ def studies(tmp_path, given_checks):
     return StudyBuilder(tmp_path / "before"), StudyBuilder(tmp_path / "after")
 
 
-def add_runs(builder, *epochs_s, gpus=2, change=lambda record: record, facts=V100, **cell):
+def add_runs(
+    builder, *epochs_s, gpus=2, change=lambda record: record, facts=V100, **cell
+):
     for repeat, epoch_s in enumerate(epochs_s):
         of = a_cell(**({"gpus": gpus, "batch": 64, "repeat": repeat} | cell))
         record = a_record(of, f"1{gpus}{repeat}_0.r0", epoch_s, facts=facts)
@@ -184,7 +186,9 @@ def test_undecided_cell_says_what_it_could_show(studies):
 
 
 def test_unlike_hardware_is_shown_and_marked(studies):
-    other = msgspec.structs.replace(V100, gpu_model="NVIDIA A100-SXM4-80GB", torch="2.8.0")
+    other = msgspec.structs.replace(
+        V100, gpu_model="NVIDIA A100-SXM4-80GB", torch="2.8.0"
+    )
     add_runs(studies[0], *OLD)
     add_runs(studies[1], *FASTER, facts=other)
     text = compared(studies)
@@ -289,7 +293,11 @@ def test_disturbed_run_is_left_out_and_said(studies):
     add_runs(studies[1], 20.0, repeat=7, change=disturbed)
     text = compared(studies)
     (cell,) = text.comparison.cells
-    assert (cell.decision, len(cell.new.runs), cell.new.left_out) == (Decision.SAME, 4, 1)
+    assert (cell.decision, len(cell.new.runs), cell.new.left_out) == (
+        Decision.SAME,
+        4,
+        1,
+    )
     assert (
         "2 GPUs, batch 64 (ddp): 1 of 5 runs in B left out: the timed epoch was disturbed"
         in text.groups[0].table.notes
@@ -362,7 +370,8 @@ def test_limit_is_at_least_twice_the_drift_of_equal_code(
     assert (not text.failure) is passes
     assert "drift: equal code changed by" in text.same_machine
     assert (
-        "only if the machine is the same at both times" in compared(studies).same_machine
+        "only if the machine is the same at both times"
+        in compared(studies).same_machine
     )
 
 

@@ -49,7 +49,8 @@ def test_script_and_notebook_repeat_a_local_study(program, monkeypatch):
     program.ok("report", "--handin", "hand")
     folder = program.folder / "hand"
     commands = re.findall(
-        r"`((?:python|torchrun) .*)` \| .* \| (\S+) \|", (folder / "README.md").read_text()
+        r"`((?:python|torchrun) .*)` \| .* \| (\S+) \|",
+        (folder / "README.md").read_text(),
     )
     assert len(commands) == 2
     assert "gpus=1,2" in (folder / "README.md").read_text()
@@ -152,7 +153,9 @@ def test_script_is_left_out_where_it_cannot_repeat(handed_in, fields, reason):
         f"lab.py does not repeat cells with {reason}."
         in (folder / "README.md").read_text()
     )
-    assert "no lab.py: it repeats no cell of this study; README.md has the reason" in shown
+    assert (
+        "no lab.py: it repeats no cell of this study; README.md has the reason" in shown
+    )
 
 
 def test_folder_with_other_files_is_refused(handed_in, tmp_path, capsys):
@@ -164,7 +167,9 @@ def test_folder_with_other_files_is_refused(handed_in, tmp_path, capsys):
     assert not (folder / handin.PDF).exists()
     assert not (folder / "data/quantization.csv").exists()
     assert run([*words, str(folder / "data")]) == 2
-    assert "data has other files: name an empty or a new folder" in capsys.readouterr().err
+    assert (
+        "data has other files: name an empty or a new folder" in capsys.readouterr().err
+    )
     assert run([*words, str(folder), "--to", str(folder)]) == 2
 
 
@@ -214,7 +219,9 @@ def test_text_has_its_pictures_and_a_place_below_each_answer(program):
     for picture in pictures:
         assert (program.folder / "hand" / picture).read_bytes().startswith(b"\x89PNG")
     answers = (
-        text.partition("## Questions of the lab")[2].partition("\n## ")[0].split("\n### ")
+        text.partition("## Questions of the lab")[2]
+        .partition("\n## ")[0]
+        .split("\n### ")
     )
     assert len(answers) == 1 + len(questions.QUESTIONS)
     assert all(answer.rstrip().endswith(handin.OWN_WORDS) for answer in answers[1:])

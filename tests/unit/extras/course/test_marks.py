@@ -87,7 +87,8 @@ def test_box_of_the_page_and_files_to_hand_in_are_marked(report):
     values = " ".join(value for value, _ in headline.figures)
     assert is_marked(seconds(11.55), values)
     assert is_marked(
-        ratio(report.groups[0].choice.speedup(report.groups[0].choice.fastest[0])), values
+        ratio(report.groups[0].choice.speedup(report.groups[0].choice.fastest[0])),
+        values,
     )
     readme = handin.files(report, handin.Student())["README.md"]
     assert is_marked("11.550", readme)

@@ -132,7 +132,9 @@ def test_wrong_numbers_are_left_out_and_doubtful_ones_named(builder, given_check
     slugs = {(cell.gpus, cell.batch): cell.slug for cell in builder.cells}
     for place, level in {(1, 32): Level.FAIL, (1, 128): Level.WARN}.items():
         given_checks[slugs[place]] = (
-            CheckResult(check="bytes", level=level, reason="x", affects=(Affected.TIME,)),
+            CheckResult(
+                check="bytes", level=level, reason="x", affects=(Affected.TIME,)
+            ),
         )
     by_question = answers_of(builder)
     assert "at batch 32" not in by_question["Q1"].text
@@ -174,7 +176,9 @@ def test_q4_remedies_compare_with_the_plain_cell(builder):
 def test_q5_and_q7_use_the_cells_that_leave_something_out(builder):
     builder.with_record(lab_record(lab_cell(4, 512), 15.0))
     builder.with_record(lab_record(lab_cell(4, 512, set_epoch=False), 15.0))
-    builder.with_record(lab_record(lab_cell(4, 512, sync_buffers=SyncBuffers.OFF), 15.0))
+    builder.with_record(
+        lab_record(lab_cell(4, 512, sync_buffers=SyncBuffers.OFF), 15.0)
+    )
     by_question = answers_of(builder)
     assert "1 of 3 orders of a rank, with it 3 of 3" in by_question["Q5"].text
     assert (

@@ -38,7 +38,9 @@ def test_shuffling_single_seed_with_repeats_claims_nothing(builder):
     for repeat, set_epoch in ((0, True), (1, True), (0, False), (1, False)):
         cell = lab_cell(2, 128, **LAB, repeat=repeat, set_epoch=set_epoch)
         accuracy = (0.70 if set_epoch else 0.60) + 0.01 * repeat
-        builder.with_record(with_test_accuracy(lab_record(cell, 15.0), accuracy, accuracy))
+        builder.with_record(
+            with_test_accuracy(lab_record(cell, 15.0), accuracy, accuracy)
+        )
     assert builder.table("shuffling").answer.endswith(
         "test accuracy in % 60.50 against 70.50 (single seed, not comparable)."
     )

@@ -29,7 +29,12 @@ from hpml_jobs.worker.data.loaders import RecordedSampler, WorkerLoader
 from hpml_jobs.worker.epochs import evaluate, evaluate_share, train_epoch
 from hpml_jobs.worker.process_group import Placement, SingleProcess
 from hpml_jobs.worker.training import make_training
-from tests.unit.worker.conftest import SMALL_DIGITS, FakeCifar, change_workload, cpu_cell
+from tests.unit.worker.conftest import (
+    SMALL_DIGITS,
+    FakeCifar,
+    change_workload,
+    cpu_cell,
+)
 
 CPU = torch.device("cpu")
 CIFAR = change_workload(SMALL_DIGITS, data="cifar10", images=40, limit=None)
@@ -120,7 +125,8 @@ def test_iterating_leaves_the_work_to_to_device():
         (32, 40),
     ]
     assert len(loader) == 3
-    assert all(batch.draws is batches[0].draws for batch in batches)  # of the whole epoch
+    # of the whole epoch
+    assert all(batch.draws is batches[0].draws for batch in batches)
     assert [len(loader.to_device(batch)[1]) for batch in batches] == [16, 16, 8]
 
 
@@ -192,7 +198,9 @@ def test_folder_is_decoded_once_to_the_pixels_of_the_items(tmp_path):
         for number in range(3):
             path = tmp_path / part / name / f"{number}.png"
             path.parent.mkdir(parents=True, exist_ok=True)
-            pixels = generator.integers(0, 256, (size, size + number, 3), dtype=np.uint8)
+            pixels = generator.integers(
+                0, 256, (size, size + number, 3), dtype=np.uint8
+            )
             Image.fromarray(pixels).save(path)
     (tmp_path / "test" / "dog").mkdir()
     Image.new("L", (9, 9), 80).save(tmp_path / "test" / "dog" / "grey.png")
@@ -284,7 +292,9 @@ def test_images_larger_than_free_memory_are_refused(tmp_path, monkeypatch):
 
 
 def test_loader_workers_with_loader_device_are_refused():
-    with pytest.raises(UsageError, match="loader_workers=2 with loader=device: no worker"):
+    with pytest.raises(
+        UsageError, match="loader_workers=2 with loader=device: no worker"
+    ):
         cpu_cell(loader=Loader.DEVICE, loader_workers=2)
 
 
@@ -302,7 +312,9 @@ def test_cell_trains_the_same_order_as_with_workers(tmp_path):
     orders = []
     for training in (by_workers, on_device):
         torch.manual_seed(3)
-        epochs = [train_epoch(training, number, Role.TIMED).epoch for number in range(2)]
+        epochs = [
+            train_epoch(training, number, Role.TIMED).epoch for number in range(2)
+        ]
         assert [epoch.samples for epoch in epochs] == [512, 512]
         orders.append([epoch.order for epoch in epochs])
     assert orders[0] == orders[1]
@@ -322,7 +334,9 @@ def test_workers_stay_and_augment_anew(tmp_path):
 
 
 @pytest.mark.parametrize("every_epoch", [True, False])
-def test_workers_of_test_images_stay_where_every_epoch_is_evaluated(tmp_path, every_epoch):
+def test_workers_of_test_images_stay_where_every_epoch_is_evaluated(
+    tmp_path, every_epoch
+):
     training = training_of(cpu_cell(evaluate=every_epoch), tmp_path)
     workers = []
     for _ in range(2):

@@ -91,7 +91,9 @@ def original(tmp_path_factory):
     outputs = tmp_path_factory.mktemp("original")
     builder = build(outputs)
     report = builder.collect()
-    texts = tables(report) | {"report.html": html_document(contents_of_page(report, {}))}
+    texts = tables(report) | {
+        "report.html": html_document(contents_of_page(report, {}))
+    }
     for name, text in texts.items():  # without pictures, which have no names in them
         write_whole(builder.study.report / name, text.encode())
     return outputs
@@ -228,11 +230,15 @@ def test_archive_leaves_out_what_unpack_would_refuse(laptop, capsys):
         "left out: report/program.exe: neither JSON, text nor a picture",
     ]
     assert run(["import", "mine.tar.gz", "--outputs", "other"]) == 0
-    assert [path.name for path in Path("other/mine/report").iterdir()] == ["report.html"]
+    assert [path.name for path in Path("other/mine/report").iterdir()] == [
+        "report.html"
+    ]
 
 
 @pytest.mark.parametrize("name", ["x.zip", "x", "x.tar", "x.gz"])
-def test_archive_that_import_would_not_read_is_not_written(original, laptop, capsys, name):
+def test_archive_that_import_would_not_read_is_not_written(
+    original, laptop, capsys, name
+):
     words = ("archive", "mine", "--outputs", str(original), "--to", name)
     assert fault_of(capsys, *words)[0] == 2
     assert not (laptop / name).exists()
@@ -304,7 +310,9 @@ def test_unpacked_study_that_was_running_is_missing(laptop):
     assert run(["import", "mine.tar.gz", "--outputs", "other"]) == 0
     states = cell_states(find(Path("other"), "mine"))
     assert {state.outcome for state in states} == {Outcome.MISSING}
-    assert "(last known state: running); the study was archived before" in states[0].reason
+    assert (
+        "(last known state: running); the study was archived before" in states[0].reason
+    )
 
 
 # ---- damaged and hostile archives ----
@@ -361,10 +369,16 @@ def as_device(member, content):
             "line 1 of SHA256SUMS",
         ),
         (edited, "was changed after it was packed (SHA-256)"),
-        (lambda m, c: None if m.name.endswith("cell.json") else c, "cell.json is missing"),
+        (
+            lambda m, c: None if m.name.endswith("cell.json") else c,
+            "cell.json is missing",
+        ),
         (renamed("mine/commands.txt", "/etc/cron.d/x"), "is no file of a study"),
         (renamed("mine/commands.txt", "mine/../../x"), "is no file of a study"),
-        (renamed("mine/commands.txt", "mine/report/../../../x"), "is no file of a study"),
+        (
+            renamed("mine/commands.txt", "mine/report/../../../x"),
+            "is no file of a study",
+        ),
         (
             renamed("mine/commands.txt", "mine/slurm/1_submitted.pkl"),
             "is no file of a study",
@@ -443,8 +457,14 @@ def test_unpack_refuses_a_newer_archive(packed, capsys, monkeypatch):
         ("password: 'hunter2hunter2'", "password: '[removed]'"),
         ('{"api_key":"hunter2hunter2"}', '{"api_key":"[removed]"}'),
         ("--api-key abcdefgh --gpus 2", "--api-key [removed] --gpus 2"),
-        ("1,200 tokens/s; token: 4,096 per GPU", "1,200 tokens/s; token: 4,096 per GPU"),
-        ("2 other jobs (users: eve, boris-b); x", "2 other jobs (users: user, user); x"),
+        (
+            "1,200 tokens/s; token: 4,096 per GPU",
+            "1,200 tokens/s; token: 4,096 per GPU",
+        ),
+        (
+            "2 other jobs (users: eve, boris-b); x",
+            "2 other jobs (users: user, user); x",
+        ),
         ("CANCELLED by 1002 (eve), job 17", "CANCELLED, job 17"),
         ("Invalid account pr_123", "Invalid account account"),
         (r"Invalid account pr\_123 in LaTeX", "Invalid account account in LaTeX"),
@@ -465,5 +485,6 @@ def test_redactor_keeps_the_identity_of_a_cell():
     redactor = Redactor(names, anonymous=True)
     assert redactor.document(document, "cell.json") == document | {"host": "host-1"}
     assert (
-        redactor.text("gr1.site.org at 10.1.2.3, gr10", "log") == "host-2 at 0.0.0.0, gr10"
+        redactor.text("gr1.site.org at 10.1.2.3, gr10", "log")
+        == "host-2 at 0.0.0.0, gr10"
     )

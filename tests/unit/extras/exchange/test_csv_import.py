@@ -53,11 +53,15 @@ def test_rows_become_cells_with_records_seen_by_status(working_folder):
     assert pair.cell.protocol is Protocol.IMPORTED
     assert (pair.iterations, pair.samples, pair.model) == (None, None, None)
     assert (pair.cell.workload.images, pair.cell.workload.parameters) == (None, None)
-    assert (pair.train_s, pair.compute_s, pair.comm_exposed_s, pair.facts) == (None,) * 4
+    assert (pair.train_s, pair.compute_s, pair.comm_exposed_s, pair.facts) == (
+        None,
+    ) * 4
 
 
 def test_optional_columns_are_kept_as_given(working_folder):
-    columns = f"{HEADER},strategy,nodes,train_s,compute_s,comm_s,repeat,parameters,images"
+    columns = (
+        f"{HEADER},strategy,nodes,train_s,compute_s,comm_s,repeat,parameters,images"
+    )
     text = (
         f"{columns},iterations,model,gpu_model,date\n"
         "4,64,20.5,allreduce,2,19.5,15,4.5,1,9231114,40000,157,VGG-11,A100,2024-05-01\n"
@@ -102,9 +106,12 @@ def test_global_batch_is_divided_by_gpus_and_reported(working_folder, capsys):
 def test_assumptions_and_missing_values_are_reported(working_folder, capsys):
     assert run_import(f"{LAB}2,64,20\n", "images=40000") == 0
     messages = capsys.readouterr().err
-    assert "imported: 40,000 images per epoch, an unknown number of parameters" in messages
     assert (
-        "train_s is missing in every row: residual communication includes data" in messages
+        "imported: 40,000 images per epoch, an unknown number of parameters" in messages
+    )
+    assert (
+        "train_s is missing in every row: residual communication includes data"
+        in messages
     )
     assert "no gpus=1 row of imported at batch 64" in messages
 
@@ -120,11 +127,15 @@ def test_iterations_contradicting_batch_are_kept_and_noted(working_folder, capsy
 
 def test_iterations_of_rows_without_them_are_given(working_folder):
     assert (
-        run_import(f"{HEADER},iterations\n4,512,15.127,98\n2,512,20,\n", "iterations=97")
+        run_import(
+            f"{HEADER},iterations\n4,512,15.127,98\n2,512,20,\n", "iterations=97"
+        )
         == 0
     )
     assert sorted(record.iterations for record in records_of()) == [97, 98]
-    assert run(["import", "lab.csv", "study=other", "iterations=97", "images=50000"]) == 0
+    assert (
+        run(["import", "lab.csv", "study=other", "iterations=97", "images=50000"]) == 0
+    )
     write_csv("gpus,batch,rate,unit\n1,32,9,images/s\n", "rates.csv")
     assert run(["import", "rates.csv", "study=rates", "iterations=97"]) == 0
     assert [record.imported.iterations for record in records_of("rates")] == [None]
@@ -298,7 +309,9 @@ BAD_ROWS = [
 ]
 
 
-@pytest.mark.parametrize(("rows", "message"), BAD_ROWS, ids=[rows for rows, _ in BAD_ROWS])
+@pytest.mark.parametrize(
+    ("rows", "message"), BAD_ROWS, ids=[rows for rows, _ in BAD_ROWS]
+)
 def test_invalid_row_is_named_by_line_and_writes_nothing(
     rows, message, working_folder, capsys
 ):
@@ -343,8 +356,9 @@ def test_invalid_rows_are_listed_together_at_most_ten(working_folder, capsys):
 
 def test_duplicate_row_error_names_distinguishing_columns(working_folder, capsys):
     assert run_import(f"{HEADER},repeat\n2,32,9,1\n2,32,9,1\n") == 1
-    assert "the same cell as line 2 (ddp gpus=2 nodes=1 batch=32 repeat=1)" in last_line(
-        capsys
+    assert (
+        "the same cell as line 2 (ddp gpus=2 nodes=1 batch=32 repeat=1)"
+        in last_line(capsys)
     )
     assert run_import(f"{HEADER},strategy\n1,32,9,ddp\n1,32,9,dp\n") == 1
     assert "gpus=1 is one baseline for all strategies" in last_line(capsys)
@@ -431,14 +445,26 @@ def test_file_with_wrong_columns_is_named(content, message, working_folder, caps
         ("lab.csv study=", 2, "study= has no value"),
         ("lab.csv study=x study=y", 2, "study is given twice"),
         ("lab.csv study=../x", 2, "study='../x' is not a name"),
-        ("lab.csv study=x batch_is=all", 2, "batch_is=all: choose one of per_gpu, global"),
-        ("lab.csv study=x images=0", 2, "images=0: expected a whole number of 1 or more"),
+        (
+            "lab.csv study=x batch_is=all",
+            2,
+            "batch_is=all: choose one of per_gpu, global",
+        ),
+        (
+            "lab.csv study=x images=0",
+            2,
+            "images=0: expected a whole number of 1 or more",
+        ),
         (
             "lab.csv study=x iterations=0",
             2,
             "iterations=0: expected a whole number of 1 or more",
         ),
-        ("lab.csv study=x parameters=11M", 2, "parameters=11M: expected a whole number"),
+        (
+            "lab.csv study=x parameters=11M",
+            2,
+            "parameters=11M: expected a whole number",
+        ),
         ("lab.csv study=x", 1, "lab.csv cannot be read: No such file or directory"),
         (". study=x", 1, ". cannot be read: Is a directory"),
     ],
@@ -506,7 +532,9 @@ def test_other_file_into_existing_import_is_refused(working_folder, capsys):
     assert run_import(LAB) == 0
     write_csv(LAB, "other.csv")
     assert run(["import", "other.csv", "study=lab"]) == 1
-    assert "study lab has the timings of lab.csv; a study is one file" in last_line(capsys)
+    assert "study lab has the timings of lab.csv; a study is one file" in last_line(
+        capsys
+    )
 
 
 def test_import_into_measured_study_is_refused(slurm, working_folder, capsys):

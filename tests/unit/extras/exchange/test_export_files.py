@@ -103,8 +103,12 @@ def test_tensorboard_has_settings_as_hyperparameters(builder, capsys):
         ("tensorboard", "tensorboard"),
     ],
 )
-def test_missing_package_is_named_with_pip(form, packages, builder, monkeypatch, capsys):
-    monkeypatch.delitem(sys.modules, f"hpml_jobs.extras.exchange.to_{form}", raising=False)
+def test_missing_package_is_named_with_pip(
+    form, packages, builder, monkeypatch, capsys
+):
+    monkeypatch.delitem(
+        sys.modules, f"hpml_jobs.extras.exchange.to_{form}", raising=False
+    )
     for name in ("wandb", "alembic", "tensorboard.compat.proto.event_pb2"):
         monkeypatch.setitem(sys.modules, name, None)
     code, err = fault_of(capsys, "mine", form)
@@ -158,6 +162,12 @@ def test_words_are_completed_with_studies_and_formats(builder):
 
 def test_page_names_every_exported_number():
     listed = set(re.findall(r"`(\w+)`", PAGE.read_text().partition("\n## Export")[2]))
-    lists = {"epoch_s_by_rank", "phases", "startup", "messages", "test_accuracy_by_rank"}
+    lists = {
+        "epoch_s_by_rank",
+        "phases",
+        "startup",
+        "messages",
+        "test_accuracy_by_rank",
+    }
     texts = {"precision", "throttle_reasons", "gpu_bus_ids", "gpu_links"}
     assert {*key_numbers(a_record(a_cell()))} - lists - texts - listed == set()

@@ -304,7 +304,9 @@ def test_steps_of_no_single_run_are_refused(rows, fault):
 def test_unusual_step_is_said():
     text = three_sizes(form=lambda at: repr((at - BEGAN) * 1e6))
     _, remarks = records_of(text, images=12_800)
-    assert "run 1gpu-b32: a step takes 1e+05 s: are its time stamps in seconds?" in remarks
+    assert (
+        "run 1gpu-b32: a step takes 1e+05 s: are its time stamps in seconds?" in remarks
+    )
 
 
 # ---- rows of epochs ----
@@ -332,7 +334,8 @@ def epochs_text(**runs):
 def test_seconds_since_the_start_are_refused(seconds):
     fault = fault_of(epochs_text(**{"1gpu-b32": seconds}))
     assert (
-        "as seconds since the start do: give those of each epoch, the difference" in fault
+        "as seconds since the start do: give those of each epoch, the difference"
+        in fault
     )
 
 
@@ -441,8 +444,16 @@ def test_rows_of_epochs_are_a_study_with_repeats(tmp_path, monkeypatch, capsys):
     [
         ("{gpus}gpu_bs{batch}", "4gpu_bs64", (4, 1, 64, "ddp")),
         ("*{gpus}gpu-bs{batch}", "vit-b16-4gpu-bs64", (4, 1, 64, "ddp")),
-        ("{nodes}nodes_{gpus}gpus_bs{batch}*", "2nodes_4gpus_bs64_s1", (4, 2, 64, "ddp")),
-        ("*-{strategy}-{gpus}gpu-b{batch}", "resnet-50-DDP-4gpu-b128", (4, 1, 128, "ddp")),
+        (
+            "{nodes}nodes_{gpus}gpus_bs{batch}*",
+            "2nodes_4gpus_bs64_s1",
+            (4, 2, 64, "ddp"),
+        ),
+        (
+            "*-{strategy}-{gpus}gpu-b{batch}",
+            "resnet-50-DDP-4gpu-b128",
+            (4, 1, 128, "ddp"),
+        ),
         ("gpus=[{gpus}] (b.{batch})", "gpus=[4] (b.64)", (4, 1, 64, "ddp")),
         ("{model}/{gpus}/{batch}", "efficientnet-b0/2/32", (2, 1, 32, "ddp")),
     ],
@@ -496,7 +507,10 @@ def test_name_that_does_not_fit_is_refused_by_name(pattern, name, fault):
         ("{gpu}_{batch}", "did you mean gpus?"),
         ("{gpus}_{epoch_s}", "{epoch_s} is no column of a cell"),
         ("{gpus}_{gpus}", "{gpus} is given 2 times"),
-        ("gpus_batch", "write the columns in braces, as in names='{gpus}gpu_bs{batch}'"),
+        (
+            "gpus_batch",
+            "write the columns in braces, as in names='{gpus}gpu_bs{batch}'",
+        ),
         ("{}_{gpus}", "{} is no column of a cell"),
         ("{gpus}_{batch", "'_{batch' has a brace without its pair"),
     ],
@@ -631,7 +645,9 @@ def test_steps_that_are_a_part_of_an_epoch_are_named():
     rows = [(epoch, BEGAN + 9.3 * epoch, 0) for epoch in range(1, 9)]
     text = without_epochs(HEADER + text_of("1gpu-b32", rows))
     _, remarks = records_of(text, images=12800)
-    assert any("are a part of an epoch of 400 iterations" in remark for remark in remarks)
+    assert any(
+        "are a part of an epoch of 400 iterations" in remark for remark in remarks
+    )
 
 
 def test_whole_seconds_are_coarse_however_they_are_written():

@@ -90,7 +90,9 @@ def test_imported_whole_seconds_are_flagged_as_coarse():
     assert result.level is Level.WARN
     assert "uncertain by 5 %" in result.reason
     rows[0] = imported_record(1, epoch_s=24.3)
-    assert result_of(check_records(rows)[rows[2].slug], "imported-row").level is Level.PASS
+    assert (
+        result_of(check_records(rows)[rows[2].slug], "imported-row").level is Level.PASS
+    )
 
 
 PARTS_OF_A_ROW = {"s of an epoch of", "compute_s and comm_s are"}

@@ -43,7 +43,9 @@ def imported(text, *words):
 
 def group_of(study, baseline=Baseline.SINGLE):
     options = ReportOptions(baseline=baseline)
-    (group,) = make_report(study.name, read_snapshots(study.cells()), (), options).groups
+    (group,) = make_report(
+        study.name, read_snapshots(study.cells()), (), options
+    ).groups
     return group
 
 
@@ -93,9 +95,8 @@ def test_given_samples_make_the_time_an_epoch(working_folder):
     group = group_of(study)
     by_gpus = {row.gpus: row.timing for row in group.source.rows}
     assert by_gpus[1].epoch_s == pytest.approx(1_281_167 / 219)
-    assert by_gpus[4].epoch_s == pytest.approx(
-        1_281_168 / 852
-    )  # each of 4 has 320,292 images
+    # each of 4 has 320,292 images
+    assert by_gpus[4].epoch_s == pytest.approx(1_281_168 / 852)
     assert by_gpus[4].iterations == 5_005
     assert by_gpus[4].work is None
     (choice,) = choices(read_snapshots(study.cells()), Wish(epochs=90), None, ())
@@ -103,7 +104,9 @@ def test_given_samples_make_the_time_an_epoch(working_folder):
 
 
 def test_seconds_per_iteration_are_those_of_all_gpus():
-    one, four = records_of("gpus,batch,rate\n1,32,0.20\n4,32,0.25\n", unit="s/iteration")
+    one, four = records_of(
+        "gpus,batch,rate\n1,32,0.20\n4,32,0.25\n", unit="s/iteration"
+    )
     assert one.epoch_s == pytest.approx(1e6 / (32 / 0.20))
     assert four.epoch_s == pytest.approx(1e6 / (4 * 32 / 0.25))
     assert (one.step_s, four.step_s) == (0.20, 0.25)
@@ -145,8 +148,9 @@ def test_gpus_per_node_make_the_nodes_of_a_row():
 
 def test_more_gpus_than_a_node_has_are_named(working_folder, capsys):
     imported(csv_of(TXL, 4, "tokens/s"))
-    assert "line 5: 128 GPUs count as 1 node; give gpus_per_node= or a column nodes" in (
-        capsys.readouterr().err
+    assert (
+        "line 5: 128 GPUs count as 1 node; give gpus_per_node= or a column nodes"
+        in (capsys.readouterr().err)
     )
     imported(csv_of(TXL, 4, "tokens/s"), "gpus_per_node=16")
     assert "count as" not in capsys.readouterr().err
@@ -155,13 +159,19 @@ def test_more_gpus_than_a_node_has_are_named(working_folder, capsys):
 def test_no_table_claims_an_epoch_that_nobody_measured(working_folder):
     group = group_of(imported(csv_of(RESNET50, 64, "images/s")))
     for table in group.tables:
-        heads = [head for block in table.blocks for head in (block.head, *block.columns)]
-        said = " ".join([table.title, table.answer, *table.caption, *table.notes, *heads])
+        heads = [
+            head for block in table.blocks for head in (block.head, *block.columns)
+        ]
+        said = " ".join(
+            [table.title, table.answer, *table.caption, *table.notes, *heads]
+        )
         said = said.replace("Equal epochs are not equal training", "")
         assert "epoch" not in said.replace("images per epoch not reported", ""), (
             table.label
         )
-    assert "Time: seconds of 1,000,000 images" in table_of(group, "table1-ddp").caption[0]
+    assert (
+        "Time: seconds of 1,000,000 images" in table_of(group, "table1-ddp").caption[0]
+    )
 
 
 def test_choose_asks_in_tokens_and_refuses_epochs(working_folder, capsys):
@@ -251,7 +261,10 @@ def test_sheets_and_record_keep_their_names_and_say_what_times_are_of(
             "line 2: unit=img/s: choose one of images/s, samp",
         ),
         ("gpus,batch,rate,unit\n1,32,9,image/s", "did you mean images/s?"),
-        ("gpus,batch,rate,unit\n1,32,0,images/s", "line 2: rate=0: must be more than 0"),
+        (
+            "gpus,batch,rate,unit\n1,32,0,images/s",
+            "line 2: rate=0: must be more than 0",
+        ),
         ("gpus,batch,rate,unit\n1,32,,images/s", "line 2: rate is missing"),
         (
             "gpus,batch,rate,unit\n1,32,1e-9,images/s",
@@ -289,7 +302,10 @@ def test_sheets_and_record_keep_their_names_and_say_what_times_are_of(
             "gpus,batch,rate,unit,nodes,gpus_per_node\n16,32,9,images/s,1,8",
             "line 2: gpus=16 do not fit on nodes=1 with gpus_per_node=8",
         ),
-        ("gpus,batch,rate,unit\n1,32,-9,images/s", "line 2: rate=-9: must be more than 0"),
+        (
+            "gpus,batch,rate,unit\n1,32,-9,images/s",
+            "line 2: rate=-9: must be more than 0",
+        ),
         (
             "gpus,batch,rate,unit,gpus_per_node\n1,32,9,images/s,0",
             "line 2: gpus_per_node=0: must be more than 0",

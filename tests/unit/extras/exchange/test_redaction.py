@@ -101,7 +101,9 @@ def test_random_secret_never_leaves(tmp_path_factory, form, place, secret):
         pack(study, folder / "a.tar.gz", PackOptions(logs=True))
         with tarfile.open(folder / "a.tar.gz") as tar:
             files = [
-                member for member in tar.getmembers() if not member.name.endswith(".npz")
+                member
+                for member in tar.getmembers()
+                if not member.name.endswith(".npz")
             ]
             shown = {file.name: tar.extractfile(file).read().decode() for file in files}
     for name, text in shown.items():

@@ -89,7 +89,9 @@ def test_cells_without_numbers_are_noted_or_have_none(builder):
     (run,) = content.runs
     assert (run.outcome, run.summary) == ("oom", {})
     assert run.config["reason"].startswith("CUDA out of memory")
-    assert content.notes == [f"not exported, without a record: {builder.slug} (missing)"]
+    assert content.notes == [
+        f"not exported, without a record: {builder.slug} (missing)"
+    ]
 
 
 def test_cell_of_several_groups_is_one_run(builder):
@@ -97,11 +99,15 @@ def test_cell_of_several_groups_is_one_run(builder):
         builder.with_record(
             a_record(a_cell(gpus=gpus), "101_0.r0", facts=Facts(torch=torch))
         )
-    builder.with_out_of_memory(a_cell(gpus=4)).with_cell(a_cell(gpus=8), Outcome.MISSING)
+    builder.with_out_of_memory(a_cell(gpus=4)).with_cell(
+        a_cell(gpus=8), Outcome.MISSING
+    )
     content = runs_of(builder)
     assert len(builder.collect().groups) == 2
     assert [run.outcome for run in content.runs] == ["ok", "oom", "ok"]
-    assert content.notes == [f"not exported, without a record: {builder.slug} (missing)"]
+    assert content.notes == [
+        f"not exported, without a record: {builder.slug} (missing)"
+    ]
 
 
 def test_values_that_are_not_finite_are_left_out(builder):

@@ -79,7 +79,8 @@ def test_what_is_no_answer_is_one_line(check, printed):
     with pytest.raises(HpmlError) as refused:
         check("cat $F", answers=False, printed=printed)
     assert (
-        str(refused.value) == "localhost: no answer, but exit code 3: see ssh -v localhost"
+        str(refused.value)
+        == "localhost: no answer, but exit code 3: see ssh -v localhost"
     )
     with pytest.raises(HpmlError) as refused:
         check("cat $F >&2", answers=False, printed=printed)
@@ -119,15 +120,15 @@ def test_endless_output_and_silence_end(check, endless, monkeypatch):
 def test_another_version_is_named_whatever_its_facts_are(check, facts):
     with pytest.raises(HpmlError) as refused:
         check("cat $F", answers=False, printed=f"{facts}\n".encode())
-    expected = (
-        f"hpml_jobs differs (this machine {__version__}, localhost 9.9): install the same"
-    )
+    expected = f"hpml_jobs differs (this machine {__version__}, localhost 9.9): install the same"
     assert str(refused.value).startswith(expected)
 
 
 def test_names_of_versions_cannot_write_to_the_terminal(check):
     version = "9\\u001b[31m\\n" + "9" * 5_000
     with pytest.raises(HpmlError) as refused:
-        check("cat $F", answers=False, printed=f'{{"hpml_jobs":"{version}"}}\n'.encode())
+        check(
+            "cat $F", answers=False, printed=f'{{"hpml_jobs":"{version}"}}\n'.encode()
+        )
     assert str(refused.value).isprintable()
     assert len(str(refused.value)) < 400

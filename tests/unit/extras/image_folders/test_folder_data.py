@@ -8,7 +8,9 @@ from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.worker.data.datasets import length, open_data
 
-FOLDER = Workload(name="folder", model="digits_cnn", data="folder", images=50, classes=2)
+FOLDER = Workload(
+    name="folder", model="digits_cnn", data="folder", images=50, classes=2
+)
 
 
 def save_image(path, size):
@@ -24,14 +26,22 @@ def test_folder_images_of_any_size_are_resized(tmp_path):
     assert (length(data.train), data.test) == (6, None)
     assert {data.train[n][0].shape for n in range(6)} == {(3, 32, 32)}
     save_image(tmp_path / "val" / "cat" / "9.png", (32, 32))
-    with pytest.raises(HpmlError, match=r"val has 1 class and .*train has 2: they must"):
+    with pytest.raises(
+        HpmlError, match=r"val has 1 class and .*train has 2: they must"
+    ):
         open_data(FOLDER, tmp_path)
     save_image(tmp_path / "val" / "dog" / "9.png", (32, 32))
     assert length(open_data(FOLDER, tmp_path).test) == 2
 
 
 def test_folder_has_the_order_of_torchvision(tmp_path):
-    for name in ("dog/2.png", "dog/10.JPG", "dog/a b/1.jpeg", "cat/é/3.ppm", "cat/z.png"):
+    for name in (
+        "dog/2.png",
+        "dog/10.JPG",
+        "dog/a b/1.jpeg",
+        "cat/é/3.ppm",
+        "cat/z.png",
+    ):
         save_image(tmp_path / "train" / name, (4, 4))
     (tmp_path / "train" / "dog" / "linked").symlink_to(tmp_path / "train" / "cat")
     (tmp_path / "train" / "dog" / "notes.txt").touch()

@@ -76,7 +76,9 @@ def test_right_classes_and_no_claim_on_parameters_are_kept(pictures, capsys):
         ),
     ],
 )
-def test_given_numbers_that_disagree_are_refused(words, message, pictures, slurm, capsys):
+def test_given_numbers_that_disagree_are_refused(
+    words, message, pictures, slurm, capsys
+):
     assert message in refusal(words, code=2, capsys=capsys)
     assert slurm.scripts == []
 
@@ -86,7 +88,14 @@ def test_classes_of_own_workload_file_must_agree(pictures, working_folder, capsy
     (working_folder / "workload" / "mine.yaml").write_text(
         "defaults: [resnet18_torchvision, _self_]\nname: mine\ndata: folder\nclasses: 4\n"
     )
-    words = ["plan", "workload=mine", "data.root=pictures", "batch=2", "--config-dir", "."]
+    words = [
+        "plan",
+        "workload=mine",
+        "data.root=pictures",
+        "batch=2",
+        "--config-dir",
+        ".",
+    ]
     assert run(words) == 2
     assert "workload.classes=4: " in capsys.readouterr().err
 
@@ -134,8 +143,12 @@ def test_link_to_itself_counts_no_image_twice(pictures, capsys):
     (pictures / "train" / "cat" / "again").symlink_to(pictures / "train" / "cat")
     assert run(["plan", *WORDS]) == 0
     shown = capsys.readouterr().err
-    assert "train/cat/again: a link to a folder around it, which is not followed" in shown
-    assert "3 classes, 12 training images, 3 test images; scanned 15 of 15 files" in shown
+    assert (
+        "train/cat/again: a link to a folder around it, which is not followed" in shown
+    )
+    assert (
+        "3 classes, 12 training images, 3 test images; scanned 15 of 15 files" in shown
+    )
 
 
 def test_files_are_scanned_again_only_if_one_changed(pictures, capsys):
@@ -208,7 +221,9 @@ def test_damage_inside_a_file_is_named_by_the_job(program):
 def test_folder_without_training_images_is_named(slurm, working_folder, capsys):
     words = ["workload=resnet18_cifar10", "workload.data=folder", "data.root=pictures"]
     assert run(words) == 1
-    needed = "pictures has no folder train; workload.data=folder needs train/CLASS/IMAGE"
+    needed = (
+        "pictures has no folder train; workload.data=folder needs train/CLASS/IMAGE"
+    )
     assert needed in capsys.readouterr().err
     (working_folder / "pictures" / "train" / "cats").mkdir(parents=True)
     assert run(words) == 1
@@ -221,7 +236,9 @@ def test_images_are_counted_and_limited_at_planning(slurm, working_folder):
         path = working_folder / "pictures" / "train" / "cats" / "deep" / f"{number}.JPG"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"P5 1 1 255 .")
-    (working_folder / "pictures" / "train" / "cats" / "notes.txt").write_text("no picture")
+    (working_folder / "pictures" / "train" / "cats" / "notes.txt").write_text(
+        "no picture"
+    )
     overrides = [
         "workload=resnet18_cifar10",
         "workload.data=folder",

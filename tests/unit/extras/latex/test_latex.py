@@ -68,7 +68,9 @@ def test_latex_tables_compile_and_fit_on_a4(name, incomplete_study, gallery, tmp
     assert done.returncode == 0, done.stdout[-2000:]
     assert (tmp_path / "document.pdf").stat().st_size > 10_000
     assert [
-        w for w in re.findall(r"Overfull \\hbox \(([\d.]+)pt", done.stdout) if float(w) > 1
+        w
+        for w in re.findall(r"Overfull \\hbox \(([\d.]+)pt", done.stdout)
+        if float(w) > 1
     ] == []
 
 
@@ -87,7 +89,8 @@ def test_latex_tables_are_as_wide_as_the_page_at_most(incomplete_study, gallery)
             for part in parts:
                 texts = zip(*(line.texts for line in part.lines), strict=True)
                 widths = [
-                    min(latex.WORDS, max(map(len, column))) + latex.GAP for column in texts
+                    min(latex.WORDS, max(map(len, column))) + latex.GAP
+                    for column in texts
                 ]
                 labels = max(len(line.label) for line in part.lines)
                 assert labels + sum(widths) <= latex.FOOTNOTESIZE, (table.label, widths)

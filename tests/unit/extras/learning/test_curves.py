@@ -13,7 +13,9 @@ from tests.unit.training_runs import two_gpu_cell_with_curves, write_curves
 
 
 def curves_frame(builder):
-    return pd.read_csv(io.StringIO(curves_csv(builder.collect())), keep_default_na=False)
+    return pd.read_csv(
+        io.StringIO(curves_csv(builder.collect())), keep_default_na=False
+    )
 
 
 CURVE_ENDS = pytest.approx((2.4555, 1.5445, 0.408, 0.408, 0.408, 0.408), abs=5e-4)
@@ -43,11 +45,12 @@ def test_curves_csv_has_every_iteration_of_every_epoch(builder):
     assert list(found["epoch"].unique()) == [1, 2, 3]
     assert list(found["role"].unique()) == ["warmup", "timed", "instrumented"]
     first = found.iloc[0]
+    # mean, max over ranks
     assert (first["loss"], first["step_s"], first["lr"]) == (
         2.5,
         0.02,
         0.1,
-    )  # mean, max over ranks
+    )
     assert (first["strategy"], first["gpus"], first["batch"], first["every"]) == (
         "ddp",
         2,

@@ -57,7 +57,9 @@ def test_loss_plot_line_is_mean_over_ranks_for_all_epochs(builder):
 
 def test_loss_plot_long_run_caption_notes_thinning(builder, monkeypatch):
     with_curves(builder, 2, 512)
-    assert "Thin: every iteration; thick: mean" in PLOTS["loss"](builder.collect()).caption
+    assert (
+        "Thin: every iteration; thick: mean" in PLOTS["loss"](builder.collect()).caption
+    )
     monkeypatch.setattr(loss_picture, "POINTS", 50)
     picture = PLOTS["loss"](builder.collect())
     assert len(picture.figure.axes[0].lines[0].get_xdata()) == 49  # of 147

@@ -59,7 +59,12 @@ def test_single_seed_has_no_deviation_and_a_note(builder):
 
 
 def test_repeats_of_one_seed_count_once_without_deviation(builder):
-    for seed, repeat, accuracy in ((0, 0, 0.50), (0, 1, 0.60), (0, 2, 0.70), (1, 0, 0.62)):
+    for seed, repeat, accuracy in (
+        (0, 0, 0.50),
+        (0, 1, 0.60),
+        (0, 2, 0.70),
+        (1, 0, 0.62),
+    ):
         for gpus in (1, 2) if seed == 0 else (1,):
             cell = lab_cell(gpus, 128, **LAB, evaluate=True, seed=seed, repeat=repeat)
             builder.with_record(
@@ -84,7 +89,9 @@ def test_runs_of_fewer_epochs_are_omitted_and_noted(builder):
         (2, {**LAB, "epochs": 2}, 0.1),
     ):
         for set_epoch in (True, False):
-            cell = lab_cell(2, 128, **more, evaluate=True, seed=seed, set_epoch=set_epoch)
+            cell = lab_cell(
+                2, 128, **more, evaluate=True, seed=seed, set_epoch=set_epoch
+            )
             builder.with_record(
                 with_test_accuracy(lab_record(cell, 15.0), accuracy, accuracy)
             )
@@ -114,7 +121,13 @@ def test_outputs_without_classes_show_dash_for_accuracy(builder):
     builder.with_record(msgspec.structs.replace(whole, ranks=ranks))
     assert builder.table("table4").lines[0].texts[-3:] == ("1.2000", "–", "–")
     assert builder.table("evaluation").lines[0].texts[:6] == ("–",) * 5 + ("1.5000",)
-    assert builder.table("replicas").lines[0].texts[2:7] == ("1.200", "–", "–", "–", "–")
+    assert builder.table("replicas").lines[0].texts[2:7] == (
+        "1.200",
+        "–",
+        "–",
+        "–",
+        "–",
+    )
 
 
 def without_accuracy(epoch):
@@ -210,7 +223,10 @@ def text_record(gpus, *, digest="5eed", **settings):
         for rank in record.ranks
     )
     text = Text(
-        sha256=digest, train_bytes=1_000_000, test_bytes=10**5, unigram_bits_per_byte=4.5
+        sha256=digest,
+        train_bytes=1_000_000,
+        test_bytes=10**5,
+        unigram_bits_per_byte=4.5,
     )
     facts = msgspec.structs.replace(record.facts, text=text)
     return msgspec.structs.replace(record, ranks=ranks, facts=facts)
@@ -245,7 +261,8 @@ def test_text_is_evaluated_in_bits_per_byte(builder):
     assert "of text" not in " ".join(table.caption)
     columns = table.sheet.columns
     assert [
-        dict(zip(columns, row, strict=True))["test_accuracy"] for row in table.sheet.rows
+        dict(zip(columns, row, strict=True))["test_accuracy"]
+        for row in table.sheet.rows
     ] == [None] * 6
 
 

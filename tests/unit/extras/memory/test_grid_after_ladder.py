@@ -30,7 +30,10 @@ def test_grid_takes_the_batch_of_a_local_ladder(program):
     for words, refusal in (
         ((*first, "workload.lr=0.1,0.2"), "needs one ladder, and these keys make 2"),
         (first[1:], "is for a grid: add grid=large_batch"),
-        (("grid=mine", "ladder.start=16", *ladder), "fits: use ladder.start=N below 16"),
+        (
+            ("grid=mine", "ladder.start=16", *ladder),
+            "fits: use ladder.start=N below 16",
+        ),
     ):
         assert refusal in program(*words, "largest_batch=auto").stderr
 
@@ -40,7 +43,9 @@ def test_followup_job_of_a_ladder_keeps_what_the_shell_gives(slurm, monkeypatch)
     monkeypatch.setenv("SBATCH_TIMELIMIT", "7")
     monkeypatch.setenv("SBATCH_PARTITION", "main")
     words = ("grid=large_batch", "largest_batch=auto", "cluster=slurm", "gpu_type=v100")
-    assert run([*words, "study=mine", "cluster.cpu_partition=cpu", "workload=digits"]) == 0
+    assert (
+        run([*words, "study=mine", "cluster.cpu_partition=cpu", "workload=digits"]) == 0
+    )
     assert "minutes=7 cluster.partition=main" in slurm.scripts[-1]
 
 
@@ -55,7 +60,9 @@ def words(slurm, working_folder):
     return words
 
 
-def test_ladder_that_waits_already_is_not_made_again(words, slurm, working_folder, capsys):
+def test_ladder_that_waits_already_is_not_made_again(
+    words, slurm, working_folder, capsys
+):
     queue(slurm, Study(working_folder / "outputs" / "mine"))
     before = len(slurm.scripts)
     assert run(words) == 1

@@ -44,12 +44,13 @@ def test_sharding_compares_with_ddp_at_the_same_batch(builder):
         sharded_record(Strategy.ZERO1, 22.0, 3 * GB, held=parameters // 2, state=2 * GB)
     )
     builder.with_record(sharded_record(Strategy.FSDP, 30.0, GB, held=parameters // 4))
-    builder.with_record(
-        lab_record(lab_cell(4, 32), 40.0)
-    )  # nothing is sharded at this batch
+    # nothing is sharded at this batch
+    builder.with_record(lab_record(lab_cell(4, 32), 40.0))
     table = builder.table("paths")
     assert [line.label.split()[0] for line in table.lines] == ["ddp", "zero1", "fsdp"]
-    rows = [dict(zip(table.sheet.columns, row, strict=True)) for row in table.sheet.rows]
+    rows = [
+        dict(zip(table.sheet.columns, row, strict=True)) for row in table.sheet.rows
+    ]
     assert [row["peak_memory_of_ddp"] for row in rows] == [1.0, 0.75, 0.25]
     assert [row["epoch_of_ddp"] for row in rows] == [1.0, 1.1, 1.5]
     assert rows[0]["kept"] is None
@@ -77,7 +78,9 @@ def test_sharding_without_ddp_or_on_a_cpu_says_so(builder):
     table = builder.table("paths")
     assert "whole process" in table.notes[0]
     (row,) = table.sheet.rows
-    assert dict(zip(table.sheet.columns, row, strict=True))["peak_memory_of_ddp"] is None
+    assert (
+        dict(zip(table.sheet.columns, row, strict=True))["peak_memory_of_ddp"] is None
+    )
 
 
 def test_no_sharding_table_without_a_sharding_strategy(builder):

@@ -15,7 +15,9 @@ def add(builder, epoch_s, gpus=4, batch=128, **path):
 
 
 def rows_of(table):
-    return [dict(zip(table.sheet.columns, row, strict=True)) for row in table.sheet.rows]
+    return [
+        dict(zip(table.sheet.columns, row, strict=True)) for row in table.sheet.rows
+    ]
 
 
 def test_accumulated_batches_of_a_global_batch_are_compared(builder):

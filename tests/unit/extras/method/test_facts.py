@@ -13,7 +13,9 @@ from tests.unit.report.frame.test_gpu_figures import measured
 
 def test_environment_of_the_page_has_the_time_to_start():
     record = measured()
-    starts = [Startup(**dict.fromkeys(Startup.__struct_fields__, s)) for s in (0.5, 0.75)]
+    starts = [
+        Startup(**dict.fromkeys(Startup.__struct_fields__, s)) for s in (0.5, 0.75)
+    ]
     ranks = zip(record.ranks, starts, strict=True)
     ranks = tuple(replace(rank, startup=start) for rank, start in ranks)
     facts = environment_of(replace(record, ranks=ranks))

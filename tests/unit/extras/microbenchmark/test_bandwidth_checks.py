@@ -27,9 +27,9 @@ NAMES = {"bus-bandwidth", "slow-microbenchmark"}
 def large_messages(old):
     """Rank 1 sends 4 MiB at once in the time of 100 kB."""
     changed = change_messages(bytes=2**22, elements=2**20)(old)
-    return change_communication(gradients_s=0.99 * old.ranks[1].communication.gradients_s)(
-        changed
-    )
+    return change_communication(
+        gradients_s=0.99 * old.ranks[1].communication.gradients_s
+    )(changed)
 
 
 CASES = [

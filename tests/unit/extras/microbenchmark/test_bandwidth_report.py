@@ -52,9 +52,15 @@ def test_microbenchmark_names_collectives_and_nccl_choices(builder):
     assert reduced["bus_gb_per_s"] == pytest.approx(2 * gathered["bus_gb_per_s"])
     assert {row["launched_late"] for row in rows} == {None, 1}
     nvls = next(
-        row for row in rows if row["bytes"] == 2**20 and row["collective"] == "all_reduce"
+        row
+        for row in rows
+        if row["bytes"] == 2**20 and row["collective"] == "all_reduce"
     )
-    assert (nvls["algorithm"], nvls["protocol"], nvls["channels"]) == ("NVLS", "SIMPLE", 8)
+    assert (nvls["algorithm"], nvls["protocol"], nvls["channels"]) == (
+        "NVLS",
+        "SIMPLE",
+        8,
+    )
 
 
 @pytest.mark.usefixtures("all_pictures")

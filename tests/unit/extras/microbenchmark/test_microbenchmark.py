@@ -101,7 +101,11 @@ def test_launch_is_not_in_the_time_of_a_collective(measure):
             pytest.approx(KERNEL_S),
             pytest.approx(KERNEL_S),
         )
-        assert (point.trials, point.launched_late, point.contains_launch) == (20, 0, False)
+        assert (point.trials, point.launched_late, point.contains_launch) == (
+            20,
+            0,
+            False,
+        )
 
 
 def test_slow_host_gets_more_work_ahead(measure):
@@ -112,7 +116,9 @@ def test_slow_host_gets_more_work_ahead(measure):
 
 
 def test_launch_that_is_always_late_is_recorded(measure):
-    (point,) = measure(ScriptedDevice(launch_s=0.1), sizes=(1024,), budget_s=50.0).points
+    (point,) = measure(
+        ScriptedDevice(launch_s=0.1), sizes=(1024,), budget_s=50.0
+    ).points
     assert point.median_s == pytest.approx(0.1, rel=1e-3)
     assert (point.trials, point.launched_late, point.contains_launch) == (20, 20, True)
 
@@ -127,7 +133,10 @@ def test_first_use_of_a_size_does_not_end_the_sizes(measure):
 
 
 def test_every_collective_is_measured_within_any_budget(eight_ranks):
-    sent = {CollectiveKind.ALL_GATHER: [512, 2048], CollectiveKind.REDUCE_SCATTER: [4096]}
+    sent = {
+        CollectiveKind.ALL_GATHER: [512, 2048],
+        CollectiveKind.REDUCE_SCATTER: [4096],
+    }
     benchmark = collective_times((CPU,), sent, 1e-9, sizes=())
     assert [(point.kind, point.bytes) for point in benchmark.points] == [
         (CollectiveKind.ALL_GATHER, 512),
@@ -200,9 +209,9 @@ def test_collectives_of_gradients_and_parameters_are_measured():
     }
     assert sent.gradient_kind is CollectiveKind.REDUCE_SCATTER
     by_root = (message(CollectiveKind.GATHER, Purpose.GRADIENTS, 8),)
-    assert sizes_sent(Communication(total_s=1.0, gradients_s=1.0, messages=by_root)) == {
-        ALL_REDUCE: set()
-    }
+    assert sizes_sent(
+        Communication(total_s=1.0, gradients_s=1.0, messages=by_root)
+    ) == {ALL_REDUCE: set()}
     assert sizes_sent(None) == {ALL_REDUCE: set()}
 
 
@@ -219,9 +228,14 @@ def choices_with(eight_ranks, monkeypatch, tmp_path):
 
         monkeypatch.setattr(collectives, "nccl_log", log)
         point = collectives.summarize_trials(
-            ALL_REDUCE, 1024, [collectives.MessageTrial(1e-3, is_late=False)], sent=False
+            ALL_REDUCE,
+            1024,
+            [collectives.MessageTrial(1e-3, is_late=False)],
+            sent=False,
         )
-        benchmark = Microbenchmark(points=(point,), largest_asked_bytes=1024, seconds=1.0)
+        benchmark = Microbenchmark(
+            points=(point,), largest_asked_bytes=1024, seconds=1.0
+        )
         path = tmp_path / "nccl.log"
         return collectives.with_nccl_choices(benchmark, (CPU,), path)
 

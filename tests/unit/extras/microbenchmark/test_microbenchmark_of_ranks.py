@@ -39,9 +39,13 @@ def test_microbenchmark_times_every_collective_alike(results):
     expected = [
         (kind, size, sent) for kind in kinds for size, sent in ((1024, 0), (4000, 1))
     ]
-    assert [(point["kind"], point["bytes"], point["sent"]) for point in points] == expected
+    assert [
+        (point["kind"], point["bytes"], point["sent"]) for point in points
+    ] == expected
     assert [benchmark["points"] for benchmark in benchmarks] == processes * [points]
-    assert {(point["trials"], point["launched_late"]) for point in points} == {(20, None)}
+    assert {(point["trials"], point["launched_late"]) for point in points} == {
+        (20, None)
+    }
     assert all(0 < point["min_s"] <= point["median_s"] for point in points)
 
 
@@ -69,10 +73,14 @@ def test_cell_measures_the_sizes_that_it_sends(run_cell, strategy):
     assert {point.trials for point in sizes.values()} == {20}
     cell_sizes = {m.bytes for m in communication.messages if m.kind is kind}
     assert {size for size, point in sizes.items() if point.sent} == cell_sizes
-    assert max(sizes) < benchmark.largest_asked_bytes == 2**28  # 5 seconds do not suffice
+    # 5 seconds do not suffice
+    assert max(sizes) < benchmark.largest_asked_bytes == 2**28
     point = sizes[1024]
     assert (
-        point.min_s <= point.lower_quartile_s <= point.median_s <= point.upper_quartile_s
+        point.min_s
+        <= point.lower_quartile_s
+        <= point.median_s
+        <= point.upper_quartile_s
     )
     assert 0 <= point.delayed <= 20
 

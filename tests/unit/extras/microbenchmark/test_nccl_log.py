@@ -30,7 +30,11 @@ def test_choices_are_the_last_of_each_collective_and_size():
             kind=all_reduce, bytes=1024, algorithm="RING", protocol="LL128", channels=2
         ),
         NcclChoice(
-            kind=all_reduce, bytes=2**28, algorithm="NVLS", protocol="SIMPLE", channels=16
+            kind=all_reduce,
+            bytes=2**28,
+            algorithm="NVLS",
+            protocol="SIMPLE",
+            channels=16,
         ),
         NcclChoice(
             kind=all_gather,

@@ -35,7 +35,9 @@ def test_cells_are_the_rows_of_cells_csv(builder):
     header = sheets(builder.collect())["cells.csv"].splitlines()[0].split(",")
     assert [name for name in cells.columns if name in header] == header
     assert (
-        cells[[name for name in cells.columns if name not in header]].isna().all(axis=None)
+        cells[[name for name in cells.columns if name not in header]]
+        .isna()
+        .all(axis=None)
     )
     assert dict(cells["outcome"].value_counts()) == {"ok": 4, "missing": 1, "oom": 1}
 
@@ -44,7 +46,9 @@ def test_cells_have_speedup_and_efficiency_of_their_row(builder):
     cells = hpml_jobs.open_study("mine").cells().set_index(["gpus", "batch", "repeat"])
     assert cells.loc[(1, 128, 0), "speedup"] == 1
     assert (
-        cells.loc[(2, 128, 0), "speedup"] == cells.loc[(2, 128, 1), "speedup"] == 8 / 4.5
+        cells.loc[(2, 128, 0), "speedup"]
+        == cells.loc[(2, 128, 1), "speedup"]
+        == 8 / 4.5
     )
     assert cells.loc[(4, 128, 0), "efficiency"] == 0.5
     assert cells.loc[(2, 128, 1), "samples_per_s"] == pytest.approx(20_480 / 4.6)
@@ -97,7 +101,9 @@ def test_every_listed_table_has_a_title_and_rows(builder):
     study = hpml_jobs.open_study("mine")
     listed = study.tables()
     assert all(listed["title"])
-    assert [len(study.table(label)) for label in listed["label"]] == list(listed["rows"])
+    assert [len(study.table(label)) for label in listed["label"]] == list(
+        listed["rows"]
+    )
 
 
 def test_unknown_table_is_refused_with_the_labels(builder):
@@ -156,7 +162,9 @@ def test_states_are_those_of_status_after_refresh(builder):
     assert dict(study.states()[["slug", "outcome"]].to_numpy())[missing] == "missing"
     builder.with_record(a_record(builder.cells[-1], "110_0.r0", 3.0))
     assert dict(study.states()[["slug", "outcome"]].to_numpy())[missing] == "missing"
-    assert dict(study.refresh().states()[["slug", "outcome"]].to_numpy())[missing] == "ok"
+    assert (
+        dict(study.refresh().states()[["slug", "outcome"]].to_numpy())[missing] == "ok"
+    )
     assert study.cells()["epoch_s"].min() == 3
 
 

@@ -34,7 +34,9 @@ def test_pareto_names_cell_to_ask_for_and_front(builder):
     assert "ask for:\nddp 2-GPU b128" in words
     assert "fastest:\nddp 4-GPU b128" in words
     assert {"1 GPU", "2 GPUs", "4 GPUs"} < set(words)
-    assert "ask for ddp 2-GPU b128; on the Pareto front ddp 4-GPU b128 8.0" in picture.alt
+    assert (
+        "ask for ddp 2-GPU b128; on the Pareto front ddp 4-GPU b128 8.0" in picture.alt
+    )
 
 
 def test_pareto_draws_a_doubtful_cell_hollow(builder, given_checks):
@@ -42,7 +44,9 @@ def test_pareto_draws_a_doubtful_cell_hollow(builder, given_checks):
     doubt = CheckResult(check="made-up", level=Level.WARN, reason="of this test")
     given_checks[lab_cell(4, 512).slug] = (doubt,)
     (axis,) = PLOTS["pareto"](builder.collect()).figure.axes
-    (hollow,) = (line for line in axis.lines if line.get_markerfacecolor() == style.PAPER)
+    (hollow,) = (
+        line for line in axis.lines if line.get_markerfacecolor() == style.PAPER
+    )
     assert list(hollow.get_ydata()) == pytest.approx([4 * 15.127])
 
 

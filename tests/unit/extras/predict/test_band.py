@@ -68,7 +68,9 @@ def test_band_holds_a_large_cost_of_the_second_gpu_that_does_not_grow():
 def test_band_is_not_much_wider_than_the_scatter():
     machine = Machine()
     cells = scattered(
-        machine.cells(((1, 1), (2, 1), (4, 1)), (16, 32, 64, 128)), random.Random(3), 0.02
+        machine.cells(((1, 1), (2, 1), (4, 1)), (16, 32, 64, 128)),
+        random.Random(3),
+        0.02,
     )
     (made,) = predict(cells, [EIGHT])
     assert math.log(made.high_s / made.low_s) < 2 * 8 * 0.02

@@ -19,7 +19,9 @@ _spec.loader.exec_module(clusters)
 def test_bands_from_one_and_two_nodes_hold_up_to_sixteen(asked, width):
     """They are wide: the step from one node to two may be a growth that goes on."""
     simulated = [
-        clusters.a_cluster(seed, flat=flat) for seed in range(40) for flat in (False, True)
+        clusters.a_cluster(seed, flat=flat)
+        for seed in range(40)
+        for flat in (False, True)
     ]
     of = clusters.coverage(simulated, (1, 8, 16), asked)
     assert of.inside >= 0.85

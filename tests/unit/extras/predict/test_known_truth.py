@@ -45,7 +45,9 @@ def test_node_border_without_a_fact_of_it_is_refused():
 
 def test_strategy_of_one_node_has_no_cell_across_nodes():
     cells = [
-        MeasuredPlace(place=changed(cell, strategy=Strategy.DP).place, step_s=cell.step_s)
+        MeasuredPlace(
+            place=changed(cell, strategy=Strategy.DP).place, step_s=cell.step_s
+        )
         for cell in Machine().cells(ONE_NODE[1:], (32,))
     ]
     made = refused(cells, target(8, 32, nodes=2, strategy=Strategy.DP))

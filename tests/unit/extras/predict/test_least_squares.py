@@ -15,7 +15,8 @@ def at(coefficients, row):
 
 
 @pytest.mark.parametrize(
-    "truth", [(3.0, 0.0, 0.5, 0.0), (0.0, 2.0, 0.0, 0.1), (1.0, 2.0, 3.0, 4.0), (0.0,) * 4]
+    "truth",
+    [(3.0, 0.0, 0.5, 0.0), (0.0, 2.0, 0.0, 0.1), (1.0, 2.0, 3.0, 4.0), (0.0,) * 4],
 )
 def test_fit_of_exact_values_returns_their_coefficients(truth):
     values = [at(truth, row) for row in ROWS]
@@ -43,7 +44,9 @@ def test_fit_of_dependent_columns_uses_one_of_them():
 
 def test_fit_follows_the_values_with_weight():
     values = [1.0, 3.0]
-    assert fit([(1.0,), (1.0,)], values, [1.0, 1e6]).coefficients == pytest.approx((3.0,))
+    assert fit([(1.0,), (1.0,)], values, [1.0, 1e6]).coefficients == pytest.approx(
+        (3.0,)
+    )
 
 
 def test_fit_without_rows_or_with_five_columns_is_refused():

@@ -14,7 +14,9 @@ from tests.unit.builders import a_cell, a_record
 def observed(*records):
     """The observation of the one row that the records make."""
     cells = [
-        CellResult(slug=record.slug, cell=record.cell, record=record, outcome=Outcome.OK)
+        CellResult(
+            slug=record.slug, cell=record.cell, record=record, outcome=Outcome.OK
+        )
         for record in records
     ]
     (row,) = make_rows(cells)

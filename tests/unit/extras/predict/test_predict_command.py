@@ -70,11 +70,16 @@ def test_predict_json_has_bands_and_left_out_cells(laptop, outputs, capsys):
     shutil.copytree(outputs, "outputs")
     builder = StudyBuilder(Path("outputs") / "mine")
     for batch in (64, 128):
-        builder.with_record(a_record(a_cell(gpus=8, batch=batch), f"108_{batch}.r0", 1.2))
+        builder.with_record(
+            a_record(a_cell(gpus=8, batch=batch), f"108_{batch}.r0", 1.2)
+        )
     (group,) = document_of(
         capsys, "predict", "mine", "gpus=16", "cluster.gpus_per_node=16"
     )["groups"]
-    assert [(p["gpus"], p["batch"]) for p in group["predictions"]] == [(16, 64), (16, 128)]
+    assert [(p["gpus"], p["batch"]) for p in group["predictions"]] == [
+        (16, 64),
+        (16, 128),
+    ]
     for prediction in group["predictions"]:
         assert prediction["low_s"] < prediction["step_s"] < prediction["high_s"]
         points = prediction["error"]["points"]
@@ -99,7 +104,9 @@ def test_predict_across_nodes_prints_the_command_of_one_cell(study, capsys):
 @pytest.mark.parametrize(("isolate", "charged_gpus"), [("serial", 3), ("exclusive", 8)])
 def test_predict_shows_what_an_epoch_is_charged(isolate, charged_gpus, laptop, capsys):
     """Exclusive nodes are charged whole."""
-    rows = "gpus,gpus_per_node,batch,epoch_s,gpu_model\n1,8,64,20,v100\n4,8,64,5.4,v100\n"
+    rows = (
+        "gpus,gpus_per_node,batch,epoch_s,gpu_model\n1,8,64,20,v100\n4,8,64,5.4,v100\n"
+    )
     Path("table.csv").write_text(rows)
     output_of(capsys, "import", "table.csv", "study=table", "images=50000")
     cluster = Cluster(name="slurm", isolate=Isolate(isolate), gpu_types={"v100": 8})
@@ -136,7 +143,9 @@ def test_predict_of_two_hardware_groups_predicts_each(laptop, outputs, capsys):
 
 
 def test_predict_without_several_gpus_names_the_cell_it_needs(laptop, capsys):
-    builder = StudyBuilder(Path("outputs") / "mine").with_record(a_record(a_cell(gpus=1)))
+    builder = StudyBuilder(Path("outputs") / "mine").with_record(
+        a_record(a_cell(gpus=1))
+    )
     builder.study.add_command("hpml-jobs gpus=1 batch=512 study=mine")
     assert run(["predict", "mine"]) == 1
     shown = " ".join(capsys.readouterr().out.split())
@@ -169,12 +178,18 @@ def test_predict_refuses_what_no_cell_can_be(words, message, study, capsys):
     [
         (["gpu=8"], "did you mean gpus=?"),
         (["gpus=8,0"], "gpus=0: use 1 or more"),
-        (["gpus=1,8"], "gpus=1: 2 or more are predicted; measure one: hpml-jobs gpus=1"),
+        (
+            ["gpus=1,8"],
+            "gpus=1: 2 or more are predicted; measure one: hpml-jobs gpus=1",
+        ),
         (["batch=-32"], "batch=-32: use 1 or more"),
         (["gpus=2048"], "gpus=2048: at most 1024 are predicted"),
         (["gpus=20", "nodes=3"], "does not divide over nodes=3; use gpus=21"),
         (["strategy=dpp"], "did you mean d"),
-        (["strategy=single"], "strategy=single: it has one GPU, 2 or more are predicted"),
+        (
+            ["strategy=single"],
+            "strategy=single: it has one GPU, 2 or more are predicted",
+        ),
         (
             ["link_gb_per_s=25"],
             "link_gb_per_s=25: this key is gone, because a network is measured",
@@ -202,7 +217,9 @@ def test_predict_of_measured_places_says_so(study, capsys):
 
 
 def test_predict_of_one_size_only_names_a_second_one(laptop, capsys):
-    builder = StudyBuilder(Path("outputs") / "mine").with_record(a_record(a_cell(gpus=4)))
+    builder = StudyBuilder(Path("outputs") / "mine").with_record(
+        a_record(a_cell(gpus=4))
+    )
     builder.study.add_command("hpml-jobs gpus=4 batch=512 study=mine")
     assert run(["predict", "mine", "gpus=8", PER_NODE]) == 1
     shown = " ".join(capsys.readouterr().out.split())
@@ -221,7 +238,9 @@ def test_predict_of_another_batch_names_one_cell_of_it(study, capsys):
 
 
 def test_predict_keeps_the_grid_that_chose_the_workload(laptop, capsys):
-    builder = StudyBuilder(Path("outputs") / "mine").with_record(a_record(a_cell(gpus=1)))
+    builder = StudyBuilder(Path("outputs") / "mine").with_record(
+        a_record(a_cell(gpus=1))
+    )
     builder.study.add_command("hpml-jobs grid=gpt gpus=1,2 study=mine")
     assert run(["predict", "mine"]) == 1
     shown = " ".join(capsys.readouterr().out.split())

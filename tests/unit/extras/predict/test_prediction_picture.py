@@ -108,7 +108,13 @@ def test_predictions_table_has_band_skill_and_reason(report):
     (line,) = table.lines
     assert line.label == "ddp 8-GPU b128"
     assert line.texts[:4] == ("0.126", "0.114", "0.139", "0.120")
-    assert table.sheet.columns[:5] == ("strategy", "gpus", "nodes", "treatment", "batch")
+    assert table.sheet.columns[:5] == (
+        "strategy",
+        "gpus",
+        "nodes",
+        "treatment",
+        "batch",
+    )
     assert table.notes == (
         "the band rests on one cell",
         "not predicted: 16 GPUs on 2 nodes, batch 128 (ddp): no cell on two nodes:\n"
@@ -125,7 +131,9 @@ def test_errors_of_each_strategy_are_said(report):
     of_zero1 = changed(ddp.target, strategy=Strategy.ZERO1)
     zero1 = msgspec.structs.replace(ddp, target=of_zero1, skill=skill)
     both = msgspec.structs.replace(group.results["predict"], predictions=(ddp, zero1))
-    said = "error on 1 left-out cell (the largest), mean / 90th percentile / worst: model"
+    said = (
+        "error on 1 left-out cell (the largest), mean / 90th percentile / worst: model"
+    )
     first, second = errors(both, group.source.device)
     assert first.startswith(f"ddp: {said} 2.5 / 2.5 / 2.5 %")
     assert second.startswith(f"zero1: {said} 0 / 0 / 0 %")
@@ -137,7 +145,9 @@ def test_group_without_prediction_has_no_picture(report):
     (group,) = report.groups
     refused = msgspec.structs.replace(group.results["predict"], predictions=())
     without = msgspec.structs.replace(group, results={"predict": refused})
-    assert PLOTS["prediction"](msgspec.structs.replace(report, groups=(without,))) is None
+    assert (
+        PLOTS["prediction"](msgspec.structs.replace(report, groups=(without,))) is None
+    )
 
 
 @pytest.mark.whole

@@ -98,4 +98,6 @@ def test_series_that_cannot_be_predicted_is_printed_and_left_out(capsys):
     ]
     series = predictions.Series("ResNet-50 on V100", tuple(observations))
     assert list(predictions.points(series)) == []
-    assert "ResNet-50 on V100, 16 GPUs: nothing smaller than 16" in capsys.readouterr().err
+    assert (
+        "ResNet-50 on V100, 16 GPUs: nothing smaller than 16" in capsys.readouterr().err
+    )

@@ -111,7 +111,9 @@ def test_band_holds_no_change_and_the_same_loss_at_each_doubling(growth, count):
 
 def test_last_growth_across_nodes_is_the_least_one_assumed():
     growing = {1: 1.0, 2: 1.06, 4: 1.12, 8: 1.25}
-    cells = [measured(8 * nodes, step_s, nodes=nodes) for nodes, step_s in growing.items()]
+    cells = [
+        measured(8 * nodes, step_s, nodes=nodes) for nodes, step_s in growing.items()
+    ]
     (prediction,) = predict(cells, [target(128, nodes=16)])
     assert prediction.step_s >= 1.25 * 1.25 / 1.12
 
@@ -145,7 +147,9 @@ def test_left_out_sizes_are_those_that_the_model_predicts():
     prediction = predicted(observations, 8)
     assert (prediction.method, prediction.skill) == (Method.MODEL, None)
     larger = [*observations, measured(8, ring(8), batch=8)]
-    assert [p.observation.gpus for p in predicted(larger, 16, batch=8).skill.points] == [8]
+    assert [
+        p.observation.gpus for p in predicted(larger, 16, batch=8).skill.points
+    ] == [8]
 
 
 def test_null_is_shown_where_it_is_as_good_on_three_places():
@@ -167,7 +171,9 @@ def whole_nodes(times_s, **fields):
 def test_two_nodes_grow_as_published_and_say_so():
     prediction = predicted(whole_nodes({1: 1.0, 2: 1.3}), 32, nodes=4)
     assert prediction.step_s == pytest.approx(1.3 * (1 + GROWTH))
-    assert "growth beyond 2 nodes is that of published benchmarks" in prediction.remarks[0]
+    assert (
+        "growth beyond 2 nodes is that of published benchmarks" in prediction.remarks[0]
+    )
 
 
 def test_band_contains_a_step_to_two_nodes_that_goes_on():
@@ -237,14 +243,17 @@ def test_large_cost_of_a_smaller_batch_may_be_longer():
     prediction = predicted(observations, 16, batch=64, nodes=2)
     assert prediction.high_s > 0.40 * 0.28 / 0.20
     assert (
-        "this time is 16.67 % longer: measure 16 GPUs at batch 64" in prediction.remarks[0]
+        "this time is 16.67 % longer: measure 16 GPUs at batch 64"
+        in prediction.remarks[0]
     )
 
 
 def test_nearest_batch_with_the_size_is_taken():
     observations = [measured(8, 0.2, batch=32)]
     for batch, cost_s in ((16, 0.05), (64, 0.03), (256, 0.0)):
-        observations += whole_nodes({1: batch / 160, 2: batch / 160 + cost_s}, batch=batch)
+        observations += whole_nodes(
+            {1: batch / 160, 2: batch / 160 + cost_s}, batch=batch
+        )
     assert predicted(observations, 16, nodes=2).step_s == pytest.approx(0.23)
 
 
@@ -318,7 +327,9 @@ def steps_of(text, **rules):
 
 def test_imported_rates_and_epochs_are_times_of_an_iteration():
     assert steps_of("gpus,batch,rate\n4,32,640\n", unit="images/s") == [0.2]
-    assert steps_of("gpus,batch,rate\n4,32,640\n", unit="tokens/s") == [pytest.approx(0.2)]
+    assert steps_of("gpus,batch,rate\n4,32,640\n", unit="tokens/s") == [
+        pytest.approx(0.2)
+    ]
     assert steps_of("gpus,batch,rate\n4,32,0.2\n", unit="s/iteration") == [0.2]
     assert steps_of("gpus,batch,epoch_s\n4,32,2\n", images=1280) == [pytest.approx(0.2)]
     assert steps_of("gpus,batch,epoch_s\n4,32,2\n") == [None]
@@ -356,7 +367,9 @@ def test_imported_tokens_are_predicted_without_seconds(working_folder):
     (group,) = make_report(study.name, read_snapshots(study.cells()), ()).groups
     table = predictions(group.source, made)
     assert "seconds" not in " ".join(table.caption)
-    (row,) = (dict(zip(table.sheet.columns, row, strict=True)) for row in table.sheet.rows)
+    (row,) = (
+        dict(zip(table.sheet.columns, row, strict=True)) for row in table.sheet.rows
+    )
     assert not {"predicted_step_s", "low_s", "null_s"} & {*row}
     (prediction,) = made.predictions
     assert row["units_per_s"] == pytest.approx(256 / prediction.step_s)
@@ -376,12 +389,16 @@ def test_imported_study_in_one_node_is_refused_across_nodes(working_folder):
 
 
 @pytest.mark.parametrize("question", [{}, {"gpus": (8, 16)}])
-def test_imported_study_without_gpus_of_a_node_assumes_the_most(question, working_folder):
+def test_imported_study_without_gpus_of_a_node_assumes_the_most(
+    question, working_folder
+):
     """The same answer, whether the next sizes are asked for or not."""
     rows = "gpus,batch,rate\n1,4,1000\n2,4,1900\n4,4,3700\n"
     made = forecast_of(rows, **question)
     assert [(r.target.gpus, r.target.nodes) for r in made.refusals] == [(8, 2), (16, 4)]
-    assert any("4 are assumed, the most that were measured" in note for note in made.notes)
+    assert any(
+        "4 are assumed, the most that were measured" in note for note in made.notes
+    )
     assert forecast_of(rows, gpus=(8,), nodes=1).predictions
     assert forecast_of(rows, gpus=(8,), gpus_per_node=8).predictions
     with pytest.raises(UsageError, match="import the file again with gpus_per_node=2"):

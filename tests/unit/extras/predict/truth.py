@@ -59,4 +59,6 @@ class Machine:
     ) -> list[MeasuredPlace]:
         """Cells of every size (GPUs, nodes) at every batch."""
         listed = list(batches)
-        return [self.observation(gpus, b, nodes) for gpus, nodes in sizes for b in listed]
+        return [
+            self.observation(gpus, b, nodes) for gpus, nodes in sizes for b in listed
+        ]

@@ -32,9 +32,17 @@ def epoch_result(*sizes):
             )
         )
     epoch = Epoch(
-        role=Role.PLAIN, epoch_s=1, stall_s=0, iterations=2, samples=2, loss=1, accuracy=0
+        role=Role.PLAIN,
+        epoch_s=1,
+        stall_s=0,
+        iterations=2,
+        samples=2,
+        loss=1,
+        accuracy=0,
     )
-    return EpochResult(epoch, IterationTimes([], [], 0), torch.zeros(2), [], ledger=ledger)
+    return EpochResult(
+        epoch, IterationTimes([], [], 0), torch.zeros(2), [], ledger=ledger
+    )
 
 
 def test_cpu_trace_splits_operators_and_gloo_communication():
@@ -103,9 +111,8 @@ def test_recorded_iteration_of_ddp_has_the_bytes_of_resnet50():
         2,
         53_120 * 4 + 53 * 8,
     )
-    assert reduced.seconds == pytest.approx(
-        12.261533e-3, abs=1e-9
-    )  # one stream: their sum
+    # one stream: their sum
+    assert reduced.seconds == pytest.approx(12.261533e-3, abs=1e-9)
     assert summary.comm_s == pytest.approx(reduced.seconds + sent.seconds)
     assert summary.window_s == pytest.approx(0.219727, abs=1e-6)
     total = summary.compute_s + summary.comm_s - summary.overlap_s + summary.idle_s
@@ -133,7 +140,9 @@ def test_recorded_all_gather_has_the_bytes_of_all_ranks():
 )
 def test_recorded_iteration_of_one_process_has_no_kernel_of_nccl(name, gpu_s, window_s):
     """One stream: the GPU is busy for the sum of its kernels and copies, up to their overlap."""
-    summary = summarize_trace(recorded(name, WINDOW["name"]), epoch_result(), on_cuda=True)
+    summary = summarize_trace(
+        recorded(name, WINDOW["name"]), epoch_result(), on_cuda=True
+    )
     assert (summary.messages, summary.comm_s, summary.collectives) == (0, 0.0, ())
     assert summary.window_s == pytest.approx(window_s)
     assert summary.compute_s == pytest.approx(gpu_s, rel=0.003)

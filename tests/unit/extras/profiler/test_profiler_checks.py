@@ -152,5 +152,6 @@ def test_exchange_of_one_process_is_launches_for_the_profiler_too():
     result = result_of(check_record(record), "profiler-phases")
     assert result.level is Level.PASS
     assert (
-        "launch gaps are 0.356 s by computation and 0.356 s by idle time" in result.reason
+        "launch gaps are 0.356 s by computation and 0.356 s by idle time"
+        in result.reason
     )

@@ -53,7 +53,9 @@ def on_slurm(record):
     return replace(record, facts=replace(record.facts, slurm=slurm), ranks=ranks)
 
 
-def test_proposal_requests_a_total_on_a_machine_at_one_batch_and_strategy(laptop, capsys):
+def test_proposal_requests_a_total_on_a_machine_at_one_batch_and_strategy(
+    laptop, capsys
+):
     measure([*WEAK, (1, 128, SINGLE, 0, 19.0), (2, 64, ALLREDUCE, 0, 10.5)], on_slurm)
     text, code = proposal_of(capsys)
     assert code == 0
@@ -61,7 +63,9 @@ def test_proposal_requests_a_total_on_a_machine_at_one_batch_and_strategy(laptop
         "Evidence of weak scaling (batch 64 per GPU, ddp), measured with"
     )
     assert "On 1 GPU at batch 64 per GPU, the smallest size measured" in text
-    assert "speedup 3.33 [3.33, 3.33] (75 % interval), parallel efficiency 0.833" in text
+    assert (
+        "speedup 3.33 [3.33, 3.33] (75 % interval), parallel efficiency 0.833" in text
+    )
     assert "batch 128 per GPU" not in text
     assert "(allreduce)" not in text
     assert (
@@ -91,7 +95,10 @@ def test_proposal_from_one_run_is_written_only_on_request(laptop, capsys):
     )
     assert "repeats=3, or add --preliminary to choose epochs=90 runs=10" in text
     text, code = proposal_of(capsys, "--preliminary")
-    assert (code, text.startswith("Preliminary: one run. Evidence of weak scaling")) == (
+    assert (
+        code,
+        text.startswith("Preliminary: one run. Evidence of weak scaling"),
+    ) == (
         0,
         True,
     )

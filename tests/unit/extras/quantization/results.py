@@ -39,7 +39,10 @@ def quantized_result(of: Cell) -> Quantized:
         )
     ]
     for number, (what, bound, per_channel) in enumerate(schemes, start=1):
-        layers = (quantized_layer("conv1", bias=False), quantized_layer("fc3", bias=bias))
+        layers = (
+            quantized_layer("conv1", bias=False),
+            quantized_layer("fc3", bias=bias),
+        )
         steps.append(
             QuantizationStep(
                 what=what,

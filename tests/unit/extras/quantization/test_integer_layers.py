@@ -50,8 +50,15 @@ def slow_accumulators(values, layer):
         (image, out, row, column): bias[out]
         + sum(
             weights[out][channel][y][x]
-            * at(image, channel, row * stride_y + y - pad_y, column * stride_x + x - pad_x)
-            for channel, y, x in product(range(channels), range(kernel_y), range(kernel_x))
+            * at(
+                image,
+                channel,
+                row * stride_y + y - pad_y,
+                column * stride_x + x - pad_x,
+            )
+            for channel, y, x in product(
+                range(channels), range(kernel_y), range(kernel_x)
+            )
         )
         for image, out, row, column in product(
             range(number), range(len(weights)), range(heights), range(widths)
@@ -98,7 +105,12 @@ def test_convolution_with_stride_and_padding_matches_reference(bias, per_channel
 @pytest.mark.parametrize("per_channel", [False, True])
 def test_relu_pool_and_flatten_after_convolution_match(per_channel):
     torch.manual_seed(2)
-    tail = (nn.ReLU(inplace=True), nn.MaxPool2d(2, padding=1), nn.Dropout(), nn.Flatten())
+    tail = (
+        nn.ReLU(inplace=True),
+        nn.MaxPool2d(2, padding=1),
+        nn.Dropout(),
+        nn.Flatten(),
+    )
     module = nn.Conv2d(1, 3, 3, bias=False)
     with torch.no_grad():
         module.weight *= torch.tensor([1.0, 3.0, 0.2]).reshape(-1, 1, 1, 1)
@@ -109,7 +121,9 @@ def test_relu_pool_and_flatten_after_convolution_match(per_channel):
     expected = []
     for image, out, row, column in product(range(2), range(3), range(3), range(3)):
         window = product((2 * row - 1, 2 * row), (2 * column - 1, 2 * column))
-        under = [slow[image, out, y, x] for y, x in window if (image, out, y, x) in slow]
+        under = [
+            slow[image, out, y, x] for y, x in window if (image, out, y, x) in slow
+        ]
         expected.append(slow_output(max(0, *under), scales[out]))
     outputs = layer(values)
     assert outputs.shape == (2, 27)
@@ -176,7 +190,9 @@ def test_accumulator_or_bias_beyond_32_bits_is_refused():
     with torch.no_grad():
         model[0].weight.fill_(1e-3)
         model[0].bias.fill_(1e9)
-    with pytest.raises(HpmlError, match=r"the integers of the bias of 0 reach .* 32 bits"):
+    with pytest.raises(
+        HpmlError, match=r"the integers of the bias of 0 reach .* 32 bits"
+    ):
         integer_layer(model)
     with torch.no_grad():
         model[0].bias.fill_((2**31 - 100) * INPUT_SCALE * 1e-3 / 127)
@@ -234,7 +250,10 @@ def test_network_passes_integers_between_layers():
             nn.Sequential(nn.Conv2d(2, 2, 3, groups=2)),
             r"layer 0 is Conv2d\(2, 2, .*groups=2",
         ),
-        (nn.Sequential(nn.Conv2d(1, 1, 3, dilation=2)), r"layer 0 is Conv2d\(.*dilation"),
+        (
+            nn.Sequential(nn.Conv2d(1, 1, 3, dilation=2)),
+            r"layer 0 is Conv2d\(.*dilation",
+        ),
         (
             nn.Sequential(nn.Conv2d(1, 1, 3, padding="same")),
             r"layer 0 is Conv2d\(.*padding=same",

@@ -22,7 +22,9 @@ KNOWN = torch.tensor([[-1.0, 0.0, 1.0, 4.0]])  # mean 1, variance 3.5
 
 
 def scale_of(rows, bound, percentile=99.9):
-    return scales("the values", statistics("the values", rows, percentile), bound).tolist()
+    return scales(
+        "the values", statistics("the values", rows, percentile), bound
+    ).tolist()
 
 
 def test_range_bound_is_largest_absolute_value():
@@ -37,11 +39,14 @@ def test_sigma_bound_is_end_further_from_zero():
 
 
 @pytest.mark.parametrize(
-    ("percentile", "bound"), [(100, 1000), (99.9, 999), (99.85, 999), (50, 500), (0.01, 1)]
+    ("percentile", "bound"),
+    [(100, 1000), (99.9, 999), (99.85, 999), (50, 500), (0.01, 1)],
 )
 def test_percentile_bound_covers_at_least_its_share(percentile, bound):
     values = torch.arange(1, 1001).float() * torch.tensor([1, -1]).repeat(500)
-    assert scale_of(values.reshape(1, -1), Bound.PERCENTILE, percentile) == [bound / 127]
+    assert scale_of(values.reshape(1, -1), Bound.PERCENTILE, percentile) == [
+        bound / 127
+    ]
 
 
 def test_per_channel_scale_is_one_per_row():
@@ -52,7 +57,9 @@ def test_per_channel_scale_is_one_per_row():
 
 
 def test_integers_are_rounded_and_clipped():
-    integers = nearest(torch.tensor([0.24, 0.26, -0.26, 100.0, -100.0]), torch.tensor(0.5))
+    integers = nearest(
+        torch.tensor([0.24, 0.26, -0.26, 100.0, -100.0]), torch.tensor(0.5)
+    )
     assert integers.tolist() == [0, 1, -1, 200, -200]
     assert count_clipped(integers) == 2
     assert to_int8("they", integers).tolist() == [0, 1, -1, 127, -128]
@@ -61,7 +68,9 @@ def test_integers_are_rounded_and_clipped():
 
 @pytest.mark.parametrize("bad", [0.5, float("nan")])
 def test_non_integer_value_is_refused(bad):
-    with pytest.raises(HpmlError, match=r"the outputs of fc1 contain NaN or a fraction"):
+    with pytest.raises(
+        HpmlError, match=r"the outputs of fc1 contain NaN or a fraction"
+    ):
         to_int8("the outputs of fc1", torch.tensor([1.0, bad]))
 
 
@@ -71,7 +80,9 @@ def test_value_beyond_32_bits_is_refused():
         is torch.int32
     )
     for bad in (2.0**31, float("nan")):
-        with pytest.raises(HpmlError, match=r"the bias of fc3 reach .* fit into 32 bits"):
+        with pytest.raises(
+            HpmlError, match=r"the bias of fc3 reach .* fit into 32 bits"
+        ):
             to_int32("the bias of fc3", torch.tensor([bad]).double())
 
 
@@ -90,7 +101,9 @@ def test_zero_scale_error_names_the_tensor(bound):
 
 def test_percentile_of_zero_is_refused():
     sparse = torch.tensor([[0.0] * 9 + [5.0]])
-    with pytest.raises(HpmlError, match=r"0 up to the percentile.*quantize\.percentile"):
+    with pytest.raises(
+        HpmlError, match=r"0 up to the percentile.*quantize\.percentile"
+    ):
         scale_of(sparse, Bound.PERCENTILE, 90)
     assert scale_of(sparse, Bound.PERCENTILE, 91) == [5 / 127]
 
@@ -108,7 +121,10 @@ def test_per_channel_scale_is_never_worse_for_weights(bound):
     with torch.no_grad():
         layer.weight *= torch.logspace(-2, 0, 8).reshape(-1, 1, 1, 1)
     errors = [
-        (quantize_weights("conv", layer, Scheme(bound, 99.9, each)).values - layer.weight)
+        (
+            quantize_weights("conv", layer, Scheme(bound, 99.9, each)).values
+            - layer.weight
+        )
         .abs()
         .mean()
         for each in (False, True)
@@ -118,7 +134,8 @@ def test_per_channel_scale_is_never_worse_for_weights(bound):
     with torch.no_grad():
         linear.weight.copy_(KNOWN.repeat(2, 1))
     same = [
-        quantize_weights("fc", linear, Scheme(bound, 99.9, each)) for each in (False, True)
+        quantize_weights("fc", linear, Scheme(bound, 99.9, each))
+        for each in (False, True)
     ]
     assert torch.equal(same[0].integers, same[1].integers)
     assert (len(same[0].scales), len(same[1].scales)) == (1, 2)

@@ -31,7 +31,9 @@ SETTINGS = Quantize(calibration=300, percentile=99.9, per_channel=True)
 
 def batches(images, number):
     samples = [images[index] for index in range(number)]
-    return [default_collate(samples[start : start + 50]) for start in range(0, number, 50)]
+    return [
+        default_collate(samples[start : start + 50]) for start in range(0, number, 50)
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +91,11 @@ def test_quantized_accuracy_is_close_to_fp32(quantized):
     assert fp32.accuracy > 0.85
     for step in steps:  # 3 sigma clips important values, which the lab demonstrates
         tolerance = (
-            0.02 if step.bound is Bound.RANGE else 0.05 if step.what == "weights" else 0.2
+            0.02
+            if step.bound is Bound.RANGE
+            else 0.05
+            if step.what == "weights"
+            else 0.2
         )
         assert step.accuracy >= fp32.accuracy - tolerance, step
 
@@ -205,7 +211,8 @@ def test_quantize_leaves_network_unchanged(trained, quantized):
     model, _, _ = trained
     assert all(parameter.dtype is torch.float32 for parameter in model.parameters())
     assert quantized.steps[0].correct == sum(
-        int((model(images).argmax(1) == targets).sum()) for images, targets in trained[2]
+        int((model(images).argmax(1) == targets).sum())
+        for images, targets in trained[2]
     )
 
 
@@ -268,7 +275,9 @@ def test_impossible_scheme_is_reported_and_others_are_kept(trained):
 
 def test_unsupported_network_is_refused_before_training():
     chain(models.lenet(10))
-    with pytest.raises(HpmlError, match=r"layer 2 is BatchNorm2d.*quantization supports"):
+    with pytest.raises(
+        HpmlError, match=r"layer 2 is BatchNorm2d.*quantization supports"
+    ):
         chain(models.digits_cnn(10))
 
 

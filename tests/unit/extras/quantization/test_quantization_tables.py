@@ -91,7 +91,11 @@ def test_repeats_of_one_seed_have_no_deviation(builder):
 
 def test_quantization_settings_split_rows_and_name_difference(builder):
     """Runs with other quantization settings are not averaged; the setting is named."""
-    for asked, repeat in (({}, 0), ({"calibration": 100}, 0), ({"calibration": 100}, 1)):
+    for asked, repeat in (
+        ({}, 0),
+        ({"calibration": 100}, 0),
+        ({"calibration": 100}, 1),
+    ):
         add_quantized(builder, LENET, asked=asked, repeat=repeat)
     named = ["lenet_cifar10, calibration 100", "lenet_cifar10, calibration 1000"]
     report = builder.collect()
@@ -101,7 +105,8 @@ def test_quantization_settings_split_rows_and_name_difference(builder):
     for label in ("quantization-layers", "spreads", "latency"):
         assert list(dict.fromkeys(row[0] for row in builder.sheet(label).rows)) == named
     assert (
-        list(dict.fromkeys(line.label for line in combined_table(builder).lines)) == named
+        list(dict.fromkeys(line.label for line in combined_table(builder).lines))
+        == named
     )
 
 

@@ -73,7 +73,9 @@ FAULTS = {
         "quantization was configured or done, but not both",
     ),
     "no fp32 network": (
-        json_of(a_record(QUANTIZED), lambda values: values["quantized"]["steps"].pop(0)),
+        json_of(
+            a_record(QUANTIZED), lambda values: values["quantized"]["steps"].pop(0)
+        ),
         "quantization begins without the fp32 network",
     ),
     "another network": (
@@ -91,7 +93,9 @@ FAULTS = {
         "quantization: 6470 of 9 images right in weights",
     ),
     "not asked for": (
-        json_of(a_record(QUANTIZED), lambda values: values["cell"].update(quantize=None)),
+        json_of(
+            a_record(QUANTIZED), lambda values: values["cell"].update(quantize=None)
+        ),
         "quantization was configured or done, but not both",
     ),
     "of another form": (
@@ -119,7 +123,9 @@ def test_contradictory_record_is_refused(case):
 @pytest.mark.long
 def test_quantized_network_is_the_evaluated_one(run_cell):
     """Also with protocol=full, where the profiler's iterations train the replica further."""
-    lenet = change_workload(SMALL_DIGITS, name="lenet", model="lenet", parameters=61_770)
+    lenet = change_workload(
+        SMALL_DIGITS, name="lenet", model="lenet", parameters=61_770
+    )
     settings = part(calibration=32)
     finished = run_cell(cpu_cell(lenet, protocol=Protocol.FULL, quantize=settings))
     assert finished.code == 0, finished.stderr

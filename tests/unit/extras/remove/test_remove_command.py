@@ -49,7 +49,9 @@ def test_study_is_deleted_and_others_stay(study, capsys):
     StudyBuilder(study.root.parent / "other")
     assert run(["remove", "mine", "--yes"]) == 0
     shown = capsys.readouterr().out.splitlines()
-    assert shown[0].startswith(f"study mine in {study.root}: 2 cells, 1 with a record; ")
+    assert shown[0].startswith(
+        f"study mine in {study.root}: 2 cells, 1 with a record; "
+    )
     assert shown[1] == "removed study mine"
     assert [path.name for path in study.root.parent.iterdir()] == ["other"]
 
@@ -126,7 +128,9 @@ def test_file_of_other_origin_is_named_and_nothing_is_deleted(name, study, capsy
     assert str(path.relative_to(study.root)).split("/")[0] in shown
 
 
-def test_what_jobs_leave_is_deleted_and_no_link_is_followed(study, working_folder, capsys):
+def test_what_jobs_leave_is_deleted_and_no_link_is_followed(
+    study, working_folder, capsys
+):
     outside = working_folder / "outside"
     outside.mkdir()
     (outside / "data.bin").write_text("precious")
@@ -141,7 +145,9 @@ def test_what_jobs_leave_is_deleted_and_no_link_is_followed(study, working_folde
     assert (outside / "data.bin").read_text() == "precious"
 
 
-@pytest.mark.parametrize("name", ["cells", "report", "slurm", "study.json", "cells/CELL"])
+@pytest.mark.parametrize(
+    "name", ["cells", "report", "slurm", "study.json", "cells/CELL"]
+)
 def test_link_in_place_of_an_own_file_is_refused(name, study, working_folder, capsys):
     study.slurm.mkdir(exist_ok=True)
     study.report.mkdir(exist_ok=True)
@@ -153,7 +159,9 @@ def test_link_in_place_of_an_own_file_is_refused(name, study, working_folder, ca
     assert target.exists()
 
 
-def test_link_to_a_study_is_refused_and_its_folder_is_named(study, working_folder, capsys):
+def test_link_to_a_study_is_refused_and_its_folder_is_named(
+    study, working_folder, capsys
+):
     study.root.rename(working_folder / "moved")
     study.root.symlink_to(working_folder / "moved")
     assert run(["remove", "mine", "--yes"]) == 1

@@ -142,7 +142,10 @@ def add_runs_at(builder, gpus, starts, strategy=Strategy.DDP):
     """A cell for each start."""
     for repeat, start in enumerate(starts):
         cell = lab_cell(
-            gpus, 128, repeat=repeat, strategy=Strategy.SINGLE if gpus == 1 else strategy
+            gpus,
+            128,
+            repeat=repeat,
+            strategy=Strategy.SINGLE if gpus == 1 else strategy,
         )
         record = lab_record(cell, 20.0 / gpus + repeat / 10)
         attempt = msgspec.structs.replace(

@@ -64,9 +64,8 @@ def test_paired_interval_excludes_1_if_test_rejects():
 def test_holm_corrects_comparisons_with_the_fastest():
     six = [[base + 0.01 * run for run in range(6)] for base in (8.0, 8.02, 9.0)]
     pairs = compare_all(six)
-    assert pairs[2, 0].p == pytest.approx(
-        3 * 2 / 924
-    )  # the smallest p of three, times three
+    # the smallest p of three, times three
+    assert pairs[2, 0].p == pytest.approx(3 * 2 / 924)
     assert pairs[1, 0].decision is Decision.SAME
     assert (pairs[2, 0].decision, pairs[0, 2].decision) == (
         Decision.SLOWER,
@@ -85,13 +84,16 @@ def test_several_strategies_need_more_runs_for_a_decision():
 def test_signed_ranks_find_what_a_drift_hides(simulations):
     for paired, equal, found in ((True, 0.018, 0.775), (False, 0.001, 0.478)):
         rates = [
-            decisions.found_in_rounds(6, g, simulations, paired=paired) for g in (0, 0.05)
+            decisions.found_in_rounds(6, g, simulations, paired=paired)
+            for g in (0, 0.05)
         ]
         assert rates[0] == pytest.approx(equal, abs=band(0.03, simulations))
         assert rates[1] == pytest.approx(found, abs=band(found, simulations))
 
 
-@pytest.mark.parametrize("simulations", [300, pytest.param(4_000, marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "simulations", [300, pytest.param(4_000, marks=pytest.mark.long)]
+)
 def test_equal_strategies_have_5_percent_false_alarms(simulations):
     """All comparisons with the fastest together, although it is chosen from the same times."""
     for strategies in (3, 5):

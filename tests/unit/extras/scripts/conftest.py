@@ -62,7 +62,9 @@ def observe(write_cell, rank_server, tmp_path):
         if "\n" in script:
             path = tmp_path / "train.py"
             path.write_text(script)
-        folder = write_cell(script_cell(path.name, args, gpus=gpus, batch=batch, **fields))
+        folder = write_cell(
+            script_cell(path.name, args, gpus=gpus, batch=batch, **fields)
+        )
         attempt = folder.attempt("17_0")
         words = ("tests.unit.extras.scripts.observed_script", str(path), *args.split())
         environment = os.environ | {OBSERVE_VARIABLE: str(attempt.root)}

@@ -81,7 +81,11 @@ def test_tasks_meet_wherever_their_script_chooses(
 OF_TORCHRUN = {
     **{"RANK": "5", "LOCAL_RANK": "1", "GROUP_RANK": "1", "WORLD_SIZE": "8"},
     **{"LOCAL_WORLD_SIZE": "4", "MASTER_ADDR": "gr001", "MASTER_PORT": "4711"},
-    **{"ROLE_NAME": "default", "TORCHELASTIC_ANYTHING_NEW": "1", "OMP_NUM_THREADS": "1"},
+    **{
+        "ROLE_NAME": "default",
+        "TORCHELASTIC_ANYTHING_NEW": "1",
+        "OMP_NUM_THREADS": "1",
+    },
 }
 
 
@@ -92,7 +96,11 @@ def test_task_has_the_variables_of_its_place() -> None:
     assert (task["SLURM_PROCID"], task["SLURM_LOCALID"]) == ("5", "1")
     assert (task["SLURM_NODEID"], task["SLURM_NNODES"]) == ("1", "2")
     assert task["SLURM_TASKS_PER_NODE"] == "4(x2)"
-    assert (task["SLURM_JOB_ID"], task["SLURM_JOBID"]) == ("7", "7")  # SLURM's own stays
+    # SLURM's own stays
+    assert (task["SLURM_JOB_ID"], task["SLURM_JOBID"]) == (
+        "7",
+        "7",
+    )
     assert (task["SLURM_GTIDS"], task["SLURM_STEP_GPUS"]) == ("4,5,6,7", "0,1,2,3")
     assert task["SLURMD_NODENAME"] == "gr002"
     assert {name for name in task if name[:5] != "SLURM"} == {*GIVEN, "OMP_NUM_THREADS"}
@@ -107,7 +115,11 @@ def test_task_has_the_variables_of_its_place() -> None:
             {"SLURM_JOB_NODELIST": "a,b", "SLURMD_NODENAME": "b"},
         ),
         (
-            {HOSTS_VARIABLE: "x y", "SLURM_JOB_ID": "17", "SLURM_JOB_NODELIST": "gr[1-2]"},
+            {
+                HOSTS_VARIABLE: "x y",
+                "SLURM_JOB_ID": "17",
+                "SLURM_JOB_NODELIST": "gr[1-2]",
+            },
             {"SLURM_JOB_ID": "17", "SLURM_JOB_NODELIST": "gr[1-2]"},
         ),
     ],
@@ -164,6 +176,8 @@ def test_script_is_refused_in_an_environment_that_slows(
 ):
     monkeypatch.setenv(*variable.split("="))
     script = Script(path="train.py", args="")
-    file = CellFile(cell=a_cell(device=device, script=script), data_root="", code_root="")
+    file = CellFile(
+        cell=a_cell(device=device, script=script), data_root="", code_root=""
+    )
     with pytest.raises(HpmlError, match=f"{variable}: every .* unset it"):
         script_command(script, file, AttemptFolder(tmp_path), ["torchrun"])

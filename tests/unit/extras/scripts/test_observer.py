@@ -89,14 +89,19 @@ def test_losses_do_not_change(observe, rank_server, tmp_path):
     seen = observe(LOSSES, "5", gpus=3, batch=8)
     observed = [(tmp_path / f"losses{rank}").read_text().split() for rank in range(3)]
     assert roles(seen.record) == ["warmup", "timed", "instrumented"]
-    words = ("tests.unit.extras.scripts.observed_script", str(tmp_path / "train.py"), "5")
+    words = (
+        "tests.unit.extras.scripts.observed_script",
+        str(tmp_path / "train.py"),
+        "5",
+    )
     assert rank_server.run(3, tmp_path, *words, environment=os.environ).code == 0
     for rank in range(3):
         alone = (tmp_path / f"losses{rank}").read_text().split()
+        # it was ended after three epochs
         assert (len(observed[rank]), len(alone)) == (
             12,
             20,
-        )  # it was ended after three epochs
+        )
         assert observed[rank] == alone[:12]
 
 
@@ -117,7 +122,9 @@ def test_exchange_by_a_hook_of_the_script_is_profiled(observe):
     record = observe(OWN_HOOK, "5", batch=8).record
     assert roles(record) == ["warmup", "timed", "instrumented"]
     for rank in record.ranks:
-        assert rank.communication.bytes_of("gradients") == 6 * record.model.gradient_bytes
+        assert (
+            rank.communication.bytes_of("gradients") == 6 * record.model.gradient_bytes
+        )
         assert rank.communication.bytes_of("buffers") == 6 * record.model.buffer_bytes
         assert rank.epoch("instrumented").closure < 0.01
     assert record.exchange.collectives == 18
@@ -212,7 +219,9 @@ def test_profiler_that_the_script_begins_in_the_window_is_its_own(observe):
     assert "the script has one of its own" in seen.record.facts.missing[0]
 
 
-def test_process_that_cannot_be_measured_lets_the_others_train_together(observe, tmp_path):
+def test_process_that_cannot_be_measured_lets_the_others_train_together(
+    observe, tmp_path
+):
     """They must not be ended alone: it would wait for their gradients."""
     broken = (
         "from hpml_jobs.extras.scripts.observer import result\n"
@@ -254,7 +263,9 @@ def test_averaging_by_hand_is_exposed(observe):
     )
     record = observe(by_hand, "5", batch=8, strategy=Strategy.ALLREDUCE).record
     for rank in record.ranks:
-        assert rank.communication.bytes_of("gradients") == 6 * record.model.gradient_bytes
+        assert (
+            rank.communication.bytes_of("gradients") == 6 * record.model.gradient_bytes
+        )
         assert rank.phases.comm_exposed_s == pytest.approx(rank.communication.total_s)
 
 
@@ -384,7 +395,11 @@ for epoch"""
     ("script", "args", "words"),
     [
         ("ends_early.py", "--batch-size 512", "ran 1 epoch; two are needed"),
-        ("batch_changes.py", "--batch-size 128", "trained epochs of 16, 8, 4, 2 batches"),
+        (
+            "batch_changes.py",
+            "--batch-size 128",
+            "trained epochs of 16, 8, 4, 2 batches",
+        ),
         (
             "own_get_batch.py",
             "--iterations 5",
@@ -450,7 +465,8 @@ def test_python_starts_script_as_without_us(write_cell, tmp_path):
         changes |= {OBSERVE_VARIABLE: str(attempt.root)} if observed else {}
         ended = subprocess.run(
             [sys.executable, str(script), "word"],
-            env={k: v for k, v in os.environ.items() if not k.startswith("COV")} | changes,
+            env={k: v for k, v in os.environ.items() if not k.startswith("COV")}
+            | changes,
             capture_output=True,
             text=True,
             check=False,
@@ -561,8 +577,16 @@ SENTENCES = [
         {},
         "trained 40 iterations, but not in a pass over a DataLoader: give",
     ),
-    (ranks(batches=(32, 48)), {}, "changes its batch within an epoch (32 to 48 samples)"),
-    (ranks(batches=(64,)), {}, "have 64 samples: pass {batch} in args=, or use batch=64"),
+    (
+        ranks(batches=(32, 48)),
+        {},
+        "changes its batch within an epoch (32 to 48 samples)",
+    ),
+    (
+        ranks(batches=(64,)),
+        {},
+        "have 64 samples: pass {batch} in args=, or use batch=64",
+    ),
     (
         ranks(batches=(64,)),
         {"args": "-b {batch}"},
@@ -638,9 +662,8 @@ def warnings_on_gpu(record: Record) -> list[str]:
 
 def test_launches_of_a_script_are_the_hosts_time(observe):
     record = observe(ON_GPU, "1", gpus=1, batch=8).record
-    assert record.ranks[0].timed.launch_s == pytest.approx(
-        0.003
-    )  # forward, backward, step
+    # forward, backward, step
+    assert record.ranks[0].timed.launch_s == pytest.approx(0.003)
     assert warnings_on_gpu(record) == []
 
 
@@ -681,7 +704,9 @@ def test_no_event_is_created_for_many_buckets(observe, tmp_path):
     layers = "nn.Sequential(*[nn.Linear(8, 8) for _ in range(60)], Network(8, 4))"
     wrapped = f"nn.parallel.DistributedDataParallel({layers}, bucket_cap_mb=1e-5)"
     group = "torch.distributed.init_process_group('gloo')\n"
-    script = ON_GPU.replace("Network(8, 4)", wrapped).replace("model =", f"{group}model =")
+    script = ON_GPU.replace("Network(8, 4)", wrapped).replace(
+        "model =", f"{group}model ="
+    )
     seen = observe(script, "1", batch=8, stop=False)
     assert seen.record.exchange.collectives > 8 * 60
     assert created_events(tmp_path) == [["0", "0"]] * 2

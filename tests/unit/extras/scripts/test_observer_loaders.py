@@ -97,10 +97,15 @@ IN_MAIN |= {f"deque{depth}": DEQUE.format(depth=depth) for depth in (1, 2, 5)}
 def test_epoch_ends_with_the_last_step_however_far_the_loader_is_ahead(
     observe, ahead, accumulate
 ):
-    record = observe(SCRIPT + ahead + EPOCHS, f"4 {accumulate}", gpus=1, batch=SIZE).record
+    record = observe(
+        SCRIPT + ahead + EPOCHS, f"4 {accumulate}", gpus=1, batch=SIZE
+    ).record
     assert roles(record)[:2] == ["warmup", "timed"]
     for epoch in record.ranks[0].epochs[1:]:
-        assert (epoch.iterations, epoch.samples) == (BATCHES // accumulate, BATCHES * SIZE)
+        assert (epoch.iterations, epoch.samples) == (
+            BATCHES // accumulate,
+            BATCHES * SIZE,
+        )
     assert not record.facts.in_windows
 
 
@@ -146,13 +151,19 @@ IN_THREAD = {
 
 @pytest.mark.parametrize("tests_with_gradients", [False, True])
 @pytest.mark.parametrize("ahead", IN_THREAD.values(), ids=IN_THREAD)
-def test_loader_whose_end_says_nothing_gives_windows(observe, ahead, tests_with_gradients):
-    epochs = EPOCHS.replace("no_grad", "enable_grad") if tests_with_gradients else EPOCHS
+def test_loader_whose_end_says_nothing_gives_windows(
+    observe, ahead, tests_with_gradients
+):
+    epochs = (
+        EPOCHS.replace("no_grad", "enable_grad") if tests_with_gradients else EPOCHS
+    )
     record = observe(SCRIPT + ahead + epochs, "40 1", gpus=1, batch=SIZE).record
     timed = record.ranks[0].timed
     assert (timed.iterations, timed.samples) == (200, 200 * SIZE)
     assert record.facts.in_windows
-    assert any("main thread reads no DataLoader" in text for text in record.facts.missing)
+    assert any(
+        "main thread reads no DataLoader" in text for text in record.facts.missing
+    )
 
 
 @pytest.mark.parametrize("ahead", [APEX, DEQUE.format(depth=3)], ids=["1", "3"])
@@ -344,8 +355,12 @@ for index in range(12 * epochs):
 
 
 @pytest.mark.parametrize("fields", [{}, {"window": (6, 12)}], ids=["epochs", "windows"])
-@pytest.mark.parametrize(("step", "parameters", "has_phases"), STEPS.values(), ids=STEPS)
-def test_iterations_are_those_of_the_loop(observe, step, parameters, has_phases, fields):
+@pytest.mark.parametrize(
+    ("step", "parameters", "has_phases"), STEPS.values(), ids=STEPS
+)
+def test_iterations_are_those_of_the_loop(
+    observe, step, parameters, has_phases, fields
+):
     record = observe(SCRIPT + step + PASSES, "4 1", gpus=1, batch=SIZE, **fields).record
     timed = record.ranks[0].timed
     assert (timed.iterations, timed.samples) == (BATCHES, BATCHES * SIZE)
@@ -382,7 +397,9 @@ for epoch in range(epochs):
 
 @pytest.mark.parametrize("number", [40, 48, 88, 96])
 @pytest.mark.parametrize("depth", [1, 2, 5])
-def test_second_loader_does_not_end_the_epoch_of_one_that_is_ahead(observe, depth, number):
+def test_second_loader_does_not_end_the_epoch_of_one_that_is_ahead(
+    observe, depth, number
+):
     """It begins anew, or ends, while the last batches of the first one are trained."""
     body = AHEAD_WITH_OTHERS.replace("{number}", str(number))
     script = SCRIPT + DEQUE.format(depth=depth) + body

@@ -57,9 +57,8 @@ def test_iteration_ends_where_next_batch_is_asked_for():
     assert step_ns == [40, 30]
     assert seen.samples == [SIZE, SIZE]
     assert [round(1e9 * s) for s in seen.times.stall_s] == [10, 10]
-    assert (
-        round(1e9 * seen.times.last_stall_s) == 10
-    )  # from 70 to 80, to hear that it is over
+    # from 70 to 80, to hear that it is over
+    assert round(1e9 * seen.times.last_stall_s) == 10
     assert seen.times.batch_stall_s is None
 
 
@@ -171,11 +170,12 @@ def test_window_ends_when_all_gpus_of_the_parameters_have_done_their_work(monkey
     [
         ("rbs" * 2 + "re", True, 10),
         ("rbffs" + "rbs" + "rbfs", True, 10),  # the least one
+        # without the wait for the second batch, and whole
         (
             "rbrbs" * 2 + "rbs",
             True,
             20,
-        ),  # without the wait for the second batch, and whole
+        ),
         ("bfs" * 2, False, 20),
         ("rb" + "rbs" * 2 + "res", True, 10),
     ],
@@ -201,9 +201,8 @@ def test_marks_are_batch_forward_step_and_next_request():
 def test_accumulated_batches_are_micro_steps():
     steps = phases("rbfFrbfFSs" * 2)
     assert [step.marks.stepped for step in steps] == [50, 110, 150, 200]
-    assert (
-        steps[0].marks.exchanged == steps[0].marks.stepped
-    )  # no step: nothing after backward
+    # no step: nothing after backward
+    assert steps[0].marks.exchanged == steps[0].marks.stepped
 
 
 def parts_ns(letters):
@@ -232,10 +231,11 @@ def parts_ns(letters):
         ("rbfFSs", (10, 0, 10, 10, 0, 10, 20)),
         ("r.b..f.F..S.s...", (20, 0, 20, 30, 0, 20, 70)),
         ("R.Br.b.fFSs", (40, 0, 10, 10, 0, 10, 40)),  # zip
+        # another loader before the forward pass
         (
             "rbR.B.fFSs",
             (30, 0, 10, 10, 0, 10, 40),
-        ),  # another loader before the forward pass
+        ),
         ("rbfR.BF.S.s", (30, 0, 20, 20, 0, 20, 20)),  # inside of it
         ("rbfF.R.BS.s", (30, 0, 10, 30, 0, 20, 20)),
         ("rbfFSs.R.B.", (30, 0, 10, 10, 0, 10, 50)),  # after the step, as a test
@@ -275,13 +275,14 @@ def test_messages_without_computation_are_waits():
 
     messages = events((0, 4), (3, 9), (20, 21), (30, 30.01))
     computation = events((1, 2), (5, 5.5), (5.51, 6))
+    # 0.01 ms between operators is none
     expected = [
         (0, 1),
         (2, 5),
         (6, 9),
         (20, 21),
         (30, 30.01),
-    ]  # 0.01 ms between operators is none
+    ]
     found = waits(messages, computation)
     assert [1e3 * end for wait in found for end in wait] == pytest.approx(
         [*sum(expected, ())]

@@ -78,7 +78,9 @@ def start(write_cell, tmp_path):
         outputs = []
         for observed in (False, True):
             changes = {OBSERVE_VARIABLE: str(attempt.root)} if observed else {}
-            environment = {k: v for k, v in os.environ.items() if not k.startswith("COV")}
+            environment = {
+                k: v for k, v in os.environ.items() if not k.startswith("COV")
+            }
             ended = subprocess.run(
                 [sys.executable, str(script), *words],
                 env=environment | changes | {"PYTHONPATH": str(SITE)},

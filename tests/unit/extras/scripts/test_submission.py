@@ -114,7 +114,10 @@ def test_the_files_of_a_module_and_of_a_script_in_the_arguments_count(
             ["script=train.py", "args=--b {batch} --key [removed]"],
             "a secret was removed from this",
         ),
-        (["script=trian.py"], "script=trian.py: no such file; .* has helper.py, train.py"),
+        (
+            ["script=trian.py"],
+            "script=trian.py: no such file; .* has helper.py, train.py",
+        ),
         (["script=wrong.py"], "script=wrong.py: .* in line 1: correct it first"),
         (
             ["script=run.sh"],
@@ -211,7 +214,9 @@ def test_what_cannot_run_is_refused_in_one_line(
 
 
 def test_a_script_gets_no_batch_that_nobody_gave(folder: Path) -> None:
-    with pytest.raises(UsageError, match=r"script=train.py without batch=: give the samp"):
+    with pytest.raises(
+        UsageError, match=r"script=train.py without batch=: give the samp"
+    ):
         plan("gpus=2", "script=train.py", "args=--lr 1")
     [cell] = (planned.cell for planned in plan("gpus=2", "script=train.py", ARGS).cells)
     assert cell.batch == 128

@@ -32,7 +32,10 @@ def ranks(*windows, role=Role.TIMED):
         ([("a", 10, 20), ("a", 14, 20)], [4, 0]),
         ([("a", 10, 20), ("a", 10, 18)], [0, 0]),  # began together, and one was faster
         ([("a", 10, 20), ("b", 114, 120)], [4, 0]),  # other clocks: they end together
-        ([("a", 10, 20), ("a", 11, 20), ("b", 112, 120), ("b", 115, 120)], [5, 4, 3, 0]),
+        (
+            [("a", 10, 20), ("a", 11, 20), ("b", 112, 120), ("b", 115, 120)],
+            [5, 4, 3, 0],
+        ),
     ],
 )
 def test_epoch_begins_when_its_last_rank_begins(windows, waits_s):
@@ -93,10 +96,11 @@ for epoch in range(3):
 """
 
 
+# sent in the forward pass, or not at all
 BUFFERS, NONE = (
     "nn.BatchNorm1d(16)",
     "nn.ReLU()",
-)  # sent in the forward pass, or not at all
+)
 
 
 @pytest.mark.parametrize("tester", [0, 1])
@@ -141,7 +145,9 @@ EVAL = (
 
 @pytest.mark.parametrize("context", EVAL)
 @pytest.mark.parametrize("every", [True, False])
-def test_ranks_that_test_on_their_training_data_within_an_epoch(observe, context, every):
+def test_ranks_that_test_on_their_training_data_within_an_epoch(
+    observe, context, every
+):
     test = TESTS_INSIDE.replace("EVERY", str(every)).replace("CONTEXT", context)
     test = test.replace("\n", "\n    ") + "\n            network.train()\n"
     script = TESTS_BETWEEN.replace("NEW", "False").replace("LAYER", "nn.ReLU()")

@@ -124,7 +124,10 @@ def written(observe, rank_server, tmp_path, monkeypatch):
         monkeypatch.setenv("FILES", str(tmp_path / "watched"))
         seen = observe(script, gpus=gpus, batch=8, **fields)
         monkeypatch.setenv("FILES", str(tmp_path / "alone"))
-        words = ("tests.unit.extras.scripts.observed_script", str(tmp_path / "train.py"))
+        words = (
+            "tests.unit.extras.scripts.observed_script",
+            str(tmp_path / "train.py"),
+        )
         rank_server.run(gpus, tmp_path, *words, environment=os.environ)
         return files_of(tmp_path / "alone"), files_of(tmp_path / "watched"), seen
 
@@ -216,7 +219,9 @@ IN_VIEWS = PRELUDE.replace(
 
 def test_three_ranks_with_gradients_in_buckets(written):
     """A third is no binary fraction: DDP multiplies new gradients, and divides those in buckets."""
-    alone, watched, seen = written(IN_VIEWS + "for n in range(5): train(n)", 3, stop=False)
+    alone, watched, seen = written(
+        IN_VIEWS + "for n in range(5): train(n)", 3, stop=False
+    )
     assert seen.record.exchange.collectives
     assert_own(alone, watched, is_cut=False)
 

@@ -43,7 +43,9 @@ def login(slurm, tmp_path):
         ("cluster.clusters=[a]", "a word is needed"),
     ],
 )
-def test_wrong_name_is_one_line_and_nothing_is_sent(login, slurm, tmp_path, capsys, fault):
+def test_wrong_name_is_one_line_and_nothing_is_sent(
+    login, slurm, tmp_path, capsys, fault
+):
     word, said = fault
     assert login(word.format(folder=tmp_path)) == 2
     error = capsys.readouterr().err.strip().splitlines()[-1]
@@ -68,7 +70,8 @@ def test_unknown_accounts_refuse_nothing(login, slurm):
 
 def test_python_that_setup_may_provide_is_a_warning(login, slurm, capsys):
     assert (
-        login("cluster.python=python-of-module", "cluster.setup=[module load python]") == 0
+        login("cluster.python=python-of-module", "cluster.setup=[module load python]")
+        == 0
     )
     assert "doctor asks one of them" in capsys.readouterr().err
     assert len(slurm.scripts) == 1
@@ -80,7 +83,8 @@ def test_followup_job_that_sbatch_rejects_sends_no_cell(login, slurm, capsys):
     (slurm.bin / "sbatch").write_text(text.replace("\n", f"\n{refusal}\n", 1))
     assert login("collect_after=true") == 2
     assert (
-        "sbatch rejects the follow-up job: Memory specification" in capsys.readouterr().err
+        "sbatch rejects the follow-up job: Memory specification"
+        in capsys.readouterr().err
     )
     assert slurm.scripts == []
     assert login() == 0

@@ -38,7 +38,9 @@ def test_account_must_be_one_of_the_users(slurm):
 
 
 def test_unreadable_container_is_a_problem(tmp_path):
-    absent = Container(image=str(tmp_path / "no.sif"), overlay=str(tmp_path / "no.ext3"))
+    absent = Container(
+        image=str(tmp_path / "no.sif"), overlay=str(tmp_path / "no.ext3")
+    )
     findings = before_queue.check_container(
         Cluster(name="greene", container=absent), tmp_path
     )
@@ -66,7 +68,9 @@ def test_job_python_versions_are_checked(tmp_path):
     assert ours["versions"].level is Severity.OK
     assert "torchvision" in ours["versions"].seen
     other_version = before_queue._check_versions(
-        {"python": "3.12.1", "hpml-jobs": "0.0.1", "torch": "2.7.1"}, "there", is_sure=True
+        {"python": "3.12.1", "hpml-jobs": "0.0.1", "torch": "2.7.1"},
+        "there",
+        is_sure=True,
     )
     assert other_version.level is Severity.PROBLEM
     assert "0.0.1" in other_version.seen

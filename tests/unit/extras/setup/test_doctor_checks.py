@@ -26,7 +26,9 @@ GREENE = Cluster(name="greene", gpu_types={"rtx8000": 4, "v100": 4})
 LAB = Association("lab", ("normal",), limits={"MaxJobs": "8", "MaxSubmit": "4"})
 
 IDLE = "gr001|idle|rtx8000|none\ngr002|mixed|rtx8000|none\ngv001|allocated|v100|none\n"
-DRAINED = "gr001|idle|rtx8000|none\ngr002|idle|rtx8000|none\ngv001|drained*|v100|bad fan\n"
+DRAINED = (
+    "gr001|idle|rtx8000|none\ngr002|idle|rtx8000|none\ngv001|drained*|v100|bad fan\n"
+)
 
 
 def by_name(findings):
@@ -101,18 +103,24 @@ def test_gpu_types_may_be_node_features(slurm):
     )
     assert controller.parse_states(IDLE)["gr001"].features == {"rtx8000"}
     inventory = controller.commands.inventory()
-    assert controller._check_profile(torch, inventory, controller.parse_states(IDLE)) == []
+    assert (
+        controller._check_profile(torch, inventory, controller.parse_states(IDLE)) == []
+    )
 
 
 def test_unavailable_nodes_are_a_problem_if_none_is_left(slurm):
-    inventory, states = controller.commands.inventory(), controller.parse_states(DRAINED)
+    inventory, states = (
+        controller.commands.inventory(),
+        controller.parse_states(DRAINED),
+    )
     (some,) = controller._check_available(inventory, states, "rtx8000")
     assert some.level is Severity.WARNING
     assert "gv001 drained* (bad fan)" in some.seen
     (none,) = controller._check_available(inventory, states, "v100")
     assert none.level is Severity.PROBLEM
     assert (
-        controller._check_available(inventory, controller.parse_states(IDLE), "v100") == []
+        controller._check_available(inventory, controller.parse_states(IDLE), "v100")
+        == []
     )
 
 
@@ -127,7 +135,9 @@ def test_outputs_not_visible_to_nodes_are_a_problem(tmp_path):
     assert (refused.level, refused.remedy[-12:]) == (Severity.PROBLEM, "outputs=PATH")
     table = "disk / ext4 rw 0 0\nshm /dev/shm tmpfs rw 0 0\n"
     assert before_queue.mount_of(Path("/dev/shm/me"), table).type in examine.IN_MEMORY
-    assert before_queue.mount_of(Path("/dev/shmem"), table).type not in examine.IN_MEMORY
+    assert (
+        before_queue.mount_of(Path("/dev/shmem"), table).type not in examine.IN_MEMORY
+    )
 
 
 def test_doctor_on_laptop_prints_json(laptop, capsys):
@@ -194,9 +204,11 @@ def test_clock_difference_within_resolution_is_ok():
         node_job._check_clock(written_s=100.5, absent_s=100, read_s=101).level
         is Severity.OK
     )
+    # or a slow disk
     assert (
-        node_job._check_clock(written_s=80, absent_s=100, read_s=101).level is Severity.OK
-    )  # or a slow disk
+        node_job._check_clock(written_s=80, absent_s=100, read_s=101).level
+        is Severity.OK
+    )
     ahead = node_job._check_clock(written_s=161, absent_s=100, read_s=101)
     assert (ahead.level, "60 s ahead of" in ahead.seen) == (Severity.WARNING, True)
     behind = node_job._check_clock(written_s=10, absent_s=100, read_s=101)
@@ -218,7 +230,8 @@ def test_node_job_without_answer_reports_end_of_log(tmp_path):
     ended = JobState(job="7", state="COMPLETED", node="gr001")
     finding = node_job._no_answer(study, ended, 600)
     assert (
-        finding.seen == f"gr001 wrote into {study.slurm}, and this machine does not see it"
+        finding.seen
+        == f"gr001 wrote into {study.slurm}, and this machine does not see it"
     )
     waits = JobState(job="7", state="PENDING", reason="Priority")
     finding = node_job._no_answer(study, waits, 600)
@@ -244,7 +257,10 @@ def plan_self_test(*words, gpus=2):
 def test_self_test_study_uses_user_overrides_first(laptop):
     plan = plan_self_test("batch=32", "study=mine")
     assert plan.study.name == "mine"
-    assert {cell.cell.strategy.value for cell in plan.cells} == {"ddp", "allreduce_flat"}
+    assert {cell.cell.strategy.value for cell in plan.cells} == {
+        "ddp",
+        "allreduce_flat",
+    }
     assert {cell.cell.batch for cell in plan.cells} == {32}
     assert {cell.cell.workload.name for cell in plan.cells} == {"digits"}
 

@@ -44,7 +44,9 @@ def site_without_defaults(slurm, monkeypatch):
     slurm.set_answers(
         "sinfo", ("%P|%a", PARTITIONS), ("-N", NODES), ("", "main*|1:00:00\n")
     )
-    slurm.set_answers("sacctmgr", ("show associations", ASSOCIATIONS), ("show user", "\n"))
+    slurm.set_answers(
+        "sacctmgr", ("show associations", ASSOCIATIONS), ("show user", "\n")
+    )
     return slurm
 
 
@@ -117,9 +119,7 @@ def test_init_takes_folders_and_account_of_environment(
 def test_init_takes_the_only_partition_with_gpus(
     site_without_defaults, user_config_file, capsys
 ):
-    partitions = (
-        "cpu*|up|infinite|9|48|190000|(null)|x\ngpu|up|0:20:00|2|48|190000|gpu:a100:4|x\n"
-    )
+    partitions = "cpu*|up|infinite|9|48|190000|(null)|x\ngpu|up|0:20:00|2|48|190000|gpu:a100:4|x\n"
     site_without_defaults.set_answers("sinfo", ("%P|%a", partitions))
     settings, _, _ = init(capsys, user_config_file)
     assert settings["clusters"]["slurm"] == {"gpu_type": "a100", "partition": "gpu"}
@@ -194,7 +194,10 @@ def test_init_cluster_without_gpus_computes_on_cpus(
     ("name", "partition"),
     [
         ("torch", "# partition: main"),
-        ("burst", "# partition: NAME  # cluster=burst rejects jobs that name a partition"),
+        (
+            "burst",
+            "# partition: NAME  # cluster=burst rejects jobs that name a partition",
+        ),
     ],
 )
 def test_init_on_nyu_clusters_sets_what_their_profiles_leave_open(
@@ -234,7 +237,9 @@ def test_init_with_broken_slurm_writes_what_is_left(
             site_without_defaults.print_forever(name)
         else:
             words = f"{name}: error: Unable to contact slurm controller\n"
-            site_without_defaults.set_output(name, err=words, code=int(fault != "silent"))
+            site_without_defaults.set_output(
+                name, err=words, code=int(fault != "silent")
+            )
     monkeypatch.setenv("SLURM_CONF", "/etc/slurm/slurm.conf")
     settings, text, shown = init(capsys, user_config_file)
     assert settings == {"clusters": {"slurm": None}}

@@ -94,16 +94,17 @@ def by_name(jobs):
 
 
 def accounted(recorded):
-    ids = ",".join(
-        str(number) for number in range(1, 18) if number != 12
-    )  # 12 is a task's own
+    # 12 is a task's own
+    ids = ",".join(str(number) for number in range(1, 18) if number != 12)
     return parse_sacct(
         recorded("sacct", "-X", "-D", "-P", "-n", "-o", SACCT_FIELDS, "-j", ids).text
     )
 
 
 def test_every_job_has_its_outcome_in_squeue_and_sacct(recorded):
-    queued = parse_squeue(recorded("squeue", "-r", "-t", "all", "-o", SQUEUE_FORMAT).text)
+    queued = parse_squeue(
+        recorded("squeue", "-r", "-t", "all", "-o", SQUEUE_FORMAT).text
+    )
     for jobs in (queued, accounted(recorded)):
         assert {name: job.outcome for name, job in by_name(jobs).items()} == ENDS
         assert [jobs[f"8_{task}"].outcome for task in (1, 2, 3, 4)] == [
@@ -117,7 +118,11 @@ def test_every_job_has_its_outcome_in_squeue_and_sacct(recorded):
 
 def test_accounting_has_times_gpus_and_earlier_runs(recorded):
     jobs = by_name(accounted(recorded))
-    assert (jobs["ok"].gpus, jobs["two"].gpus, jobs["two"].node) == (2, 2, "gr[001-002]")
+    assert (jobs["ok"].gpus, jobs["two"].gpus, jobs["two"].node) == (
+        2,
+        2,
+        "gr[001-002]",
+    )
     assert jobs["code137"].exit_code in ("9:0", "137:0")  # the latter from 25.11 on
     assert (jobs["killed"].exit_code, jobs["memory"].exit_code) == ("0:9", "0:9")
     assert jobs["time"].elapsed_s > jobs["time"].minutes * 60 == 60
@@ -132,7 +137,10 @@ def test_accounting_has_times_gpus_and_earlier_runs(recorded):
 def test_unknown_jobs_are_told_from_an_absent_controller(recorded):
     for job in ("8_99", "99999"):
         answer = recorded("scontrol", "show", "job", job)
-        assert (answer.code, is_unknown_job(job, answer.text, answer.error)) == (1, True)
+        assert (answer.code, is_unknown_job(job, answer.text, answer.error)) == (
+            1,
+            True,
+        )
     queue = ("squeue", "-r", "-t", "all", "-o", "%i", "-j")
     assert UNKNOWN_ID in recorded(*queue, "99999").error
     assert not is_unknown_job("3", *recorded(*queue, "3")[:2])
@@ -152,7 +160,9 @@ def test_nodes_partitions_and_limits_are_read(recorded):
         "main": 60,
         "": 60,
     }
-    main, preempt = parse_partitions(recorded("sinfo", "-h", "-o", PARTITIONS_FORMAT).text)
+    main, preempt = parse_partitions(
+        recorded("sinfo", "-h", "-o", PARTITIONS_FORMAT).text
+    )
     assert (main[:4], preempt.minutes) == (("main", True, True, 60), None)
     assert sorted(kind.gpus for kind in main.kinds) == [2, 4]
     limits = parse_limits(recorded("scontrol", "show", "config").text)
@@ -174,7 +184,9 @@ def test_accounts_and_qos_are_read(recorded):
 def test_answers_of_sbatch_and_its_log_path_are_read(recorded):
     wrap = ("--wrap=true", "--output=/dev/null")
     assert send.job_id(recorded("sbatch", *wrap).text) == "18"
-    start = sbatch_answer.ACCEPTED.search(recorded("sbatch", "--test-only", *wrap).error)
+    start = sbatch_answer.ACCEPTED.search(
+        recorded("sbatch", "--test-only", *wrap).error
+    )
     assert (start[1].isdecimal(), start[2], start[3]) == (True, "gr001", "main")
     refusal = send.slurm_message(recorded("sbatch", "--gres=gpu:h100:1", *wrap).error)
     assert refusal.endswith("Requested node configuration is not available")

@@ -130,7 +130,8 @@ def main() -> None:
     }
     batch_norms = {
         key: [
-            of_all_ranks(with_batch_norms(reshard=reshard, instrumented=i)) for i in (0, 1)
+            of_all_ranks(with_batch_norms(reshard=reshard, instrumented=i))
+            for i in (0, 1)
         ]
         for key, reshard in (("reshard", True), ("no reshard", False))
     }

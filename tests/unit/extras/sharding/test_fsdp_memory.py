@@ -65,6 +65,7 @@ def test_peak_without_activations_is_that_of_the_formula(tmp_path):
     bench = Bench(tmp_path, Device.CPU)
     with fake_ranks(RANKS):
         smaller, larger = (
-            peak_bytes(bench.cell(batch=batch, **settings)) for batch in (BATCH, 2 * BATCH)
+            peak_bytes(bench.cell(batch=batch, **settings))
+            for batch in (BATCH, 2 * BATCH)
         )
     assert 2 * smaller - larger == pytest.approx(kept_bytes(workload), rel=0.01)

@@ -72,9 +72,8 @@ def kept_bytes(training: Training) -> int:
 
     hooks = torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor)
     with hooks, training.steps.forward():
-        inputs = torch.randn(
-            5, WIDTH, requires_grad=True
-        )  # else the first weight is not kept
+        # else the first weight is not kept
+        inputs = torch.randn(5, WIDTH, requires_grad=True)
         loss = training.loss(training.model(inputs), torch.arange(5))
     assert loss.dtype is torch.float32
     assert storages
@@ -95,7 +94,9 @@ def test_autocast_keeps_a_copy_of_every_weight(four_ranks, strategy, path):
 @pytest.mark.parametrize("reshard", [True, False])
 def test_fsdp_keeps_what_it_has_not_resharded(four_ranks, path, size, reshard):
     """ZeRO-3: the group of the model only, which backward begins with; ZeRO-2: every group."""
-    training = training_of(WORKLOAD, 4, strategy=Strategy.FSDP, path=path, reshard=reshard)
+    training = training_of(
+        WORKLOAD, 4, strategy=Strategy.FSDP, path=path, reshard=reshard
+    )
     assert kept_bytes(training) == size * (IN_HEAD if reshard else IN_HEAD + IN_BLOCKS)
     gathered, reduced = training.strategy.shard_facts(
         training.replica, training.optimizer

@@ -19,7 +19,9 @@ class Block(nn.Module):
     def __init__(self, width):
         super().__init__()
         self.attention = nn.Linear(width, 3 * width)
-        self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.Linear(4 * width, width))
+        self.mlp = nn.Sequential(
+            nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+        )
 
 
 class Transformer(nn.Module):
@@ -63,10 +65,11 @@ def test_large_part_is_divided_and_deep_models_have_groups():
 def test_model_names_its_own_groups():
     model = Transformer()
     model.fsdp_groups = lambda: [model.blocks[0], model.blocks[0].mlp]
+    # parts come first
     assert shard_groups(model) == [
         model.blocks[0].mlp,
         model.blocks[0],
-    ]  # parts come first
+    ]
     model.fsdp_groups = [model]
     with pytest.raises(
         HpmlError, match=r"Transformer\.fsdp_groups names Transformer, which is"
@@ -85,7 +88,9 @@ def test_blocks_of_gpt_are_its_groups():
 def test_torch_without_countable_messages_is_refused(monkeypatch):
     monkeypatch.setattr(fsdp, "COUNTS_MESSAGES", False)  # as before torch 2.9
     cell = cpu_cell(gpus=2, strategy=Strategy.FSDP)
-    strategy = STRATEGIES[Strategy.FSDP](cell, Placement(0, 0, 2), (torch.device("cpu"),))
+    strategy = STRATEGIES[Strategy.FSDP](
+        cell, Placement(0, 0, 2), (torch.device("cpu"),)
+    )
     with pytest.raises(HpmlError, match=r"torch 2\.9 on .*use strategy=zero1 or ddp"):
         strategy.setup(COLLECTIVE_TIMEOUT)
 
@@ -94,7 +99,9 @@ def test_cell_on_the_cpu_stays_there_on_a_machine_with_a_gpu(four_ranks, monkeyp
     """torch's own choice is the accelerator of the machine, whatever the cell's device is."""
     monkeypatch.setattr(torch._C, "_get_accelerator", lambda: torch.device("cuda"))
     cell = cpu_cell(gpus=4, strategy=Strategy.FSDP)
-    strategy = STRATEGIES[Strategy.FSDP](cell, Placement(0, 0, 4), (torch.device("cpu"),))
+    strategy = STRATEGIES[Strategy.FSDP](
+        cell, Placement(0, 0, 4), (torch.device("cpu"),)
+    )
     model = strategy.wrap(nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 4)))
     meshes = {parameter.device_mesh for parameter in model.parameters()}
     assert [(mesh.device_type, mesh.size()) for mesh in meshes] == [("cpu", 4)]

@@ -67,7 +67,9 @@ def test_gloo_ranks_wait_for_every_collective_of_fsdp(results):
 def test_sharded_ranks_keep_parts_that_add_up(results):
     processes, labels = results
     assert sum(rank["held"] for rank in labels["zero1"]) == ELEMENTS
-    assert [rank["held"] for rank in labels["fsdp"]] == [ELEMENTS / processes] * processes
+    assert [rank["held"] for rank in labels["fsdp"]] == [
+        ELEMENTS / processes
+    ] * processes
     for name in NAMES:  # the whole state is gathered on every rank
         assert len({rank["state"] for rank in labels[name]}) == 1, name
 
@@ -77,7 +79,9 @@ def test_fsdp_gathers_for_every_batch_or_for_an_iteration(rank_server):
 
     In bf16 a parameter has two bytes on the way, and its gradient four, as in every precision.
     """
-    results = results_of_ranks(rank_server, "tests.unit.worker.path_training", 2, "fsdp")
+    results = results_of_ranks(
+        rank_server, "tests.unit.worker.path_training", 2, "fsdp"
+    )
     for strategy, of_batch in (("fsdp", True), ("fsdp no reshard", False)):
         for path, result in results[strategy][0].items():
             _, (steps, _, batches) = result["counted"]

@@ -15,7 +15,9 @@ def output_of(capsys, *words):
     return capsys.readouterr().out
 
 
-def test_list_of_folders_shows_owner_size_and_whether_each_study_is_ready(laptop, capsys):
+def test_list_of_folders_shows_owner_size_and_whether_each_study_is_ready(
+    laptop, capsys
+):
     StudyBuilder(Path("course/ada/lab")).with_record(a_record(a_cell(), "1_0.r0"))
     StudyBuilder(Path("course/bob/lab")).with_batches(32, 64)
     Path("course/eve").mkdir()
@@ -45,7 +47,9 @@ def test_list_of_a_course_shows_the_speedup_of_the_layout_that_the_program_makes
     laptop, capsys
 ):
     StudyBuilder(Path("course/ada/hw4")).with_published_study()
-    StudyBuilder(Path("course/ada/outputs/hw5")).with_record(a_record(a_cell(), "1_0.r0"))
+    StudyBuilder(Path("course/ada/outputs/hw5")).with_record(
+        a_record(a_cell(), "1_0.r0")
+    )
     out = output_of(capsys, "list", "course/ada")
     hw4, hw5 = (line.split() for line in out.splitlines()[1:])
     assert hw4[0] == "course/ada"

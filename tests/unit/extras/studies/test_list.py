@@ -41,7 +41,9 @@ def test_list_marks_imported_studies(study, capsys):
     for name in ("mine", "times"):
         output_of(capsys, "archive", name)
         output_of(capsys, "import", f"{name}.tar.gz", "--outputs", "course/eve")
-    shown = dict(line.split(maxsplit=1) for line in output_of(capsys, "list").splitlines())
+    shown = dict(
+        line.split(maxsplit=1) for line in output_of(capsys, "list").splitlines()
+    )
     assert shown["times"].rstrip().endswith("2 ok, imported (CSV)")
     assert shown["mine"].rstrip().endswith("3 ok")
     out = output_of(capsys, "list", "course/eve")
@@ -59,14 +61,21 @@ def test_list_without_studies_says_what_to_do(laptop, capsys):
     assert "submit one first" in capsys.readouterr().err
 
 
-def test_study_that_may_not_be_read_is_listed_with_the_reason(study, monkeypatch, capsys):
+def test_study_that_may_not_be_read_is_listed_with_the_reason(
+    study, monkeypatch, capsys
+):
     private = StudyBuilder(Path("outputs") / "private").study.root.resolve()
     real_stat, real_open = os.stat, os.open
 
     def refusing(call):
         def guarded(path, *args, **options):
-            if isinstance(path, str | Path) and private in Path(path).absolute().parents:
-                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+            if (
+                isinstance(path, str | Path)
+                and private in Path(path).absolute().parents
+            ):
+                raise PermissionError(
+                    errno.EACCES, os.strerror(errno.EACCES), str(path)
+                )
             return call(path, *args, **options)
 
         return guarded

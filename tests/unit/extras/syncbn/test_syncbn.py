@@ -12,7 +12,9 @@ from tests.unit.check_cases import CheckCase, assert_fires, clean_record, result
 
 def test_host_waits_for_every_layer():
     cell = a_cell(batch=32, sync_buffers=SyncBuffers.SYNCBN, protocol=Protocol.LAB)
-    words = "SyncBatchNorm waits for the GPU in every layer of every forward: compare the"
+    words = (
+        "SyncBatchNorm waits for the GPU in every layer of every forward: compare the"
+    )
     assert_fires(CheckCase("host-waits", Level.WARN, lambda old: old, words, cell))
 
 

@@ -19,7 +19,12 @@ from tests.unit.worker.conftest import change_workload
 CONF = Path(__file__).parents[4] / "conf" / "workload"
 SMALL = TransformerShape(layers=2, heads=2, width=16, context=12, vocab=20)
 TOKENS = Workload(
-    name="tokens", model="gpt", data="tokens", images=8, parameters=None, **SMALL._asdict()
+    name="tokens",
+    model="gpt",
+    data="tokens",
+    images=8,
+    parameters=None,
+    **SMALL._asdict(),
 )
 
 
@@ -38,7 +43,9 @@ def small():
 
 
 def windows(number=3):
-    return torch.randint(SMALL.vocab, (number, SMALL.context), generator=torch.Generator())
+    return torch.randint(
+        SMALL.vocab, (number, SMALL.context), generator=torch.Generator()
+    )
 
 
 @pytest.mark.parametrize(
@@ -107,7 +114,9 @@ def test_padded_vocabulary_is_the_same_model():
 
 def test_padded_parameters_are_counted():
     workload = msgspec.structs.replace(TOKENS, padded_vocab=64)
-    workload = msgspec.structs.replace(workload, parameters=workload.built_in_parameters)
+    workload = msgspec.structs.replace(
+        workload, parameters=workload.built_in_parameters
+    )
     assert (
         models.count_parameters(models.build(workload))
         == SMALL.parameters + 44 * SMALL.width
@@ -169,7 +178,9 @@ def test_torch_counts_all_products_of_attention(name):
         torch.zeros(2, shape.context, dtype=torch.int64),
         torch.zeros(2, shape.context).long(),
     )
-    counted = count_flop(workload, models.build_loss(workload), lambda: batch).per_sample
+    counted = count_flop(
+        workload, models.build_loss(workload), lambda: batch
+    ).per_sample
     weights = shape.layers * 12 * shape.width**2 + shape.vocab * shape.width
     attention = 12 * shape.layers * shape.width * shape.context
     assert counted == shape.context * (6 * weights + attention)

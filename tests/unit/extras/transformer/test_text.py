@@ -55,9 +55,8 @@ def test_windows_do_not_overlap_and_targets_are_one_later():
         ([6, 7, 8], [7, 8, 9]),
     ]
     assert windows[0][0].dtype is torch.int64
-    assert (
-        len(TokenWindows(torch.arange(9), context=3)) == 2
-    )  # the last one lacks a target
+    # the last one lacks a target
+    assert len(TokenWindows(torch.arange(9), context=3)) == 2
 
 
 def test_folder_is_read_in_order_of_names(folder):
@@ -104,7 +103,9 @@ def test_standard_library_is_at_least_a_megabyte():
     files = files_of_text.text_files("text", None)
     assert not set(files.train) & set(files.test)
     data = open_data(workload, None)
-    assert data.total == files_of_text.windows(files_of_text.total_bytes(files.train), 128)
+    assert data.total == files_of_text.windows(
+        files_of_text.total_bytes(files.train), 128
+    )
     text = describe_text(workload, data.train, data.test)
     assert text.train_bytes >= 1_000_000
     assert text.test_bytes >= 50_000

@@ -44,7 +44,9 @@ def test_command_line_changes_the_shape_and_the_windows(working_folder):
     )
     workload = plan.cells[0].cell.workload
     assert workload.shape == (2, 8, 128, 64, 256)
-    assert workload.parameters == (256 + 64) * 128 + 2 * (12 * 128**2 + 13 * 128) + 2 * 128
+    assert (
+        workload.parameters == (256 + 64) * 128 + 2 * (12 * 128**2 + 13 * 128) + 2 * 128
+    )
     assert (workload.images, workload.limit) == (100, 100)
     values = {value.key: value.value for value in preview_of(select(plan)).values}
     assert values["workload.context"] == "64"
@@ -124,9 +126,15 @@ def test_folder_of_text_is_counted_by_size(tmp_path):
         ({"width": 3}, r"does not divide .* use workload.width=4$"),
         ({"layers": 0}, r"workload.layers=0: use 1 or more"),
         ({"context": -1}, r"workload.context=-1: use 1 or more"),
-        ({"vocab": 100}, r"vocab=100: the tokens of workload.data=text are bytes; .*=256"),
+        (
+            {"vocab": 100},
+            r"vocab=100: the tokens of workload.data=text are bytes; .*=256",
+        ),
         ({"context": 500_000}, r"context=500000 is longer than the held-out text"),
-        ({"images": 50}, r"workload.images=50: workload.data=text has .* use data.limit="),
+        (
+            {"images": 50},
+            r"workload.images=50: workload.data=text has .* use data.limit=",
+        ),
         ({"heads": None}, r"workload.model=gpt needs workload.heads="),
         ({"data": "digits"}, r"model=gpt with workload.data=digits: it reads tokens"),
         ({"model": "lenet"}, r"model=lenet with workload.data=text: it reads images"),

@@ -32,7 +32,10 @@ def places(made):
     """Places of the cell to ask for, the fastest and the cheapest."""
     choice = made.choice
     winners = (choice.ask, choice.fastest)
-    return (*(place(w.candidate) if w else None for w in winners), place(choice.cheapest))
+    return (
+        *(place(w.candidate) if w else None for w in winners),
+        place(choice.cheapest),
+    )
 
 
 def why_of(made, gpus, batch):
@@ -211,7 +214,8 @@ def test_efficiency_near_the_limit_is_called_not_decided(four_s, clause, builder
     assert ("Not decided yet" in answer) == bool(clause)
     assert clause in answer
     assert (
-        "Not decided yet" not in chosen(builder, epochs=90, deadline_min=24).table.answer
+        "Not decided yet"
+        not in chosen(builder, epochs=90, deadline_min=24).table.answer
     )
 
 

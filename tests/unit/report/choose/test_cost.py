@@ -48,22 +48,33 @@ def columns(table):
 
 def at_512(table):
     """The values of the rows of batch 512."""
-    rows = [dict(zip(table.sheet.columns, row, strict=True)) for row in table.sheet.rows]
+    rows = [
+        dict(zip(table.sheet.columns, row, strict=True)) for row in table.sheet.rows
+    ]
     return [row for row in rows if row["batch"] == 512]
 
 
 def test_published_study_costs_by_hand(builder):
     """2 V100 at batch 512: 2 x 15.664 s for 50,000 images of 3.329 GFLOP, 15.7 TFLOP/s at most."""
     table = builder.with_published_study().table("choice")
-    assert columns(table)[-4:] == ["cost per epoch", "TFLOP/s per GPU", "% of peak", "why"]
+    assert columns(table)[-4:] == [
+        "cost per epoch",
+        "TFLOP/s per GPU",
+        "% of peak",
+        "why",
+    ]
     texts = texts_by_label(table)
     assert texts["ddp 2-GPU b512"][4:7] == ("0.00870", "5.31", "33.8")
     assert texts["single 1-GPU b512"][4:7] == ("0.00721", "6.42", "40.9")
     per_thousand = {
         row["gpus"]: row["charged_gpu_s_per_1000_units"] for row in at_512(table)
     }
-    assert (per_thousand[2], per_thousand[1]) == pytest.approx((0.6266, 0.5189), abs=1e-4)
-    peak = "15.70 TFLOP/s dense fp32, Tesla V100-SXM2-16GB (NVIDIA V100 datasheet, SXM2)."
+    assert (per_thousand[2], per_thousand[1]) == pytest.approx(
+        (0.6266, 0.5189), abs=1e-4
+    )
+    peak = (
+        "15.70 TFLOP/s dense fp32, Tesla V100-SXM2-16GB (NVIDIA V100 datasheet, SXM2)."
+    )
     assert f"% of peak (MFU): TFLOP/s / {peak}" in table.caption
 
 
@@ -73,7 +84,9 @@ def test_whole_nodes_are_charged_where_they_are_exclusive(builder):
     snapshots = read_snapshots(builder.study.cells())
     for cluster, gpus, hours in ((None, 2, 0.02), (exclusive, 4, 0.04)):
         report = make_report("study", snapshots, (), ReportOptions(cluster=cluster))
-        table = next(table for table in report.groups[0].full if table.label == "choice")
+        table = next(
+            table for table in report.groups[0].full if table.label == "choice"
+        )
         (values,) = (
             dict(zip(table.sheet.columns, row, strict=True)) for row in table.sheet.rows
         )
@@ -93,7 +106,9 @@ def test_energy_of_all_gpus_is_summed_everywhere(builder):
     (made,) = choices(read_snapshots(builder.study.cells()), Wish(), None, ())
     assert {"J per epoch", "J per 1,000"} <= set(columns(made.table))
     assert made.document["cells"][0]["joules"] == 2000.0
-    assert made.document["cells"][0]["joules_per_1000_samples"] == pytest.approx(97.65625)
+    assert made.document["cells"][0]["joules_per_1000_samples"] == pytest.approx(
+        97.65625
+    )
     assert ",2000.0," in sheets(builder.collect())["cells.csv"]
     numbers = key_numbers(record)
     assert numbers["joules"] == 2000.0
@@ -108,7 +123,9 @@ def test_gpu_without_counter_leaves_a_dash_not_a_part(builder, joules):
     (made,) = choices(read_snapshots(builder.study.cells()), Wish(), None, ())
     assert "J per epoch" not in columns(made.table)
     assert made.document["cells"][0]["joules"] is None
-    assert not [line for line in lines(key_numbers(record)) if line.startswith("joules")]
+    assert not [
+        line for line in lines(key_numbers(record)) if line.startswith("joules")
+    ]
 
 
 def test_gpu_shared_by_two_ranks_counts_once():

@@ -28,7 +28,9 @@ GPT2 = Workload(
 COUNTED = 854_438_400
 """torch's count of a token: 6 (12 L d^2 + vocab d) + 12 L d T."""
 
-H100 = msgspec.structs.replace(V100, gpu_model="NVIDIA H100 80GB HBM3", precision="bf16")
+H100 = msgspec.structs.replace(
+    V100, gpu_model="NVIDIA H100 80GB HBM3", precision="bf16"
+)
 
 
 def gpt2_record(facts=H100, epoch_s=0.14, workload=GPT2, **changes):

@@ -33,7 +33,9 @@ def noisy(record, noise):
 def add(builder, gpus, *epochs_s, noise=0.0, batch=128, **changes):
     for repeat, epoch_s in enumerate(epochs_s):
         cell = a_cell(gpus=gpus, batch=batch, repeat=repeat, **changes)
-        builder.with_record(noisy(a_record(cell, f"1{gpus}{repeat}_0.r0", epoch_s), noise))
+        builder.with_record(
+            noisy(a_record(cell, f"1{gpus}{repeat}_0.r0", epoch_s), noise)
+        )
 
 
 def made_of(builder, commands=(COMMAND,), **wish):
@@ -80,7 +82,9 @@ def test_limit_inside_of_the_interval_is_not_decided(two_s, noise, is_decided, b
     assert float(clause[2]) < 70 < float(clause[3])
     runs = int(clause[4])
     assert runs >= 4
-    expected = f"hpml-jobs -m gpus=1,2 batch=128 repeats={runs} workload=digits study=hw5"
+    expected = (
+        f"hpml-jobs -m gpus=1,2 batch=128 repeats={runs} workload=digits study=hw5"
+    )
     assert first == f"To run them:\n{expected}"
 
 
@@ -107,7 +111,8 @@ def test_more_noise_asks_for_more_repeats_and_one_study_for_few(builder):
             int(made_of(builder).next_cells[0].partition("repeats=")[2].split()[0])
         )
     assert runs == sorted(runs)
-    assert runs[-1] <= 20  # what one run says of the distance is not taken to the letter
+    # what one run says of the distance is not taken to the letter
+    assert runs[-1] <= 20
 
 
 def test_repeats_decide_by_their_tests_whatever_each_run_scatters(builder):
@@ -146,10 +151,14 @@ def test_warning_is_a_mark_and_a_failure_a_headline(level, builder, given_checks
     for gpus, epoch_s in ((1, 8.0), (2, 4.2), (4, 3.0)):
         add(builder, gpus, epoch_s)
     slug = a_cell(gpus=1, batch=128).slug
-    given_checks[slug] = (CheckResult(check="efficiency", level=level, reason="others"),)
+    given_checks[slug] = (
+        CheckResult(check="efficiency", level=level, reason="others"),
+    )
     answer = made_of(builder, epochs=10, min_efficiency=0.8).table.answer
     if level is Level.FAIL:
-        assert answer.startswith("Not reliable yet (a check failed for 1 GPU): ask for 2")
+        assert answer.startswith(
+            "Not reliable yet (a check failed for 1 GPU): ask for 2"
+        )
         return
     assert answer.startswith("Ask for 2 GPUs at batch 128 per GPU (ddp): the most")
     assert "here !95.2 %" in answer
@@ -163,7 +172,11 @@ def test_warning_is_a_mark_and_a_failure_a_headline(level, builder, given_checks
 def test_order_of_repeats_changes_no_digit(tmp_path, monkeypatch):
     """Every CSV file is the same but for the names of the cells and the list of the runs' times."""
     monkeypatch.undo()  # real checks
-    times_s = {1: (8.0, 8.3, 7.9, 8.8), 2: (4.6, 4.4, 5.3, 4.5), 4: (2.5, 2.7, 2.6, 2.4)}
+    times_s = {
+        1: (8.0, 8.3, 7.9, 8.8),
+        2: (4.6, 4.4, 5.3, 4.5),
+        4: (2.5, 2.7, 2.6, 2.4),
+    }
     seen = set()
     for number, order in enumerate(list(permutations(range(4)))[::5]):
         builder = StudyBuilder(tmp_path / f"study-{number}" / "lab")
@@ -179,7 +192,8 @@ def test_order_of_repeats_changes_no_digit(tmp_path, monkeypatch):
         for name, text in csv_tables.sheets(report).items():
             frame = pd.read_csv(StringIO(text), dtype=str)
             unnamed = frame.drop(
-                columns=["slug", "cell", "cells", "repeat", "all_epoch_s"], errors="ignore"
+                columns=["slug", "cell", "cells", "repeat", "all_epoch_s"],
+                errors="ignore",
             )
             lines = unnamed.to_csv(index=False).splitlines()
             files.append((name, *sorted(lines)))

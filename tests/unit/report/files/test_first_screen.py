@@ -37,9 +37,12 @@ def test_answer_comes_first(builder):
         "(speedup / GPUs) of 70 % or more, here 82.8 %. It takes 15.66 s per epoch"
     )
     assert (
-        "4 GPUs are 1.72 times as fast as 1 GPU at batch 512 (one run, ideal: 4)" in first
+        "4 GPUs are 1.72 times as fast as 1 GPU at batch 512 (one run, ideal: 4)"
+        in first
     )
-    assert "9 of 9 cells measured: 1, 2 and 4 GPUs, batch 32, 128 and 512 per GPU" in first
+    assert (
+        "9 of 9 cells measured: 1, 2 and 4 GPUs, batch 32, 128 and 512 per GPU" in first
+    )
     assert (
         "the third and fourth GPU save 0.537 s per epoch (3.4 %) and cost 29.2 GPU-seconds"
         in first
@@ -92,7 +95,9 @@ def test_each_cause_is_named_once_most_serious_first(builder):
     report = builder.collect()
     trust = overview(report, report.groups[0]).trust
     assert trust[0].startswith("Table 1 can be used, but 1 cell has a warning (!)")
-    assert trust[1].startswith("warning (disturbed): Table 1 of 2 GPUs, batch 512 (ddp): ")
+    assert trust[1].startswith(
+        "warning (disturbed): Table 1 of 2 GPUs, batch 512 (ddp): "
+    )
     text = " ".join(" ".join(screen(report)).split())
     assert text.count("(disturbed):") == 1
     assert "see Data-quality checks" not in text
@@ -151,7 +156,9 @@ def test_speedups_have_the_mark_of_what_they_are_made_of(builder):
     report = builder.collect()
     texts = texts_by_label(builder.table("table1-ddp"))
     assert texts == {"1-GPU": ("!30.00", "1"), "2-GPU": ("16.00", "!1.88")}
-    drawn = {line.split()[0]: line.split()[-1] for line in screen(report) if "█" in line}
+    drawn = {
+        line.split()[0]: line.split()[-1] for line in screen(report) if "█" in line
+    }
     assert drawn == {"1-GPU": "1.00", "2-GPU": "!1.88"}
     assert "!1.88 times as fast" in " ".join(overview(report, report.groups[0]).answer)
     lines = sheets(report)["table1.csv"].splitlines()

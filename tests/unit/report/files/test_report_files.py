@@ -101,10 +101,17 @@ def test_json_has_unrounded_numbers_baseline_and_missing_cells(incomplete_study)
     (group,) = json.loads((incomplete_study.study.report / "tables.json").read_text())[
         "groups"
     ]
-    two = next(e for e in group["entries"] if (e["gpus"], e["batch_per_gpu"]) == (2, 512))
+    two = next(
+        e for e in group["entries"] if (e["gpus"], e["batch_per_gpu"]) == (2, 512)
+    )
     assert two["speedup"] == 25.945 / 15.664
     assert two["timing"]["epoch_s"] == 15.664
-    assert set(two["residual"]) == {"compute_s", "comm_s", "bus_gb_per_s", "with_loading"}
+    assert set(two["residual"]) == {
+        "compute_s",
+        "comm_s",
+        "bus_gb_per_s",
+        "with_loading",
+    }
     assert [row["batch_per_gpu"] for row in group["baseline"]] == [32, 128, 512]
     outcomes = {
         missing["outcome"]: missing["reason"] for missing in group["missing_cells"]
@@ -128,7 +135,13 @@ def test_table_csv_has_all_columns_unrounded(builder):
     last = frame.iloc[-1]
     assert last["batch_512_time_s"] == 15.127
     assert last["batch_512_speedup"] == pytest.approx(25.945 / 15.127, rel=1e-15)
-    assert frame["batch_512_time_s"].isna().tolist() == [True, True, False, False, False]
+    assert frame["batch_512_time_s"].isna().tolist() == [
+        True,
+        True,
+        False,
+        False,
+        False,
+    ]
     assert "batch_32_bus_residual_gb_per_s" in pd.read_csv(
         builder.study.report / "table3.csv"
     )
@@ -156,7 +169,9 @@ def test_cells_csv_has_every_cell_with_its_outcome(incomplete_study):
 def test_screen_lines_fit_console_width(incomplete_study, width):
     for batch in (8, 16, 64, 256):
         for gpus in (1, 2, 4):
-            incomplete_study.with_record(lab_record(lab_cell(gpus, batch), 100.0 / gpus))
+            incomplete_study.with_record(
+                lab_record(lab_cell(gpus, batch), 100.0 / gpus)
+            )
     text = screen_text(incomplete_study.collect(), width)
     assert max(map(len, text.splitlines())) <= width
     for batch in (8, 16, 32, 64, 128, 256, 512):

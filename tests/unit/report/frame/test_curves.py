@@ -36,7 +36,10 @@ def arrays_of(value):
 NO_NUMBERS = "iterations.npz is not a file of numbers per iteration"
 DAMAGE = {
     "gone": (lambda path: path.unlink(), "is missing"),
-    "half": (lambda path: path.write_bytes(path.read_bytes()[:300]), "cannot be read: "),
+    "half": (
+        lambda path: path.write_bytes(path.read_bytes()[:300]),
+        "cannot be read: ",
+    ),
     "flipped": (corrupt_first_array, "cannot be read: Bad CRC-32"),
     "not arrays": (lambda path: path.write_bytes(b"no arrays at all"), NO_NUMBERS),
     "one array": (write_single_array, NO_NUMBERS),

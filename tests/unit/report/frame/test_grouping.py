@@ -56,7 +56,9 @@ def test_group_heading_names_differing_condition(builder):
     assert f"Separated because of: GPU model {RTX}." in text
 
 
-@pytest.mark.parametrize("change", [{"epochs": 5}, {"threads": 2}, {"loader_workers": 4}])
+@pytest.mark.parametrize(
+    "change", [{"epochs": 5}, {"threads": 2}, {"loader_workers": 4}]
+)
 def test_cells_with_other_settings_get_their_own_group(builder, change):
     builder.with_published_study()
     builder.with_record(lab_record(lab_cell(2, 32, **change), 20.0))
@@ -99,7 +101,9 @@ def test_two_workloads_are_separated_by_name_only(builder):
 def test_hosts_of_one_type_and_backend_share_a_group(builder):
     builder.with_published_study(but=((4, 32),))
     other = lab_record(lab_cell(4, 32), 20.0, 0.0, msgspec.structs.replace(V100))
-    facts = msgspec.structs.replace(V100, backend="nccl", os="Linux-6.1", topology="NV2")
+    facts = msgspec.structs.replace(
+        V100, backend="nccl", os="Linux-6.1", topology="NV2"
+    )
     attempt = msgspec.structs.replace(other.attempt, hosts=("node9",))
     builder.with_record(msgspec.structs.replace(other, facts=facts, attempt=attempt))
     report = builder.collect()
@@ -130,7 +134,12 @@ def test_cell_whose_second_node_differs_gets_its_own_group(builder):
         ("digits", "cnn", {"torchvision": "0.1"}, 1),
         ("cifar10", "resnet18_cifar10", {"torchvision": "0.1"}, 2),
         ("digits", "net:build", {"packages": {"timm": "1.0 1a2b3c4"}}, 2),
-        ("digits", "net:build", {"imported": (SourceFile(name="a.py", sha256="1"),)}, 2),
+        (
+            "digits",
+            "net:build",
+            {"imported": (SourceFile(name="a.py", sha256="1"),)},
+            2,
+        ),
         ("digits", "cnn", {"os": "Linux-2.6", "python": V100.python}, 1),
     ],
 )
@@ -164,7 +173,8 @@ def test_cell_without_record_is_noted_in_each_possible_group(builder):
     report = builder.collect()
     for group in report.groups:
         table = group.tables[1] if group.q1 else group.tables[0]
-        assert table.lines[-1].texts[0] == "–"  # where it ran out of memory is not known
+        # where it ran out of memory is not known
+        assert table.lines[-1].texts[0] == "–"
         assert any(
             "it is assigned to a group when it has a record" in note
             for note in table.notes

@@ -21,7 +21,9 @@ SPLIT_STOPPED = change_scheduling("instrumented", continued_s=(2.0,))
 def runs(*times_s, gpus=1, change=None, changed=()):
     """A record for each time; `change` is made in those of the numbers `changed`."""
     records = [
-        a_record(a_cell(gpus=gpus, batch=32, repeat=repeat), f"10{repeat}_0.r0", epoch_s)
+        a_record(
+            a_cell(gpus=gpus, batch=32, repeat=repeat), f"10{repeat}_0.r0", epoch_s
+        )
         for repeat, epoch_s in enumerate(times_s)
     ]
     return [change(r) if n in changed else r for n, r in enumerate(records)]
@@ -38,7 +40,9 @@ def rows_of(path):
 
 
 def row_of(builder, gpus):
-    return next(row for row in builder.collect().groups[0].source.rows if row.gpus == gpus)
+    return next(
+        row for row in builder.collect().groups[0].source.rows if row.gpus == gpus
+    )
 
 
 def test_disturbed_run_is_not_in_the_median(builder, given_checks):
@@ -105,7 +109,11 @@ def test_disturbed_instrumented_epoch_is_left_out_of_table_2():
     records = runs(8.0, 8.0, 12.0, gpus=4, change=SPLIT_STOPPED, changed=[2])
     counted = counted_runs(records)
     assert [values.epoch_s for values in counted.values] == [8.0, 8.0, 12.0]
-    assert [values.compute_s is None for values in counted.values] == [False, False, True]
+    assert [values.compute_s is None for values in counted.values] == [
+        False,
+        False,
+        True,
+    ]
     (left,) = counted.left_out
     assert not left.holds_for(Affected.TIME)
     assert left.holds_for(Affected.SPLIT)
@@ -125,7 +133,9 @@ def test_cells_file_names_the_runs_left_out(builder, monkeypatch, capsys):
     add(builder, runs(8.0, 9.0, 30.0, change=STOPPED, changed=[2]))
     monkeypatch.chdir(builder.study.root.parent)
     assert (
-        run(["collect", builder.study.name, "--outputs", str(builder.study.root.parent)])
+        run(
+            ["collect", builder.study.name, "--outputs", str(builder.study.root.parent)]
+        )
         == 0
     )
     capsys.readouterr()

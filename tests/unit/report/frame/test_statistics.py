@@ -22,7 +22,8 @@ def test_interval_of_one_run_is_none():
 
 
 @pytest.mark.parametrize(
-    ("runs", "coverage"), [(2, 0.5), (3, 0.75), (5, 0.9375), (6, 0.96875), (8, 0.9921875)]
+    ("runs", "coverage"),
+    [(2, 0.5), (3, 0.75), (5, 0.9375), (6, 0.96875), (8, 0.9921875)],
 )
 def test_interval_of_few_runs_is_range_with_its_coverage(runs, coverage):
     values = [10.0 + 0.1 * run for run in range(runs)]
@@ -58,7 +59,9 @@ def test_bootstrap_is_seeded_and_contains_ratio_of_medians():
 
 def test_bootstrap_needs_two_runs_of_each():
     assert (
-        ratio_interval((10.0,), (5.0, 5.1)) is ratio_interval((10.0, 9.0), (5.0,)) is None
+        ratio_interval((10.0,), (5.0, 5.1))
+        is ratio_interval((10.0, 9.0), (5.0,))
+        is None
     )
 
 
@@ -140,7 +143,9 @@ def test_hodges_lehmann_interval_excludes_1_if_test_rejects():
     random = Random(8)
     for _ in range(100):
         first = [random.lognormvariate(0.0, 0.05) for _ in range(random.randint(4, 9))]
-        second = [random.lognormvariate(0.05, 0.05) for _ in range(random.randint(4, 9))]
+        second = [
+            random.lognormvariate(0.05, 0.05) for _ in range(random.randint(4, 9))
+        ]
         low, high, coverage = hodges_lehmann(first, second).interval
         assert (low <= 1 <= high) is (mann_whitney_p(first, second) > 0.05)
         assert coverage >= 0.95

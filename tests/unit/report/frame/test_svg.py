@@ -52,7 +52,9 @@ def test_inline_svg_ids_have_prefix_and_are_used(root):
     assert len(ids) == len(set(ids)) > 2
     assert all(name.startswith("speedup-") for name in ids)
     used = {node.get("href")[1:] for node in root.iter() if node.get("href")}
-    used |= {node.get("clip-path")[5:-1] for node in root.iter() if node.get("clip-path")}
+    used |= {
+        node.get("clip-path")[5:-1] for node in root.iter() if node.get("clip-path")
+    }
     assert used == {*ids} - {"speedup-title"}
 
 
@@ -86,7 +88,8 @@ def test_inline_svg_text_is_text_and_fill_is_explicit(root):
     assert 'a <b> & "$x$" #0072b2' in [text.text for text in texts]
     assert all("fill: var(" in text.get("style") for text in texts)
     assert all(
-        "'DejaVu Sans', Verdana, Arial, sans-serif" in text.get("style") for text in texts
+        "'DejaVu Sans', Verdana, Arial, sans-serif" in text.get("style")
+        for text in texts
     )
 
 

@@ -80,9 +80,13 @@ def test_rows_and_tables_are_in_the_order_of_numbers(builder):
     for size in (100.0, 5.0, 25.0):
         add(builder, 2, 10.0, bucket_cap_mb=size)
     rows = builder.collect().groups[0].source.rows
-    assert [row.treatment for row in rows] == [f"buckets of {n} MB" for n in (5, 25, 100)]
+    assert [row.treatment for row in rows] == [
+        f"buckets of {n} MB" for n in (5, 25, 100)
+    ]
     for width in (1024, 64, 256):
-        of = replace(lab_cell(1, 512).workload, model="mine:build", args={"width": width})
+        of = replace(
+            lab_cell(1, 512).workload, model="mine:build", args={"width": width}
+        )
         builder.with_record(lab_record(lab_cell(1, 512, workload=of), 40.0))
     widths = [group.source.conditions["args"] for group in builder.collect().groups]
     assert [text for text in widths if text != "none"] == [

@@ -25,7 +25,9 @@ TABLE_1 = """\
 
 def add_batch_512_cells(builder):
     """The cells at batch 512, and one with a recipe at 4 GPUs."""
-    builder.with_published_study(but=tuple((n, b) for n in (1, 2, 4) for b in (32, 128)))
+    builder.with_published_study(
+        but=tuple((n, b) for n in (1, 2, 4) for b in (32, 128))
+    )
     builder.with_record(lab_record(lab_cell(4, 512, recipe=WARMUP), 20.0))
 
 

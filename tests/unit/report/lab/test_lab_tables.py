@@ -110,7 +110,9 @@ def test_caption_has_baseline_model_data_and_conditions(builder):
         assert "Tesla V100-SXM2-16GB, torch 2.7.1+cu126, fp32." in text
         assert "One run." in text
         assert "GiB" not in text
-    one, two, three = (builder.table(f"table{number}-ddp") for number in ("1", "2r", "3r"))
+    one, two, three = (
+        builder.table(f"table{number}-ddp") for number in ("1", "2r", "3r")
+    )
     seconds = "48.61 s at batch 32, 27.22 s at batch 128, 25.95 s at batch 512"
     assert f"Baseline: strategy single, 1 GPU: {seconds}." in "\n".join(one.caption)
     assert "DataLoader workers in total: 1-GPU 2, 2-GPU 4, 4-GPU 8." in one.caption
@@ -151,7 +153,10 @@ def test_ddp_on_one_process_is_in_table_1_but_not_table_2(builder):
     builder.with_record(lab_record(lab_cell(1, 32, strategy=Strategy.DDP), 50.0))
     line = builder.table("table1-ddp").lines[1]
     assert (line.label, *line.texts[:2]) == ("1-GPU (ddp)", "50.00", "0.972")
-    assert [line.label for line in builder.table("table2-ddp").lines] == ["2-GPU", "4-GPU"]
+    assert [line.label for line in builder.table("table2-ddp").lines] == [
+        "2-GPU",
+        "4-GPU",
+    ]
 
 
 def test_cpu_tables_count_processes_and_define_digits_epoch(builder):
@@ -176,7 +181,9 @@ def test_repeats_take_median_before_dividing(builder):
                 lab_record(lab_cell(gpus, 32, repeat=repeat), epoch_s, 1.0)
             )
     _, two = builder.collect().groups[0].source.rows
-    assert two.speedup == statistics.median(runs[1]) / statistics.median(runs[2]) == 14 / 8
+    assert (
+        two.speedup == statistics.median(runs[1]) / statistics.median(runs[2]) == 14 / 8
+    )
     assert two.residual.comm_s == pytest.approx(7 - 13 / 2)
     assert "Median of 3 runs." in builder.table("table1-ddp").caption[1]
 
@@ -193,7 +200,9 @@ def test_failed_repeat_is_noted_and_others_are_used(builder):
     table = builder.table("table1-ddp")
     assert table.lines[1].texts == ("7.000", "1.43")
     assert "Median of 1 to 2 runs." in table.caption[1]
-    assert table.notes[0].startswith("2-GPU at batch 32, repeat 2: failed: rank 1 killed")
+    assert table.notes[0].startswith(
+        "2-GPU at batch 32, repeat 2: failed: rank 1 killed"
+    )
     assert table.notes[0].endswith("the other runs are used")
 
 

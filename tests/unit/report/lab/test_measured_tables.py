@@ -48,7 +48,9 @@ def test_bus_bandwidth_is_gradient_bytes_over_collective_time(builder, strategy)
     sent = 196 * GRADIENT_BYTES
     assert row.bandwidth.sent_bytes == row.bandwidth.expected_bytes == sent
     assert row.bandwidth.bus_gb_per_s == pytest.approx(1.0 * sent / net_s / 1e9)
-    assert row.bandwidth.bus_plain_gb_per_s == pytest.approx(sent / (share * 20.1) / 1e9)
+    assert row.bandwidth.bus_plain_gb_per_s == pytest.approx(
+        sent / (share * 20.1) / 1e9
+    )
     assert row.bandwidth.algorithm_gb_per_s == pytest.approx(sent / net_s / 1e9)
 
 
@@ -112,7 +114,9 @@ def test_dp_shows_nominal_ring_bandwidth_and_actual_bytes(builder):
     assert row.bandwidth.algorithm_gb_per_s == pytest.approx(
         294 * GRADIENT_BYTES / 2.0 / 1e9
     )
-    assert row.bandwidth.nominal_gb_per_s == pytest.approx(1.5 * 98 * GRADIENT_BYTES / 2e9)
+    assert row.bandwidth.nominal_gb_per_s == pytest.approx(
+        1.5 * 98 * GRADIENT_BYTES / 2e9
+    )
     assert row.bandwidth.bus_gb_per_s is None
     assert texts_by_label(builder.table("table3-dp"))["4-GPU"] == ("3.29",)
 
@@ -299,7 +303,9 @@ def test_time_that_nothing_accounts_for_is_neither_compute_nor_comm(builder):
     figures = figures_of(msgspec.structs.replace(record, ranks=ranks))
     before = figures_of(record)
     assert figures.phase_other_s == before.phase_optimizer_s > 0
-    assert figures.compute_s == pytest.approx(before.compute_s - before.phase_optimizer_s)
+    assert figures.compute_s == pytest.approx(
+        before.compute_s - before.phase_optimizer_s
+    )
     assert figures.closure == before.closure
     builder.with_record(msgspec.structs.replace(record, ranks=ranks))
     [note] = (

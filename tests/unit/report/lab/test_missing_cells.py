@@ -67,7 +67,9 @@ def test_out_of_memory_is_shown_as_result(builder):
     assert texts_by_label(builder.table("table1-ddp"))["4-GPU"][4:] == ("OOM", "–")
     assert texts_by_label(builder.table("table3-ddp"))["4-GPU"][4:] == ("OOM", "–")
     reason = "out of memory: CUDA out of memory. Tried to allocate 2.00 GiB"
-    assert builder.table("table1-ddp").notes == (f"4-GPU at batch 512: {reason} [{slug}]",)
+    assert builder.table("table1-ddp").notes == (
+        f"4-GPU at batch 512: {reason} [{slug}]",
+    )
 
 
 def test_q1_table_ends_at_out_of_memory(builder):
@@ -128,7 +130,9 @@ def test_unreadable_cell_with_record_keeps_number_and_is_noted(builder):
     builder.study.cell(slug).cell_json.unlink()
     table = builder.table("table1-ddp")
     assert texts_by_label(table)["2-GPU"][0] == "30.82"
-    assert table.notes == (f"{slug}: cell.json cannot be read: No such file or directory",)
+    assert table.notes == (
+        f"{slug}: cell.json cannot be read: No such file or directory",
+    )
 
 
 def test_cell_with_deleted_folder_is_noted(builder):
@@ -168,7 +172,10 @@ def test_measured_tables_without_baseline_are_complete(builder):
 def test_negative_residual_is_printed_without_bandwidth(builder):
     builder.with_published_study(but=((2, 512),))
     builder.with_record(lab_record(lab_cell(2, 512), 12.0))
-    assert texts_by_label(builder.table("table2r-ddp"))["2-GPU"][4:] == ("12.97", "-0.973")
+    assert texts_by_label(builder.table("table2r-ddp"))["2-GPU"][4:] == (
+        "12.97",
+        "-0.973",
+    )
     assert texts_by_label(builder.table("table3r-ddp"))["2-GPU"][2] == "–"
     (note,) = builder.table("table3r-ddp").notes
     assert note == (

@@ -41,7 +41,9 @@ class Node:
     @property
     def text(self) -> str:
         """All text below, spaces joined."""
-        parts = (part.text if isinstance(part, Node) else part for part in self.contents)
+        parts = (
+            part.text if isinstance(part, Node) else part for part in self.contents
+        )
         return " ".join(" ".join(parts).split())
 
 
@@ -137,7 +139,9 @@ def _headings(root: Node) -> Iterator[str]:
     for before, after in itertools.pairwise(levels):
         if after > before + 1:
             yield f"h{after} follows h{before}"
-    yield from (f"empty <{node.tag}>" for node in root.every(*HEADINGS) if not node.text)
+    yield from (
+        f"empty <{node.tag}>" for node in root.every(*HEADINGS) if not node.text
+    )
 
 
 def _tables(root: Node) -> Iterator[str]:

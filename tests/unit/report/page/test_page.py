@@ -68,7 +68,9 @@ def test_page_sections_are_in_order_of_reading(root):
 
 
 def test_page_begins_with_the_answer(root):
-    (headline,) = (node for node in root.every("div") if node.get("class") == "headline")
+    (headline,) = (
+        node for node in root.every("div") if node.get("class") == "headline"
+    )
     assert headline.text.startswith("Ask for 2 GPUs at batch 512 per GPU (ddp).")
     figures = {
         node.children[0].text: node.children[1].text for node in headline.every("div")
@@ -263,7 +265,9 @@ def test_page_colours_have_contrast_aa(files, name):
 
 
 def test_page_gives_each_colour_of_pictures_both_values(files):
-    light, dark = (theme(files["report.html"], THEMES[name]) for name in ("light", "dark"))
+    light, dark = (
+        theme(files["report.html"], THEMES[name]) for name in ("light", "dark")
+    )
     for colour in style.VARIABLES:
         assert (light[colour.variable], dark[colour.variable]) == (
             colour.light,

@@ -13,11 +13,13 @@ from tests.unit.builders import lab_cell, lab_record
 from tests.unit.study_builder import StudyBuilder
 
 BROWSER = next(
-    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), ""
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))),
+    "",
 )
 
 pytestmark = pytest.mark.skipif(
-    not BROWSER, reason="no Chromium: tests/install-browser installs it on Debian, as root"
+    not BROWSER,
+    reason="no Chromium: tests/install-browser installs it on Debian, as root",
 )
 
 OPTIONS = [
@@ -118,7 +120,10 @@ def viewer(folder):
 
 def test_browser_reports_no_console_message(light, dark):
     assert [
-        line for _, log in (light, dark) for line in log.splitlines() if "CONSOLE" in line
+        line
+        for _, log in (light, dark)
+        for line in log.splitlines()
+        if "CONSOLE" in line
     ] == []
 
 
@@ -168,7 +173,9 @@ def printed_pages(folder, page):
     """The number of pages of a PDF that the browser prints."""
     pdf = folder / "page.pdf"
     address = (folder / page).as_uri()
-    browse(folder, f"--print-to-pdf={pdf}", "--no-pdf-header-footer", address, dark=True)
+    browse(
+        folder, f"--print-to-pdf={pdf}", "--no-pdf-header-footer", address, dark=True
+    )
     content = pdf.read_bytes()
     assert content.startswith(b"%PDF")
     return content.count(b"/Type /Page\n") + content.count(b"/Type /Page ")

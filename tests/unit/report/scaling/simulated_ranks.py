@@ -51,9 +51,13 @@ def simulate(
         asked = now.copy()
         if period:
             before = ready[:, number - 1] if number else 0.0
-            in_hand = taken[:, number - DEPTH * burst] if number >= DEPTH * burst else 0.0
+            in_hand = (
+                taken[:, number - DEPTH * burst] if number >= DEPTH * burst else 0.0
+            )
             is_next = number % burst == 0
-            ready[:, number] = np.maximum(before, in_hand) + period if is_next else before
+            ready[:, number] = (
+                np.maximum(before, in_hand) + period if is_next else before
+            )
             now = np.maximum(now, ready[:, number])
         batch = taken[:, number] = now = now + loading[:, number]
         computed = batch + forward[:, number] + backward[:, number]

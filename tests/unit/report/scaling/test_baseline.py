@@ -78,7 +78,9 @@ def test_scaling_heads_name_the_reference(builder):
     assert "against 2 GPUs, same batch" in heads
     assert "effic.: speedup x g / N" in table.caption[0]
     assert "where g is 2;" in table.caption[0]
-    assert any(note.startswith("cost/t: needs a single-GPU cell") for note in table.notes)
+    assert any(
+        note.startswith("cost/t: needs a single-GPU cell") for note in table.notes
+    )
     (index,) = (
         i for i, name in enumerate(table.sheet.columns) if name == "reference_gpus"
     )
@@ -156,7 +158,9 @@ def test_strong_scaling_is_against_the_smallest_size(builder):
         add(builder, gpus, batch, epoch_s)
     group = only_group(builder)
     table = table_of(group, "scaling")
-    lines = [dict(zip(table.sheet.columns, row, strict=True)) for row in table.sheet.rows]
+    lines = [
+        dict(zip(table.sheet.columns, row, strict=True)) for row in table.sheet.rows
+    ]
     rows = [line for line in lines if line["strong_speedup"] is not None]
     shown = [(r["strong_reference_gpus"], r["gpus"], r["strong_speedup"]) for r in rows]
     assert shown == [(2, 4, 1.6), (2, 8, 2.0)]

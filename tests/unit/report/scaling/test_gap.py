@@ -30,7 +30,9 @@ pytestmark = pytest.mark.usefixtures("no_checks")
 replace = msgspec.structs.replace
 
 
-def a_run(gpus, epoch_s, *, stall_s=0.0, exchange_s=0.0, waits_s=(), queued_s=0.0, **cell):
+def a_run(
+    gpus, epoch_s, *, stall_s=0.0, exchange_s=0.0, waits_s=(), queued_s=0.0, **cell
+):
     """A run without overhead; rank r waits `waits_s[r]` for others, the last one as long."""
     cell = lab_cell(gpus, 128, **cell)
     record = lab_record(cell, epoch_s, stall_s)
@@ -57,7 +59,9 @@ def a_run(gpus, epoch_s, *, stall_s=0.0, exchange_s=0.0, waits_s=(), queued_s=0.
         )
         for rank, wait_s in zip(record.ranks, waits_s, strict=True)
     ]
-    of_all = Exchange(collectives=1, skew_s=0.0, net_s=exchange_s, exchange_s=exchange_s)
+    of_all = Exchange(
+        collectives=1, skew_s=0.0, net_s=exchange_s, exchange_s=exchange_s
+    )
     exchange = of_all if len(ranks) > 1 else None
     return replace(record, ranks=tuple(ranks), exchange=exchange)
 
@@ -81,7 +85,13 @@ def sentences(group):
 
 
 ONE = {"gpus": 1, "epoch_s": 26.0, "stall_s": 4.0}
-FOUR = {"gpus": 4, "epoch_s": 10.0, "stall_s": 2.0, "exchange_s": 2.25, "waits_s": (0.25,)}
+FOUR = {
+    "gpus": 4,
+    "epoch_s": 10.0,
+    "stall_s": 2.0,
+    "exchange_s": 2.25,
+    "waits_s": (0.25,),
+}
 """Rank 3 is late: of the missing 1.4, exchange takes 0.9, the loader 0.4, waiting 0.1."""
 
 
@@ -102,7 +112,9 @@ def test_parts_sum_to_the_gap_whatever_is_measured():
         *(cause for cause in GapCause if cause is not GapCause.UNEXPLAINED),
     )
     for _ in range(200):
-        of, reference = ({name: random.expovariate(1) for name in names} for _ in range(2))
+        of, reference = (
+            {name: random.expovariate(1) for name in names} for _ in range(2)
+        )
         ideal = random.choice((2, 4, 128 / 48))
         of_causes = parts(of, reference, ideal)
         speedup = formulas.speedup(reference[EPOCH], of[EPOCH])
@@ -130,7 +142,9 @@ def test_instrumented_epoch_counts_by_its_shares(builder):
     """Instruments that take half as long again change nothing of the parts."""
 
     def slower(epoch):
-        phases = epoch.phases and replace(epoch.phases, forward_s=9.0, comm_exposed_s=6.0)
+        phases = epoch.phases and replace(
+            epoch.phases, forward_s=9.0, comm_exposed_s=6.0
+        )
         return replace(epoch, epoch_s=15.0, phases=phases) if phases else epoch
 
     record = a_run(2, 10.0, exchange_s=4.0)
@@ -139,7 +153,9 @@ def test_instrumented_epoch_counts_by_its_shares(builder):
     ]
     exchange = replace(record.exchange, exchange_s=6.0)
     record = replace(record, ranks=tuple(ranks), exchange=exchange)
-    assert values_of(group_of(builder, a_run(1, 12.0), record))[GapCause.EXCHANGE] == 0.8
+    assert (
+        values_of(group_of(builder, a_run(1, 12.0), record))[GapCause.EXCHANGE] == 0.8
+    )
 
 
 def test_without_phases_exchange_is_what_the_epoch_without_it_saves(builder):
@@ -331,7 +347,9 @@ def test_intervals_come_from_repeats_of_both_cells(builder):
         assert part.low <= part.value <= part.high
     assert gap.parts[GapCause.EXCHANGE].low < 1.2 < gap.parts[GapCause.EXCHANGE].high
     assert "Too few runs" not in sentences(group)[0]
-    texts = texts_by_label(next(table for table in group.tables if table.label == "gap"))
+    texts = texts_by_label(
+        next(table for table in group.tables if table.label == "gap")
+    )
     assert texts["ddp 4-GPU b128"][3] == "1.20 [1.18, 1.21]"
 
 
@@ -368,7 +386,9 @@ def test_sentence_is_on_first_screen_in_json_and_csv(builder):
     (tables,) = (
         group["tables"] for group in json.loads(json_tables.document(report))["groups"]
     )
-    assert sentence in str([table["sheet"] for table in tables if table["label"] == "gap"])
+    assert sentence in str(
+        [table["sheet"] for table in tables if table["label"] == "gap"]
+    )
 
 
 def test_slower_cell_than_one_gpu_is_explained_as_well(builder):
@@ -434,7 +454,10 @@ def replayable(builder, epoch, *, gpus, alone_s=None, queued_s=0.0, **cell):
             is_alone = one_epoch.role == Role.UNSYNCED
             if is_alone and alone_s is None:
                 continue
-            changes = {"epoch_s": alone_s if is_alone else seconds, "scheduling": account}
+            changes = {
+                "epoch_s": alone_s if is_alone else seconds,
+                "scheduling": account,
+            }
             changes |= {"stall_s": 0.0 if is_alone else stall_s}
             if one_epoch.role == Role.INSTRUMENTED:
                 changes |= {
@@ -445,7 +468,9 @@ def replayable(builder, epoch, *, gpus, alone_s=None, queued_s=0.0, **cell):
                 }
             epochs.append(replace(one_epoch, **changes))
         count = arrays["collective_bytes"].shape[1]
-        message = replace(rank.communication.messages[0], count=count) if count else None
+        message = (
+            replace(rank.communication.messages[0], count=count) if count else None
+        )
         communication = count and replace(rank.communication, messages=(message,))
         ranks.append(
             replace(

@@ -103,7 +103,9 @@ EXAMPLES = {
             "exchange, the last bucket is exposed": Example(
                 0, {EXCHANGE: exchange(0.025, 6)}
             ),
-            "exchange, longer than backward": Example(0, {EXCHANGE: exchange(0.060, 6)}),
+            "exchange, longer than backward": Example(
+                0, {EXCHANGE: exchange(0.060, 6)}
+            ),
             "late rank and exchange": Example(
                 0, {WAITING: late(0.020), EXCHANGE: exchange(0.025)}
             ),
@@ -266,7 +268,9 @@ def test_batches_of_several_workers_may_come_in_bursts():
 
 def test_stall_at_the_beginning_is_kept_where_the_loader_is_fast_enough():
     """Workers that start once say nothing of how fast they are."""
-    example = Example(2, {LOADER: first_batch(0.5), EXCHANGE: exchange(0.025)}, workers=2)
+    example = Example(
+        2, {LOADER: first_batch(0.5), EXCHANGE: exchange(0.025)}, workers=2
+    )
     said, true = speedups(example)
     for causes in SETS:
         assert said[causes] == pytest.approx(true[causes], rel=0.03), causes
@@ -309,5 +313,7 @@ def test_replay_is_the_real_epoch_and_the_one_without_a_cause(name):
         # exchange is what is meant.
         role = "unsynced" if cause == "exchange" else "instrumented"
         if real:
-            assert seconds[cause] == pytest.approx(longest_s(real, role), rel=0.08), cause
+            assert seconds[cause] == pytest.approx(longest_s(real, role), rel=0.08), (
+                cause
+            )
     assert any(without.values())

@@ -31,5 +31,7 @@ def test_medians_of_a_draw_are_those_of_its_runs(number):
 def test_draws_are_those_of_the_bootstrap():
     draws = draws_of(3, 2)
     drawn = bootstrap(range(3), range(2), lambda *runs: runs)
-    assert [*zip(draws.of_row.tolist(), draws.of_reference.tolist(), strict=True)] == drawn
+    assert [
+        *zip(draws.of_row.tolist(), draws.of_reference.tolist(), strict=True)
+    ] == drawn
     assert len(drawn) == RESAMPLES

@@ -51,7 +51,9 @@ class Start:
         )
         vars(sys).update(self._of_import)
         names = {
-            name for name, module in [*table.items()] if self._is_of_script(name, module)
+            name
+            for name, module in [*table.items()]
+            if self._is_of_script(name, module)
         }
         theirs = {
             n: module for n, module in [*table.items()] if n.partition(".")[0] in names
@@ -121,9 +123,8 @@ class _Finder:
         if held is None and not (name == "torch" and self._is_waiting):
             return None
         finders = sys.meta_path
-        sys.meta_path = [
-            f for f in finders if f is not self
-        ]  # one of them may ask all too
+        # one of them may ask all too
+        sys.meta_path = [f for f in finders if f is not self]
         try:
             specs = (finder.find_spec(name, path, target) for finder in sys.meta_path)
             spec = next(filter(None, specs), None)

@@ -95,9 +95,12 @@ def too_few_cpus_for_loading(record: Record) -> Observation | None:
         return None
     if any(cause.kind is not CauseKind.RUN_QUEUE for cause in outside_causes(record)):
         return None
+    text = f"{host.text} with {counted(host.workers, 'loader worker')} each"
+    if not host.is_shared:
+        return Observation(True, f"{text}: a CPU for each of them", share=share)
     return Observation(
-        not host.is_shared or share <= LOADER_WAIT_LIMIT,
-        f"{host.text} with {counted(host.workers, 'loader worker')} each, and threads waited for "
-        f"a CPU for {percent_text(share)} of the epoch (limit {LOADER_WAIT_LIMIT})",
+        share <= LOADER_WAIT_LIMIT,
+        f"{text}, and threads waited for a CPU for {percent_text(share)} of the epoch "
+        f"(limit {LOADER_WAIT_LIMIT})",
         share=share,
     )

@@ -17,7 +17,7 @@ from rich.text import Text
 from hpml_jobs.cli.commands import discard
 from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.check_result import in_short
-from hpml_jobs.core.text import counted, duration_text, printable, time_text
+from hpml_jobs.core.text import counted, duration_text, hours_text, printable, time_text
 from hpml_jobs.study.snapshot import CellState
 
 if TYPE_CHECKING:
@@ -162,8 +162,8 @@ def usage_line(used: "Usage") -> str:
     hours, requested = used.gpu_hours_used, used.gpu_hours_asked
     text = f"used {duration_text(used.used_s)}"
     if hours:
-        text = f"used {_hours(hours)} GPU-hours"
-        text += f" of {_hours(requested)} requested" if requested else ""
+        text = f"used {hours_text(hours)} GPU-hours"
+        text += f" of {hours_text(requested)} requested" if requested else ""
     if used.used_share is not None:
         text += f", {100 * used.used_share:.2g} % of the requested time"
     text += f", in {counted(used.runs, 'run')}"
@@ -172,15 +172,6 @@ def usage_line(used: "Usage") -> str:
         longest = duration_text(used.queue_longest_s)
         text += f"; queue wait {median_wait} (median), {longest} (longest)"
     return f"{text}; source: {used.source}"
-
-
-def _hours(hours: float) -> str:
-    """Return GPU-hours with three digits.
-
-    >>> _hours(0.01234), _hours(10.5), _hours(1234.5)
-    ('0.0123', '10.5', '1,234')
-    """
-    return f"{hours:,.0f}" if hours >= 100 else f"{hours:.3g}"
 
 
 def sent_table(rows: "Sequence[CellRow]", *, all_cells: bool) -> Table:
@@ -213,7 +204,7 @@ def _block_table(rows: "Sequence[BlockRow]") -> Table:
     table = plain_table(("block", "cells", "GPU-hours", *queue), ())
     for row in rows:
         waits = [_span(row.queue_s)] if has_queue else []
-        table.add_row(row.block, str(row.cells), _hours(row.gpu_hours), *waits)
+        table.add_row(row.block, str(row.cells), hours_text(row.gpu_hours), *waits)
     return table
 
 
@@ -240,15 +231,16 @@ def show_preview(
         return
     out = console()
     out.print(sent_table(preview.cells, all_cells=all_cells))
-    how = f"as {counted(len(preview.scripts), 'job')}"
+    what = f"{counted(len(selection.send), 'cell')} as {counted(len(preview.scripts), 'job')}"
     if plan.cluster.is_local:
         hosts = ", ".join(plan.cluster.hosts or ["this machine"])
-        how = f"on {hosts}, one after another"
-    print(
-        f"nothing was submitted; it would be {counted(len(selection.send), 'cell')} {how} "
-        f"({len(selection.left_out)} left out), up to {preview.gpu_hours:.3g} GPU-hours, "
-        f"study {preview.study} in {plan.study.root}"
-    )
+        what = f"{counted(len(selection.send), 'cell')} on {hosts}, one after another"
+    if selection.left_out:
+        what += f" ({len(selection.left_out)} left out)"
+    print(f"nothing was submitted; it would be {what}")
+    if preview.gpu_hours:
+        print(f"up to {hours_text(preview.gpu_hours)} GPU-hours")
+    print(f"study {preview.study} in {plan.study.root}")
     if preview.blocks:
         out.print(_block_table(preview.blocks))
         print(_block_note(preview.blocks))

@@ -33,7 +33,7 @@ from hpml_jobs.cli.options import (
 from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.errors import HpmlError, InterruptError, UsageError
 from hpml_jobs.core.features import features, load, runner
-from hpml_jobs.core.text import PROGRAM, counted, few, with_command
+from hpml_jobs.core.text import PROGRAM, counted, few, hours_text, with_command
 from hpml_jobs.slurm.commands import has_sbatch
 from hpml_jobs.slurm.jobs import array_ids
 
@@ -230,8 +230,8 @@ def _confirm(
     later = selection.plan.later_gpu_hours
     hours = gpu_hours_of(requests) + later
     cells, jobs = counted(len(selection.send), "cell"), counted(len(requests), "job")
-    rest = f", and then {later:.3g} of them" if later else ""
-    say(f"up to {hours:.3g} GPU-hours: {cells} as {jobs}{rest}")
+    rest = f", and then {hours_text(later)} of them" if later else ""
+    say(f"up to {hours_text(hours)} GPU-hours: {cells} as {jobs}{rest}")
     limit = selection.plan.cluster.confirm_gpu_hours
     if manner.yes or limit is None or hours <= limit or not is_interactive():
         return

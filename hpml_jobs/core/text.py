@@ -195,6 +195,15 @@ def duration_text(seconds: float) -> str:
     return f"{minutes // 1_440} d {minutes % 1_440 // 60} h"
 
 
+def hours_text(hours: float) -> str:
+    """Return GPU-hours with three digits.
+
+    >>> hours_text(0.01234), hours_text(10.5), hours_text(1234.5)
+    ('0.0123', '10.5', '1,234')
+    """
+    return f"{hours:,.0f}" if hours >= 100 else f"{hours:.3g}"
+
+
 def time_text(moment: float, now: float) -> str:
     """Return a Unix time in this time zone, with its day where that is not today."""
     day = "" if time.localtime(moment)[:3] == time.localtime(now)[:3] else "%Y-%m-%d "

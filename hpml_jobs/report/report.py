@@ -152,6 +152,7 @@ def merge(
     """Return all cells of a study in tables; cells that cannot be read are in none."""
     groups = checked_groups(cells, options.baseline)
     differences = differing([group.conditions for group in groups])
+    titled = zip(groups, _titles(groups, differences), strict=True)
     together = (make(groups) for make in TOGETHER.values())
     return Report(
         study=study,
@@ -163,11 +164,12 @@ def merge(
                 study,
                 number,
                 group,
+                title,
                 _differences(number, differences),
                 options,
                 _is_replaced(group, groups),
             )
-            for number, group in enumerate(groups, start=1)
+            for number, (group, title) in enumerate(titled, start=1)
         ),
         tables=tuple(table for table in together if table is not None),
         unplaced=tuple(result for result in cells if result.cell is None),
@@ -218,6 +220,26 @@ def _code(group: ConditionGroup) -> dict[str, str]:
     }
 
 
+def _titles(
+    groups: Sequence[ConditionGroup], differences: Mapping[str, Sequence[str]]
+) -> list[str]:
+    """Return the workload and the hardware of each group; of equal ones also what differs most."""
+    titles = [_title(group) for group in groups]
+    if not differences:
+        return titles
+    what, values = max(differences.items(), key=lambda item: len({*item[1]}))
+    return [
+        title if titles.count(title) == 1 else f"{title}, {what} {value}"
+        for title, value in zip(titles, values, strict=True)
+    ]
+
+
+def _title(group: ConditionGroup) -> str:
+    workload, cell = group.a_cell.workload, group.a_cell
+    hardware = captions.hardware(group) or cell.gpu_type or cell.device.value
+    return f"{workload.name}{aside(workload.args_text)} on {hardware}"
+
+
 def _differences(number: int, differences: Mapping[str, Sequence[str]]) -> str:
     values = {what: values[number - 1] for what, values in differences.items()}
     return ", ".join(
@@ -229,12 +251,12 @@ def _report_group(  # noqa: PLR0913, PLR0917  (what is known of a group)
     study: str,
     number: int,
     group: ConditionGroup,
+    title: str,
     differences: str,
     options: ReportOptions,
     is_replaced: bool,
 ) -> ReportGroup:
-    cell, cluster = group.a_cell, options.cluster
-    hardware = captions.hardware(group) or cell.gpu_type or cell.device.value
+    cluster = options.cluster
     commands = options.commands if options.gets_cells else ()
     choice = choose(group, Wish(), cluster)
     tables = {
@@ -248,7 +270,7 @@ def _report_group(  # noqa: PLR0913, PLR0917  (what is known of a group)
     has_baseline = any(row.is_baseline for row in group.rows)
     reported = ReportGroup(
         number=number,
-        title=f"{cell.workload.name}{aside(cell.workload.args_text)} on {hardware}",
+        title=title,
         differences=differences,
         source=group,
         usability=warnings.usability(group),

@@ -320,7 +320,6 @@ _DERIVED = {
     "gpu_type": "the cluster's default type",
     "loader_workers": "by kind of GPU",
     "repeat": "from repeats",
-    "strategy": "conf/config.yaml; gpus=1 is single",
     "data.root": "the cluster's, else $SCRATCH/data, else ./data",
     "workload.images": "counted",
     "workload.code": "the source files of your functions, with their hashes",
@@ -331,6 +330,8 @@ _DERIVED = {
 
 
 def _origin(origins: Mapping[str, str], key: str) -> str:
+    if key == "strategy":
+        return f"{origins.get(key, 'conf/config.yaml')}; gpus=1 is single"
     if key in origins:
         return origins[key]
     group = key.partition(".")[0]

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from hpml_jobs.core.cluster import Cluster, GpuRequest, Isolate, Rule, Shape
 from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.formulas import gpu_hours
-from hpml_jobs.core.text import counted, duration_text
+from hpml_jobs.core.text import counted, duration_text, hours_text
 from hpml_jobs.plan import machine
 from hpml_jobs.plan.cells import Plan, PlannedCell
 from hpml_jobs.slurm import commands
@@ -247,13 +247,14 @@ def check_submission(selection: Selection, requests: Iterable[JobRequest]) -> No
     committed = committed_gpu_hours(selection.status)
     if committed + hours > budget:
         before = (
-            f", after {committed:.3g} used or requested by this study"
+            f", after {hours_text(committed)} used or requested by this study"
             if committed
             else ""
         )
         raise UsageError(
-            f"these cells request up to {hours:.3g} GPU-hours{before}; cluster.gpu_hours_budget "
-            f"is {budget:g}: submit fewer cells, use fewer minutes=, or raise the budget"
+            f"these cells request up to {hours_text(hours)} GPU-hours{before}; "
+            f"cluster.gpu_hours_budget is {budget:g}: submit fewer cells, use fewer "
+            "minutes=, or raise the budget"
         )
 
 
@@ -304,7 +305,7 @@ def exclusive_note(cluster: Cluster, requests: Sequence[JobRequest]) -> str:
     )
     cost = "no more"
     if whole > hours:
-        cost = f"up to {whole:.3g} GPU-hours instead of {hours:.3g}"
+        cost = f"up to {hours_text(whole)} GPU-hours instead of {hours_text(hours)}"
     return (
         "jobs of others may run on the node of a cell; cluster.isolate=exclusive asks for whole "
         f"nodes, and costs {cost}"

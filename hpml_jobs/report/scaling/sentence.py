@@ -5,9 +5,9 @@ from collections.abc import Iterator, Mapping
 from hpml_jobs.checks.efficiency import EFFICIENCY_LIMIT
 from hpml_jobs.core.cell import Protocol
 from hpml_jobs.core.text import listed
-from hpml_jobs.report.frame.captions import mark, size
+from hpml_jobs.report.frame.captions import mark, size, units
 from hpml_jobs.report.frame.numbers import ratio, significant
-from hpml_jobs.report.scaling.causes import GapCause
+from hpml_jobs.report.scaling.causes import EACH_OTHER, GapCause
 from hpml_jobs.report.scaling.gap import Gap, Without
 from hpml_jobs.results.groups import ConditionGroup
 from hpml_jobs.results.rows import Row
@@ -21,7 +21,7 @@ that is more than `LEAST` is named.
 """
 
 WORDS: dict[str, tuple[str, str]] = {
-    GapCause.EXCHANGE: ("exchange", "without exchange"),
+    GapCause.EXCHANGE: ("exchange between {units}", "without exchange"),
     GapCause.LOADER: ("the loader", "with a loader that never stalls"),
     GapCause.WAITING: ("waiting for {late}", "without waiting"),
     GapCause.CPUS: ("waiting for CPUs", "with enough CPUs"),
@@ -43,8 +43,9 @@ def sentence(group: ConditionGroup, row: Row, gap: Gap) -> str:
     if gap.speedup >= NEARLY_IDEAL * gap.ideal:
         return f"{text}: nothing to explain."
     named = _named(gap)
-    clauses, missing = list(_clauses(gap, named)), digits(gap.missing)
-    ends = [f"That is {missing} below the ideal: {listed(clauses)}"] if clauses else []
+    names = _names(gap, units(group.device))
+    clauses, missing = list(_clauses(gap, named, names)), digits(gap.missing)
+    ends = [f"The missing {missing}: {listed(clauses)}"] if clauses else []
     unexplained = named.get(GapCause.UNEXPLAINED, 0.0)
     if not gap.is_split:
         known_sum = sum(part for cause, part in named.items() if cause in WORDS)
@@ -61,19 +62,19 @@ def sentence(group: ConditionGroup, row: Row, gap: Gap) -> str:
     if not gap.is_decided:
         ends.append("Too few runs to tell which part is largest")
     if gap.without and gap.without.causes & named.keys():
-        ends.append(_would_be(gap, gap.without))
+        ends.append(_would_be(gap, gap.without, names))
     elif gap.unproven and gap.is_split:
         ends.append(f"Not replayed: {gap.unproven}")
     return f"{'. '.join([text, *ends])}."
 
 
-def _would_be(gap: Gap, without: Without) -> str:
+def _would_be(gap: Gap, without: Without, names: Mapping[str, str]) -> str:
     """Return the speedup without the largest cause: as it was measured, or as it was replayed."""
     causes = [cause for cause in GapCause if cause in without.causes]
     least = "at least " if without.is_least else ""
     speedup = f"{least}{mark(ratio(without.speedup), is_doubtful=gap.doubts_parts)}"
     if len(causes) > 1:
-        both = listed([_words(cause, gap) for cause in causes])
+        both = listed([names[cause] for cause in causes])
         return (
             f"Replayed without {both}, which run side by side: a speedup of {speedup}"
         )
@@ -83,9 +84,15 @@ def _would_be(gap: Gap, without: Without) -> str:
     return f"Replayed {words}: a speedup of {speedup}"
 
 
-def _words(cause: str, gap: Gap) -> str:
-    waits = " with waiting" if cause == GapCause.EXCHANGE and gap.has_waiting else ""
-    return f"{WORDS[cause][0].format(late=gap.late)}{waits}"
+def _names(gap: Gap, gpus: str) -> dict[str, str]:
+    """Return each known cause in a sentence on this gap; `gpus`: GPUs or processes."""
+    late = gap.late if gap.late == EACH_OTHER else f"the slowest ({gap.late})"
+    names = {
+        cause: name.format(units=gpus, late=late) for cause, (name, _) in WORDS.items()
+    }
+    if gap.has_waiting:
+        names[GapCause.EXCHANGE] += " with waiting"
+    return names
 
 
 def _named(gap: Gap) -> dict[str, float]:
@@ -116,13 +123,15 @@ def _small(values: Mapping[GapCause, float], ideal: float) -> set[GapCause]:
     return small - some if len(some) == 1 else small
 
 
-def _clauses(gap: Gap, named: Mapping[str, float]) -> Iterator[str]:
+def _clauses(
+    gap: Gap, named: Mapping[str, float], names: Mapping[str, str]
+) -> Iterator[str]:
     """Yield what takes how much of the ideal speedup."""
-    verb = "costs "
+    verb = "takes "
     for cause, value in named.items():
-        if cause in WORDS:
+        if cause in names:
             text = mark(digits(value), is_doubtful=gap.doubts_parts)
-            yield f"{_words(cause, gap)} {verb}{text}"
+            yield f"{names[cause]} {verb}{text}"
             verb = ""
         elif gap.is_split and digits(value) != "0":
             yield from _other_clause(cause, value, gap)

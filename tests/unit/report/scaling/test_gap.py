@@ -132,9 +132,9 @@ def test_each_cause_has_its_lost_seconds(builder):
         GapCause.UNEXPLAINED: 0.0,
     }
     assert sentences(group) == [
-        "4 GPUs are 2.60 times as fast as 1 GPU at batch 128 (one run, ideal: 4). That is 1.40 "
-        "below the ideal: exchange costs 0.90, the loader 0.40 and waiting for rank 3 on gr003 "
-        "0.10. Not replayed: iterations.npz is missing."
+        "4 GPUs are 2.60 times as fast as 1 GPU at batch 128 (one run, ideal: 4). The missing "
+        "1.40: exchange between GPUs takes 0.90, the loader 0.40 and waiting for the slowest "
+        "(rank 3 on gr003) 0.10. Not replayed: iterations.npz is missing."
     ]
 
 
@@ -182,7 +182,7 @@ def test_without_phases_exchange_is_what_the_epoch_without_it_saves(builder):
         GapCause.UNEXPLAINED: 0.2,
     }
     assert (
-        "exchange with waiting costs 0.60 and 0.20 is unexplained. Not replayed"
+        "exchange between GPUs with waiting takes 0.60 and 0.20 is unexplained. Not replayed"
         in sentences(group)[0]
     )
     (table,) = [table for table in group.tables if table.label == "gap"]
@@ -194,9 +194,9 @@ def test_without_phases_exchange_is_what_the_epoch_without_it_saves(builder):
 @pytest.mark.parametrize(
     ("waits_s", "late"),
     [
-        ((0.0, 3.0), "rank 0 on gr000"),
+        ((0.0, 3.0), "the slowest (rank 0 on gr000)"),
         ((2.0, 3.0), "each other"),
-        ((3.0, 3.0, 0.0), "rank 2 on"),
+        ((3.0, 3.0, 0.0), "the slowest (rank 2 on"),
     ],
 )
 def test_late_rank_is_named_with_its_host(waits_s, late, builder):
@@ -209,7 +209,7 @@ def test_late_rank_of_repeats_on_other_hosts_has_no_host(builder):
     hosts = [replace(rank, host="gr009") for rank in moved.ranks]
     runs = [a_run(4, 10.0, waits_s=(0.0, 3.0)), replace(moved, ranks=tuple(hosts))]
     assert (
-        "waiting for rank 0 costs"
+        "waiting for the slowest (rank 0) takes"
         in sentences(group_of(builder, a_run(1, 26.0), *runs))[0]
     )
 
@@ -218,7 +218,7 @@ def test_waiting_for_cpus_is_at_most_what_computation_takes_longer(builder):
     """6 s of 10 s in the run queue, but computation is only 3.5 s longer than on one GPU."""
     group = group_of(builder, a_run(1, 26.0), a_run(4, 10.0, queued_s=6.0))
     assert values_of(group)[GapCause.CPUS] == 1.4
-    assert "waiting for CPUs costs 1.40. Not replayed: " in sentences(group)[0]
+    assert "waiting for CPUs takes 1.40. Not replayed: " in sentences(group)[0]
 
 
 def test_waiting_for_cpus_that_is_not_recorded_is_unexplained(builder):
@@ -232,7 +232,7 @@ def test_waiting_for_cpus_that_is_not_recorded_is_unexplained(builder):
     group = group_of(builder, a_run(1, 26.0), replace(record, ranks=tuple(older)))
     assert GapCause.CPUS not in values_of(group)
     assert (
-        "That is 1.40 below the ideal: 1.40 is unexplained (see the table Phases)."
+        "The missing 1.40: 1.40 is unexplained (see the table Phases)."
         in sentences(group)[0]
     )
 
@@ -242,19 +242,19 @@ def test_waiting_for_cpus_that_is_not_recorded_is_unexplained(builder):
     [
         (
             {"exchange_s": 1.0},
-            "1.00 is unexplained (see the table Phases) and exchange costs 0.40.",
+            "1.00 is unexplained (see the table Phases) and exchange between GPUs takes 0.40.",
         ),
         (
             {"exchange_s": 2.0, "stall_s": 0.2, "waits_s": (0.1, 0.1)},
-            "exchange costs 0.80, smaller causes 0.12 and 0.48 is unexplained (see the table "
-            "Phases).",
+            "exchange between GPUs takes 0.80, smaller causes 0.12 and 0.48 is unexplained (see "
+            "the table Phases).",
         ),
     ],
     ids=["largest first", "smaller last"],
 )
 def test_unexplained_part_is_first_only_if_it_is_the_largest(run, text, builder):
     group = group_of(builder, a_run(1, 26.0), a_run(4, 10.0, **run))
-    assert f". That is 1.40 below the ideal: {text}" in sentences(group)[0]
+    assert f". The missing 1.40: {text}" in sentences(group)[0]
 
 
 def test_faster_computation_is_negative(builder):
@@ -296,7 +296,7 @@ def test_protocol_lab_splits_off_the_loader_only(builder):
     group = group_of(builder, a_run(1, 26.0, **lab), a_run(4, 10.0, stall_s=2.0, **lab))
     assert values_of(group) == {GapCause.LOADER: 0.8, GapCause.UNEXPLAINED: 0.6}
     assert (
-        ". That is 1.40 below the ideal: the loader costs 0.80. The other 0.60 is not split; "
+        ". The missing 1.40: the loader takes 0.80. The other 0.60 is not split; "
         "protocol=full splits it." in (sentences(group)[0])
     )
 
@@ -398,7 +398,7 @@ def test_slower_cell_than_one_gpu_is_explained_as_well(builder):
     report = builder.collect()
     answer = " ".join(overview(report, report.groups[0]).answer)
     start = "2 GPUs are 0.800 times as fast as 1 GPU at batch 128 (one run, ideal: 2)"
-    assert f"{start}. That is 1.20 below the ideal: " in answer
+    assert f"{start}. The missing 1.20: " in answer
 
 
 def test_picture_steps_from_ideal_to_measured(builder):
@@ -507,9 +507,9 @@ def exchanging_pair(builder, **changes):
 def test_replayed_speedup_is_in_the_sentence(builder):
     group = exchanging_pair(builder)
     assert sentences(group) == [
-        "2 GPUs are 1.33 times as fast as 1 GPU at batch 128 (one run, ideal: 2). That is 0.67 "
-        "below the ideal: exchange costs 0.66 and smaller causes 0.01. Replayed without exchange: "
-        "a speedup of at least 1.99."
+        "2 GPUs are 1.33 times as fast as 1 GPU at batch 128 (one run, ideal: 2). The missing "
+        "0.67: exchange between GPUs takes 0.66 and smaller causes 0.01. Replayed without "
+        "exchange: a speedup of at least 1.99."
     ]
 
 
@@ -523,7 +523,7 @@ def test_small_causes_that_give_back_are_said(builder):
         GapCause.WAITING: part._replace(value=-0.03),
     }
     text = sentence(group.source, row, gap._replace(speedup=1.63, parts=parts))
-    assert "That is 0.37 below the ideal: exchange costs 0.4" in text
+    assert "The missing 0.37: exchange between GPUs takes 0.4" in text
     assert "and smaller causes give 0.03 back." in text
 
 
@@ -531,8 +531,8 @@ def test_epoch_without_exchange_is_what_was_measured(builder):
     """It takes 10.8 s, not 9.8 s: exchange took nothing from computation, something else did."""
     group = exchanging_pair(builder, alone_s=10.78)
     assert sentences(group)[0].endswith(
-        "exchange costs 0.48 and 0.19 is unexplained (see the table Phases). Measured without "
-        "exchange, in an epoch of its own: a speedup of 1.81."
+        "exchange between GPUs takes 0.48 and 0.19 is unexplained (see the table Phases). "
+        "Measured without exchange, in an epoch of its own: a speedup of 1.81."
     )
 
 
@@ -572,10 +572,13 @@ def test_causes_side_by_side_are_said_to_be_that(builder):
     replayable(builder, pair, gpus=2)
     (group,) = builder.collect().groups
     (sentence,) = sentences(group)
-    assert "waiting for rank 1 on node1 costs 0.37, the loader 0.37" in sentence
+    assert (
+        "waiting for the slowest (rank 1 on node1) takes 0.37, the loader 0.37"
+        in sentence
+    )
     assert sentence.endswith(
-        ". Replayed without the loader and waiting for rank 1 on node1, which run side by side: "
-        "a speedup of 1.99."
+        ". Replayed without the loader and waiting for the slowest (rank 1 on node1), which "
+        "run side by side: a speedup of 1.99."
     )
 
 
@@ -586,8 +589,8 @@ def test_late_ranks_are_all_named(builder):
     replayable(builder, simulate(4, 98, **SINGLE | {"forward": forward}), gpus=4)
     (group,) = builder.collect().groups
     assert sentences(group)[0].endswith(
-        "waiting for ranks 1 and 2 on node1 costs 1.50 and smaller causes 0.01. Replayed without "
-        "waiting: a speedup of 3.99."
+        "waiting for the slowest (ranks 1 and 2 on node1) takes 1.50 and smaller causes 0.01. "
+        "Replayed without waiting: a speedup of 3.99."
     )
 
 

@@ -275,10 +275,7 @@ def followup_options(cluster: Cluster, memory_gb: int) -> dict[str, Any]:
     options |= {"nodes": 1, "ntasks": 1, "cpus-per-task": 1}
     if cluster.cpu_partition:
         # other nodes
-        options |= {
-            "partition": cluster.cpu_partition,
-            "constraint": None,
-        }
+        options |= {"partition": cluster.cpu_partition, "constraint": None}
     if requests_memory:
         options["mem"] = f"{memory_gb}G"
     return _checked(options)

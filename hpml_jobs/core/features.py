@@ -205,75 +205,46 @@ def api() -> Mapping[str, str]:
     return merged(feature.api for feature in features().values())
 
 
-def cell_part(key: str) -> CellPart:
-    """Return the part of a key.
+# ---- a part by its key; each raises HpmlError if the extra is not here ----
 
-    Raises:
-        HpmlError: its extra is not here.
-    """
+
+def cell_part(key: str) -> CellPart:
+    """Return the part of a key."""
     return _of_extra(lambda feature: feature.cell_parts, key)
 
 
 def runner(key: str) -> Runner:
-    """Return what runs cells on the machines of a key.
-
-    Raises:
-        HpmlError: its extra is not here.
-    """
+    """Return what runs cells on the machines of a key."""
     return _of_extra(lambda feature: feature.runners, key)
 
 
 def observer(key: str) -> Observer:
-    """Return what measures the program that a key of a cell names.
-
-    Raises:
-        HpmlError: its extra is not here.
-    """
+    """Return what measures the program that a key of a cell names."""
     return _of_extra(lambda feature: feature.observers, key)
 
 
 def entry_of_strategy(name: str) -> str:
-    """Return the entry of the class of a strategy that shares a model over the ranks.
-
-    Raises:
-        HpmlError: its extra is not here.
-    """
+    """Return the entry of the class of a strategy that shares a model over the ranks."""
     return _of_extra(lambda feature: feature.strategies, name, "strategy=")
 
 
 def entry_of_buffers(name: str) -> str:
-    """Return the entry of what converts a replica so that its buffers are of all ranks.
-
-    Raises:
-        HpmlError: its extra is not here.
-    """
+    """Return the entry of what converts a replica so that its buffers are of all ranks."""
     return _of_extra(lambda feature: feature.buffers, name, "sync_buffers=")
 
 
 def loader_kind(name: str) -> LoaderKind:
-    """Return what makes batches, by `loader`.
-
-    Raises:
-        HpmlError: its extra is not here.
-    """
+    """Return what makes batches, by `loader`."""
     return _of_extra(lambda feature: feature.loaders, name, "loader=")
 
 
 def data_kind(name: str) -> DataKind:
-    """Return a kind of data that an extra has, by `workload.data`.
-
-    Raises:
-        HpmlError: its extra is not here.
-    """
+    """Return a kind of data that an extra has, by `workload.data`."""
     return _of_extra(lambda feature: feature.data, name, "workload.data=")
 
 
 def entry_of_model(name: str) -> str:
-    """Return the entry of what builds a model from its workload, by `workload.model`.
-
-    Raises:
-        HpmlError: its extra is not here.
-    """
+    """Return the entry of what builds a model from its workload, by `workload.model`."""
     return _of_extra(lambda feature: feature.models, name, "workload.model=")
 
 

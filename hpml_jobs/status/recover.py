@@ -11,12 +11,7 @@ import msgspec
 from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.results.rows import by_key
 from hpml_jobs.slurm.commands import ask_slurm
-from hpml_jobs.slurm.jobs import (
-    SACCT_FIELDS,
-    array_ids,
-    parse_sacct,
-    table_lines,
-)
+from hpml_jobs.slurm.jobs import SACCT_FIELDS, array_ids, parse_sacct, table_lines
 from hpml_jobs.status.query import NO_TABLE, ask_controller, is_log_of, output_path
 from hpml_jobs.study.manifest import History, ManifestEvent, ManifestLine, fold
 from hpml_jobs.study.study import Study

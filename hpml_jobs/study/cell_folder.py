@@ -113,10 +113,7 @@ class CellFolder:
             change = difference(record, self.read_record_of(attempt))
             remedy = f"copy {attempt.record} over it, or "
         # the attempt has no copy, as in an archive
-        except (
-            OSError,
-            InvalidRecordError,
-        ):
+        except (OSError, InvalidRecordError):
             about, started = attempt.read_about(), record.attempt.started
             is_other = about is not None and about.started and about.started != started
             change, remedy = f"it started at {started}" if is_other else "", ""

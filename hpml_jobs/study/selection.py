@@ -96,10 +96,7 @@ def find(outputs: Path, word: str | None) -> Study:
     if name and is_path(name):
         return _checked(_by_path(name))
     # one level too deep
-    if (outputs / "cells").is_dir() and name in (
-        None,
-        outputs.name,
-    ):
+    if (outputs / "cells").is_dir() and name in (None, outputs.name):
         outputs, name = outputs.resolve().parent, outputs.resolve().name
     folders = _roots(outputs)
     if name is not None:

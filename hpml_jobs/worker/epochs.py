@@ -225,10 +225,7 @@ def _run(
             classifies = are_class_scores(outputs, labels)
             samples.append(len(labels))
             # the logits of a GPT are GB, which the next forward can use
-            del (
-                outputs,
-                loss,
-            )
+            del outputs, loss
             recorder.end()
     training.last_batch = (inputs, labels)
     hits = int(correct.item()) if classifies else None

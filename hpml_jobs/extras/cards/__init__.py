@@ -8,7 +8,7 @@ FEATURE = Feature(
         "Correctness": {
             "memory-bandwidth": Part(
                 "extras.cards.memory:faster_than_memory", after="flops"
-            ),
+            )
         },
         "Data quality": {
             "throttled": Part("extras.cards.checks:throttled", after="loader-cpus"),

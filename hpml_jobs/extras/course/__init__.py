@@ -9,7 +9,7 @@ FEATURE = Feature(
             HelpSection.RESULTS,
             "report [STUDY]",
             "write a page to hand in, and its pictures",
-        ),
+        )
     },
     tables={
         "shuffling": Part("extras.course.replicas:shuffling", after="scaling"),

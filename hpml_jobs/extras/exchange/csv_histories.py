@@ -49,11 +49,7 @@ _STEPS = (
     ),
     "_step",
 )
-_ALIASES = {
-    "step": _STEPS,
-    "timestamp": STAMPS,
-    "seconds": SECONDS,
-}
+_ALIASES = {"step": _STEPS, "timestamp": STAMPS, "seconds": SECONDS}
 """Other names of columns: those of W&B (_), PyTorch Lightning, Hugging Face, and of timings."""
 
 

@@ -6,7 +6,7 @@ FEATURE = Feature(
     probes={
         "microbenchmark": Part(
             "extras.microbenchmark.step:measure_collectives", after=""
-        ),
+        )
     },
     record_checks={
         "Communication": {
@@ -18,12 +18,12 @@ FEATURE = Feature(
                 "extras.microbenchmark.checks:slower_than_training",
                 after="bus-bandwidth",
             ),
-        },
+        }
     },
     sheets={
-        "microbenchmark": Part("extras.microbenchmark.points:points", after="messages"),
+        "microbenchmark": Part("extras.microbenchmark.points:points", after="messages")
     },
     pictures={
-        "bandwidth": Part("extras.microbenchmark.picture:bandwidth", after="phases"),
+        "bandwidth": Part("extras.microbenchmark.picture:bandwidth", after="phases")
     },
 )

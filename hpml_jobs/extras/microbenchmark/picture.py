@@ -37,12 +37,7 @@ CAPTION = (
 WIDE_RANGE = 1_000
 """From this range of speeds on, only powers of 10 have ticks."""
 
-SENT: Any = {
-    "ls": "none",
-    "marker": "|",
-    "ms": 7,
-    "mew": 1.6,
-}
+SENT: Any = {"ls": "none", "marker": "|", "ms": 7, "mew": 1.6}
 """The marks of sizes that are sent."""
 
 

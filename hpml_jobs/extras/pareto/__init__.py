@@ -3,5 +3,5 @@
 from hpml_jobs.core.features import Feature, Part
 
 FEATURE = Feature(
-    pictures={"pareto": Part("extras.pareto.picture:of_report", after="gap")},
+    pictures={"pareto": Part("extras.pareto.picture:of_report", after="gap")}
 )

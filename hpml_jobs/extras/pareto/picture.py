@@ -126,12 +126,7 @@ def _series(candidate: Candidate) -> Series:
     """Return a cell as a line of one point, for the legend and its look."""
     row = candidate.row
     point = Point(row.gpus, row.nodes, candidate.gpu_s, None, candidate.doubtful)
-    return series.make(
-        row.strategy.value,
-        row.treatment,
-        row.batch_per_gpu,
-        [point],
-    )
+    return series.make(row.strategy.value, row.treatment, row.batch_per_gpu, [point])
 
 
 def _draw_cells(axis: Axes, candidates: Sequence[Candidate], keys: series.Keys) -> None:
@@ -206,12 +201,7 @@ def _name_cells(axis: Axes, choice: Choice) -> None:
             ha=ha,
             size=7.5,
             weight=weight,
-            bbox={
-                "fc": style.PAPER,
-                "lw": 0,
-                "alpha": 0.75,
-                "pad": 1,
-            },
+            bbox={"fc": style.PAPER, "lw": 0, "alpha": 0.75, "pad": 1},
         )
 
 

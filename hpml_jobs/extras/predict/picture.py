@@ -31,16 +31,8 @@ CAPTION = (
 )
 ERRORS = "Mean error on left-out cells, model and no change: {listed}."
 
-PREDICTED: Any = {
-    "ls": (0, (5, 1.8)),
-    "lw": 1.4,
-}
-NO_CHANGE: Any = {
-    "color": style.GREY,
-    "ls": (0, (1, 2)),
-    "lw": 1.2,
-    "zorder": 1,
-}
+PREDICTED: Any = {"ls": (0, (5, 1.8)), "lw": 1.4}
+NO_CHANGE: Any = {"color": style.GREY, "ls": (0, (1, 2)), "lw": 1.2, "zorder": 1}
 """The properties of predicted lines, and of those of no change per GPU."""
 
 LEGEND: dict[str, Entry] = {

@@ -48,11 +48,7 @@ Two of the three models of Horovod's benchmark reach 90 % efficiency on 512 P100
 ln(1 / 0.9) / log2(128) = 1.5 % (the third one, VGG-16, 5.5 %).
 """
 
-SPREAD: Mapping[Axis, float] = {
-    Axis.GPUS: 0.03,
-    Axis.NODES: 0.05,
-    Axis.TRANSFER: 0.02,
-}
+SPREAD: Mapping[Axis, float] = {Axis.GPUS: 0.03, Axis.NODES: 0.05, Axis.TRANSFER: 0.02}
 """The error per doubling before any place of a study was left out.
 
 In a node and across nodes that of published tables, at another batch that of three measured times

@@ -6,13 +6,13 @@ FEATURE = Feature(
     probes={
         "profiler": Part(
             "extras.profiler.iterations:measure_profile", after="microbenchmark"
-        ),
+        )
     },
     record_checks={
         "Communication": {
             "profiler-messages": Part(
                 "extras.profiler.checks:profiler_counts_differ", after="exposed"
-            ),
+            )
         },
         "Data quality": {
             "profiler": Part(
@@ -29,9 +29,7 @@ FEATURE = Feature(
     tables={
         "phases": Part(
             "extras.profiler.table:phases_beside_profiler", after="communication"
-        ),
+        )
     },
-    sheets={
-        "profiler": Part("extras.profiler.table:profiler", after="microbenchmark"),
-    },
+    sheets={"profiler": Part("extras.profiler.table:profiler", after="microbenchmark")},
 )

@@ -6,12 +6,7 @@ from typing import NamedTuple
 from hpml_jobs.extras.quantization.table import quantized, results
 from hpml_jobs.report.frame import style
 from hpml_jobs.report.frame.learning import Mean
-from hpml_jobs.report.frame.picture import (
-    Axes,
-    Picture,
-    not_drawn,
-    rows,
-)
+from hpml_jobs.report.frame.picture import Axes, Picture, not_drawn, rows
 from hpml_jobs.report.report import Report
 from hpml_jobs.results.groups import ConditionGroup
 

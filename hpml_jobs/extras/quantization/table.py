@@ -26,11 +26,7 @@ from hpml_jobs.report.frame.builder import (
     row_name,
 )
 from hpml_jobs.report.frame.learning import Mean
-from hpml_jobs.report.frame.numbers import (
-    accuracy,
-    count,
-    ratio,
-)
+from hpml_jobs.report.frame.numbers import accuracy, count, ratio
 from hpml_jobs.report.frame.table import Sheet, Table
 from hpml_jobs.results.groups import ConditionGroup
 

@@ -7,12 +7,7 @@ from typing import Annotated, NamedTuple, Self
 from hpml_jobs.checks.comparability import SCATTER_LIMIT
 from hpml_jobs.core.check_result import Affected
 from hpml_jobs.core.measurements import Role
-from hpml_jobs.core.statistics import (
-    RESAMPLES,
-    Interval,
-    Sample,
-    ratio_interval,
-)
+from hpml_jobs.core.statistics import RESAMPLES, Interval, Sample, ratio_interval
 from hpml_jobs.core.strategies import Baseline
 from hpml_jobs.extras.repeats.compared import (
     Order,

@@ -36,10 +36,7 @@ GPU_ITERATIONS = 800
 """Iterations of an epoch on GPUs: about 5 s on the fastest, whose host launches one in 6 ms, and so
 long enough that starting it is less than a check's limit; about 20 s on a V100."""
 
-STRATEGIES = {
-    Device.CPU: "ddp,allreduce_flat",
-    Device.CUDA: "ddp,allreduce_flat,dp",
-}
+STRATEGIES = {Device.CPU: "ddp,allreduce_flat", Device.CUDA: "ddp,allreduce_flat,dp"}
 WORST_FIRST = (Level.FAIL, Level.WARN, Level.PASS)
 WORKLOADS = {Device.CPU: "digits", Device.CUDA: "synthetic"}
 

@@ -8,7 +8,7 @@ FEATURE = Feature(
         "Data quality": {
             "host-waits": Part(
                 "extras.syncbn.checks:host_waits_in_syncbn", after="buffers"
-            ),
+            )
         }
     },
 )

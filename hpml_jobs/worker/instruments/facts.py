@@ -113,11 +113,7 @@ def _precision(cell: Cell) -> str:
         return precision.value
     workload = cell.workload
     # not optimizer and schedule
-    computing = (
-        workload.model,
-        workload.data,
-        workload.loss,
-    )
+    computing = (workload.model, workload.data, workload.loss)
     return "unknown" if any(":" in name for name in computing) else "fp32"
 
 

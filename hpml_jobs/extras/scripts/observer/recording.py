@@ -94,10 +94,7 @@ class Recording:
     ) -> None:
         """Note a batch that the script has now."""
         # before its size is read
-        stamp, host_ns = (
-            self.clock.stamp(),
-            timing.perf_counter_ns(),
-        )
+        stamp, host_ns = (self.clock.stamp(), timing.perf_counter_ns())
         samples = size_of(batch, tokens=in_tokens)
         self.events.append(Event(Kind.BATCH, stamp, source, samples, host_ns))
 

@@ -223,7 +223,7 @@ def faster_than_peak(record: Record) -> Observation | None:
     or another model than the one named was trained. A warning where it is possible, but only with
     Winograd's convolutions (fp32), or at an unusual share of TF32's peak.
 
-    Limit: the peak of the GPU model at its precision (hpml_jobs/checks/gpu_peaks.py). On ordinary
+    Limit: the peak of the GPU model at its precision (hpml_jobs/checks/gpu_peaks.csv). On ordinary
     cores {WINOGRAD:g} times it, because Winograd's 3 x 3 convolutions need fewer multiplications
     than are counted, and a warning above the peak; with TF32 a warning above {TF32_SHARE} of it; in
     half precision the highest, on GeForce cards with sums in fp16. Not checked for an unknown GPU

@@ -30,7 +30,7 @@ def faster_than_memory(record: Record) -> Observation | None:
 
     Limit: the bytes of gradients, parameters and optimizer state (5 passes of SGD, 3 without
     momentum, 7 of AdamW), less what the cache may hold, through the GPU's memory
-    (hpml_jobs/checks/gpu_peaks.py)
+    (hpml_jobs/checks/gpu_peaks.csv)
     Fix: do not use Table 2 of this cell; {REPORT_BUG}
     """
     cell, gpu = record.cell, gpu_model_of(record) or ""

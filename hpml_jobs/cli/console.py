@@ -181,7 +181,7 @@ def sent_table(rows: "Sequence[CellRow]", *, all_cells: bool) -> Table:
     """
     if len(rows) > MOST_LISTED and not all_cells:
         return _sent_summary(rows)
-    table = plain_table(("cell", "job", "resources"), ("",))
+    table = plain_table(("cell", "job"), ("resources", ""))
     for row in rows:
         table.add_row(row.cell, row.job, row.shape, Text(row.why, style="dim"))
     return table

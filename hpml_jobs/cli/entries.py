@@ -55,6 +55,7 @@ EXAMPLES = {
     "window": f"{OWN_SCRIPT} window=50,200",
     "stop": f"{OWN_SCRIPT} stop=false",
     "nodes": "gpus=2 nodes=1",
+    "quiet_minutes": "quiet_minutes=10",
     "loader": "loader=device",
     "sync_buffers": "gpus=2 sync_buffers=off",
     "path": "path=auto gpu_type=v100",

@@ -204,6 +204,11 @@ _POINTERS = (
     ),
     ("cost price budget gpu-hours", "plan KEY=VALUE... says it before you submit"),
     ("rank ranks process processes world_size", "one per GPU: gpus=4 starts 4 of them"),
+    ("oom memory", "too large a batch for the GPU: docs/troubleshooting.md"),
+    (
+        "nccl infiniband",
+        "cluster.setup='[export NCCL_SOCKET_IFNAME=ib0]' sets variables",
+    ),
     ("time walltime", "minutes=30 is the time limit of each cell"),
     ("precise noise", "repeats=4 measures everything four times; docs/start.md"),
     ("homework handin", "docs/lab.md; report STUDY --handin FOLDER"),

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
 DISTURBED = "disturbed"
 
+QUIET_MINUTES = 10
+"""How long disturbed cells wait at most for a quiet machine, where they run on this one."""
+
 Failed = Annotated[
     bool, typer.Option("--failed", help="cells that failed or left an invalid record")
 ]
@@ -52,7 +55,8 @@ Disturbed = Annotated[
     bool,
     typer.Option(
         "--disturbed",
-        help="finished cells with an epoch that was disturbed or has slow iterations",
+        help="finished cells that were disturbed or have slow iterations; here they wait up "
+        "to 10 minutes for a quiet machine",
     ),
 ]
 Minutes = Annotated[
@@ -197,7 +201,10 @@ def _cells_again(
         print(f"not resubmitted: {fault}", file=sys.stderr)
     again = select_again(study, files, status, changes)
     plan = again.plan._replace(
-        exclude=exclude, retries=retries or 0, is_retry=retries is not None
+        exclude=exclude,
+        retries=retries or 0,
+        is_retry=retries is not None,
+        quiet_minutes=QUIET_MINUTES if DISTURBED in kinds else 0,
     )
     return again._replace(plan=plan)
 

@@ -104,18 +104,19 @@ CAN = "can be used"
 
 
 def _judgement(group: ConditionGroup, rows: Sequence[Row], affected: Affected) -> str:
+    """Return whether a table can be used: all of its numbers, or but for some."""
     levels = [group.worst(row, affected) for row in rows]
     failed, warned = levels.count(Level.FAIL), levels.count(Level.WARN)
-    parts = []
+    numbers = counted(len(rows), "number")
+    text = CAN
     if failed:
-        where = "" if failed == len(rows) else f" for {counted(failed, 'cell')}"
-        parts.append(f"cannot be used{where}")
+        where = "" if failed == len(rows) else f" for {failed} of {numbers}"
+        text = f"cannot be used{where}"
     if warned:
-        is_all = warned == len(rows) > 1
-        where = "all cells" if is_all else counted(warned, "cell")
-        have = verb(warned, "has", "have")
-        parts.append(f"can be used, but {where} {have} a warning (!)")
-    return ", ".join(parts) or CAN
+        where = "all numbers" if warned == len(rows) > 1 else f"{warned} of {numbers}"
+        link = "and" if failed else "but"
+        text += f", {link} {where} {verb(warned, 'has', 'have')} a warning (!)"
+    return text
 
 
 def _has_number(row: Row, affected: Affected) -> bool:

@@ -11,7 +11,7 @@ import msgspec
 from hpml_jobs.core import formulas
 from hpml_jobs.core.check_result import Affected
 from hpml_jobs.core.conditions import precision_of
-from hpml_jobs.core.disturbance import outside_causes
+from hpml_jobs.core.disturbance import WITHHELD_MOST, outside_causes, withheld_share
 from hpml_jobs.core.gpus import link_text
 from hpml_jobs.core.measurements import (
     TRAINING,
@@ -350,12 +350,15 @@ def counted_runs(records: Sequence[Record]) -> CountedRuns:
 def _reasons_to_leave_out(
     records: Sequence[Record], role: Role | Step
 ) -> dict[str, str]:
-    """Return by slug why the disturbed epochs do not count; empty if all of them are disturbed."""
+    """Return by slug why disturbed epochs do not count: where all are, those disturbed most."""
     reasons = {
         record.slug: "; ".join(cause.text for cause in causes)
         for record in records
         if (causes := outside_causes(record, role))
     }
+    if len(reasons) == len(records):
+        spoiled = [r.slug for r in records if withheld_share(r) > WITHHELD_MOST]
+        reasons = {slug: reasons[slug] for slug in spoiled if role is Role.TIMED}
     return reasons if len(reasons) < len(records) else {}
 
 

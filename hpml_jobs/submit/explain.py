@@ -1,8 +1,12 @@
 """A preview of a plan: its cells, scripts and GPU-hours, and the origin of values."""
 
 import os
+import re
+import subprocess
+import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -16,7 +20,8 @@ from hpml_jobs.core.value import Value
 from hpml_jobs.core.workload import SourceFile, Workload
 from hpml_jobs.plan.cells import Plan
 from hpml_jobs.plan.rules import IMAGE_KEYS
-from hpml_jobs.slurm.commands import has_sbatch
+from hpml_jobs.slurm.commands import ASK_TIMEOUT_S, has_sbatch, sbatch_environment
+from hpml_jobs.slurm.jobs import parse_time
 from hpml_jobs.study.snapshot import CellState
 from hpml_jobs.submit.job_requests import (
     JobRequest,
@@ -27,7 +32,6 @@ from hpml_jobs.submit.job_requests import (
     make_requests,
     partial_nodes_note,
 )
-from hpml_jobs.submit.sbatch_answer import expected_start
 from hpml_jobs.submit.scripts import script
 from hpml_jobs.submit.selection import Selection
 
@@ -151,6 +155,41 @@ def _queue_s(plan: Plan, requests: Iterable[JobRequest]) -> dict[str, float]:
         if start is not None:
             queue_s |= dict.fromkeys(request.slugs, max(0.0, start - time.time()))
     return queue_s
+
+
+ACCEPTED = re.compile(
+    r"to start at (\S+).*using \d+ processors on nodes (\S+) in partition (\S+)"
+)
+"""What sbatch --test-only says: the moment, the nodes, the partition."""
+
+
+def expected_start(plan: Plan, request: JobRequest) -> float | None:
+    """Return when sbatch expects a job to start, Unix time; None if it does not say."""
+    try:
+        done = ask_sbatch(script(plan.study, plan.cluster, request))
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    match = ACCEPTED.search(done.stderr)
+    return parse_time(match[1]) if match else None
+
+
+def ask_sbatch(text: str) -> subprocess.CompletedProcess[str]:
+    """Ask sbatch about a script that is not submitted.
+
+    Raises:
+        OSError, subprocess.TimeoutExpired: it does not answer.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "test.sh"
+        path.write_text(text)
+        return subprocess.run(
+            ["sbatch", "--test-only", str(path)],
+            capture_output=True,
+            text=True,
+            timeout=ASK_TIMEOUT_S,
+            env=sbatch_environment(text),
+            check=False,
+        )
 
 
 def unused_variables(plan: Plan, requests: Sequence[JobRequest]) -> str:

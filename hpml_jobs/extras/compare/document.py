@@ -161,11 +161,9 @@ def _measured(side: Reference) -> str:
     for group in side.groups:
         if any(cell.runs for cell in group.cells):
             workload, images, timed = group.work
-            epoch = (
-                f"{images} samples per epoch"
-                if images != NONE
-                else "epochs of a script"
-            )
+            epoch = "epochs of a script"
+            if images not in (NONE, None):
+                epoch = f"{images} samples per epoch"
             size = epoch if timed == EPOCH else f"times of {timed}"
             parts.append(f"{workload} ({size}): {words.places_text(group)}")
     return "; ".join(dict.fromkeys(parts))

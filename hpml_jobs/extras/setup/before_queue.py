@@ -23,8 +23,8 @@ from hpml_jobs.slurm.commands import (
     ask_associations,
     parse_associations,
 )
+from hpml_jobs.submit.explain import ACCEPTED, ask_sbatch
 from hpml_jobs.submit.job_requests import JobRequest
-from hpml_jobs.submit.sbatch_answer import ACCEPTED, ask_sbatch
 from hpml_jobs.submit.scripts import followup_script, script
 
 ASK_SUPPORT = "try again later, or ask the cluster's support"

@@ -45,8 +45,7 @@ TRUST = "What to trust: data-quality checks"
 ONE_RUN = "These are numbers of one run: how much they scatter is not known."
 LAB_GRIDS = ("grid=lab", "grid=hw5")
 GLOSSARY = (
-    "A cell is one measurement of a configuration. After a warm-up it trains a timed epoch without "
-    "instruments, an instrumented epoch, and an epoch without gradient exchange. Exposed "
+    "A cell is one measurement of a configuration; Method says what it trains. Exposed "
     "communication is what no computation hides; stall is waiting for data. A number with ! is "
     "doubtful: see What to trust."
 )

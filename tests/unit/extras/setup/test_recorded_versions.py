@@ -38,7 +38,7 @@ from hpml_jobs.slurm.nodes import (
 )
 from hpml_jobs.slurm.pending import YOU, why_pending
 from hpml_jobs.status import query
-from hpml_jobs.submit import sbatch_answer, send
+from hpml_jobs.submit import explain, send
 
 RECORDED = Path(__file__).parents[3] / "data/slurm"
 
@@ -184,9 +184,7 @@ def test_accounts_and_qos_are_read(recorded):
 def test_answers_of_sbatch_and_its_log_path_are_read(recorded):
     wrap = ("--wrap=true", "--output=/dev/null")
     assert send.job_id(recorded("sbatch", *wrap).text) == "18"
-    start = sbatch_answer.ACCEPTED.search(
-        recorded("sbatch", "--test-only", *wrap).error
-    )
+    start = explain.ACCEPTED.search(recorded("sbatch", "--test-only", *wrap).error)
     assert (start[1].isdecimal(), start[2], start[3]) == (True, "gr001", "main")
     refusal = send.slurm_message(recorded("sbatch", "--gres=gpu:h100:1", *wrap).error)
     assert refusal.endswith("Requested node configuration is not available")

@@ -94,7 +94,9 @@ def test_each_cause_is_named_once_most_serious_first(builder):
     builder.with_record(disturb(lab_record(lab_cell(2, 512), 15.66)))
     report = builder.collect()
     trust = overview(report, report.groups[0]).trust
-    assert trust[0].startswith("Table 1 can be used, but 1 cell has a warning (!)")
+    assert trust[0].startswith(
+        "Table 1 can be used, but 1 of 9 numbers has a warning (!)"
+    )
     assert trust[1].startswith(
         "warning (disturbed): Table 1 of 2 GPUs, batch 512 (ddp): "
     )
@@ -136,7 +138,7 @@ def test_answer_on_cells_that_waited_too_long_is_to_measure_again(gpus, label, b
     assert answer == (expected,)
     assert not any("█" in line for line in screen(report))
     assert report.groups[0].choice.ask is None
-    assert "cannot be used for 1 cell" in report.groups[0].usability
+    assert "cannot be used for 1 of 3 numbers" in report.groups[0].usability
 
 
 def test_disturbed_cell_beside_another_of_its_size_leaves_an_answer(builder):

@@ -97,6 +97,13 @@ def test_all_runs_disturbed_all_count(builder):
     assert row_of(builder, 1).timing.epoch_s == 9.0
 
 
+def test_of_disturbed_runs_alone_those_that_lost_most_do_not_count(builder):
+    """Of 30 s the stop of 15 s is more than 25 %, of 100 s it is not."""
+    add(builder, runs(30.0, 100.0, change=STOPPED, changed=[0, 1]))
+    row = row_of(builder, 1)
+    assert (row.timing.epoch_s, row.timing.runs, row.disturbed_runs) == (100.0, 1, 1)
+
+
 def test_slow_iterations_alone_never_drop_a_run(builder):
     slow = SlowIterations(count=1, excess_s=8.0, longest_s=8.04, longest_index=3)
     pause = change_epoch("timed", slow=slow)

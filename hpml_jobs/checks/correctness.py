@@ -146,8 +146,8 @@ def ranks_differ(record: Record) -> Observation | None:
 
 _SHORT = "the epoch is short for that: give it more data, or measure windows, e.g. window=50,200"
 _ONE_RANK_WORKS = (
-    "do not use this cell; one rank of the script does more than the others after its last "
-    "iteration, e.g. it saves a checkpoint: measure inside of an epoch, e.g. window=10,50"
+    "do not use this cell; if one rank does more than the others after its last iteration, as to "
+    "save a checkpoint, measure inside of an epoch, e.g. window=10,50"
 )
 _ALONE = (
     "do not use this cell; no exchange between ranks of the script was seen: let it average "

@@ -197,13 +197,17 @@ _POINTERS = (
         "speedup efficiency ideal gap why exchange waiting",
         "the gap is the ideal speedup minus yours; report STUDY splits it; docs/formulas.md",
     ),
-    ("check checks disturbed", "docs/checks.md has every check, and what to do"),
+    ("check checks disturbed trust", "docs/checks.md has every check, and what to do"),
     (
         "cell cells",
         "one measurement of a number of GPUs, a batch, a strategy; README.md",
     ),
-    ("cost price budget gpu-hours", "plan KEY=VALUE... says it before you submit"),
+    (
+        "cost price prices budget gpu-hours",
+        "plan KEY=VALUE... says it before you submit",
+    ),
     ("rank ranks process processes world_size", "one per GPU: gpus=4 starts 4 of them"),
+    ("h100 a100 v100", "gpu_type=h100 asks for this model, where SLURM names it so"),
     ("oom memory", "too large a batch for the GPU: docs/troubleshooting.md"),
     (
         "nccl infiniband",

@@ -10,7 +10,7 @@ from hpml_jobs.checks.disturbance import is_worth_repeating
 from hpml_jobs.checks.study import check_record
 from hpml_jobs.core.cell import Cell, CellFile, Outcome
 from hpml_jobs.core.cluster import Shape
-from hpml_jobs.core.conditions import NONE, requested_conditions
+from hpml_jobs.core.conditions import NONE, Conditions, requested_conditions
 from hpml_jobs.core.errors import HpmlError, refuse_below
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.source_files import changed_files, differing_names
@@ -126,29 +126,28 @@ def _notes_on_code(new: Iterable[Cell], status: StudyStatus) -> Iterator[str]:
 
 def _notes_on_conditions(new: Sequence[Cell], status: StudyStatus) -> Iterator[str]:
     """Yield a sentence on new cells that share no table with a cell that the study has."""
-    there = [
-        _table_conditions(s.file.cell) for s in status.snapshots if s.file is not None
-    ]
-    alone = [wanted for cell in new if (wanted := _table_conditions(cell)) not in there]
+    cells = [s.file.cell for s in status.snapshots if s.file is not None]
+    there = set(map(_table_conditions, cells))
+    alone = [asked for asked in map(_table_conditions, new) if asked not in there]
     if not there or not alone:
         return
     wanted = alone[0]
-    nearest = max(there, key=lambda had: len(had.items() & wanted.items()))
+    nearest = dict(max(sorted(there), key=lambda had: len({*had} & {*wanted})))
     differences = [
         f"{name} {value}, there {nearest.get(name, NONE)}"
-        for name, value in wanted.items()
+        for name, value in wanted
         if value != nearest.get(name, NONE)
     ]
     yield (
         f"{counted(len(alone), 'new cell')} cannot be compared with the "
-        f"{counted(len(there), 'cell')} of the study: {'; '.join(differences)}. "
+        f"{counted(len(cells), 'cell')} of the study: {'; '.join(differences)}. "
         "Give the same values, or study=NAME for a study of their own"
     )
 
 
-def _table_conditions(cell: Cell) -> dict[str, str]:
+def _table_conditions(cell: Cell) -> Conditions:
     """Return what cells of a table share, but for code and data, which have their own sentence."""
-    return dict(requested_conditions(_without_code(cell)))
+    return requested_conditions(_without_code(cell))
 
 
 def _change(old: Workload, new: Workload) -> str:

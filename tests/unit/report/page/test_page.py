@@ -88,6 +88,7 @@ def summaries(root):
     return [summary.text for summary in root.every("summary")]
 
 
+@pytest.mark.whole
 def test_page_folds_what_is_not_of_the_first_answer(root):
     folded = summaries(root)
     assert folded[0] == "Time and cost of an epoch"
@@ -142,6 +143,7 @@ def test_page_escapes_every_text(files, root):
     assert any(HOSTILE in item.text for item in root.every("li"))
 
 
+@pytest.mark.whole
 def test_page_escapes_names_of_hosts(builder):
     record = lab_record(lab_cell(1, 128), 27.0)
     ranks = tuple(msgspec.structs.replace(rank, host=HOSTILE) for rank in record.ranks)

@@ -162,6 +162,7 @@ def test_slow_loader_is_the_stall_of_the_device(measure):
     }
 
 
+@pytest.mark.whole
 def test_slow_host_is_launch_bound(measure):
     script = Script(launch=8.0)
     _, record = measure(cuda_cell(protocol=Protocol.LAB, epochs=2), script)

@@ -356,10 +356,13 @@ def _reasons_to_leave_out(
         for record in records
         if (causes := outside_causes(record, role))
     }
-    if len(reasons) == len(records):
-        spoiled = [r.slug for r in records if withheld_share(r) > WITHHELD_MOST]
-        reasons = {slug: reasons[slug] for slug in spoiled if role is Role.TIMED}
-    return reasons if len(reasons) < len(records) else {}
+    if len(reasons) < len(records):
+        return reasons
+    if role is not Role.TIMED:
+        return {}
+    spoiled = [r.slug for r in records if withheld_share(r) > WITHHELD_MOST]
+    is_all = len(spoiled) == len(records)
+    return {} if is_all else {slug: reasons[slug] for slug in spoiled}
 
 
 def _left_out(reasons: Mapping[str, str], role: Role | Step) -> list[LeftOut]:

@@ -10,7 +10,7 @@ from hpml_jobs.checks.disturbance import is_worth_repeating
 from hpml_jobs.checks.study import check_record
 from hpml_jobs.core.cell import Cell, CellFile, Outcome
 from hpml_jobs.core.cluster import Shape
-from hpml_jobs.core.conditions import NONE, Conditions, requested_conditions
+from hpml_jobs.core.conditions import Conditions, requested_conditions
 from hpml_jobs.core.errors import HpmlError, refuse_below
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.source_files import changed_files, differing_names
@@ -20,6 +20,7 @@ from hpml_jobs.core.workload import Workload
 from hpml_jobs.plan import machine
 from hpml_jobs.plan.capacity import check_shape
 from hpml_jobs.plan.cells import Plan, PlannedCell
+from hpml_jobs.results.groups import differing
 from hpml_jobs.status.states import StudyStatus, status_for_submission
 from hpml_jobs.study.cell_folder import CellFolder
 from hpml_jobs.study.manifest import History
@@ -132,11 +133,12 @@ def _notes_on_conditions(new: Sequence[Cell], status: StudyStatus) -> Iterator[s
     if not there or not alone:
         return
     wanted = alone[0]
-    nearest = dict(max(sorted(there), key=lambda had: len({*had} & {*wanted})))
+    nearest = max(sorted(there), key=lambda had: len({*had} & {*wanted}))
     differences = [
-        f"{name} {value}, there {nearest.get(name, NONE)}"
-        for name, value in wanted
-        if value != nearest.get(name, NONE)
+        f"{name} {value}, there {value_there}"
+        for name, (value, value_there) in differing(
+            [dict(wanted), dict(nearest)]
+        ).items()
     ]
     yield (
         f"{counted(len(alone), 'new cell')} cannot be compared with the "

@@ -23,7 +23,6 @@ from hpml_jobs.extras.exchange.csv_rows import (
     Fault,
     FieldError,
     Rows,
-    grouped,
     names_text,
     number,
     select,
@@ -37,6 +36,7 @@ from hpml_jobs.extras.exchange.csv_times import (
     by_steps,
     resolution,
 )
+from hpml_jobs.results.rows import by_key
 
 _STEPS = (
     *(
@@ -153,13 +153,13 @@ def read_history(table: Rows, rules: Rules) -> CsvSelection:
     elsewhere = {"loss", "accuracy", *pattern.columns}
     selected, remarks = select(table, _OF_RUN | _OF_CELL, elsewhere)
     faults, runs = [*selected.faults], list[_History]()
-    for name, rows in grouped(selected.rows, _run_name).items():
+    for name, rows in by_key((_run_name(row), row) for row in selected.rows).items():
         try:
             runs.append(_run(name, rows, pattern, rules))
         except FieldError as error:
             faults.append(Fault(rows[0].line, f"run {name}: {error}"))
     _check_iterations(runs, rules)
-    by_cell = grouped(runs, _cell_key).values()
+    by_cell = by_key((_cell_key(run), run) for run in runs).values()
     rows = [_row(run, n) for members in by_cell for n, run in enumerate(members)]
     rows.sort(key=lambda row: row.line)
     columns = tuple(csv_columns.COLUMNS)

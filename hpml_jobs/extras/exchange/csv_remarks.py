@@ -9,7 +9,7 @@ from hpml_jobs.core.text import counted
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.extras.exchange.csv_columns import Rules, is_throughput
 from hpml_jobs.extras.exchange.csv_records import imported_of, line_of
-from hpml_jobs.extras.exchange.csv_rows import grouped
+from hpml_jobs.results.rows import by_key
 
 LARGEST_NODE = 16
 """The most GPUs of one node that is sold (DGX-2)."""
@@ -60,7 +60,7 @@ def _hardly_growing(records: Iterable[Record]) -> Iterator[tuple[Record, Record]
     A rate per GPU looks like this.
     """
     of_all = [record for record in records if _is_rate_of_all(imported_of(record))]
-    for members in grouped(of_all, _series).values():
+    for members in by_key((_series(record), record) for record in of_all).values():
         ordered = sorted(members, key=lambda record: record.cell.gpus)
         first, last = ordered[0], ordered[-1]
         is_larger = last.cell.gpus > first.cell.gpus
@@ -78,9 +78,8 @@ def _series(record: Record) -> tuple[object, ...]:
 
 
 def _assumptions(records: Sequence[Record]) -> Iterator[str]:
-    for workload, members in grouped(
-        records, lambda record: record.cell.workload
-    ).items():
+    by_workload = by_key((record.cell.workload, record) for record in records)
+    for workload, members in by_workload.items():
         images = _epoch_words(workload, imported_of(members[0]).work_samples)
         size = "an unknown number of parameters (no bandwidth is computed)"
         if workload.parameters is not None:
@@ -113,7 +112,7 @@ def _epoch_words(workload: Workload, work: int | None) -> str:
 def _without_baseline(records: Sequence[Record]) -> Iterator[str]:
     """Yield batches without a gpus=1 row of the same model and GPU model."""
     cells = [record.cell for record in records]
-    groups = grouped(cells, lambda cell: (cell.workload, cell.gpu_type))
+    groups = by_key(((cell.workload, cell.gpu_type), cell) for cell in cells)
     for (workload, gpu_type), members in groups.items():
         with_baseline = {cell.batch for cell in members if cell.gpus == 1}
         without = {cell.batch for cell in members} - with_baseline

@@ -6,7 +6,7 @@ import io
 import math
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from hpml_jobs.core.errors import HpmlError, UsageError
 from hpml_jobs.core.text import few, nearest, ranges_text
@@ -24,18 +24,6 @@ _RATE = re.compile(r"/s(ec)?\b|per_s|throughput")
 """What the name of a column of rates contains."""
 
 _SHOWN_COLUMNS, _SHOWN_CHARACTERS = 8, 40
-
-
-Item = TypeVar("Item")
-Key = TypeVar("Key")
-
-
-def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list[Item]]:
-    """Return the items of each key, in the order of the items."""
-    groups: dict[Key, list[Item]] = {}
-    for item in items:
-        groups.setdefault(key(item), []).append(item)
-    return groups
 
 
 class FieldError(UsageError):

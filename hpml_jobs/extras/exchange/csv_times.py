@@ -8,7 +8,8 @@ from statistics import median, median_low
 from typing import NamedTuple
 
 from hpml_jobs.core.text import counted, duration_text
-from hpml_jobs.extras.exchange.csv_rows import FieldError, grouped
+from hpml_jobs.extras.exchange.csv_rows import FieldError
+from hpml_jobs.results.rows import by_key
 
 TOLERANCE = 0.1
 """The least share of its epoch's median by which an interval with a gap is longer."""
@@ -262,7 +263,7 @@ def _doubts(
 
 
 def _by_epoch(stamps: Iterable[Stamp]) -> dict[float, list[Stamp]]:
-    return grouped(stamps, lambda stamp: stamp.epoch_number)
+    return by_key((stamp.epoch_number, stamp) for stamp in stamps)
 
 
 def _with_epochs(stamps: Sequence[Stamp], iterations: int) -> list[Stamp]:

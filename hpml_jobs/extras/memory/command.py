@@ -16,7 +16,7 @@ from hpml_jobs.cli.options import (
     Yes,
 )
 from hpml_jobs.core.cluster import Launcher
-from hpml_jobs.core.text import counted
+from hpml_jobs.core.text import counted, hours_text
 
 if TYPE_CHECKING:
     from hpml_jobs.plan.cells import Plan
@@ -93,7 +93,7 @@ def _batch_of_ladder(
         hours = sum(cell.gpu_hours for cell in later)
         print_note(
             f"{largest_batch.AUTO}: first the ladder, then {counted(len(later), 'cell')} with its "
-            f"batch, up to {hours:.3g} GPU-hours"
+            f"batch, up to {hours_text(hours)} GPU-hours"
         )
         then = [
             largest_batch.LADDER if word == largest_batch.AUTO else word

@@ -242,7 +242,7 @@ def faster_than_peak(record: Record) -> Observation | None:
     if reached > peak.impossible:
         reason = "sums in fp16" if peak.precision in HALF_PRECISIONS else "Winograd"
         if peak.impossible > peak.flop_per_s:
-            text += f"; with {reason} {peak.impossible / 1e12:.4g}"
+            text += f", with {reason} {peak.impossible / 1e12:.4g}"
         return Observation(False, f"{text})")
     if reached <= peak.doubtful:
         return Observation(True, f"{text})")

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from hpml_jobs.checks.result import names
+from hpml_jobs.core.check_result import Tier
 from hpml_jobs.core.conditions import CPU_COUNT
 from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.core.text import PROGRAM, counted, listed, with_command
@@ -66,11 +67,11 @@ def overview(report: Report, group: ReportGroup) -> Overview:
     commands = commands_of(repeated, source.a_cell.script)
     trust = [
         _usability(group),
-        *warnings.doubts(source),
+        *warnings.in_brief(source, Tier.NUMBER),
         *dict.fromkeys(tables.unmeasured for tables in group.strategies),
         *(words.doubts(choice) if choice and choice.has_rivals else ()),
         group.suggestion,
-        *(text for _, text in warnings.remarks(source)),
+        *warnings.in_brief(source, Tier.TABLE),
     ]
     return Overview(
         answer=tuple(_answer(report, group)),
@@ -112,12 +113,7 @@ def _runs_each(rows: Sequence[Row]) -> str:
     numbers = {len(row.cells) for row in rows}
     if numbers in (set(), {1}):
         return ""
-    text = f", {span(numbers)} runs each"
-    if not any(row.disturbed_runs for row in rows):
-        return text
-    left = {len(row.cells) - row.disturbed_runs for row in rows}
-    count = "counts" if left == {1} else "count"
-    return f"{text}, of which {span(left)} {count} (the others were disturbed)"
+    return f", {span(numbers)} runs each"
 
 
 def _disturbed(group: ReportGroup) -> tuple[int, int]:

@@ -1,6 +1,7 @@
 """Warnings of a report: the causes of doubt, which tables can be used, the table of checks."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from enum import StrEnum
 from typing import NamedTuple
 
 from hpml_jobs.checks.result import names
@@ -22,6 +23,14 @@ _ORDER = {
 """The place of each check in the report."""
 
 
+class Consequence(StrEnum):
+    """What a check that did not pass means for the numbers that it is about."""
+
+    UNUSABLE = "cannot be used"
+    DOUBTFUL = "warning"
+    LIMITED = "note"
+
+
 class Cause(NamedTuple):
     """One check that some cells did not pass, with one fix; `rows` has a row per such cell.
 
@@ -31,6 +40,19 @@ class Cause(NamedTuple):
     result: CheckResult
     rows: tuple[Row, ...]
     slugs: tuple[str, ...]
+
+    @property
+    def consequence(self) -> Consequence:
+        """What it means for its numbers."""
+        if self.result.level is Level.FAIL:
+            return Consequence.UNUSABLE
+        is_limit = self.result.tier is Tier.TABLE
+        return Consequence.LIMITED if is_limit else Consequence.DOUBTFUL
+
+    @property
+    def head(self) -> str:
+        """The beginning of its line: `warning (scatter)`."""
+        return f"{self.consequence} ({self.result.check})"
 
 
 def causes(group: ConditionGroup, tiers: Collection[Tier] = tuple(Tier)) -> list[Cause]:
@@ -89,7 +111,7 @@ def usability(group: ConditionGroup) -> str:
             said.setdefault(text, []).append(affected)
     parts = [f"{_tables_of(group, numbers)} {text}" for text, numbers in said.items()]
     if [*said] == [CAN]:
-        parts = [f"all tables {CAN}"]
+        parts = [f"all numbers {CAN}"]
     absent = sum(not result.measured for result in group.cells)
     if absent:
         have = verb(absent, "has", "have")
@@ -157,12 +179,10 @@ def _tables_of(group: ConditionGroup, affects: Iterable[Affected]) -> str:
 
 def doubts(group: ConditionGroup) -> list[str]:
     """Return a line per cause for which numbers are wrong or doubtful, the most serious first."""
-    return [_doubt(group, cause) for cause in causes(group, [Tier.NUMBER])]
-
-
-def _doubt(group: ConditionGroup, cause: Cause) -> str:
-    word = "cannot be used" if cause.result.level is Level.FAIL else "warning"
-    return f"{word} ({cause.result.check}): {cause_text(group, cause)}"
+    return [
+        f"{cause.head}: {cause_text(group, cause)}"
+        for cause in causes(group, [Tier.NUMBER])
+    ]
 
 
 def cause_text(group: ConditionGroup, cause: Cause) -> str:
@@ -173,12 +193,28 @@ def cause_text(group: ConditionGroup, cause: Cause) -> str:
 
 def _reason(cause: Cause) -> str:
     """Return the figures of a cause, of several cells those of the first, then the fix."""
-    result = cause.result
+    figures = cause.result.figures
     several = len({row.place for row in cause.rows}) > 1
-    figures = f"{result.figures} (the first)" if several else result.figures
-    if not result.remedy:
-        return figures
-    return f"{figures}. {result.remedy[0].upper()}{result.remedy[1:]}"
+    return _with_fix(f"{figures} (the first)" if several else figures, cause)
+
+
+def _with_fix(figures: str, cause: Cause) -> str:
+    fix = cause.result.remedy
+    return f"{figures}. {fix[0].upper()}{fix[1:]}" if fix else figures
+
+
+def in_brief(group: ConditionGroup, tier: Tier) -> list[str]:
+    """Return a short line per cause: its check, a cell, the first of its figures and the fix."""
+    return [_brief(group, cause) for cause in causes(group, [tier])]
+
+
+def _brief(group: ConditionGroup, cause: Cause) -> str:
+    cells = captions.cell_words(cause.rows[0].place, group.device)
+    number = len({row.place for row in cause.rows})
+    if number > 1:
+        cells = f"{number} cells, e.g. {cells}"
+    first_figures = cause.result.figures.partition("; ")[0]
+    return f"{cause.head}, {cells}: {_with_fix(first_figures, cause)}"
 
 
 def remarks(group: ConditionGroup) -> list[tuple[Affected, str]]:
@@ -186,7 +222,7 @@ def remarks(group: ConditionGroup) -> list[tuple[Affected, str]]:
     return [
         (
             cause.result.affects[0],
-            f"note ({cause.result.check}): {_cells(group, cause)}: {_reason(cause)}",
+            f"{cause.head}: {_cells(group, cause)}: {_reason(cause)}",
         )
         for cause in causes(group, [Tier.TABLE])
     ]

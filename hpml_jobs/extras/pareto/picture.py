@@ -98,7 +98,7 @@ def _answer(choice: Choice) -> str:
     if choice.undecided:
         return f"not decided: {' or '.join(cell.label for cell in asked(choice))}"
     if choice.ask:
-        return f"ask for {choice.ask.candidate.label}"
+        return f"use {choice.ask.candidate.label}"
     return f"no cell of {len(choice.candidates)} can be recommended"
 
 
@@ -170,7 +170,7 @@ def _draw_diagonals(
 
 def _name_cells(axis: Axes, choice: Choice) -> None:
     """Mark the cell to ask for with a ring, and name it, the fastest and the cheapest."""
-    ask_word = "not decided" if choice.undecided else "ask for"
+    ask_word = "not decided" if choice.undecided else "use this"
     left, right = axis.get_xlim()
     bottom, top = axis.get_ylim()
     for number, of_cell in _roles(choice, ask_word).items():

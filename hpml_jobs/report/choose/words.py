@@ -199,7 +199,7 @@ def advice(choice: Choice, *, is_short: bool = False) -> str:
     winner = choice.ask.candidate
     is_reliable = choice.reference.exclusion is not Exclusion.FAILED_CHECK
     if choice.undecided is None:
-        sentence = f"Ask for {name(winner)}"
+        sentence = f"Use {name(winner)}"
     else:
         undecided = "Not decided yet" if is_reliable else "Not decided"
         two = _names_of_two(winner, choice.undecided.rival, is_short=is_short)
@@ -332,7 +332,7 @@ def _roles(candidate: Candidate, choice: Choice) -> Iterator[str]:
     if choice.undecided and candidate in asked(choice):
         yield "not decided yet"
     elif choice.ask and candidate is choice.ask.candidate:
-        yield f"ask for this: {rule(choice)}{_instead(choice.ask)}"
+        yield f"use this: {rule(choice)}{_instead(choice.ask)}"
     if choice.fastest and candidate is choice.fastest.candidate:
         yield f"fastest{_instead(choice.fastest)}"
     if candidate is choice.cheapest:

@@ -255,7 +255,7 @@ def _aligned(block: Block, texts: Sequence[str], widths: Sequence[int]) -> Text:
 
 
 def _style(text: str) -> str:
-    return "bold red" if text.startswith(MARK) else _STYLES.get(text, "")
+    return "red" if text.startswith(MARK) else _STYLES.get(text, "")
 
 
 def _line(label: Text, blocks: Sequence[Text]) -> Text:
@@ -391,9 +391,11 @@ def _group_parts(report: Report, group: ReportGroup) -> Iterator[_Part]:
     if any(result.record for result in group.source.cells):
         yield from _number_parts(group, ranks.table)
         trust, *causes = summary.trust
+        if len(causes) > CAUSES:
+            trust = f"{trust} The first {CAUSES} of {len(causes)} remarks:"
         trust_line = partial(show_text, f"\nWhat to trust: {trust}")
         yield _Part(ranks.trust, trust_line, number)
-        for cause in first_lines(causes, CAUSES):
+        for cause in causes[:CAUSES]:
             yield _Part(ranks.cause, partial(bullets, [cause]), number)
     else:
         reasons = [f"{r.slug}: {r.reason}" for r in group.source.cells if r.reason]

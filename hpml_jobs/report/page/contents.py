@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from hpml_jobs import __version__
-from hpml_jobs.core.check_result import Level, Tier
+from hpml_jobs.core.check_result import Tier
 from hpml_jobs.core.features import features, load
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import Device
@@ -23,7 +23,6 @@ from hpml_jobs.report.overview import Overview, overview
 from hpml_jobs.report.page.formats import (
     Bullets,
     Commands,
-    Consequence,
     FactTable,
     Figure,
     Headline,
@@ -36,7 +35,6 @@ from hpml_jobs.report.page.formats import (
 )
 from hpml_jobs.report.pictures import TRAINING
 from hpml_jobs.report.report import CHECKS, Report, ReportGroup
-from hpml_jobs.report.warnings import Cause
 from hpml_jobs.study.files import read_from
 
 NO_CELLS = "This study has no cells yet."
@@ -189,7 +187,7 @@ def _trust(group: ReportGroup) -> Iterator[Item]:
         yield Paragraph(group.suggestion)
     source = group.source
     notices = [
-        (_consequence(cause), warnings.cause_text(source, cause))
+        (cause.consequence, warnings.cause_text(source, cause))
         for cause in warnings.causes(source, [Tier.NUMBER, Tier.TABLE])
     ]
     if notices:
@@ -197,14 +195,6 @@ def _trust(group: ReportGroup) -> Iterator[Item]:
     checks = next((table for table in group.full if table.label == CHECKS), None)
     if checks is not None:
         yield Paragraph(" ".join(checks.caption))
-
-
-def _consequence(cause: Cause) -> Consequence:
-    if cause.result.level is Level.FAIL:
-        return Consequence.UNUSABLE
-    return (
-        Consequence.LIMITED if cause.result.tier is Tier.TABLE else Consequence.DOUBTFUL
-    )
 
 
 def _endings(report: Report) -> Iterator[Section]:

@@ -1,7 +1,6 @@
 """What a page is made of, and how it is written: as Markdown, and as one HTML file."""
 
 from collections.abc import Callable, Iterable, Iterator
-from enum import StrEnum
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,17 +13,10 @@ from hpml_jobs.report.frame.captions import MARK
 from hpml_jobs.report.frame.numbers import DASH, OOM
 from hpml_jobs.report.frame.picture import Picture, inline_svgs
 from hpml_jobs.report.frame.table import Block, Line, Table
+from hpml_jobs.report.warnings import Consequence
 
 if TYPE_CHECKING:
     from jinja2 import Environment
-
-
-class Consequence(StrEnum):
-    """What a warning means for the numbers that it is about."""
-
-    UNUSABLE = "cannot be used"
-    DOUBTFUL = "warning"
-    LIMITED = "note"
 
 
 def with_texts(value: Any, change: Callable[[str], str]) -> Any:

@@ -75,13 +75,11 @@ def _would_be(gap: Gap, without: Without, names: Mapping[str, str]) -> str:
     speedup = f"{least}{mark(ratio(without.speedup), is_doubtful=gap.doubts_parts)}"
     if len(causes) > 1:
         both = listed([names[cause] for cause in causes])
-        return (
-            f"Replayed without {both}, which run side by side: a speedup of {speedup}"
-        )
+        return f"Without {both}, which run side by side, a replay has a speedup of {speedup}"
     words = WORDS[causes[0]][1]
     if without.is_measured:
-        return f"Measured {words}, in an epoch of its own: a speedup of {speedup}"
-    return f"Replayed {words}: a speedup of {speedup}"
+        return f"An epoch that was measured {words} has a speedup of {speedup}"
+    return f"A replay of the epoch {words} has a speedup of {speedup}"
 
 
 def _names(gap: Gap, gpus: str) -> dict[str, str]:
@@ -91,7 +89,7 @@ def _names(gap: Gap, gpus: str) -> dict[str, str]:
         cause: name.format(units=gpus, late=late) for cause, (name, _) in WORDS.items()
     }
     if gap.has_waiting:
-        names[GapCause.EXCHANGE] += " with waiting"
+        names[GapCause.EXCHANGE] += " (waiting included)"
     return names
 
 

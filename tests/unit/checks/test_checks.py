@@ -281,7 +281,7 @@ ALONE = [
         "flops",
         FAIL,
         without_tf32(40e12),
-        "40 TFLOP/s per GPU, Tesla V100-SXM2-16GB has a peak of 15.7 (fp32; with Winograd 35.33)",
+        "40 TFLOP/s per GPU, Tesla V100-SXM2-16GB has a peak of 15.7 (fp32, with Winograd 35.33)",
     ),
     CheckCase(
         "loader-bound",

@@ -31,7 +31,7 @@ def fault_of(capsys, *words):
 
 def test_choose_prints_the_answer_first(study, capsys):
     lines = output_of(capsys, "choose", "mine").splitlines()
-    answer = next(line for line in lines if "sk for 2 GPUs at batch 128" in line)
+    answer = next(line for line in lines if "se 2 GPUs at batch 128" in line)
     assert lines.index(answer) < 4
     assert any("the third and fourth GPU save !0.400 s" in line for line in lines)
 
@@ -87,7 +87,7 @@ def test_imported_table_is_chosen_from(laptop, capsys):
         csv.writer(file).writerows(rows)
     output_of(capsys, "import", "table.csv", "study=published")
     out = output_of(capsys, "choose", "published")
-    assert "Ask for 2 GPUs at batch 512 per GPU (ddp): the most GPUs" in out
+    assert "Use 2 GPUs at batch 512 per GPU (ddp): the most GPUs" in out
 
 
 def test_next_cell_is_named_with_the_command_of_the_study(study, capsys):

@@ -170,7 +170,7 @@ def test_states_are_those_of_status_after_refresh(builder):
 
 def test_choose_names_the_cell_to_ask_for(builder):
     chosen = hpml_jobs.open_study("mine").choose()
-    (ask,) = chosen[chosen["why"].str.startswith("ask for this")].to_dict("records")
+    (ask,) = chosen[chosen["why"].str.startswith("use this")].to_dict("records")
     assert (ask["gpus"], ask["runs"], ask["epoch_s"]) == (2, 2, 4.5)
 
 

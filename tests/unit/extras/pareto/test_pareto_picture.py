@@ -31,11 +31,11 @@ def test_pareto_names_cell_to_ask_for_and_front(builder):
     assert list(front.get_xdata()) == pytest.approx([8, 12, 20])
     assert list(front.get_ydata()) == pytest.approx([32, 24, 20])
     words = texts(axis)
-    assert "ask for:\nddp 2-GPU b128" in words
+    assert "use this:\nddp 2-GPU b128" in words
     assert "fastest:\nddp 4-GPU b128" in words
     assert {"1 GPU", "2 GPUs", "4 GPUs"} < set(words)
     assert (
-        "ask for ddp 2-GPU b128; on the Pareto front ddp 4-GPU b128 8.0" in picture.alt
+        "use ddp 2-GPU b128; on the Pareto front ddp 4-GPU b128 8.0" in picture.alt
     )
 
 

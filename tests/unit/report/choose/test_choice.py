@@ -57,7 +57,7 @@ def test_published_study_asks_for_two_gpus(builder):
     made = chosen(builder.with_published_study())
     assert places(made) == ((2, 512), (4, 512), (1, 512))
     assert made.table.answer.startswith(
-        "Ask for 2 GPUs at batch 512 per GPU (ddp): the most GPUs with an efficiency "
+        "Use 2 GPUs at batch 512 per GPU (ddp): the most GPUs with an efficiency "
         "(speedup / GPUs) of 70 % or more, here 82.8 %. It takes 15.66 s per epoch, "
         "3,192 images/s, 31.3 GPU-seconds per epoch"
     )
@@ -183,7 +183,7 @@ def test_failed_baseline_stays_the_reference(builder, given_checks):
     made = chosen(builder)
     assert place(made.choice.reference) == (1, 128)
     assert made.table.answer.startswith(
-        "Not reliable yet (a check failed for 1 GPU): ask for 4 GPUs"
+        "Not reliable yet (a check failed for 1 GPU): use 4 GPUs"
     )
     assert "here !83.3 %." in made.table.answer
     assert not any("no cell on 1 GPU" in note for note in made.table.notes)
@@ -332,7 +332,7 @@ def test_processes_are_not_called_gpus(builder):
         add_runs(builder, gpus, epoch_s, device=Device.CPU)
     answer = chosen(builder).table.answer
     assert answer.startswith(
-        "Ask for 2 processes at batch 128 per process (ddp): the most processes with an efficiency"
+        "Use 2 processes at batch 128 per process (ddp): the most processes with an efficiency"
     )
     assert answer.endswith("4,876 images/s.")  # processes on a CPU are not charged
 

@@ -66,7 +66,7 @@ def test_limit_inside_of_the_interval_is_not_decided(two_s, noise, is_decided, b
             if two_s < 8 / 1.4
             else "1 GPU at batch 128"
         )
-        assert answer.startswith(f"Ask for {asked}")
+        assert answer.startswith(f"Use {asked}")
         assert "decide" not in answer
         return
     either = "2 GPUs or 1 GPU" if two_s < 8 / 1.4 else "1 GPU or 2 GPUs"
@@ -118,7 +118,7 @@ def test_more_noise_asks_for_more_repeats_and_one_study_for_few(builder):
 def test_repeats_decide_by_their_tests_whatever_each_run_scatters(builder):
     add(builder, 1, 8.0, 8.01, 8.02, 7.99, noise=0.10)
     add(builder, 2, 5.0, 5.01, 5.02, 4.99, noise=0.10)
-    assert made_of(builder).table.answer.startswith("Ask for 2 GPUs at batch 128")
+    assert made_of(builder).table.answer.startswith("Use 2 GPUs at batch 128")
 
 
 def test_few_repeats_are_known_no_better_than_they_scatter(builder):
@@ -156,11 +156,9 @@ def test_warning_is_a_mark_and_a_failure_a_headline(level, builder, given_checks
     )
     answer = made_of(builder, epochs=10, min_efficiency=0.8).table.answer
     if level is Level.FAIL:
-        assert answer.startswith(
-            "Not reliable yet (a check failed for 1 GPU): ask for 2"
-        )
+        assert answer.startswith("Not reliable yet (a check failed for 1 GPU): use 2")
         return
-    assert answer.startswith("Ask for 2 GPUs at batch 128 per GPU (ddp): the most")
+    assert answer.startswith("Use 2 GPUs at batch 128 per GPU (ddp): the most")
     assert "here !95.2 %" in answer
     slug = a_cell(gpus=2, batch=128).slug
     given_checks[slug] = (CheckResult(check="disturbed", level=level, reason="others"),)

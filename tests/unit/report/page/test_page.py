@@ -71,7 +71,7 @@ def test_page_begins_with_the_answer(root):
     (headline,) = (
         node for node in root.every("div") if node.get("class") == "headline"
     )
-    assert headline.text.startswith("Ask for 2 GPUs at batch 512 per GPU (ddp).")
+    assert headline.text.startswith("Use 2 GPUs at batch 512 per GPU (ddp).")
     figures = {
         node.children[0].text: node.children[1].text for node in headline.every("div")
     }
@@ -224,7 +224,7 @@ def test_page_of_cpu_study_says_processes(builder):
     for gpus, epoch_s in ((1, 8.0), (2, 5.0)):
         cell = a_cell(gpus=gpus, batch=64, device=Device.CPU, strategy=_strategy(gpus))
         builder.with_record(a_record(cell, f"1{gpus}_0.r0", epoch_s, facts=CPU))
-    assert "sk for 2 processes" in parse(html_of(builder))[0].text
+    assert "se 2 processes" in parse(html_of(builder))[0].text
 
 
 def _strategy(gpus):

@@ -182,7 +182,7 @@ def test_without_phases_exchange_is_what_the_epoch_without_it_saves(builder):
         GapCause.UNEXPLAINED: 0.2,
     }
     assert (
-        "exchange between GPUs with waiting takes 0.60 and 0.20 is unexplained. Not replayed"
+        "exchange between GPUs (waiting included) takes 0.60 and 0.20 is unexplained. Not replayed"
         in sentences(group)[0]
     )
     (table,) = [table for table in group.tables if table.label == "gap"]
@@ -508,8 +508,8 @@ def test_replayed_speedup_is_in_the_sentence(builder):
     group = exchanging_pair(builder)
     assert sentences(group) == [
         "2 GPUs are 1.33 times as fast as 1 GPU at batch 128 (one run, ideal: 2). The missing "
-        "0.67: exchange between GPUs takes 0.66 and smaller causes 0.01. Replayed without "
-        "exchange: a speedup of at least 1.99."
+        "0.67: exchange between GPUs takes 0.66 and smaller causes 0.01. A replay of the "
+        "epoch without exchange has a speedup of at least 1.99."
     ]
 
 
@@ -532,7 +532,7 @@ def test_epoch_without_exchange_is_what_was_measured(builder):
     group = exchanging_pair(builder, alone_s=10.78)
     assert sentences(group)[0].endswith(
         "exchange between GPUs takes 0.48 and 0.19 is unexplained (see the table Phases). "
-        "Measured without exchange, in an epoch of its own: a speedup of 1.81."
+        "An epoch that was measured without exchange has a speedup of 1.81."
     )
 
 
@@ -544,7 +544,7 @@ def test_waiting_for_cpus_that_ends_with_the_exchange_is_of_the_exchange(builder
     (group,) = builder.collect().groups
     assert values_of(group)[GapCause.CPUS] == 0.0
     assert sentences(group)[0].endswith(
-        "smaller causes 0.01. Measured without exchange, in an epoch of its own: a speedup of 1.99."
+        "smaller causes 0.01. An epoch that was measured without exchange has a speedup of 1.99."
     )
 
 
@@ -556,7 +556,7 @@ def test_replay_that_misses_its_epoch_says_so_and_no_more(builder):
     replayable(builder, pair, gpus=2)
     (group,) = builder.collect().groups
     (sentence,) = sentences(group)
-    assert "Replayed" not in sentence
+    assert "A replay of" not in sentence
     assert sentence.endswith(
         "Not replayed: the replay takes 17.2 s, the instrumented epoch 14.7 s (limit 3 %)."
     )
@@ -577,8 +577,8 @@ def test_causes_side_by_side_are_said_to_be_that(builder):
         in sentence
     )
     assert sentence.endswith(
-        ". Replayed without the loader and waiting for the slowest (rank 1 on node1), which "
-        "run side by side: a speedup of 1.99."
+        ". Without the loader and waiting for the slowest (rank 1 on node1), which run side by "
+        "side, a replay has a speedup of 1.99."
     )
 
 
@@ -590,7 +590,7 @@ def test_late_ranks_are_all_named(builder):
     (group,) = builder.collect().groups
     assert sentences(group)[0].endswith(
         "waiting for the slowest (ranks 1 and 2 on node1) takes 1.50 and smaller causes 0.01. "
-        "Replayed without waiting: a speedup of 3.99."
+        "A replay of the epoch without waiting has a speedup of 3.99."
     )
 
 

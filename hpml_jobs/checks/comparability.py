@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from hpml_jobs.checks.comparison import APART_LIMIT, ComparedRun
 from hpml_jobs.checks.conditions import distinct, names_of
-from hpml_jobs.checks.efficiency import EFFICIENCY_LIMIT, Efficiency
+from hpml_jobs.checks.efficiency import EFFICIENCY_LIMIT, Efficiency, between
 from hpml_jobs.checks.result import Observation, check, names
 from hpml_jobs.core.check_result import Affected, Level, Tier
 from hpml_jobs.core.gpus import POWER_CAP
@@ -22,7 +22,7 @@ def too_efficient(run: ComparedRun) -> Observation | None:
     loading of the baseline explains it, with a single run, and if the bootstrap interval of the
     efficiency reaches below the limit. Single runs pass if that of their blocks of iterations does.
 
-    Limit: an efficiency of {EFFICIENCY_LIMIT:g}
+    Limit: an efficiency of {EFFICIENCY_LIMIT}
     Fix: measure the cell and its baseline again (rerun=true)
     """
     row = run.row
@@ -36,9 +36,7 @@ def too_efficient(run: ComparedRun) -> Observation | None:
     greatest = max(efficiencies, key=lambda reached: reached.with_loading)
     text = _efficiency_text(run, greatest)
     if noise := greatest.of_one_run:
-        text += (
-            f"; [{noise.low:.3g}, {noise.high:.3g}] by the scatter within single runs"
-        )
+        text += f"; {between(noise)} by the scatter within single runs"
     level = None if any(reached.is_certain for reached in above) else Level.WARN
     if not all(reached.is_explained for reached in above):
         return Observation(not above, text, level=level)
@@ -48,7 +46,7 @@ def too_efficient(run: ComparedRun) -> Observation | None:
 
 def _efficiency_text(run: ComparedRun, greatest: Efficiency) -> str:
     """Return an efficiency of the row of a run, or of the row that is compared with it."""
-    limit = f"(limit {EFFICIENCY_LIMIT:g})"
+    limit = f"(limit {EFFICIENCY_LIMIT})"
     if greatest.baseline is run.row:  # it may be the one that was disturbed
         first = run.table.counted[greatest.row.place][0]
         return f"{first.slug} reaches an efficiency of {greatest} against it {limit}"
@@ -56,7 +54,7 @@ def _efficiency_text(run: ComparedRun, greatest: Efficiency) -> str:
     text = f"efficiency is {greatest} over {run.row.gpus} {units} {limit}"
     if greatest.without_loading is None:
         return text
-    return f"{text}, {greatest.without_loading:.3g} without data loading"
+    return f"{text}, {percent_text(greatest.without_loading)} without data loading"
 
 
 @check("loader-workers", Level.WARN, Tier.TABLE, Affected.TIME)

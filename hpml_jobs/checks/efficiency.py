@@ -7,10 +7,16 @@ from hpml_jobs.core.check_result import Affected
 from hpml_jobs.core.measurements import Role
 from hpml_jobs.core.noise import epoch_error, error_of_median, known_interval
 from hpml_jobs.core.statistics import Interval, ratio_interval
+from hpml_jobs.core.text import Share, percent_text
 from hpml_jobs.results.groups import ConditionGroup
 from hpml_jobs.results.rows import Row
 
-EFFICIENCY_LIMIT = 1.05
+EFFICIENCY_LIMIT = Share(1.05)
+
+
+def between(shares: Interval) -> str:
+    """Return the ends of an interval of shares in percent."""
+    return f"[{percent_text(shares.low)}, {percent_text(shares.high)}]"
 
 
 class Efficiency(NamedTuple):
@@ -29,9 +35,8 @@ class Efficiency(NamedTuple):
 
     def __str__(self) -> str:
         """With its interval, where it has one."""
-        interval = self.interval
-        between = f" [{interval.low:.3g}, {interval.high:.3g}]" if interval else ""
-        return f"{self.with_loading:.3g}{between}"
+        text = percent_text(self.with_loading)
+        return f"{text} {between(self.interval)}" if self.interval else text
 
     @property
     def is_too_high(self) -> bool:

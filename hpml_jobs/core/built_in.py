@@ -51,7 +51,7 @@ CIFAR10_IMAGES = 50_000
 DATASETS: Mapping[str, Dataset] = {
     "cifar10": Dataset(
         title="CIFAR-10",
-        caption="cifar10, {images} images per epoch{limited}",
+        caption="{images} images of CIFAR-10 per epoch{limited}",
         images=CIFAR10_IMAGES,
         classes=10,
         image_size=32,
@@ -74,7 +74,7 @@ DATASETS: Mapping[str, Dataset] = {
     ),
     "folder": Dataset(
         title="a folder of images",
-        caption="folder, {images} images per epoch{limited}",
+        caption="{images} images of a folder per epoch{limited}",
         on_disk=True,
         in_extra=True,
     ),

@@ -11,7 +11,12 @@ from hpml_jobs.report.choose import words
 from hpml_jobs.report.choose.rules import Candidate, Choice, Exclusion
 from hpml_jobs.report.choose.sizes import speedup_text
 from hpml_jobs.report.frame import captions
-from hpml_jobs.report.frame.numbers import gigabytes, per_second, ratio, significant
+from hpml_jobs.report.frame.numbers import (
+    gigabytes,
+    per_second,
+    share_text,
+    significant,
+)
 from hpml_jobs.results.groups import ConditionGroup
 
 
@@ -147,7 +152,7 @@ def _size(reference: Candidate, candidate: Candidate) -> str:
     is_doubtful = candidate.doubtful or reference.doubtful
     ratios = [
         captions.mark(text, is_doubtful=is_doubtful)
-        for text in (speedup_text(reference, candidate), ratio(efficiency))
+        for text in (speedup_text(reference, candidate), share_text(efficiency))
     ]
     return (
         f"On {words.name(candidate)} {takes} {words.time(candidate)} s: speedup "

@@ -136,9 +136,15 @@ def _no_answer_yet(choice: Choice, study: str | None) -> str:
 
 def _reason(winner: Candidate, choice: Choice) -> str:
     """Return the rule that chose a cell, with the efficiency where that is what decides."""
-    if choice.wish.has_limit or is_smallest(choice):
+    if choice.wish.has_limit:
         return rule(choice)
-    return f"{rule(choice)}, here {efficiency(winner, choice)}"
+    formula = "" if against(choice) else f" (speedup / {units(choice.device)})"
+    if is_smallest(choice):
+        return f"{rule(choice)}{formula}"
+    here = efficiency_figure(winner, choice)
+    return (
+        f"{rule(choice)}, here {here}{efficiency_reference(winner, choice) or formula}"
+    )
 
 
 def _taken(winner: Candidate, choice: Choice) -> str:
@@ -282,9 +288,7 @@ def rule(choice: Choice) -> str:
     least = share_text(wish.min_efficiency)
     if is_smallest(choice):
         return f"more {units(choice.device)} have an efficiency below {least}"
-    ratio_of = f" (speedup / {units(choice.device)})"
-    formula = ratio_of if choice.reference.row.gpus == 1 else ""
-    return f"the most {units(choice.device)} with an efficiency{formula} of {least} or more"
+    return f"the most {units(choice.device)} with an efficiency of {least} or more"
 
 
 def is_smallest(choice: Choice) -> bool:

@@ -473,7 +473,7 @@ BESIDE = [
         "efficiency",
         WARN,
         change_epoch("timed", epoch_s=5.0),
-        "efficiency is 1.5 over 4 GPUs",
+        "efficiency is 150 % over 4 GPUs",
     ),
     CheckCase(
         "loader-workers",
@@ -748,7 +748,7 @@ def test_efficiency_above_one_due_to_data_loading_warns():
         check_records([clean_record(), waiting])[DDP4.slug], "efficiency"
     )
     assert result.level is Level.WARN
-    assert "1.38 over 4 GPUs (limit 1.05), 0.957 without data loading" in result.reason
+    assert "over 4 GPUs (limit 105 %), 95.66 % without data loading" in result.reason
 
 
 def test_differing_loader_workers_of_dp_and_ddp_warn():

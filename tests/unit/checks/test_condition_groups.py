@@ -53,9 +53,11 @@ def test_repeat_after_an_update_marks_no_number():
     assert (pair.cells, after.timed[0].cells) == ((two.slug,), (again.slug,))
     efficiency = result_of(before.checks[two.slug], "efficiency")
     assert efficiency.level is Level.PASS
-    assert efficiency.reason.startswith("efficiency is 0.968 over 2 GPUs (limit 1.05)")
+    assert efficiency.reason.startswith(
+        "efficiency is 96.77 % over 2 GPUs (limit 105 %)"
+    )
     baseline = result_of(before.checks[one.slug], "efficiency")
-    assert f"{two.slug} reaches an efficiency of 0.968" in baseline.reason
+    assert f"{two.slug} reaches an efficiency of 96.77 %" in baseline.reason
     assert "efficiency" not in {result.check for result in after.checks[again.slug]}
     for group, rows in ((before, (single, pair)), (after, after.timed)):
         assert warnings(group, "scatter") == warnings(group, "efficiency") == []
@@ -76,7 +78,10 @@ def test_efficiency_above_one_in_a_group_is_not_hidden_by_another():
     single, pair = before.timed
     failed = result_of(before.checks[pair.cells[0]], "efficiency")
     assert failed.level is Level.FAIL
-    assert "efficiency is 1.46 [1.46, 1.46] over 2 GPUs (limit 1.05)" in failed.reason
+    assert (
+        "efficiency is 146.34 % [146.34 %, 146.34 %] over 2 GPUs (limit 105 %)"
+        in failed.reason
+    )
     assert (
         before.worst(pair, Affected.TIME)
         is before.worst(single, Affected.TIME)

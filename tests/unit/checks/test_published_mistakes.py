@@ -122,7 +122,9 @@ def test_e6_speedup_is_not_multiplied_by_number_of_gpus(builder):
         for repeat in (0, 1)
     ]
     beyond = result_of(check_records(runs)[DDP4.slug], "efficiency")
-    assert fails_with(beyond, "efficiency is 4.2 [4.2, 4.2] over 4 GPUs (limit 1.05)")
+    assert fails_with(
+        beyond, "efficiency is 420 % [420 %, 420 %] over 4 GPUs (limit 105 %)"
+    )
 
 
 @pytest.mark.whole

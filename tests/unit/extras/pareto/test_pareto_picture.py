@@ -34,9 +34,7 @@ def test_pareto_names_cell_to_ask_for_and_front(builder):
     assert "use this:\nddp 2-GPU b128" in words
     assert "fastest:\nddp 4-GPU b128" in words
     assert {"1 GPU", "2 GPUs", "4 GPUs"} < set(words)
-    assert (
-        "use ddp 2-GPU b128; on the Pareto front ddp 4-GPU b128 8.0" in picture.alt
-    )
+    assert "use ddp 2-GPU b128; on the Pareto front ddp 4-GPU b128 8.0" in picture.alt
 
 
 def test_pareto_draws_a_doubtful_cell_hollow(builder, given_checks):

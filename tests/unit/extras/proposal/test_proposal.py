@@ -64,7 +64,7 @@ def test_proposal_requests_a_total_on_a_machine_at_one_batch_and_strategy(
     )
     assert "On 1 GPU at batch 64 per GPU, the smallest size measured" in text
     assert (
-        "speedup 3.33 [3.33, 3.33] (75 % interval), parallel efficiency 0.833" in text
+        "speedup 3.33 [3.33, 3.33] (75 % interval), parallel efficiency 83.3 %" in text
     )
     assert "batch 128 per GPU" not in text
     assert "(allreduce)" not in text
@@ -192,7 +192,7 @@ def test_warning_of_the_reference_makes_the_paragraph_preliminary(builder):
     text = paragraph(group.source, group.choice)
     assert text.startswith(f"Preliminary: one run; {check}")
     assert "speedup !1.88" in text
-    assert "parallel efficiency !0.938" in text
+    assert "parallel efficiency !93.8 %" in text
 
 
 def test_rates_of_text_are_in_tokens(builder):

@@ -34,7 +34,7 @@ def test_answer_comes_first(builder):
     first = " ".join("\n".join(lines[:15]).split())
     assert first.startswith(
         "Use 2 GPUs at batch 512 per GPU (ddp): the most GPUs with an efficiency "
-        "(speedup / GPUs) of 70 % or more, here 82.8 %. It takes 15.66 s per epoch"
+        "of 70 % or more, here 82.8 % (speedup / GPUs). It takes 15.66 s per epoch"
     )
     assert (
         "4 GPUs are 1.72 times as fast as 1 GPU at batch 512 (one run, ideal: 4)"
@@ -177,7 +177,7 @@ def test_fastest_cell_to_ask_for_is_said_once(builder):
     ask, gap = overview(report, report.groups[0]).answer
     assert ask.startswith(
         "Use 2 GPUs at batch 32 per GPU (ddp): the most GPUs with an efficiency "
-        "(speedup / GPUs) of 70 % or more, here 95.2 %."
+        "of 70 % or more, here 95.2 % (speedup / GPUs)."
     )
     assert gap == (
         "2 GPUs are 1.90 times as fast as 1 GPU at batch 32 (one run, ideal: 2): nothing to "
@@ -282,6 +282,6 @@ def test_smallest_size_is_asked_for_because_more_is_inefficient(builder):
     report = builder.collect()
     ask, gap = overview(report, report.groups[0]).answer
     assert ask.startswith(
-        "Use 1 GPU at batch 32 per GPU: more GPUs have an efficiency below 70 %."
+        "Use 1 GPU at batch 32 per GPU: more GPUs have an efficiency below 70 % (speedup / GPUs)."
     )
     assert gap.startswith("2 GPUs are 1.11 times as fast")

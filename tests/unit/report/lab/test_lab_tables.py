@@ -106,7 +106,7 @@ def test_caption_has_baseline_model_data_and_conditions(builder):
         table = builder.table(label)
         text = "\n".join([*table.caption, table.setting])
         assert "resnet18_cifar, 11,173,962 parameters" in text
-        assert "cifar10, 50,000 images per epoch" in text
+        assert "50,000 images of CIFAR-10 per epoch" in text
         assert "Tesla V100-SXM2-16GB, torch 2.7.1+cu126, fp32." in text
         assert "One run." in text
         assert "GiB" not in text

@@ -42,8 +42,6 @@ from hpml_jobs.report.frame.numbers import (
 from hpml_jobs.results.decision import LEAST_RUNS, MOST_RUNS
 from hpml_jobs.study.study import command_with
 
-ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth")
-
 
 def name(candidate: Candidate) -> str:
     """Return a cell's name in a sentence: `2 GPUs at batch 512 per GPU (ddp)`."""
@@ -368,35 +366,20 @@ def _beaten(candidate: Candidate, choice: Choice) -> str:
 
 
 def step_text(step: SizeStep) -> str:
-    """Return what more GPUs bring: `the second GPU saves 4.2 s and costs 1.1 GPU-seconds more`."""
+    """Return what more GPUs bring: `2 GPUs instead of 1 save 4.2 s and cost 1.1 GPU-s more`."""
     device, work = step.larger.device, step.smaller.timing.work
-    first, last = step.smaller.row.gpus + 1, step.larger.row.gpus
-    added, new_gpus = _added(first, last, device), last - first + 1
-    save, cost_word = verb(new_gpus, "saves", "save"), verb(new_gpus, "costs", "cost")
     is_doubtful = step.smaller.doubtful or step.larger.doubtful
     change_s = mark(seconds(abs(step.saved_s)), is_doubtful=is_doubtful)
-    lengthen = verb(new_gpus, "lengthens", "lengthen")
-    change = f"{lengthen} the {time_word(work)} by {change_s} s"
+    change = f"lengthen the {time_word(work)} by {change_s} s"
     if step.saved_s > 0:
         share = mark(
             percent(step.saved_s / step.smaller.epoch_s), is_doubtful=is_doubtful
         )
-        change = f"{save} {change_s} s per {work_text(work)} ({share} %)"
-    price = f"{save} {cost(-step.added_gpu_s)} {cost_unit(device)}"
+        change = f"save {change_s} s per {work_text(work)} ({share} %)"
+    price = f"save {cost(-step.added_gpu_s)} {cost_unit(device)}"
     if step.added_gpu_s > 0:
-        price = f"{cost_word} {cost(step.added_gpu_s)} {cost_unit(device)} more"
-    against = f"({step.larger.words}, against {step.smaller.words})"
-    return f"{added} {change} and {price} {against}"
-
-
-def _added(first: int, last: int, device: Device) -> str:
-    """Return the added GPUs: `the second GPU`, `the third and fourth GPU`, `GPUs 9 to 16`."""
-    if last > len(ORDINALS):
-        return f"{units(device)} {first} to {last}"
-    if last - first > 1:
-        return f"the {ORDINALS[first - 1]} to {ORDINALS[last - 1]} {unit(device)}"
-    words = dict.fromkeys((ORDINALS[first - 1], ORDINALS[last - 1]))
-    return f"the {' and '.join(words)} {unit(device)}"
+        price = f"cost {cost(step.added_gpu_s)} {cost_unit(device)} more"
+    return f"{step.larger.words}, instead of {step.smaller.words}, {change} and {price}"
 
 
 def doubts(choice: Choice) -> Iterator[str]:

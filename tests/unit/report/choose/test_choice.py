@@ -67,7 +67,8 @@ def test_published_study_asks_for_two_gpus(builder):
     assert (second.saved_s, second.added_gpu_s) == pytest.approx((0.537, 29.18))
     assert any(
         note.startswith(
-            "the third and fourth GPU save 0.537 s per epoch (3.4 %) and cost 29.2 GPU-seconds more"
+            "4 GPUs, batch 512 (ddp), instead of 2 GPUs, batch 512 (ddp), save 0.537 s per epoch "
+            "(3.4 %) and cost 29.2 GPU-seconds more"
         )
         for note in made.table.notes
     )

@@ -28,7 +28,12 @@ from hpml_jobs.report.scaling.gap import Gap, gaps
 from hpml_jobs.report.scaling.gap_table import gap_table
 from hpml_jobs.report.scaling.table import scaling
 from hpml_jobs.results.cells import CellResult, public_study
-from hpml_jobs.results.groups import ConditionGroup, differing
+from hpml_jobs.results.groups import (
+    ConditionGroup,
+    differing,
+    latest_began,
+    without_code,
+)
 from hpml_jobs.study.snapshot import CellState, FolderSnapshot
 
 
@@ -190,26 +195,26 @@ def _difference(
 
 
 def _is_replaced(group: ConditionGroup, groups: Sequence[ConditionGroup]) -> bool:
-    """Return whether no cell has a record or may get one, and later ones of other code have.
-
-    Other arguments of a script are other code.
-    """
-    if any(result.record or result.outcome.may_run for result in group.cells):
+    """Return whether none of its cells may run, and later ones of other code have its numbers."""
+    if any(result.outcome.may_run for result in group.cells):
         return False
-    began = _latest_began(group)
-    return began > 0 and any(
-        other.timed
-        and other.kind == group.kind
-        and _code(other) != _code(group)
-        and _latest_began(other) > began
-        for other in groups
-    )
+    began = latest_began(group.cells)
+    later = (other for other in groups if latest_began(other.cells) > began > 0)
+    return any(_replaces(other, group) for other in later)
 
 
-def _latest_began(group: ConditionGroup) -> float:
-    """Return when the latest attempt of its cells began; 0 if that is not known."""
-    attempts = (result.latest for result in group.cells if result.latest)
-    return max((attempt.began or 0.0 for attempt in attempts), default=0.0)
+def _replaces(later: ConditionGroup, group: ConditionGroup) -> bool:
+    """Return whether a later group has other code, and numbers of the same cells.
+
+    Where nothing came of the earlier cells, other arguments of a script are other code.
+    """
+    if _code(later) == _code(group) or later.kind != group.kind:
+        return False
+    if not group.timed:
+        return bool(later.timed)
+    is_same = without_code(later.conditions) == without_code(group.conditions)
+    places = {row.place for row in group.timed}
+    return is_same and places <= {row.place for row in later.timed}
 
 
 def _code(group: ConditionGroup) -> dict[str, str]:

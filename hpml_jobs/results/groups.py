@@ -221,17 +221,36 @@ def group(
 
 def _order(
     item: tuple[tuple[Conditions, Conditions], Sequence[CellResult]],
-) -> tuple[bool, list[list[tuple[str, NaturalKey]]]]:
+) -> tuple[bool, list[list[tuple[str, NaturalKey]]], float]:
     """Return the order of groups: by the conditions' values, numbers in `args` by their size.
 
-    Scripts without a number are last: arguments were corrected after them.
+    Of two versions of the user's code the latest is first. Scripts without a number are last:
+    arguments were corrected after them.
     """
     pair, members = item
     values = [
-        [(name, _value_key(name, value)) for name, value in part] for part in pair
+        [
+            (name, _value_key(name, value))
+            for name, value in without_code(dict(part)).items()
+        ]
+        for part in pair
     ]
     is_script = any(result.cell and result.cell.script for result in members)
-    return is_script and not any(result.measured for result in members), values
+    has_no_number = not any(result.measured for result in members)
+    return is_script and has_no_number, values, -latest_began(members)
+
+
+def without_code(conditions: Mapping[str, str]) -> dict[str, str]:
+    """Return the conditions other than the user's code."""
+    return {
+        name: value for name, value in conditions.items() if not name.startswith(CODE)
+    }
+
+
+def latest_began(cells: Iterable[CellResult]) -> float:
+    """Return when the latest attempt of some cells began; 0 if that is not known."""
+    attempts = (result.latest for result in cells if result.latest)
+    return max((attempt.began or 0.0 for attempt in attempts), default=0.0)
 
 
 def _value_key(name: str, value: str) -> NaturalKey:

@@ -15,7 +15,7 @@ from rich.text import Text
 from hpml_jobs.core.text import PROGRAM, counted, is_command, with_command
 from hpml_jobs.report import warnings
 from hpml_jobs.report.frame.captions import EXPLAINED, MARK
-from hpml_jobs.report.frame.numbers import DASH, OOM, verb
+from hpml_jobs.report.frame.numbers import DASH, OOM
 from hpml_jobs.report.frame.table import Block, Table
 from hpml_jobs.report.lab.tables import StrategyTables
 from hpml_jobs.report.overview import SpeedupBars, main_strategy, overview, speedup_bars
@@ -361,10 +361,8 @@ def _replaced_part(study: str, groups: Sequence[ReportGroup]) -> Iterator[_Part]
     """Yield one line on the cells of replaced code."""
     slugs = {result.slug for group in groups for result in group.source.cells}
     if slugs:
-        have = verb(len(slugs), "has", "have")
-        cells = f"{counted(len(slugs), 'cell')} of older code or arguments"
-        command = f"{PROGRAM} collect {study} --all"
-        text = with_command(f"\n{cells} {have} no number", command)
+        text = f"\nLeft out: {counted(len(slugs), 'cell')} of older code or arguments"
+        text = with_command(text, f"{PROGRAM} collect {study} --all")
         yield _Part(ALWAYS, partial(show_text, text))
 
 

@@ -244,7 +244,7 @@ def test_dead_cells_of_older_code_are_one_line(fixed_later, outcome, fields, bui
     report = builder.collect()
     text = "\n".join(screen(report))
     hidden = (
-        "2 cells of older code or arguments have no number:\n"
+        "Left out: 2 cells of older code or arguments:\n"
         "  hpml-jobs collect lab-greene-v100 --all"
     )
     is_replaced = fixed_later and outcome == "failed"
@@ -253,6 +253,30 @@ def test_dead_cells_of_older_code_are_one_line(fixed_later, outcome, fields, bui
     with_numbers = [bool(group.source.timed) for group in report.first_screen.groups]
     assert with_numbers == ([True] if is_replaced else [True, False])
     assert "ValueError" in document(report)
+
+
+def test_numbers_of_older_code_give_way_to_those_of_the_corrected_one(builder):
+    """The newest code is first, whatever its hash; where it has all numbers it is alone."""
+    older = {1: 20.0, 2: 15.0}
+    for sha256, began, epochs_s in (("0bug", 20, older), ("fix", 30, {1: 19.0})):
+        for gpus, epoch_s in epochs_s.items():
+            _measured_with(builder, sha256, began, gpus, epoch_s)
+    first, second = builder.collect().first_screen.groups
+    assert [len(group.source.timed) for group in (first, second)] == [1, 2]
+    _measured_with(builder, "fix", 31, 2, 10.0)
+    (only,) = builder.collect().first_screen.groups
+    assert [row.timing.epoch_s for row in only.source.timed] == [19.0, 10.0]
+    assert "Left out: 2 cells of older code" in "\n".join(screen(builder.collect()))
+
+
+def _measured_with(builder, sha256, began, gpus, epoch_s):
+    """Add a cell that code of this hash measured, begun at this minute."""
+    cell = lab_cell(gpus, 32, **with_code(sha256))
+    record = lab_record(cell, epoch_s)
+    started = f"2026-01-01T00:{began}:00Z"
+    about = msgspec.structs.replace(record.attempt, started=started)
+    builder.with_record(msgspec.structs.replace(record, attempt=about))
+    write_whole(builder.study.cell(cell.slug).current, about.id.encode())
 
 
 def test_strong_scaling_study_shows_its_own_table(builder):

@@ -12,12 +12,12 @@ from hpml_jobs.core.measurements import Role, Step
 from hpml_jobs.core.noise import overhead_error
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.statistics import is_above
-from hpml_jobs.core.text import PROGRAM, Share, counted, percent_text
+from hpml_jobs.core.text import Share, counted, percent_text
 
 OVERHEAD_LIMIT = Share(0.05)
 OUTLIER_LIMIT = Share(0.05)
 
-MEASURE_AGAIN = f"run it again ({PROGRAM} resubmit --disturbed)"
+MEASURE_AGAIN = "run it again (resubmit --disturbed)"
 
 AFFECTED_BY: dict[Role | Step, frozenset[Affected]] = {
     Role.TIMED: frozenset({Affected.TIME}),

@@ -145,7 +145,7 @@ def current_report(
         print_note(f"warning: {status.fault}; jobs that only it names are not shown")
     options = ReportOptions(
         study.last_cluster(),
-        study.commands(),
+        study.commands_to_repeat() or study.commands(),
         gets_cells=not study.is_unpacked,
         **values,
     )

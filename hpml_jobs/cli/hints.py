@@ -1,13 +1,16 @@
 """Suggested next commands for a study, from the states of its cells."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from hpml_jobs.checks.disturbance import is_worth_repeating
 from hpml_jobs.cli.options import StudySelection, study_words
-from hpml_jobs.core.cell import Outcome
+from hpml_jobs.core.cell import Cell, Outcome
 from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.source_files import changed_files
 from hpml_jobs.core.text import PROGRAM, counted, with_command
@@ -27,7 +30,9 @@ def hints_of(selection: StudySelection, status: "StudyStatus") -> list[str]:
 
 
 def hints_for(
-    cells: list[CellState], study: str, changed: frozenset[str] = frozenset()
+    cells: list[CellState],
+    study: str,
+    changed: Mapping[str, bool] = MappingProxyType({}),
 ) -> list[str]:
     """Return a line per thing to do; `changed` are cells whose code is not that of now.
 
@@ -73,8 +78,11 @@ def _unknown(cells: list[CellState], study: str) -> Iterator[str]:
         yield "SLURM does not say how the unknown cells are: try again later; no data is lost"
 
 
-def _with_changed_code(status: "StudyStatus") -> frozenset[str]:
-    """Return the cells without a record whose user's code is not what they were submitted with."""
+def _with_changed_code(status: "StudyStatus") -> dict[str, bool]:
+    """Return the cells without a record whose user's code is not what they were submitted with.
+
+    Each with whether the study has the same cell with the current code.
+    """
 
     @cache
     def has_changed(code: tuple[SourceFile, ...], root: Path) -> bool:
@@ -83,18 +91,30 @@ def _with_changed_code(status: "StudyStatus") -> frozenset[str]:
         except (OSError, HpmlError):  # a colleague's study, whose code may be private
             return False
 
-    return frozenset(
-        snapshot.folder.slug
-        for snapshot in status.snapshots
-        if (file := snapshot.file) and snapshot.record is None
+    files = {s.folder.slug: s.file for s in status.snapshots if s.file}
+    recorded = {s.folder.slug for s in status.snapshots if s.record}
+    changed = {
+        slug: _without_code(file.cell)
+        for slug, file in files.items()
+        if slug not in recorded
         if has_changed(file.cell.workload.code, file.import_root)
-    )
-
-
-def _of_older_code(cells: list[CellState], changed: frozenset[str]) -> Iterator[str]:
-    old = [
-        s for s in cells if s.slug in changed and not (s.recorded or s.outcome.may_run)
+    }
+    current = [
+        _without_code(f.cell) for slug, f in files.items() if slug not in changed
     ]
+    return {slug: cell in current for slug, cell in changed.items()}
+
+
+def _without_code(cell: Cell) -> Cell:
+    workload = msgspec.structs.replace(cell.workload, code=())
+    return msgspec.structs.replace(cell, workload=workload)
+
+
+def _of_older_code(
+    cells: list[CellState], changed: Mapping[str, bool]
+) -> Iterator[str]:
+    ended = (state for state in cells if not (state.recorded or state.outcome.may_run))
+    old = [state for state in ended if not changed.get(state.slug, True)]
     if old:
         yield (
             f"{counted(len(old), 'cell')} of older code without a record: repeat the command that "
@@ -103,7 +123,7 @@ def _of_older_code(cells: list[CellState], changed: frozenset[str]) -> Iterator[
 
 
 def _unfinished(
-    cells: list[CellState], study: str, changed: frozenset[str]
+    cells: list[CellState], study: str, changed: Mapping[str, bool]
 ) -> Iterator[str]:
     """Yield a hint for each way in which cells of the current code ended without a result."""
     current = [state for state in cells if state.slug not in changed]

@@ -247,8 +247,11 @@ class Study:
         return tuple(filter(_is_command, content.decode(errors="replace").splitlines()))
 
     def commands_to_repeat(self) -> tuple[str, ...]:
-        """Return its commands; none of a study from an archive, which gets no new cells."""
-        return () if self.is_unpacked else self.commands()
+        """Return its commands, with the name that its folder has now; none of an archive's study,
+        which gets no new cells.
+        """
+        commands = () if self.is_unpacked else self.commands()
+        return tuple(_with_study(command, self.name) for command in commands)
 
     def append(self, line: ManifestLine) -> None:
         """Append a line to the manifest; it is on disk when this returns."""
@@ -261,6 +264,14 @@ class Study:
     def history(self) -> History:
         """Read the manifest and return what it says."""
         return fold(self.lines())
+
+
+def _with_study(command: str, name: str) -> str:
+    words = [
+        f"study={name}" if word.startswith("study=") else word
+        for word in shlex.split(command)
+    ]
+    return shlex.join(words)
 
 
 def _is_command(line: str) -> bool:

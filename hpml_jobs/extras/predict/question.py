@@ -42,9 +42,7 @@ class Question(Value, frozen=True, kw_only=True):
 
     def _check_size(self, gpus: int) -> None:
         if gpus == 1:
-            raise UsageError(
-                "gpus=1: 2 or more are predicted; measure one: hpml-jobs gpus=1"
-            )
+            raise UsageError("gpus=1: 2 or more are predicted; one is measured")
         if gpus > MOST_GPUS:
             raise UsageError(f"gpus={gpus}: at most {MOST_GPUS} are predicted")
         if self.nodes is not None and gpus % self.nodes:

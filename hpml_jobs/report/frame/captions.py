@@ -1,6 +1,6 @@
 """Words of captions and notes: units, names of cells, workload, hardware, runs, marks of checks."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from hpml_jobs.core.built_in import DATASETS, UNREPORTED, UNREPORTED_MODEL
 from hpml_jobs.core.check_result import Affected
@@ -13,7 +13,7 @@ from hpml_jobs.core.conditions import (
     UNKNOWN,
     precision_of,
 )
-from hpml_jobs.core.measurements import Role
+from hpml_jobs.core.measurements import Role, Step
 from hpml_jobs.core.place import Place, Setup
 from hpml_jobs.core.strategies import BASELINE, Device, Loader, Strategy
 from hpml_jobs.core.text import counted
@@ -352,16 +352,23 @@ def row_at_batch(row: Row, device: Device) -> str:
     return f"{row_label(row.setup, device)} at batch {row.batch_per_gpu}"
 
 
-def left_out_runs(rows: Iterable[Row], device: Device) -> list[str]:
-    """Return a line for every row that leaves runs out of its medians, with the first reason."""
+EPOCHS = (*Role, *Step)
+
+
+def left_out_runs(
+    rows: Iterable[Row], device: Device, roles: Collection[Role | Step] = EPOCHS
+) -> list[str]:
+    """Return a line for every row that leaves runs of these epochs out, with the first reason."""
     return [
-        line for row in rows for line in _left_out_of(row, row_at_batch(row, device))
+        line
+        for row in rows
+        for line in _left_out_of(row, row_at_batch(row, device), roles)
     ]
 
 
-def _left_out_of(row: Row, where: str) -> list[str]:
+def _left_out_of(row: Row, where: str, roles: Collection[Role | Step]) -> list[str]:
     """Return a line for every epoch of which a row leaves runs out."""
-    by_role = by_key((run.role, run) for run in row.left_out)
+    by_role = by_key((run.role, run) for run in row.left_out if run.role in roles)
     total = counted(len(row.runs) + row.disturbed_runs, "run")
     return [
         f"{where}: {len(runs)} of {total} left out of the medians: the {role.value}"

@@ -5,6 +5,7 @@ from typing import Annotated, NamedTuple, Self
 
 from hpml_jobs.core.cell import Cell, Outcome, Protocol
 from hpml_jobs.core.check_result import Affected
+from hpml_jobs.core.measurements import Role, Step
 from hpml_jobs.core.place import Place, Setup, baseline_setup, place_of, setup_order
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import Baseline, Device, Strategy
@@ -254,11 +255,16 @@ def strategy_table(
     )
 
 
-def absent(group: ConditionGroup, rows: Sequence[Row], places: set[Place]) -> list[str]:
+def absent(
+    group: ConditionGroup,
+    rows: Sequence[Row],
+    places: set[Place],
+    epochs: Collection[Role | Step] = (Role.TIMED,),
+) -> list[str]:
     """Return notes on missing numbers, then the warnings of the numbers that are there."""
     return [
         *_absences(group, rows, places),
-        *captions.left_out_runs(rows, group.device),
+        *captions.left_out_runs(rows, group.device, epochs),
         *(
             f"{result.slug}: {result.warning}"
             for result in group.cells

@@ -317,7 +317,8 @@ def _of_script(records: Iterable[Record]) -> str:
 def _below(selection: StrategyRows, affected: Affected) -> list[str]:
     rows, group = selection.parallel_rows, selection.group
     places = {place for place in selection.places if not place.setup.is_baseline}
-    return captions.explained(group, rows, affected) + absent(group, rows, places)
+    notes = absent(group, rows, places, captions.EPOCHS)
+    return captions.explained(group, rows, affected) + notes
 
 
 def strategy_tables(group: ConditionGroup) -> tuple[StrategyTables, ...]:

@@ -110,7 +110,7 @@ def test_stopped_rank_is_named_with_its_seconds(results, program):
     (stopped,) = re.findall(r"was stopped, for about [\d.]+ s", warned["disturbed"])
     # longer than asked for, where the process that ends it waits for a CPU
     assert float(stopped.split()[-2]) >= 1.5
-    assert "(hpml-jobs resubmit --disturbed)" in warned["disturbed"]
+    assert "(resubmit --disturbed)" in warned["disturbed"]
     shown = " ".join(program.ok("collect", "mine", "--all").split())
     assert stopped in shown
 

@@ -180,7 +180,7 @@ def test_predict_refuses_what_no_cell_can_be(words, message, study, capsys):
         (["gpus=8,0"], "gpus=0: use 1 or more"),
         (
             ["gpus=1,8"],
-            "gpus=1: 2 or more are predicted; measure one: hpml-jobs gpus=1",
+            "gpus=1: 2 or more are predicted; one is measured",
         ),
         (["batch=-32"], "batch=-32: use 1 or more"),
         (["gpus=2048"], "gpus=2048: at most 1024 are predicted"),

@@ -274,8 +274,7 @@ def _runs(estimate: GapEstimate) -> int:
 
 
 def _agree(drawn: DrawnParts, largest: GapCause) -> bool:
-    # needs numpy
-    from hpml_jobs.report.scaling.resamples import times_largest  # noqa: PLC0415
+    from hpml_jobs.core.resamples import times_largest  # noqa: PLC0415  (needs numpy)
 
     return times_largest(drawn, largest) >= CONFIDENCE * RESAMPLES
 
@@ -284,8 +283,7 @@ def _resampled(estimate: GapEstimate, ideal: float) -> DrawnParts:
     """Return the parts of resamples of both cells' runs; none of single runs."""
     if _runs(estimate) < 2:
         return {}
-    # needs numpy
-    from hpml_jobs.report.scaling.resamples import drawn_medians, draws_of  # noqa: PLC0415
+    from hpml_jobs.core.resamples import drawn_medians, draws_of  # noqa: PLC0415  (needs numpy)
 
     draws = draws_of(len(estimate.of_row), len(estimate.of_reference))
     times = drawn_medians(estimate.of_row, draws.of_row)

@@ -89,10 +89,8 @@ class Check(Generic[Subject]):
         ]
 
     def _violation(self, observation: Observation) -> CheckResult:
-        level, remedy = (
-            observation.level or self.level,
-            observation.remedy or self.remedy,
-        )
+        level = observation.level or self.level
+        remedy = observation.remedy or self.remedy
         affects = self.affects if observation.affects is None else observation.affects
         return CheckResult(
             check=self.name,

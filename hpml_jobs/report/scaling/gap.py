@@ -125,10 +125,8 @@ def _gap(group: ConditionGroup, row: Row, reference: Row) -> Gap | None:
         estimate, is_measured = _from_replays(group, row, reference, ideal)
     except NoReplayError as fault:
         estimate, unproven = _from_seconds(group, row, reference), str(fault)
-    times, reference_times = (
-        medians_of(estimate.of_row),
-        medians_of(estimate.of_reference),
-    )
+    times = medians_of(estimate.of_row)
+    reference_times = medians_of(estimate.of_reference)
     of_medians = estimate.parts(times, reference_times, ideal)
     values = {cause: float(part) for cause, part in of_medians.items()}
     if [*values] == [GapCause.UNEXPLAINED]:

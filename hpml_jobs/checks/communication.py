@@ -98,10 +98,8 @@ def _expected(
             how = f"{epoch.iterations} iterations x {size:,}"
             yield Purpose.GRADIENTS, kind, expected, how
     for volume in model.expected:
-        batches, iterations = (
-            f"{epoch.batches} batches",
-            f"{epoch.iterations} iterations",
-        )
+        batches = f"{epoch.batches} batches"
+        iterations = f"{epoch.iterations} iterations"
         how = f"{batches if volume.each_batch else iterations} x {volume.bytes:,}"
         yield volume.purpose, volume.kind, volume.of_epoch(epoch), how
 

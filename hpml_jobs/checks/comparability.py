@@ -1,6 +1,7 @@
 """May a cell be compared with the others of its table? Checks of a run beside its table's."""
 
 from collections.abc import Sequence
+from functools import cache
 
 from hpml_jobs.checks.comparison import APART_LIMIT, ComparedRun
 from hpml_jobs.checks.conditions import distinct, names_of
@@ -8,6 +9,7 @@ from hpml_jobs.checks.efficiency import EFFICIENCY_LIMIT, Efficiency, between
 from hpml_jobs.checks.result import Observation, check, names
 from hpml_jobs.core.check_result import Affected, Level, Tier
 from hpml_jobs.core.gpus import POWER_CAP
+from hpml_jobs.core.statistics import Sample
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.text import Share, counted, duration_text, percent_text
 
@@ -127,7 +129,12 @@ def scattered_repeats(run: ComparedRun) -> Observation | None:
     Limit: IQR is {SCATTER_LIMIT} of the median
     Fix: use more repeats=, on a quiet machine
     """
-    epochs = run.row.epochs
+    return _scatter(run.row.epochs)
+
+
+@cache
+def _scatter(epochs: Sample) -> Observation | None:
+    # the same for all runs of a row, which may be hundreds
     spread, times_s = epochs.spread, epochs.runs
     if spread is None:
         return None

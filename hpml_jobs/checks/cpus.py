@@ -44,6 +44,10 @@ class HostProcesses(NamedTuple):
 
 def busiest_host(record: Record) -> HostProcesses | None:
     """Return the host with the fewest CPUs per process; None where a rank's CPUs are unknown."""
+    return record.kept("busiest host", None, lambda: _busiest_host(record))
+
+
+def _busiest_host(record: Record) -> HostProcesses | None:
     allowed: dict[str, set[int]] = defaultdict(set)
     processes: dict[str, int] = defaultdict(int)
     for rank in record.ranks:

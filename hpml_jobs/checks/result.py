@@ -69,6 +69,8 @@ class Check(Generic[Subject]):
     ) -> list[CheckResult]:
         """Return a result for each violation, else one that passes; none if it does not apply."""
         observed = self.find(*args, **kwargs)
+        if observed is None:
+            return []
         parts = observed if isinstance(observed, list) else [observed]
         observations = [part for part in parts if part is not None]
         violations = [self._violation(part) for part in observations if not part.holds]
@@ -87,10 +89,8 @@ class Check(Generic[Subject]):
         ]
 
     def _violation(self, observation: Observation) -> CheckResult:
-        level, remedy = (
-            observation.level or self.level,
-            observation.remedy or self.remedy,
-        )
+        level = observation.level or self.level
+        remedy = observation.remedy or self.remedy
         affects = self.affects if observation.affects is None else observation.affects
         return CheckResult(
             check=self.name,

@@ -1,6 +1,7 @@
 """The measurements of one process, and which process the others wait for."""
 
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from statistics import median
 
 from hpml_jobs.core.measurements import (
@@ -33,7 +34,7 @@ class NodeSystem(Value, frozen=True, kw_only=True):
     driver: str | None = None
 
 
-class Rank(Value, frozen=True, kw_only=True):
+class Rank(Value, frozen=True, kw_only=True, dict=True):
     """The measurements of one process; dp is one process that drives several devices.
 
     `pid`, `boot_id` and `started_ticks` (the process's start after boot, /proc/self/stat) name the
@@ -86,15 +87,15 @@ class Rank(Value, frozen=True, kw_only=True):
                 return epoch
         return None
 
-    @property
+    @cached_property
     def timed(self) -> Epoch:
         """The epoch whose time is reported."""
-        for epoch in self.epochs:  # as in `epoch`
-            if epoch.role == Role.TIMED:
-                return epoch
-        raise ValueError(f"rank {self.rank} has no timed epoch")
+        timed = self.epoch(Role.TIMED)
+        if timed is None:
+            raise ValueError(f"rank {self.rank} has no timed epoch")
+        return timed
 
-    @property
+    @cached_property
     def phases(self) -> Phases | None:
         """The phases of its instrumented epoch."""
         epoch = self.epoch(Role.INSTRUMENTED)

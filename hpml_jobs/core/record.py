@@ -202,12 +202,11 @@ class Record(Value, frozen=True, kw_only=True, dict=True):
 
         Checks and tables ask for the same of thousands of records.
         """
-        values: dict[tuple[str, object], T] = self.__dict__.setdefault(
-            "kept values", {}
-        )
-        if (name, about) not in values:
-            values[name, about] = make()
-        return values[name, about]
+        values: dict[object, T] = self.__dict__.setdefault("kept values", {})
+        key = name, about
+        if key not in values:
+            values[key] = make()
+        return values[key]
 
     @cached_property
     def source(self) -> Source:
@@ -451,7 +450,7 @@ class Record(Value, frozen=True, kw_only=True, dict=True):
         ]
         return min(of_ranks, default=None)
 
-    @property
+    @cached_property
     def same_sizes_s(self) -> float | None:
         """Seconds of the epoch's gradient messages on idle devices, by the microbenchmark."""
         if self.microbenchmark is None or self.communication is None:
@@ -489,7 +488,7 @@ class Record(Value, frozen=True, kw_only=True, dict=True):
         ]
         return max(widths, default=None)
 
-    @property
+    @cached_property
     def overhead(self) -> float | None:
         """Return the overhead of the instruments: instrumented epoch / timed epoch - 1."""
         instrumented = longest_epoch_s(self.ranks, Role.INSTRUMENTED)

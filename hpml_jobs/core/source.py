@@ -112,7 +112,7 @@ class Measured:
         number = least_waiting([self.ranks])
         return next((rank for rank in self.ranks if rank.rank == number), None)
 
-    @property
+    @cached_property
     def phases(self) -> Phases | None:
         """The phases of the instrumented epoch, of the rank that waits least."""
         return self.least_waiting.phases if self.least_waiting else None
@@ -132,7 +132,7 @@ class Measured:
         """Seconds of communication in it: exposed, and packing by hand."""
         return self.phases.comm_s if self.phases else None
 
-    @property
+    @cached_property
     def loss(self) -> float | None:
         """Mean training loss of the timed epoch over all samples."""
         return self._mean([rank.timed.loss for rank in self.ranks])

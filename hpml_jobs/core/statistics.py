@@ -1,16 +1,12 @@
 """Statistics of repeats: medians with distribution-free intervals, bootstrap of ratios."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from math import comb
-from random import Random
 from statistics import NormalDist, median
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from hpml_jobs.core.formulas import coverage_of_range, relative_iqr
-
-T = TypeVar("T")
-V = TypeVar("V")
 
 CONFIDENCE = 0.95
 RESAMPLES = 2_000
@@ -91,9 +87,10 @@ def ratio_interval(
     """
     if min(len(numerator), len(denominator)) < 2:
         return None
+    from hpml_jobs.core.resamples import drawn_ratios  # noqa: PLC0415  (needs numpy)
+
     # In order of size, so that the numbers of the repeats change no digit.
-    runs = sorted(numerator), sorted(denominator)
-    ratios = bootstrap(*runs, lambda above, below: median(above) / median(below))
+    ratios = drawn_ratios(sorted(numerator), sorted(denominator))
     return percentiles(ratios, min(len(numerator), len(denominator)))
 
 
@@ -104,27 +101,6 @@ def is_above(value: float, error: float, limit: float) -> bool:
     (True, False)
     """
     return value - ERRORS * error > limit
-
-
-def bootstrap(
-    first: Sequence[T], second: Sequence[T], estimate: Callable[[list[T], list[T]], V]
-) -> list[V]:
-    """Return an estimate from each of 2,000 seeded resamples of the runs of two cells."""
-    return [
-        estimate([first[run] for run in of_first], [second[run] for run in of_second])
-        for of_first, of_second in resamples(len(first), len(second))
-    ]
-
-
-@cache
-def resamples(first: int, second: int) -> list[tuple[list[int], list[int]]]:
-    """Return the numbers of the runs that each resample draws of two cells with so many runs."""
-    random = Random(first * 1_000 + second)  # noqa: S311 - no secret in it
-    first_runs, second_runs = [*range(first)], [*range(second)]
-    return [
-        (random.choices(first_runs, k=first), random.choices(second_runs, k=second))
-        for _ in range(RESAMPLES)
-    ]
 
 
 def percentiles(estimates: Sequence[float], runs: int) -> Interval:

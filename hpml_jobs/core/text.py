@@ -23,7 +23,8 @@ def printable(text: str) -> str:
     >>> printable("a\\x1b]0;title\\x07\\tb\\r\\nc\\rd")
     'a]0;title\\tb\\nc\\nd'
     """
-    text = text.replace("\r\n", "\n").replace("\r", "\n")
+    if "\r" in text:
+        text = text.replace("\r\n", "\n").replace("\r", "\n")
     # tables of a large study have megabytes: five times as fast as the other
     if text.isascii():
         return text.encode().translate(None, _ASCII_CONTROL).decode()

@@ -159,14 +159,15 @@ def _rank_sums(doubled_ranks: tuple[int, ...], chosen: int) -> dict[int, int]:
     return {total: count for total, count in enumerate(counts) if count}
 
 
-def hodges_lehmann(subject: Sequence[float], other: Sequence[float]) -> Ratio:
+@cache
+def hodges_lehmann(subject: tuple[float, ...], other: tuple[float, ...]) -> Ratio:
     """Return the median of all pairwise ratios subject / other, with its interval.
 
     The interval contains exactly those ratios that the Mann-Whitney test does not reject at 5 %
     (without ties): the ratios from the k-th smallest to the k-th largest, where
     2 P(U <= k - 1) <= 5 %. Hodges & Lehmann, 1963.
 
-    >>> hodges_lehmann([2.0, 2.0, 2.0, 2.0], [1.0, 1.0, 1.0, 1.0]).estimate
+    >>> hodges_lehmann((2.0, 2.0, 2.0, 2.0), (1.0, 1.0, 1.0, 1.0)).estimate
     2.0
     """
     ratios = sorted(above / below for above, below in product(subject, other))

@@ -16,6 +16,7 @@ from hpml_jobs.core.conditions import (
     WORKLOAD_CONDITIONS,
     Conditions,
     measured_conditions,
+    precision_of,
     requested_conditions,
 )
 from hpml_jobs.core.place import Place, Setup
@@ -85,6 +86,13 @@ class ConditionGroup(Value, frozen=True, kw_only=True, dict=True):
         records = (result.record for result in self.cells if result.record)
         units = (record.source.rate_unit for record in records)
         return tuple(dict.fromkeys(unit for unit in units if unit))
+
+    @cached_property
+    def precisions(self) -> tuple[str, ...]:
+        """The number formats of the cells' computing."""
+        records = (result.record for result in self.cells if result.record)
+        words = (precision_of(record) for record in records if record.facts)
+        return tuple(dict.fromkeys(words))
 
     @cached_property
     def work(self) -> Work | None:

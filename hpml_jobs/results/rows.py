@@ -1,6 +1,7 @@
 """Table rows: medians over the runs at one place, and the values derived from them."""
 
 from collections.abc import Collection, Iterable, Sequence
+from functools import cached_property
 from typing import TypeVar
 
 import msgspec
@@ -123,7 +124,7 @@ class Residual(Value, frozen=True, kw_only=True):
     with_loading: bool = False
 
 
-class Row(Value, frozen=True, kw_only=True):
+class Row(Value, frozen=True, kw_only=True, dict=True):
     """N GPUs with one strategy and treatment at one batch per GPU, made of `cells`.
 
     An iteration has `accumulate` batches. `runs` are those with numbers that count, `values` their
@@ -168,7 +169,7 @@ class Row(Value, frozen=True, kw_only=True):
         """Its medians; without numbers all of them are None."""
         return self.values or NO_FIGURES
 
-    @property
+    @cached_property
     def epochs(self) -> Sample:
         """Seconds of the timed epoch of every run that counts."""
         return Sample(tuple(run.epoch_s for run in self.runs))

@@ -107,7 +107,7 @@ def _as_written(values: Sequence[Any]) -> list[Any]:
         return [
             None if value is None or isnan(value) else float(value) for value in values
         ]
-    first_characters = {value[:1] for value in values if isinstance(value, str)}
+    first_characters = {value[:1] for value in {*values} if isinstance(value, str)}
     if first_characters.isdisjoint(FORMULA):
         return list(values)
     return [no_formula(value) for value in values]

@@ -4,15 +4,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 
 from hpml_jobs.core.built_in import DATASETS, UNREPORTED, UNREPORTED_MODEL
 from hpml_jobs.core.check_result import Affected
-from hpml_jobs.core.conditions import (
-    CPU_MODEL,
-    GPU_MODEL,
-    NONE,
-    RECIPE,
-    TORCH,
-    UNKNOWN,
-    precision_of,
-)
+from hpml_jobs.core.conditions import CPU_MODEL, GPU_MODEL, NONE, RECIPE, TORCH, UNKNOWN
 from hpml_jobs.core.measurements import Role, Step
 from hpml_jobs.core.place import Place, Setup
 from hpml_jobs.core.strategies import BASELINE, Device, Loader, Strategy
@@ -236,11 +228,8 @@ def _optimizer(group: ConditionGroup) -> str:
 
 def _precision(group: ConditionGroup) -> str:
     """Return the number formats of the cells' computing; on the CPU not if all are fp32."""
-    records = (result.record for result in group.cells)
-    words = dict.fromkeys(
-        precision_of(record) for record in records if record and record.facts
-    )
-    if group.device is Device.CPU and [*words] == ["fp32"]:
+    words = group.precisions
+    if group.device is Device.CPU and words == ("fp32",):
         return ""
     return "".join(
         f", precision {word}" if word == UNKNOWN else f", {word}" for word in words

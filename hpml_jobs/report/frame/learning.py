@@ -45,9 +45,8 @@ class Mean(NamedTuple):
 
 def longest(records: Iterable[Record]) -> list[Record]:
     """Return the records that trained the most epochs; none if no record has ranks."""
-    with_ranks = [record for record in records if record.ranks]
-    max_epochs = max(map(epochs, with_ranks), default=0)
-    return [record for record in with_ranks if epochs(record) == max_epochs]
+    by_epochs = by_key((epochs(record), record) for record in records if record.ranks)
+    return by_epochs[max(by_epochs)] if by_epochs else []
 
 
 def runs(group: ConditionGroup, row: Row) -> list[Record]:

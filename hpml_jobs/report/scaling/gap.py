@@ -125,10 +125,8 @@ def _gap(group: ConditionGroup, row: Row, reference: Row) -> Gap | None:
         estimate, is_measured = _from_replays(group, row, reference, ideal)
     except NoReplayError as fault:
         estimate, unproven = _from_seconds(group, row, reference), str(fault)
-    times, reference_times = (
-        medians_of(estimate.of_row),
-        medians_of(estimate.of_reference),
-    )
+    times = medians_of(estimate.of_row)
+    reference_times = medians_of(estimate.of_reference)
     of_medians = estimate.parts(times, reference_times, ideal)
     values = {cause: float(part) for cause, part in of_medians.items()}
     if [*values] == [GapCause.UNEXPLAINED]:
@@ -274,8 +272,7 @@ def _runs(estimate: GapEstimate) -> int:
 
 
 def _agree(drawn: DrawnParts, largest: GapCause) -> bool:
-    # needs numpy
-    from hpml_jobs.report.scaling.resamples import times_largest  # noqa: PLC0415
+    from hpml_jobs.core.resamples import times_largest  # noqa: PLC0415  (needs numpy)
 
     return times_largest(drawn, largest) >= CONFIDENCE * RESAMPLES
 
@@ -284,8 +281,7 @@ def _resampled(estimate: GapEstimate, ideal: float) -> DrawnParts:
     """Return the parts of resamples of both cells' runs; none of single runs."""
     if _runs(estimate) < 2:
         return {}
-    # needs numpy
-    from hpml_jobs.report.scaling.resamples import drawn_medians, draws_of  # noqa: PLC0415
+    from hpml_jobs.core.resamples import drawn_medians, draws_of  # noqa: PLC0415  (needs numpy)
 
     draws = draws_of(len(estimate.of_row), len(estimate.of_reference))
     times = drawn_medians(estimate.of_row, draws.of_row)

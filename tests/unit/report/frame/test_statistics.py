@@ -146,6 +146,6 @@ def test_hodges_lehmann_interval_excludes_1_if_test_rejects():
         second = [
             random.lognormvariate(0.05, 0.05) for _ in range(random.randint(4, 9))
         ]
-        low, high, coverage = hodges_lehmann(first, second).interval
+        low, high, coverage = hodges_lehmann((*first,), (*second,)).interval
         assert (low <= 1 <= high) is (mann_whitney_p(first, second) > 0.05)
         assert coverage >= 0.95

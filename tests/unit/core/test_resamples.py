@@ -1,12 +1,13 @@
 """Resamples: each draw has the medians of its runs."""
 
 from math import nan
+from random import Random
 
 import pytest
 
-from hpml_jobs.core.statistics import RESAMPLES, bootstrap
+from hpml_jobs.core.resamples import drawn_medians, draws_of
+from hpml_jobs.core.statistics import RESAMPLES
 from hpml_jobs.report.scaling.gap import medians_of
-from hpml_jobs.report.scaling.resamples import drawn_medians, draws_of
 
 RUNS = [
     {"epoch": 8.0, "exchange": 1.25, "waiting": 0.0},
@@ -28,10 +29,11 @@ def test_medians_of_a_draw_are_those_of_its_runs(number):
             )
 
 
-def test_draws_are_those_of_the_bootstrap():
-    draws = draws_of(3, 2)
-    drawn = bootstrap(range(3), range(2), lambda *runs: runs)
-    assert [
-        *zip(draws.of_row.tolist(), draws.of_reference.tolist(), strict=True)
-    ] == drawn
-    assert len(drawn) == RESAMPLES
+def test_draws_are_those_of_the_generator_of_python():
+    draws, random = draws_of(3, 2), Random(3_002)
+    pairs = zip(draws.of_row.tolist(), draws.of_reference.tolist(), strict=True)
+    expected = [
+        (random.choices(range(3), k=3), random.choices(range(2), k=2))
+        for _ in range(RESAMPLES)
+    ]
+    assert [*pairs] == expected

@@ -19,8 +19,8 @@ SECTIONS = [
     "Tables 1 to 3",
     "What to trust: data-quality checks",
     "Choice and other tables",
-    "Questions of the lab",
     "Environment",
+    "Questions of the lab",
     "Method",
     "Reproduction",
 ]

@@ -158,8 +158,9 @@ def legend(lines: Sequence[Series], keys: Keys, batch: str = "") -> dict[str, En
         colour = style.GREY if is_of_batch else look.colour
         entries[line.name] = {"color": colour, "ls": look.dashes, "lw": 2}
     marker: dict[str, Any] = {"ls": "none", "ms": 4.5}
+    coloured = {line.batch for line in lines if line.strategy != Strategy.SINGLE}
     for size in sorted({line.batch for line in lines}) if batch else ():
-        colour = keys.colours.get(size, style.GREY)
+        colour = keys.colours.get(size, style.GREY) if size in coloured else style.GREY
         entries[f"{batch} {size}"] = marker | {
             "color": colour,
             "marker": keys.marker(size),

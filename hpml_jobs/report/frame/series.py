@@ -8,7 +8,6 @@ from hpml_jobs.core.statistics import Interval
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.core.text import natural_key
 from hpml_jobs.report.frame import style
-from hpml_jobs.report.frame.captions import EXPLAINED
 from hpml_jobs.report.frame.picture import Axes, Entry, logarithmic
 from hpml_jobs.results.groups import ConditionGroup
 
@@ -168,7 +167,7 @@ def legend(lines: Sequence[Series], keys: Keys, batch: str = "") -> dict[str, En
     points = [point for line in lines for point in (*line.points, *line.extra_points)]
     if any(point.is_doubtful for point in points):
         face = {"color": style.GREY, "marker": "o", "mfc": style.PAPER}
-        entries[f"hollow: {EXPLAINED}"] = face | marker
+        entries["hollow: doubtful"] = face | marker
     return entries
 
 

@@ -266,11 +266,14 @@ def test_doubtful_numbers_are_hollow_and_explained(builder, given_checks):
     report = builder.collect()
     picture = PLOTS["speedup"](report)
     assert hollow(picture.figure.axes[1]) == [pytest.approx(25.945 / 15.127)]
-    assert "hollow: ! see Data-quality checks" in legend_labels(picture)
+    assert "hollow: doubtful" in legend_labels(picture)
     labels = cell_labels(PLOTS["phases"](report).figure.axes[0])
     marked = [label for label in labels if "!" in label]
     assert marked == ["! ddp 4-GPU b512"]
-    assert "! see Data-quality checks." in PLOTS["phases"](report).caption
+    assert (
+        "! doubtful: see Data-quality checks of hpml-jobs report."
+        in PLOTS["phases"](report).caption
+    )
 
 
 def test_speedup_against_smallest_size_begins_there(builder):

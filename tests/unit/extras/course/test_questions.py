@@ -37,8 +37,8 @@ def test_published_study_answers_time_and_communication(builder):
         "One epoch on one GPU takes 48.21 s at batch 32, 26.82 s at batch 128, 25.55 s at batch "
         "512 (without data loading, with copies to the device, gradients and update). From batch "
         "32 to 512 the time becomes 1.87 times shorter, with 98 instead of 1,563 iterations; a "
-        "sample takes 0.519 instead of 0.972 ms. No batch ran out of memory up to 512: where "
-        "the limit is was not measured (grid=ladder)."
+        "sample takes 0.519 instead of 0.972 ms. No batch up to 512 ran out of "
+        "memory; grid=ladder measures which batch does."
     )
     assert by_question["Q2"].text == (
         "Speedup over one GPU at the same batch per GPU, ddp: 2 GPUs: 1.58 at batch 32 (30.82 s), "

@@ -236,6 +236,12 @@ COLOURS = {
 }
 """The colours of the verdicts."""
 
+
+def _face(verdict: str) -> str:
+    """Return the colour inside the marker of a verdict: hollow where it is not decided."""
+    return style.PAPER if verdict == NOT_DECIDED else COLOURS[verdict]
+
+
 LIMIT: Any = {"color": style.RED, "lw": 1.2, "ls": (0, (4, 3))}
 """The properties of the line of a limit."""
 
@@ -291,25 +297,23 @@ def comparison_picture(
             axis.axvline(100 * limit, **LIMIT)
         for row, (_, verdict, cell) in enumerate(cells):
             (estimate, interval), colour = cell.ratio, COLOURS[verdict]
-            is_decided = verdict != NOT_DECIDED
-            if interval and is_decided:
+            if interval and verdict != NOT_DECIDED:
                 ends = [100 * (interval.low - 1), 100 * (interval.high - 1)]
                 axis.plot(ends, [row, row], color=colour, lw=1.8, marker="|", ms=7)
-            face = colour if is_decided else style.PAPER
             axis.plot(
                 [100 * (estimate - 1)],
                 [row],
                 color=colour,
                 marker="o",
                 ms=6,
-                mfc=face,
+                mfc=_face(verdict),
                 ls="",
             )
         return []
 
     verdicts = {change.verdict for change in cells}
     looks: dict[str, Entry] = {
-        name: {"color": colour, "marker": "o", "ms": 4}
+        name: {"color": colour, "marker": "o", "ms": 4, "mfc": _face(name)}
         for name, colour in COLOURS.items()
         if name in verdicts
     }

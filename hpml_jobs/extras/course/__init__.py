@@ -15,5 +15,5 @@ FEATURE = Feature(
         "shuffling": Part("extras.course.replicas:shuffling", after="scaling"),
         "replicas": Part("extras.course.replicas:replicas", after="phases"),
     },
-    sections={"questions": "extras.course.questions:section"},
+    page_sections={"questions": "extras.course.questions:section"},
 )

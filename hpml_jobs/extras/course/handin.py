@@ -291,7 +291,7 @@ def _refusal(cell: Cell) -> str:
         f"nodes={cell.nodes}": cell.nodes == 1,
         f"loader={cell.loader.value}, whose images stay in memory: it needs cells with "
         "loader=workers": cell.loader is Loader.WORKERS,
-        f"the treatment {cell.treatment}": not cell.treatment,
+        cell.treatment: not cell.treatment,
     }
     return next(
         (setting for setting, is_possible in repeatable.items() if not is_possible), ""

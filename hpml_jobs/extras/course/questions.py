@@ -1,6 +1,7 @@
-"""The questions of the lab, answered from the numbers of a group."""
+"""The questions of the lab, answered from the numbers of the groups of a report."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 
 from hpml_jobs.extras.course.communication import (
     bandwidths,
@@ -11,7 +12,7 @@ from hpml_jobs.extras.course.quality import large_batch, remedies
 from hpml_jobs.extras.course.replicas import gradients_enough, why_set_epoch
 from hpml_jobs.extras.course.times import epoch_by_batch, speedups
 from hpml_jobs.report.page.formats import Answer, Answers, Item
-from hpml_jobs.report.report import ReportGroup
+from hpml_jobs.report.report import Report, ReportGroup
 from hpml_jobs.results.groups import ConditionGroup
 
 QUESTIONS: tuple[Callable[[ConditionGroup], Answer], ...] = (
@@ -45,10 +46,45 @@ def _of_times_only(answer: Answer) -> Answer:
     return answer._replace(text=TIMES_ONLY)
 
 
-def section(group: ReportGroup) -> tuple[str, tuple[Item, ...], str]:
+def section(report: Report) -> tuple[str, tuple[Item, ...], str]:
     """Return the section of a page: its title, its items, and what is in it."""
-    questions = answers(group.source)
-    answered = sum(answer.is_answered for answer in questions)
+    questions = tuple(chain.from_iterable(_by_question(report)))
+    answered = {answer.question for answer in questions if answer.is_answered}
     numbers = f"{questions[0].question} to {questions[-1].question}"
-    summary = f"{numbers}: {answered} of {len(questions)} are answered by this study"
+    summary = (
+        f"{numbers}: {len(answered)} of {len(QUESTIONS)} are answered by this study"
+    )
     return "Questions of the lab", (Answers(questions),), summary
+
+
+def _by_question(report: Report) -> Iterator[tuple[Answer, ...]]:
+    """Yield the answers to each question, first that of the group that answers most questions.
+
+    Beside an answer of one group, the empty ones of others are left out. Without any, one is kept:
+    what a group measured in part, or else what is needed.
+    """
+    of_groups = [_named(report, group) for group in report.first_screen.groups]
+    of_groups.sort(key=_number_answered, reverse=True)
+    for of_question in zip(*of_groups, strict=True):
+        answered = tuple(answer for answer in of_question if answer.is_answered)
+        yield answered or (max(of_question, key=_has_evidence),)
+
+
+def _has_evidence(answer: Answer) -> bool:
+    return bool(answer.evidence)
+
+
+def _number_answered(of_group: Sequence[Answer]) -> int:
+    return sum(answer.is_answered for answer in of_group)
+
+
+def _named(report: Report, group: ReportGroup) -> tuple[Answer, ...]:
+    """Return the answers of a group, those from its cells with what differs in their titles."""
+    of_group = answers(group.source)
+    if not report.several:
+        return of_group
+    name = f"group {group.number}: {group.differences or group.title}"
+    return tuple(
+        answer._replace(title=f"{answer.title} ({name})") if answer.evidence else answer
+        for answer in of_group
+    )

@@ -114,8 +114,8 @@ def _limit(rows: Sequence[Row], timed: Sequence[Row], gpu: str) -> str:
             f"batch that was measured is {timed[-1].batch_per_gpu}."
         )
     return (
-        f"No batch ran out of memory up to {timed[-1].batch_per_gpu}: where the limit is was not "
-        "measured (grid=ladder)."
+        f"No batch up to {timed[-1].batch_per_gpu} ran out of memory; grid=ladder measures which "
+        "batch does."
     )
 
 

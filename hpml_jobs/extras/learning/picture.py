@@ -31,7 +31,7 @@ WIDE_RANGE = 20
 
 CAPTION = (
     "Thin: {thin}; thick: mean over a fortieth of the run. All epochs of training in order; "
-    "first run of each place. Loss: mean over ranks."
+    "the first run of each cell. Loss: mean over ranks."
 )
 
 
@@ -73,7 +73,6 @@ def loss(report: Report) -> Picture | None:
         legend=legend,
         missing=missing,
         file="curves.csv",
-        between=", ",
     )
 
 
@@ -93,7 +92,7 @@ def _draw(
         axis.plot(thin, values[::every], color=look.colour, lw=0.5, alpha=0.3)
         axis.plot(at, smooth, color=look.colour, ls=look.dashes, lw=1.7)
         last = values[-max(1, len(values) // 40) :]
-        texts.append(f"{panel.title} {label} {last.mean():.3g}")
+        texts.append(f"{panel.title}, {label}: {last.mean():.3g}")
     least, most = _span(panel)
     if least > 0 and is_wide:
         logarithmic(axis, "y", "training loss")

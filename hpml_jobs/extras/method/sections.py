@@ -10,9 +10,9 @@ FORMULA_HEADS = ("figure", "formula", "meaning")
 FORMULAS: tuple[tuple[str, str, str], ...] = (
     (
         "epoch time",
-        "max over ranks of T(epoch)",
-        "the second epoch, without instruments, after a warm-up epoch; from a barrier to the last "
-        "synchronization of the device; data loading included",
+        "T(N, b) = the longest of all ranks",
+        "on N GPUs at batch b per GPU: the second epoch, without instruments, after a warm-up "
+        "epoch; from a barrier to the last synchronization of the device; data loading included",
     ),
     (
         "throughput",
@@ -39,7 +39,8 @@ FORMULAS: tuple[tuple[str, str, str], ...] = (
     (
         "residual (derived)",
         "train(N, b) - train(1, b) x ceil(D/N) / D",
-        "the lab's estimate without instruments: everything that slows N GPUs down",
+        "train: T without data loading; D: training samples. The lab's estimate without "
+        "instruments: everything that slows N GPUs down",
     ),
     (
         "bus bandwidth",

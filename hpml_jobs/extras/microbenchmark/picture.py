@@ -52,9 +52,8 @@ class MessageCurve(NamedTuple):
     def fastest(self) -> str:
         """Its greatest bandwidth and the size that has it, in words."""
         size = max(self.gb_per_s, key=lambda size: self.gb_per_s[size])
-        return (
-            f"{self.name} {three_digits(self.gb_per_s[size])} GB/s at {size_text(size)}"
-        )
+        gb_per_s = three_digits(self.gb_per_s[size])
+        return f"{gb_per_s} GB/s ({self.name}, {size_text(size)})"
 
 
 class Sweeps(NamedTuple):
@@ -88,7 +87,7 @@ def bandwidth(report: Report) -> Picture | None:
         "Bus bandwidth by message size",
         sweep_panels,
         partial(_draw, looks=looks),
-        alt=f"Bus bandwidth of {words}, most: ",
+        alt=f"Largest bus bandwidth of {words}: ",
         caption=[CAPTION.format(Kinds=words.capitalize(), factors=factors_text(kinds))],
         legend={name: look.line | {"ms": 4} for name, look in looks.items()} | marks,
         missing=missing,
@@ -112,7 +111,7 @@ def _draw(
     texts, ends = [], []
     for curve in curves:
         ends += _draw_curve(axis, curve, looks[curve.name])
-        texts.append(f"{title} {curve.fastest}".strip())
+        texts.append(f"{title}: {curve.fastest}" if title else curve.fastest)
     for number, (strategy, sizes) in enumerate(sent.items()):
         height = [0.025 + 0.045 * number] * len(sizes)
         axis.plot(

@@ -5,7 +5,7 @@ from functools import partial
 
 from hpml_jobs.core.place import setup_order
 from hpml_jobs.core.statistics import interval
-from hpml_jobs.core.strategies import Device
+from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.core.text import counted
 from hpml_jobs.report.choose.rules import Candidate, Choice, Exclusion
 from hpml_jobs.report.choose.words import asked
@@ -13,6 +13,7 @@ from hpml_jobs.report.frame import captions, series, style
 from hpml_jobs.report.frame.numbers import cost, seconds
 from hpml_jobs.report.frame.picture import (
     Axes,
+    Entry,
     Panel,
     Picture,
     cut,
@@ -60,9 +61,9 @@ def of_report(report: Report) -> Picture | None:
         f"Time and cost of {of_what}",
         pareto_panels,
         partial(_draw, keys=keys),
-        alt=f"Time against cost of {of_what}. ",
+        alt=f"Time against cost of {of_what}: ",
         caption=[CAPTION.format(units=captions.units(device))],
-        legend=series.legend([_series(c) for c in candidates], keys, "batch"),
+        legend=_legend([_series(c) for c in candidates], keys),
         missing=missing,
         file="choice.csv",
         height=3.4,
@@ -90,7 +91,7 @@ def _draw(
     on_front = [
         f"{c.label} {seconds(c.epoch_s)} s for {cost(c.gpu_s)} {unit}" for c in best
     ]
-    text = f"on the Pareto front {captions.first_few(on_front) or 'none'}"
+    text = f"on the Pareto front: {captions.first_few(on_front) or 'none'}"
     return [named(group, f"{_answer(choice)}; {text}")]
 
 
@@ -127,6 +128,18 @@ def _series(candidate: Candidate) -> Series:
     row = candidate.row
     point = Point(row.gpus, row.nodes, candidate.gpu_s, None, candidate.doubtful)
     return series.make(row.strategy.value, row.treatment, row.batch_per_gpu, [point])
+
+
+def _legend(lines: Sequence[Series], keys: series.Keys) -> dict[str, Entry]:
+    """Return the entries of points: colours that are of a strategy, batches, doubtful numbers."""
+    entries = series.legend(lines, keys, "batch")
+    names = {line.name for line in lines}
+    of_points = {name: look for name, look in entries.items() if name not in names}
+    colours = {line.strategy: keys.look(line).colour for line in lines}
+    if keys.colours:  # those of other strategies are of their batches
+        colours = {name: colours[name] for name in colours if name == Strategy.SINGLE}
+    patches = {name: {"color": colour, "lw": 6} for name, colour in colours.items()}
+    return {**patches, **of_points}
 
 
 def _draw_cells(axis: Axes, candidates: Sequence[Candidate], keys: series.Keys) -> None:

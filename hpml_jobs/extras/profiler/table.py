@@ -24,9 +24,9 @@ from hpml_jobs.results.rows import Row
 
 CAPTION = (
     "Profiler: torch.profiler over some iterations of one rank of one run; compute + comm - "
-    "overlap + idle = 100 % of their time. Off by: the distance of our seconds of communication in "
-    f"these iterations from the profiler's (limit {percent_text(PROFILER_LIMIT)}, or {{launch_ms}} "
-    "ms per message)."
+    "overlap + idle = 100 % of their time. Off by: how far our seconds of communication in "
+    f"these iterations are from the profiler's (limit {percent_text(PROFILER_LIMIT)}, or "
+    "{launch_ms} ms per message)."
 )
 
 

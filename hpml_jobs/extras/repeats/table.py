@@ -55,7 +55,7 @@ ORDER = {
     Order.ROUNDS_PER_SIZE: "The runs were measured in rounds among the cells with equal {units} "
     "(one array each), not across: a machine that changes with time looks like an effect of the "
     "number of {units}.",
-    Order.MIXED: "The runs were not measured in rounds: a machine that changes with time looks "
+    Order.MIXED: "The runs were not measured in rounds: a change of the machine with time looks "
     "like a difference between cells.",
 }
 ONE_RUN = "single run, no interval"

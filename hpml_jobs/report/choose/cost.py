@@ -167,7 +167,7 @@ def peak_text(group: ConditionGroup, costs: Sequence[Cost]) -> str:
             f"{peak.precision}, {captions.hardware(group)} ({peak.source}).{_winograd(costs, peak)}"
         )
     if group.device is Device.CPU:
-        return "No % of peak: the peak of a CPU is not known (cluster.peak_tflop_per_s= gives it)."
+        return "No % of peak: the peak of a CPU is not known (set cluster.peak_tflop_per_s=)."
     if not group.origin.has_facts:
         return "No % of peak: the precision is not reported."
     if group.a_cell.workload.own_code:

@@ -28,7 +28,7 @@ PHASES_CAPTION = (
     "and runs if they differ. The six phases add up to the epoch except for closure = |epoch - "
     "sum| / epoch. Overhead: instrumented epoch / timed epoch - 1, the cost of the instruments. "
     "Collectives inside forward (ddp's buffers, fsdp's parameters) and inside the optimizer "
-    "(zero1's parameters) count there here, and as Comm in Table 2. Pack: the part of backward "
+    "(zero1's parameters) are in these phases, but in Comm of Table 2. Pack: the part of backward "
     "that copies into and out of messages and averages by hand; it is Comm in Table 2."
 )
 

@@ -289,7 +289,7 @@ def without_train(group: ConditionGroup, rows: Iterable[Row]) -> list[str]:
 MARK = "!"
 """The mark before a number that a check makes doubtful."""
 
-EXPLAINED = f"{MARK} see Data-quality checks"
+EXPLAINED = f"{MARK} doubtful: see Data-quality checks of hpml-jobs report"
 
 
 def mark(text: str, *, is_doubtful: bool) -> str:

@@ -8,7 +8,6 @@ from hpml_jobs.core.statistics import Interval
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.core.text import natural_key
 from hpml_jobs.report.frame import style
-from hpml_jobs.report.frame.captions import EXPLAINED
 from hpml_jobs.report.frame.picture import Axes, Entry, logarithmic
 from hpml_jobs.results.groups import ConditionGroup
 
@@ -158,8 +157,9 @@ def legend(lines: Sequence[Series], keys: Keys, batch: str = "") -> dict[str, En
         colour = style.GREY if is_of_batch else look.colour
         entries[line.name] = {"color": colour, "ls": look.dashes, "lw": 2}
     marker: dict[str, Any] = {"ls": "none", "ms": 4.5}
+    coloured = {line.batch for line in lines if line.strategy != Strategy.SINGLE}
     for size in sorted({line.batch for line in lines}) if batch else ():
-        colour = keys.colours.get(size, style.GREY)
+        colour = keys.colours.get(size, style.GREY) if size in coloured else style.GREY
         entries[f"{batch} {size}"] = marker | {
             "color": colour,
             "marker": keys.marker(size),
@@ -167,7 +167,7 @@ def legend(lines: Sequence[Series], keys: Keys, batch: str = "") -> dict[str, En
     points = [point for line in lines for point in (*line.points, *line.extra_points)]
     if any(point.is_doubtful for point in points):
         face = {"color": style.GREY, "marker": "o", "mfc": style.PAPER}
-        entries[f"hollow: {EXPLAINED}"] = face | marker
+        entries["hollow: doubtful"] = face | marker
     return entries
 
 

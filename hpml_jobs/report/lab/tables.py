@@ -122,7 +122,9 @@ def table1(selection: StrategyRows) -> Table:
     )
 
 
-SAME_GLOBAL_BATCH = "speedups at the same global batch are in the table Scaling"
+SAME_GLOBAL_BATCH = (
+    "speedups at the same global batch are in the table Scaling of hpml-jobs report"
+)
 
 
 def _elsewhere(selection: StrategyRows) -> list[str]:
@@ -162,7 +164,7 @@ def table2(selection: StrategyRows) -> Table:
         *_note(selection, "other, in neither Compute nor Comm", _other),
         *_note(
             selection,
-            "runs whose late ranks differ",
+            "the rank that waits least differs between runs",
             lambda row: _changing_rank(row, selection.group),
         ),
         *_below(selection, Affected.SPLIT),
@@ -221,9 +223,7 @@ def _changing_rank(row: Row, group: ConditionGroup) -> str | None:
     others = sum(record.least_waiting != record.rank_of(rank) for record in records)
     if not others:
         return None
-    return (
-        f"rank {rank} is shown, another one waits least in {others} of {len(records)}"
-    )
+    return f"rank {rank} is shown, in {others} of {len(records)} runs it is another"
 
 
 def table3(selection: StrategyRows) -> Table:

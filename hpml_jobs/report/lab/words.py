@@ -24,7 +24,7 @@ MEASURED = (
     "backward, optimizer. Comm: exposed communication, which no computation hides, waiting for "
     "later ranks included (the table Communication splits it); communication hidden behind "
     "backward is in neither. In every run, Compute + Comm + stall = the epoch of that rank; "
-    "medians are of each alone."
+    "medians of them need not add up."
 )
 WITH_OTHER = "Of a script other is in neither, time that nothing accounts for (the table Phases)."
 OF_WINDOW = (
@@ -32,8 +32,8 @@ OF_WINDOW = (
 )
 PACKED = "Comm includes packing by hand: flattening, copying back and averaging the gradients."
 HIDDEN_COST = (
-    "Copies into and out of buckets, and what backward loses to collectives that run beside it, "
-    "are in Compute: the cost in the table Communication has them."
+    "Compute has the copies into and out of ddp's buckets, and the time by which collectives slow "
+    "backward; the column cost of the table Communication has both."
 )
 REPORTED = "As reported by the source, not measured here: seconds per epoch of Compute and Comm."
 

@@ -13,7 +13,7 @@ from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.text import counted
 from hpml_jobs.report import warnings
 from hpml_jobs.report.choose import words
-from hpml_jobs.report.choose.rules import Candidate, Choice
+from hpml_jobs.report.choose.rules import Choice
 from hpml_jobs.report.choose.sizes import sizes
 from hpml_jobs.report.frame import captions
 from hpml_jobs.report.frame.numbers import cost, per_second, ratio
@@ -40,12 +40,13 @@ from hpml_jobs.study.files import read_from
 NO_CELLS = "This study has no cells yet."
 UNREADABLE = "No cell of this study can be read."
 TRUST = "What to trust: data-quality checks"
-ONE_RUN = "These are numbers of one run: how much they scatter is not known."
+ONE_RUN = "One run of {cells}: how much the times scatter is not known."
 LAB_GRIDS = ("grid=lab", "grid=hw5")
 GLOSSARY = (
-    "A cell is one measurement of a configuration; Method says what it trains. Exposed "
-    "communication is what no computation hides; stall is waiting for data. A number with ! is "
-    "doubtful: see What to trust."
+    "A cell is one measurement of a configuration; single is training on one {unit} without a "
+    "strategy; a rank is one process of a cell, and rank 0 is the first. Exposed communication is "
+    "what no computation hides; stall is waiting for data. A number with ! is doubtful: see What "
+    "to trust. {runs}, unless a table says otherwise."
 )
 """The words of the tables, above the first one."""
 
@@ -150,9 +151,8 @@ def _group_sections(
     full = [table for table in group.full if table.label != CHECKS]
     folded = tuple(_sheet(table, {*printed}, runs, is_folded=True) for table in full)
     main_sheets = tuple(_sheet(table, printed, runs) for table in group.lab)
-    intro = Paragraph(
-        f"{GLOSSARY} {runs.removesuffix('.')}, unless a table says otherwise."
-    )
+    unit, of_runs = captions.unit(group.source.device), runs.removesuffix(".")
+    intro = Paragraph(GLOSSARY.format(unit=unit, runs=of_runs))
     tables: tuple[Item, ...] = (intro, *main_sheets) if main_sheets else ()
     return (
         Section(f"{prefix}answer", "Answer", tuple(answer_items(report, group))),
@@ -258,7 +258,9 @@ def _limits(report: Report, choice: Choice, summary: Overview) -> list[str]:
     answer, lines = words.answer(choice, report.resubmitted), []
     if choice.has_rivals:
         key_cells = [choice.reference, *words.asked(choice)]
-        lines += [ONE_RUN] if any(cell.timing.runs == 1 for cell in key_cells) else []
+        single = [cell.words for cell in key_cells if cell.timing.runs == 1]
+        cells = " and of ".join(dict.fromkeys(single))
+        lines += [ONE_RUN.format(cells=cells)] if single else []
         lines += [line for line in summary.answer if line != answer]
     limits = [*words.undecided(choice), *words.doubts(choice)]
     lines += [f"{line[0].upper()}{line[1:]}." for line in limits]
@@ -276,9 +278,7 @@ def _headline(choice: Choice, summary: Overview) -> Headline:
     per_work = f"per {captions.work_text(winner.timing.work)}"
     figures = {per_work: f"{words.time(winner)} s"}
     if (rate := winner.timing.units_per_s) is not None:
-        figures[f"{winner.timing.unit.value} per second"] = _marked(
-            per_second(rate), winner
-        )
+        figures[f"{winner.timing.unit.value} per second"] = per_second(rate)
     if winner is not choice.reference:
         is_doubtful = choice.doubts_ratio(winner)
         speedup = captions.mark(ratio(choice.speedup(winner)), is_doubtful=is_doubtful)
@@ -287,13 +287,9 @@ def _headline(choice: Choice, summary: Overview) -> Headline:
     figures[f"parallel efficiency{against}"] = words.efficiency_figure(winner, choice)
     if choice.device is Device.CUDA:  # processes on a CPU are not charged
         unit = captions.cost_unit(choice.device)
-        figures[f"{unit} {per_work}"] = _marked(cost(winner.gpu_s), winner)
+        figures[f"{unit} {per_work}"] = cost(winner.gpu_s)
     of_names = tuple((value, name) for name, value in figures.items())
     return Headline(f"{words.advice(choice, is_short=True)}.", of_names)
-
-
-def _marked(text: str, winner: Candidate) -> str:
-    return captions.mark(text, is_doubtful=winner.doubtful)
 
 
 _STAMP = re.compile(rb'<meta name="records" content="(\w+)">')

@@ -71,7 +71,6 @@ class Gap(NamedTuple):
     speedup: float
     parts: Mapping[GapCause, GapPart]
     late: str
-    runs: int
     is_decided: bool
     is_doubtful: bool
     doubts_parts: bool
@@ -145,7 +144,6 @@ def _gap(group: ConditionGroup, row: Row, reference: Row) -> Gap | None:
             for cause, value in values.items()
         },
         late=estimate.late,
-        runs=_runs(estimate),
         is_decided=_is_decided(values, drawn, row, reference),
         is_doubtful=is_doubtful,
         doubts_parts=is_doubtful or group.doubts(row, Affected.SPLIT),

@@ -36,7 +36,7 @@ TABLE = (
     "(every rank computes as the fastest does), CPUs (no run queue beyond that of the reference). "
     "A part is what the removal of a cause gains, the mean over all orders (Shapley), so the parts "
     "add up. Unexplained is what is left: below zero, computation is faster than on the reference. "
-    "Intervals as of speedups in the table Repeats."
+    "Intervals, of several runs only: from the same resamples as that of the speedup."
 )
 
 WITH_WAITING = (
@@ -117,9 +117,9 @@ def gap_table(
 
 
 PICTURE = (
-    "The fastest cell and the one to ask for; if neither has a gap, the highest speedup. From the "
-    "ideal speedup each cause takes its part, as in the table Gap to the ideal speedup. Lines: "
-    "intervals of the parts, none with a single run."
+    "Shown are the fastest cell and the one to ask for; if neither has a gap, the one with the "
+    "highest speedup. Each cause takes a part of the ideal speedup: the table Gap to the ideal "
+    "speedup has them. Lines: intervals of the parts, none with a single run."
 )
 
 
@@ -157,7 +157,7 @@ def waterfall(cells: Sequence[tuple[ConditionGroup, Place, Gap]]) -> Picture | N
         "Gap to the ideal speedup",
         gap_panels,
         draw,
-        alt="Speedup: ",
+        alt="Gap to the ideal speedup: ",
         caption=[PICTURE, f"{captions.EXPLAINED}." if has_doubts else ""],
         legend={
             "ideal": style.PALE,

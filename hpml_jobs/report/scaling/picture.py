@@ -99,8 +99,8 @@ def _draw(
     for line, shares in zip(scaling.speedups, scaling.efficiencies, strict=True):
         largest, share = line.points[-1], shares.points[-1]
         texts.append(
-            f"{scaling.kind}, {line.label}: {ratio(largest.value)} at {largest.gpus} "
-            f"(efficiency {percent(share.value)} %)"
+            f"{scaling.kind}, {line.label}: {ratio(largest.value)} on {largest.gpus} "
+            f"{scaling.units} (efficiency {percent(share.value)} %)"
         )
     return texts
 
@@ -143,7 +143,9 @@ def _speedup_lines(
     for line, members in by_line.items():
         start = members[0].reference
         has_start = any(pair.parallel.gpus == start.gpus for pair in members)
-        begins = [] if has_start else [Point(start.gpus, start.nodes, 1.0)]
+        is_doubtful = group.doubts_ratio(start, start)
+        first_point = Point(start.gpus, start.nodes, 1.0, None, is_doubtful)
+        begins = [] if has_start else [first_point]
         points = [_ratio_point(group, pair, pair.speedup) for pair in members]
         shares = [_ratio_point(group, pair, pair.efficiency) for pair in members]
         speedups.append(series.make(*line, [*begins, *points]))

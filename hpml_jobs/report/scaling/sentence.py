@@ -33,7 +33,7 @@ def sentence(group: ConditionGroup, row: Row, gap: Gap) -> str:
     """Return the speedup, what is missing and what takes it, and the speedup without that."""
     reference = size(round(row.gpus / gap.ideal), group.device)
     speedup = mark(ratio(gap.speedup), is_doubtful=gap.is_doubtful)
-    one_run = "one run, " if gap.runs == 1 else ""
+    one_run = "one run, " if len(row.runs) == 1 else ""
     text = (
         f"{size(row.gpus, group.device)} are {speedup} times as fast as {reference} at "
         f"batch {row.batch_per_gpu} ({one_run}ideal: {gap.ideal:.3g})"
@@ -44,7 +44,8 @@ def sentence(group: ConditionGroup, row: Row, gap: Gap) -> str:
         return f"{text}: nothing to explain."
     named = _named(gap)
     names = _names(gap, units(group.device))
-    clauses, missing = list(_clauses(gap, named, names)), digits(gap.missing)
+    clauses = list(_clauses(gap, named, names))
+    missing = mark(digits(gap.missing), is_doubtful=gap.is_doubtful)
     ends = [f"The missing {missing}: {listed(clauses)}"] if clauses else []
     unexplained = named.get(GapCause.UNEXPLAINED, 0.0)
     if not gap.is_split:
@@ -138,7 +139,7 @@ def _clauses(
 def _other_clause(cause: str, value: float, gap: Gap) -> Iterator[str]:
     """Yield what the small causes take or give back, or what is unexplained."""
     text = mark(digits(abs(value)), is_doubtful=gap.doubts_parts)
-    where = "" if gap.has_waiting else " (see the table Phases)"
+    where = "" if gap.has_waiting else " (table Phases of hpml-jobs report)"
     if cause == "rest":
         yield (
             f"smaller causes {text}"

@@ -241,7 +241,7 @@ def strategies_meet(group: ConditionGroup) -> bool:
 STRONG = (
     "Same global batch G on {reference} and on N {units} (strong scaling): speedup = {time}({g}, "
     "G{per_g}) / {time}(N, G/N), for every pair in the grid. Karp-Flatt: the serial fraction that "
-    "explains it by Amdahl's law; the exchange of a ring looks like one."
+    "explains it by Amdahl's law; exchange of gradients counts as serial, too."
 )
 NO_FRACTION = "Karp-Flatt is no fraction ({value}): {reason}"
 NO_SINGLE = "Karp-Flatt: not defined without the time of 1 {unit}"

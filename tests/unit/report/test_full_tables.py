@@ -237,7 +237,8 @@ def test_table_2_of_ddp_says_where_backward_pays(builder):
     builder.with_record(lab_record(lab_cell(2, 128), 20.0))
     caption = builder.table("table2-ddp").caption
     assert any(
-        "the cost in the table Communication has them" in line for line in caption
+        "the column cost of the table Communication has both" in line
+        for line in caption
     )
 
 

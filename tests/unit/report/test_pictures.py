@@ -152,7 +152,19 @@ def test_speedup_has_strong_beside_weak_and_ideal_line(lab):
         "",
     )
     assert weak.get_xlabel() == "GPUs (log)"
-    assert "ddp b512: 1.72 at 4 (efficiency 42.9 %)" in picture.alt
+    assert "ddp b512: 1.72 on 4 GPUs (efficiency 42.9 %)" in picture.alt
+
+
+def test_speedup_begins_hollow_where_its_baseline_is_doubtful(builder, given_checks):
+    for gpus in (1, 2):
+        builder.with_record(lab_record(lab_cell(gpus, 128), 20.0 / gpus))
+    doubt = CheckResult(check="made-up", level=Level.WARN, reason="of this test")
+    given_checks[lab_cell(1, 128).slug] = (doubt,)
+    (speedups, _) = PLOTS["speedup"](builder.collect()).figure.axes
+    (hollow,) = (
+        line for line in speedups.lines if line.get_markerfacecolor() == style.PAPER
+    )
+    assert list(hollow.get_ydata()) == pytest.approx([1, 2])
 
 
 def test_speedup_with_repeats_draws_bootstrap_intervals(repeated):
@@ -254,11 +266,14 @@ def test_doubtful_numbers_are_hollow_and_explained(builder, given_checks):
     report = builder.collect()
     picture = PLOTS["speedup"](report)
     assert hollow(picture.figure.axes[1]) == [pytest.approx(25.945 / 15.127)]
-    assert "hollow: ! see Data-quality checks" in legend_labels(picture)
+    assert "hollow: doubtful" in legend_labels(picture)
     labels = cell_labels(PLOTS["phases"](report).figure.axes[0])
     marked = [label for label in labels if "!" in label]
     assert marked == ["! ddp 4-GPU b512"]
-    assert "! see Data-quality checks." in PLOTS["phases"](report).caption
+    assert (
+        "! doubtful: see Data-quality checks of hpml-jobs report."
+        in PLOTS["phases"](report).caption
+    )
 
 
 def test_speedup_against_smallest_size_begins_there(builder):

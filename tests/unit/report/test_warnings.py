@@ -13,6 +13,7 @@ from hpml_jobs.core.check_result import Affected, CheckResult, Level, Tier
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.report.files import json_tables, markdown
 from hpml_jobs.report.files.screen import show_all
+from hpml_jobs.report.frame import captions
 from tests.unit.builders import lab_cell, lab_record
 from tests.unit.check_cases import (
     baseline_record,
@@ -58,9 +59,7 @@ def test_mark_is_only_in_affected_tables(builder, given_checks, affected, marked
     with_mark = {table.label for table in group.tables if marks_of(table)}
     assert with_mark == marked & {table.label for table in group.tables}
     for table in group.tables:
-        assert ("! see Data-quality checks" in table.notes) == (
-            table.label in with_mark
-        )
+        assert (captions.EXPLAINED in table.notes) == (table.label in with_mark)
 
 
 def test_strong_scaling_marks_the_ratios_that_are_doubtful(builder, given_checks):
@@ -210,7 +209,7 @@ def test_setting_notes_and_usability_are_said_once(builder, given_checks):
     for text in (screen, markdown.document(report).replace("\\", "")):
         assert text.count(group.usability) == 1
         assert text.count("11,173,962 parameters") == 1
-        assert text.count("! see Data-quality checks") == 1
+        assert text.count(captions.EXPLAINED) == 1
         assert text.count("37 % apart") == 1
 
 

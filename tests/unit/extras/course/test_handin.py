@@ -143,7 +143,7 @@ def test_script_has_the_model_and_the_images_of_the_worker(
         ({"workload": {"model": "vgg11_bn"}}, "workload.model=vgg11_bn"),
         ({"workload": {"optimizer": "adamw"}}, "workload.optimizer=adamw"),
         ({"strategy": Strategy.FSDP}, "strategy=fsdp on 4 GPUs"),
-        ({"set_epoch": False}, "the treatment no set_epoch"),
+        ({"set_epoch": False}, "no set_epoch"),
     ],
 )
 def test_script_is_left_out_where_it_cannot_repeat(handed_in, fields, reason):

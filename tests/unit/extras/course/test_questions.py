@@ -8,8 +8,8 @@ from hpml_jobs.core.check_result import Affected, CheckResult, Level
 from hpml_jobs.core.measurements import Imported
 from hpml_jobs.core.recipe import Recipe
 from hpml_jobs.core.strategies import SyncBuffers
-from hpml_jobs.extras.course.questions import TIMES_ONLY, answers
-from tests.unit.builders import lab_cell, lab_record
+from hpml_jobs.extras.course.questions import TIMES_ONLY, answers, section
+from tests.unit.builders import RESNET, lab_cell, lab_record
 
 pytestmark = pytest.mark.usefixtures("no_checks")
 
@@ -37,8 +37,8 @@ def test_published_study_answers_time_and_communication(builder):
         "One epoch on one GPU takes 48.21 s at batch 32, 26.82 s at batch 128, 25.55 s at batch "
         "512 (without data loading, with copies to the device, gradients and update). From batch "
         "32 to 512 the time becomes 1.87 times shorter, with 98 instead of 1,563 iterations; a "
-        "sample takes 0.519 instead of 0.972 ms. No batch ran out of memory up to 512: where "
-        "the limit is was not measured (grid=ladder)."
+        "sample takes 0.519 instead of 0.972 ms. No batch up to 512 ran out of "
+        "memory; grid=ladder measures which batch does."
     )
     assert by_question["Q2"].text == (
         "Speedup over one GPU at the same batch per GPU, ddp: 2 GPUs: 1.58 at batch 32 (30.82 s), "
@@ -218,3 +218,20 @@ def test_imported_times_answer_only_what_they_can(builder, rate, words):
     assert "the imported file does not report it" in by_question["Q3.1"].text
     for question in ("Q3.2", "Q4.1", "Q4.2", "Q5", "Q6", "Q7"):
         assert by_question[question].text == TIMES_ONLY
+
+
+def test_answers_of_two_groups_are_under_what_differs(builder):
+    """The group that answers most questions is the first; its empty answers have no place."""
+    workload = msgspec.structs.replace(RESNET, limit=1_024, images=1_024)
+    builder.with_published_study(stall_s=0.4)
+    builder.with_record(lab_record(lab_cell(1, 32, workload=workload), 1.0))
+    _, (shown,), summary = section(builder.collect())
+    titles = [answer.title for answer in shown.answers if answer.question == "Q1"]
+    assert len(titles) == 2
+    assert "50000" in titles[0]
+    assert "1024" in titles[1]
+    (q2,) = (answer for answer in shown.answers if answer.question == "Q2")
+    assert q2.is_answered
+    (q5,) = (answer for answer in shown.answers if answer.question == "Q5")
+    assert q5.title == "Shuffling and set_epoch"
+    assert summary.startswith("Q1 to Q7: ")

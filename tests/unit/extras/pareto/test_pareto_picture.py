@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from hpml_jobs.core.check_result import CheckResult, Level
+from hpml_jobs.core.recipe import Recipe
 from hpml_jobs.report.frame import style
 from hpml_jobs.report.pictures import PLOTS
 from tests.unit.builders import V100, lab_cell, lab_record
@@ -34,7 +35,17 @@ def test_pareto_names_cell_to_ask_for_and_front(builder):
     assert "use this:\nddp 2-GPU b128" in words
     assert "fastest:\nddp 4-GPU b128" in words
     assert {"1 GPU", "2 GPUs", "4 GPUs"} < set(words)
-    assert "use ddp 2-GPU b128; on the Pareto front ddp 4-GPU b128 8.0" in picture.alt
+    assert "use ddp 2-GPU b128; on the Pareto front: ddp 4-GPU b128 8.0" in picture.alt
+
+
+def test_pareto_legend_names_what_is_drawn(builder):
+    """One strategy has the colours of its batches; a recipe changes no point."""
+    builder.with_record(lab_record(lab_cell(1, 128), 20.0))
+    for recipe in (Recipe(), Recipe(name="scaled", scaled=True)):
+        builder.with_record(lab_record(lab_cell(2, 512, recipe=recipe), 12.0))
+    legend = PLOTS["pareto"](builder.collect()).figure.legends[0]
+    names = [text.get_text() for text in legend.get_texts()]
+    assert names == ["single", "batch 128", "batch 512"]
 
 
 def test_pareto_draws_a_doubtful_cell_hollow(builder, given_checks):
@@ -55,7 +66,7 @@ def test_pareto_without_sound_cell_has_no_front(builder, given_checks):
         given_checks[builder.slug] = (failure,)
     picture = PLOTS["pareto"](builder.collect())
     assert len(picture.figure.axes[0].lines[0].get_xdata()) == 0
-    assert "no cell of 2 can be recommended; on the Pareto front none" in picture.alt
+    assert "no cell of 2 can be recommended; on the Pareto front: none" in picture.alt
 
 
 def test_pareto_has_a_panel_for_each_group(builder):

@@ -7,6 +7,7 @@ import pytest
 from hpml_jobs.core.recipe import Recipe
 from hpml_jobs.core.strategies import Baseline, Strategy, SyncBuffers
 from hpml_jobs.report.folder import write_tables
+from hpml_jobs.report.frame import captions
 from tests.unit.builders import lab_cell, lab_record, texts_by_label
 from tests.unit.check_cases import change_scheduling
 
@@ -105,7 +106,7 @@ def test_two_runs_are_too_few_to_tell(builder):
 def test_scattered_runs_are_flagged_and_all_shown(builder):
     add_runs(builder, (8.0, 8.1, 10.0, 11.0, 8.0))
     mark, note = builder.table("repeats").notes
-    assert mark == "! see Data-quality checks"
+    assert mark == captions.EXPLAINED
     assert note == (
         "ddp 2-GPU b128: the runs scatter: IQR 24.7 % of the median (limit 10 %); runs: "
         "8.000, 8.100, 10.00, 11.00, 8.000 s"

@@ -232,7 +232,7 @@ def test_waiting_for_cpus_that_is_not_recorded_is_unexplained(builder):
     group = group_of(builder, a_run(1, 26.0), replace(record, ranks=tuple(older)))
     assert GapCause.CPUS not in values_of(group)
     assert (
-        "The missing 1.40: 1.40 is unexplained (see the table Phases)."
+        "The missing 1.40: 1.40 is unexplained (table Phases of hpml-jobs report)."
         in sentences(group)[0]
     )
 
@@ -242,12 +242,13 @@ def test_waiting_for_cpus_that_is_not_recorded_is_unexplained(builder):
     [
         (
             {"exchange_s": 1.0},
-            "1.00 is unexplained (see the table Phases) and exchange between GPUs takes 0.40.",
+            "1.00 is unexplained (table Phases of hpml-jobs report) and exchange between GPUs "
+            "takes 0.40.",
         ),
         (
             {"exchange_s": 2.0, "stall_s": 0.2, "waits_s": (0.1, 0.1)},
-            "exchange between GPUs takes 0.80, smaller causes 0.12 and 0.48 is unexplained (see "
-            "the table Phases).",
+            "exchange between GPUs takes 0.80, smaller causes 0.12 and 0.48 is unexplained "
+            "(table Phases of hpml-jobs report).",
         ),
     ],
     ids=["largest first", "smaller last"],
@@ -410,8 +411,8 @@ def test_picture_steps_from_ideal_to_measured(builder):
     steps = [(0, 4), (3.1, 4), (2.7, 3.1), (2.6, 2.7), (2.6, 2.6), (2.6, 2.6), (0, 2.6)]
     assert ends == [pytest.approx(step) for step in steps]
     assert picture.alt == (
-        "Speedup: ddp 4-GPU b128: ideal 4, exchange 0.90, loader 0.40, waiting 0.10, CPUs 0, "
-        "unexplained 0, measured 2.60."
+        "Gap to the ideal speedup: ddp 4-GPU b128: ideal 4, exchange 0.90, loader 0.40, waiting "
+        "0.10, CPUs 0, unexplained 0, measured 2.60."
     )
 
 
@@ -531,8 +532,8 @@ def test_epoch_without_exchange_is_what_was_measured(builder):
     """It takes 10.8 s, not 9.8 s: exchange took nothing from computation, something else did."""
     group = exchanging_pair(builder, alone_s=10.78)
     assert sentences(group)[0].endswith(
-        "exchange between GPUs takes 0.48 and 0.19 is unexplained (see the table Phases). "
-        "An epoch that was measured without exchange has a speedup of 1.81."
+        "exchange between GPUs takes 0.48 and 0.19 is unexplained (table Phases of "
+        "hpml-jobs report). An epoch that was measured without exchange has a speedup of 1.81."
     )
 
 

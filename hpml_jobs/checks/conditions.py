@@ -5,11 +5,7 @@ from collections.abc import Iterable
 from hpml_jobs.checks.comparison import ByValue, ComparedRun, Differing
 from hpml_jobs.checks.result import Observation, check, names
 from hpml_jobs.core.check_result import Affected, Level, Tier
-from hpml_jobs.core.conditions import CONDITIONS, REMARKS
 from hpml_jobs.core.text import counted
-
-CONDITION_NAMES = ", ".join(condition.name for condition in CONDITIONS)
-REMARK_NAMES = ", ".join(remark.name for remark in REMARKS)
 
 
 @check("conditions", Level.WARN, Tier.TABLE, Affected.TIME)
@@ -19,7 +15,7 @@ def other_conditions(run: ComparedRun, kin: ByValue) -> list[Observation | None]
     with it. Another patch of Python, operating system, kernel or container hardly changes a number,
     so the cells share the table. No other check compares a cell with those of another table.
 
-    Limit: the same {CONDITION_NAMES}; and the same {REMARK_NAMES}
+    Limit: the same hardware, software and code
     Fix: measure again what differs (rerun=true), or measure the table in one go, with one
     installation (rerun=true)
     """

@@ -63,9 +63,10 @@ def imbalance(record: Record) -> Observation | None:
     different phases wait for each other, and each is named with its phase. Only in the list where
     an outside cause of the same size, or loader workers that share CPUs with the ranks, explain it:
     `disturbed` or `loader-cpus` is shown.
+    Compared are the ranks' times without exposed communication, or in one phase where ranks wait
+    for each other.
 
-    Limit: {IMBALANCE_LIMIT} of the instrumented epoch between the ranks' times without exposed
-    communication, or in one phase where ranks wait for each other {LOWER_END}
+    Limit: {IMBALANCE_LIMIT} of the instrumented epoch {LOWER_END}
     Fix: give every rank the same work
     """
     lateness = _lateness_of(record)

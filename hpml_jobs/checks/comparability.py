@@ -18,9 +18,8 @@ SCATTER_LIMIT = Share(0.10)
 @check("efficiency", Level.FAIL, Tier.NUMBER, Affected.TIME)
 def too_efficient(run: ComparedRun) -> Observation | None:
     """N GPUs are more than N times as fast as one: the baseline was disturbed, or the batches
-    differ. Medians over the runs of a row and of its baseline are compared. A warning if data
-    loading of the baseline explains it, with a single run, and if the bootstrap interval of the
-    efficiency reaches below the limit. Single runs pass if that of their blocks of iterations does.
+    differ. A warning if data loading of the baseline explains it, with a single run, and if the
+    bootstrap interval of the efficiency (of a single run: of its blocks) reaches below the limit.
 
     Limit: an efficiency of {EFFICIENCY_LIMIT:g}
     Fix: measure the cell and its baseline again (rerun=true)

@@ -12,8 +12,7 @@ from hpml_jobs.core.text import counted
 def other_conditions(run: ComparedRun, kin: ByValue) -> list[Observation | None]:
     """The cell was measured with other hardware or software than cells of the same workload, which
     are in another table: no ratio of the two is a speedup. One outlier is named, not all the others
-    with it. Another patch of Python, operating system, kernel or container hardly changes a number,
-    so the cells share the table. No other check compares a cell with those of another table.
+    with it. Another patch of Python, operating system, kernel or container hardly changes a number.
 
     Limit: the same hardware, software and code
     Fix: measure again what differs (rerun=true), or measure the table in one go, with one

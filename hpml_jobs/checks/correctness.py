@@ -72,8 +72,7 @@ def other_model(record: Record) -> Observation | None:
 @check("loss", Level.FAIL, Tier.NUMBER, Affected.LEARNING)
 def impossible_loss(record: Record) -> Observation | None:
     """The mean loss is one that such a model cannot have (failure), or training diverged (warning):
-    the times remain valid, loss and accuracy do not. A class that is not the most probable one has
-    a probability of at most 1/2, which gives the least loss.
+    the times remain valid, loss and accuracy do not.
 
     Limit: from (1 - accuracy) x ln 2 to {LOSS_LIMIT} x ln(classes); accuracy from 0 to 1
     Fix: do not use loss and accuracy of this cell; {REPORT_BUG}
@@ -112,9 +111,8 @@ def impossible_loss(record: Record) -> Observation | None:
 def ranks_differ(record: Record) -> Observation | None:
     """Ranks end their last iteration at different times: they were not timed between the same two
     points, or did not train together. Passes only if the ranks also compute and load equally long;
-    if not, `imbalance` says which rank is late. The end of the loader workers, which comes after
-    the last iteration, is not counted. Of a script, up to {START_SPREAD_S:g} s are a warning: its
-    processes begin so far apart.
+    if not, `imbalance` says which rank is late. Of a script, up to {START_SPREAD_S:g} s are a
+    warning: its processes begin so far apart.
 
     Limit: {RANKS_LIMIT} of the epoch, or one iteration if that is longer
     Fix: do not use this cell; {REPORT_BUG}
@@ -221,8 +219,7 @@ def faster_than_peak(record: Record) -> Observation | None:
     """The GPU would have computed faster than it can: the epoch was timed without synchronization,
     or another model than the one named was trained. On ordinary cores (fp32) up to {WINOGRAD:g}
     times the peak is a warning, because Winograd's 3 x 3 convolutions need fewer multiplications
-    than are counted; with TF32 a warning above {TF32_SHARE} of the peak. In half precision the peak
-    is the highest, on GeForce cards with sums in fp16. Not checked for an unknown GPU or model.
+    than are counted; with TF32 a warning above {TF32_SHARE} of the peak.
 
     Limit: the peak of the GPU model at its precision (hpml_jobs/checks/gpu_peaks.csv)
     Fix: time with synchronization, and name the model that was trained

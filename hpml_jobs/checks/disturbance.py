@@ -41,13 +41,9 @@ DISTURBED = "disturbed"
 @check(DISTURBED, Level.WARN, Tier.NUMBER, *TIMES)
 def epochs_disturbed(record: Record) -> list[Observation | None]:
     """Something outside of the cell slowed down an epoch or a step after it: other processes on its
-    CPUs, a stop (SIGSTOP, `scontrol suspend`), a CPU quota, a hypervisor. The reason names it: of
-    the timed epoch Table 1 is doubtful, of the instrumented one Tables 2 and 3, of the unsynced one
-    the cost of communication, of the microbenchmark the shares of it, of the profiler's iterations
-    only the check `profiler`. A row leaves the run out of its medians if it has another run. Where
-    much of the timed epoch was withheld, its time is not the cell's: a failure. A rank that waits
-    for a CPU that others use counts from {disturbance.RUN_QUEUE_LIMIT} of the epoch. Other jobs on
-    the cell's nodes are only in the list, with what they used of its CPUs.
+    CPUs, a stop (SIGSTOP, `scontrol suspend`), a CPU quota, a hypervisor. A row leaves the run out
+    of its medians if it has another run. Where much of the timed epoch was withheld, its time is
+    not the cell's: a failure. Other jobs on the cell's nodes are only in the list.
 
     Limit: {disturbance.FOREIGN_LIMIT} of the CPU time of the cell's CPUs; a failure above
     {disturbance.WITHHELD_MOST} of the timed epoch

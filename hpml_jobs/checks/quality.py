@@ -83,9 +83,7 @@ def too_few_iterations(record: Record) -> Observation | None:
 
 @check("buffers", Level.WARN, Tier.TABLE, Affected.LEARNING)
 def buffers_differ(record: Record) -> Observation | None:
-    """Each rank tests with BatchNorm statistics of its own: the strategy does not synchronize
-    buffers. (Under ddp they differ after a step until the next forward sends those of rank 0: that
-    passes.)
+    """Each rank tests with its own BatchNorm statistics: the strategy does not synchronize buffers.
 
     Limit: the same buffers in every test
     Fix: quote the accuracies of all ranks, or use strategy=ddp

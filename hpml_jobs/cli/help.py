@@ -111,8 +111,8 @@ Commands (hpml-jobs COMMAND --help shows its options and an example)
   PATTERN: cells by name, e.g. 'ddp-4gpu-*'.
 
 More
-  hpml-jobs help WORD        a term, a check, a key or one of its values: help
-                             speedup, help disturbed, help gpus, help ddp
+  hpml-jobs help WORD        a term, a check, a key or one of its values:
+                             help speedup, help disturbed, help gpus, help ddp
   hpml-jobs help keys        every key, with its default
   hpml-jobs help workloads   models and data, and the keys of a workload
   hpml-jobs help clusters    clusters, and the keys of a cluster

@@ -37,11 +37,9 @@ ELEMENT_BYTES = {
 @check("messages", Level.FAIL, Tier.NUMBER, Affected.BANDWIDTH)
 def wrong_message_bytes(record: Record) -> Observation | None:
     """A rank counted other bytes of gradients, or of sharded parameters, than its strategy must
-    send: the bandwidths of this cell are wrong.
+    send: the bandwidths of this cell are wrong. Under fsdp and zero1 the parameters count too.
 
-    Limit: exactly iterations x bytes of the gradients, by each collective of the strategy
-    (hpml_jobs/core/strategies.py); under fsdp and zero1 also of the parameters, with the padding to
-    equal shards, and with reshard for each batch of accumulate=
+    Limit: exactly iterations x bytes, by each collective of the strategy
     Fix: do not use Table 3 of this cell; {REPORT_BUG}
     """
     cell = record.cell

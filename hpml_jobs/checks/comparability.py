@@ -20,9 +20,8 @@ SCATTER_LIMIT = Share(0.10)
 @check("efficiency", Level.FAIL, Tier.NUMBER, Affected.TIME)
 def too_efficient(run: ComparedRun) -> Observation | None:
     """N GPUs are more than N times as fast as one: the baseline was disturbed, or the batches
-    differ. Medians over the runs of a row and of its baseline are compared. A warning if data
-    loading of the baseline explains it, with a single run, and if the bootstrap interval of the
-    efficiency reaches below the limit. Single runs pass if that of their blocks of iterations does.
+    differ. A warning if data loading of the baseline explains it, with a single run, and if the
+    bootstrap interval of the efficiency (of a single run: of its blocks) reaches below the limit.
 
     Limit: an efficiency of {EFFICIENCY_LIMIT}
     Fix: measure the cell and its baseline again (rerun=true)
@@ -62,7 +61,7 @@ def _efficiency_text(run: ComparedRun, greatest: Efficiency) -> str:
 @check("loader-workers", Level.WARN, Tier.TABLE, Affected.TIME)
 def other_loader_workers(run: ComparedRun) -> Observation | None:
     """The cell has another number of loader workers per GPU than its baseline, or than other
-    strategies on as many GPUs (dp has them for all its GPUs together, ddp for each).
+    strategies on as many GPUs: dp has them for all its GPUs together, ddp for each.
 
     Limit: the same number of loader workers per GPU
     Fix: compare train_s, or set loader_workers= so that the totals match
@@ -191,8 +190,8 @@ def measured_on_another_day(run: ComparedRun) -> Observation | None:
 
 @check("epoch-samples", Level.FAIL, Tier.NUMBER, Affected.TIME)
 def other_epoch(run: ComparedRun) -> Observation | None:
-    """An epoch of a script has another number of samples than on one GPU, mostly because each
-    process passes over all of the data: the speedup compares epochs of different work.
+    """An epoch of a script has another number of samples than on one GPU: mostly each process
+    passes over all of the data, and the speedup compares epochs of different work.
 
     Limit: the samples of the baseline's epoch, within a batch of each process
     Fix: let the script share the data out (DistributedSampler), or use window=A,B, by which equal

@@ -5,21 +5,16 @@ from collections.abc import Iterable
 from hpml_jobs.checks.comparison import ByValue, ComparedRun, Differing
 from hpml_jobs.checks.result import Observation, check, names
 from hpml_jobs.core.check_result import Affected, Level, Tier
-from hpml_jobs.core.conditions import CONDITIONS, REMARKS
 from hpml_jobs.core.text import counted
-
-CONDITION_NAMES = ", ".join(condition.name for condition in CONDITIONS)
-REMARK_NAMES = ", ".join(remark.name for remark in REMARKS)
 
 
 @check("conditions", Level.WARN, Tier.TABLE, Affected.TIME)
 def other_conditions(run: ComparedRun, kin: ByValue) -> list[Observation | None]:
     """The cell was measured with other hardware or software than cells of the same workload, which
     are in another table: no ratio of the two is a speedup. One outlier is named, not all the others
-    with it. Another patch of Python, operating system, kernel or container hardly changes a number,
-    so the cells share the table. No other check compares a cell with those of another table.
+    with it. Another patch of Python, operating system, kernel or container hardly changes a number.
 
-    Limit: the same {CONDITION_NAMES}; and the same {REMARK_NAMES}
+    Limit: the same hardware, software and code
     Fix: measure again what differs (rerun=true), or measure the table in one go, with one
     installation (rerun=true)
     """

@@ -74,8 +74,7 @@ def impossible_loss(record: Record) -> Observation | None:
     """The mean loss is one that such a model cannot have (failure), or training diverged (warning):
     the times remain valid, loss and accuracy do not.
 
-    Limit: cross entropy from (1 - accuracy) x ln 2 (a class that is not the most probable one has a
-    probability of at most 1/2) to {LOSS_LIMIT} x ln(classes); accuracy from 0 to 1
+    Limit: from (1 - accuracy) x ln 2 to {LOSS_LIMIT} x ln(classes); accuracy from 0 to 1
     Fix: do not use loss and accuracy of this cell; {REPORT_BUG}
     """
     workload = record.cell.workload
@@ -110,11 +109,10 @@ def impossible_loss(record: Record) -> Observation | None:
 
 @check("ranks-agree", Level.FAIL, Tier.NUMBER, Affected.TIME, Affected.SPLIT)
 def ranks_differ(record: Record) -> Observation | None:
-    """Ranks of synchronous training end their last iteration together. If not, they were not timed
-    between the same two points, or did not train together. Passes only if the ranks also compute
-    and load equally long; if not, `imbalance` says which rank is late. The end of the loader
-    workers, which comes after the last iteration, is not counted. Of a script, up to
-    {START_SPREAD_S:g} s are a warning: its processes begin so far apart.
+    """Ranks end their last iteration at different times: they were not timed between the same two
+    points, or did not train together. Passes only if the ranks also compute and load equally long;
+    if not, `imbalance` says which rank is late. Of a script, up to {START_SPREAD_S:g} s are a
+    warning: its processes begin so far apart.
 
     Limit: {RANKS_LIMIT} of the epoch, or one iteration if that is longer
     Fix: do not use this cell; {REPORT_BUG}
@@ -203,8 +201,7 @@ def shards_do_not_add_up(record: Record) -> Observation | None:
     """The parts that the ranks keep do not add up to the model: parameters or optimizer state are
     kept twice, and no memory is saved, or by no rank.
 
-    Limit: exactly the trainable parameters of the model, summed over the ranks (fsdp: parameters;
-    zero1: the optimizer's state)
+    Limit: exactly the trainable parameters of the model, summed over the ranks
     Fix: do not use the memory of this cell; {REPORT_BUG}
     """
     held = [
@@ -220,14 +217,11 @@ def shards_do_not_add_up(record: Record) -> Observation | None:
 @check("flops", Level.FAIL, Tier.NUMBER, Affected.TIME, Affected.SPLIT)
 def faster_than_peak(record: Record) -> Observation | None:
     """The GPU would have computed faster than it can: the epoch was timed without synchronization,
-    or another model than the one named was trained. A warning where it is possible, but only with
-    Winograd's convolutions (fp32), or at an unusual share of TF32's peak.
+    or another model than the one named was trained. On ordinary cores (fp32) up to {WINOGRAD:g}
+    times the peak is a warning, because Winograd's 3 x 3 convolutions need fewer multiplications
+    than are counted; with TF32 a warning above {TF32_SHARE} of the peak.
 
-    Limit: the peak of the GPU model at its precision (hpml_jobs/checks/gpu_peaks.csv). On ordinary
-    cores {WINOGRAD:g} times it, because Winograd's 3 x 3 convolutions need fewer multiplications
-    than are counted, and a warning above the peak; with TF32 a warning above {TF32_SHARE} of it; in
-    half precision the highest, on GeForce cards with sums in fp16. Not checked for an unknown GPU
-    or model
+    Limit: the peak of the GPU model at its precision (hpml_jobs/checks/gpu_peaks.csv)
     Fix: time with synchronization, and name the model that was trained
     """
     flop, peak = flop_per_sample_of(record), peak_of(record)

@@ -90,8 +90,7 @@ def too_few_cpus_for_loading(record: Record) -> Observation | None:
     """Loader workers and processes share CPUs, and the processes waited for a CPU. Not judged where
     the cell is oversubscribed, and where other programs took the CPUs.
 
-    Limit: a CPU for each process and each of its loader workers, or threads that are ready and
-    without a CPU for {LOADER_WAIT_LIMIT} of the epoch
+    Limit: they wait for {LOADER_WAIT_LIMIT} of the epoch
     Fix: decrease loader_workers= or use more CPUs
     """
     host, share = busiest_host(record), run_queue_share(record)

@@ -41,19 +41,12 @@ DISTURBED = "disturbed"
 @check(DISTURBED, Level.WARN, Tier.NUMBER, *TIMES)
 def epochs_disturbed(record: Record) -> list[Observation | None]:
     """Something outside of the cell slowed down an epoch or a step after it: other processes on its
-    CPUs, a stop (SIGSTOP, `scontrol suspend`), a CPU quota, a hypervisor. The reason names it: of
-    the timed epoch Table 1 is doubtful, of the instrumented one Tables 2 and 3, of the unsynced one
-    the cost of communication, of the microbenchmark the shares of it, of the profiler's
-    iterations only the check `profiler`. A row leaves the run out of
-    its medians if it has another run. Where much of the timed epoch was withheld, its time is not
-    the cell's: a failure. Other jobs on the cell's nodes when it started or ended share memory,
-    network and disks with it: they are only in the list, with what they used of its CPUs.
+    CPUs, a stop (SIGSTOP, `scontrol suspend`), a CPU quota, a hypervisor. A row leaves the run out
+    of its medians if it has another run. Where much of the timed epoch was withheld, its time is
+    not the cell's: a failure. Other jobs on the cell's nodes are only in the list.
 
-    Limit: other processes use {disturbance.FOREIGN_LIMIT} of the CPU time of the cell's CPUs, no
-    process is stopped, a hypervisor or a CPU quota withholds {disturbance.WITHHELD_LIMIT} of the
-    CPU time in demand, and a rank waits for a CPU that others use for {disturbance.RUN_QUEUE_LIMIT}
-    of the epoch where the cell has a CPU for each of its threads; fails where they withheld more
-    than {disturbance.WITHHELD_MOST} of the timed epoch; no other job on its nodes
+    Limit: {disturbance.FOREIGN_LIMIT} of the CPU time of the cell's CPUs; a failure above
+    {disturbance.WITHHELD_MOST} of the timed epoch
     Fix: {MEASURE_AGAIN}, or use whole nodes (cluster.isolate=exclusive)
     """
     causes = _outside_causes(record)
@@ -141,9 +134,9 @@ def _other_jobs(record: Record, causes: Observation | None) -> Observation | Non
     "outliers", Level.WARN, Tier.NUMBER, Affected.TIME, explained_by={OVERSUBSCRIBED}
 )
 def slow_iterations(record: Record) -> Observation | None:
-    """A few iterations took a large part of the timed epoch, and no cause outside of the cell was
-    measured that can have taken as much: a pause in the model's or the data's own code, slow
-    storage, a late rank. The run stays in all medians.
+    """A few iterations took a large part of the timed epoch: a pause in the model's or the data's
+    own code, slow storage, a late rank. No cause outside of the cell was measured that can have
+    taken as much. The run stays in all medians.
 
     Limit: the seconds of outlying iterations above the median are {OUTLIER_LIMIT} of the epoch
     Fix: look at step_s in iterations.npz, or {MEASURE_AGAIN}
@@ -177,7 +170,7 @@ def epochs_differ(record: Record) -> Observation | None:
     instruments or a machine of varying speed make the epochs unlike: Tables 2 and 3 are of a slower
     epoch than Table 1. If it does not, one of the two epochs was disturbed, the longer one.
 
-    Limit: the two epochs, and their median iterations, differ by {OVERHEAD_LIMIT} {LOWER_END}
+    Limit: {OVERHEAD_LIMIT} between the epochs and their median iterations {LOWER_END}
     Fix: {MEASURE_AGAIN}; if it stays, use a larger batch= or a larger model
     """
     share = record.overhead

@@ -26,7 +26,7 @@ def compiled_inside(record: Record) -> Observation | None:
     in the warm-up epoch, unless batches have other shapes later. Or it compiled no graph at all, so
     the model ran as without compile=. Checked with compile=.
 
-    Limit: no graph in the timed and the instrumented epoch of every rank, one or more before
+    Limit: no graph in a measured epoch, one or more before
     Fix: give every epoch the same shapes of batches, or use compile=false
     """
     summaries = [rank.compilation for rank in record.ranks if rank.compilation]
@@ -83,9 +83,7 @@ def too_few_iterations(record: Record) -> Observation | None:
 
 @check("buffers", Level.WARN, Tier.TABLE, Affected.LEARNING)
 def buffers_differ(record: Record) -> Observation | None:
-    """Each rank has BatchNorm statistics of its own and tests with them, because the strategy does
-    not synchronize buffers. (Under ddp they differ after a step until the next forward sends those
-    of rank 0: that passes.)
+    """Each rank tests with its own BatchNorm statistics: the strategy does not synchronize buffers.
 
     Limit: the same buffers in every test
     Fix: quote the accuracies of all ranks, or use strategy=ddp
@@ -126,10 +124,9 @@ def buffers_differ(record: Record) -> Observation | None:
 
 @check("incomplete", Level.WARN, Tier.TABLE, Affected.SPLIT, Affected.BANDWIDTH)
 def ended_after_training(record: Record) -> Observation | None:
-    """The job ended after the measured epochs, in a step that follows them (the epoch without
-    gradient exchange, the microbenchmark, the profiler): times and phases are right, what these
-    steps measure may be missing. Or a script failed after its timed window, whose time may be that
-    of a training which went wrong.
+    """The job ended in a step after the measured epochs: times and phases are right, what the epoch
+    without gradient exchange, the microbenchmark or the profiler measures may be missing. Or a
+    script failed after its timed window, whose time may be that of a training which went wrong.
 
     Limit: all steps after training finished, and a script did not fail
     Fix: read its log, then measure the cell again (rerun=true)
@@ -156,12 +153,11 @@ def ended_after_training(record: Record) -> Observation | None:
     explained_by={OVERSUBSCRIBED, DISTURBED},
 )
 def speed_drifts(record: Record) -> Observation | None:
-    """Iterations became steadily slower or faster during the epoch; the reason names the outside
+    """Iterations became steadily slower or faster during the epoch: the reason names the outside
     cause where one was measured. Judged by the medians of ten blocks of iterations; not below
-    {DRIFT_ITERATIONS} iterations.
+    {DRIFT_ITERATIONS} iterations. Without a trend 1.7 % of epochs have such an S (of {MOST_S}).
 
-    Limit: {DRIFT_LIMIT} between the first and the last three blocks, where Kendall's S is {DRIFT_S}
-    or more in size (of {MOST_S}; without a trend it is in 1.7 % of epochs)
+    Limit: {DRIFT_LIMIT} between the first and the last three tenths, with Kendall's S at {DRIFT_S}
     Fix: repeat the cell after a longer warm-up, and compare clocks and temperature
     """
     steps = [rank.timed.steps for rank in record.ranks]

@@ -64,8 +64,7 @@ def imbalance(record: Record) -> Observation | None:
     an outside cause of the same size, or loader workers that share CPUs with the ranks, explain it:
     `disturbed` or `loader-cpus` is shown.
 
-    Limit: {IMBALANCE_LIMIT} of the instrumented epoch between the ranks' times without exposed
-    communication, or in one phase where ranks wait for each other {LOWER_END}
+    Limit: {IMBALANCE_LIMIT} of the instrumented epoch {LOWER_END}
     Fix: give every rank the same work
     """
     lateness = _lateness_of(record)
@@ -224,9 +223,8 @@ def _first_s(rank: Rank, stalls: Stalls) -> float:
 )
 def loaders_start_slowly(record: Record) -> Observation | None:
     """Waiting for the first batch, which no computing hides, takes a large part of a short epoch:
-    speedups are those of the start. In records of versions before 0.8.0 every epoch also started
-    its loader workers. Without loader workers it is what the first batch takes longer than the
-    others. Not checked with loader=device.
+    speedups are those of the start. Without loader workers it is what the first batch takes longer
+    than the others. Not checked with loader=device.
 
     Limit: the first stall is {START_LIMIT} of the epoch on every rank
     Fix: use more training samples, or loader=device

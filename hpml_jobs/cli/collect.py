@@ -14,6 +14,7 @@ from msgspec import structs
 from rich.console import Console
 from rich.text import Text
 
+from hpml_jobs.cli.commands import repeated
 from hpml_jobs.cli.console import console, print_json, print_note
 from hpml_jobs.cli.options import (
     REPORT_KEYS,
@@ -46,6 +47,16 @@ if TYPE_CHECKING:
 WATCH_S = 5.0
 """The refresh interval while cells are waited for."""
 
+ReportFolder = Annotated[
+    Path | None,
+    typer.Option(
+        "--to",
+        metavar="FOLDER",
+        help="folder of the report; default: report/ in the study",
+    ),
+]
+"""The option of where a report is written."""
+
 ALLOCATIONS = 2_000_000
 """Objects between two garbage collections while a report is made: the command ends with it."""
 
@@ -56,14 +67,7 @@ def collect(
     wait: Annotated[
         bool, typer.Option("--wait", help="wait until no cell is pending or running")
     ] = False,
-    to: Annotated[
-        Path | None,
-        typer.Option(
-            "--to",
-            metavar="FOLDER",
-            help="folder of the report; default: report/ in the study",
-        ),
-    ] = None,
+    to: ReportFolder = None,
     all_tables: Annotated[bool, typer.Option("--all", help="print all tables")] = False,
     strict: Strict = False,
     json: Json = False,
@@ -200,18 +204,7 @@ def _files(written: Sequence[Path]) -> str:
 
 
 DISPLAYS = ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY")
-"""Variables of an environment in which a browser can be opened; without them it would be a text
-browser, which takes the terminal."""
-
-PageFolder = Annotated[
-    Path | None,
-    typer.Option(
-        "--to",
-        metavar="FOLDER",
-        help="folder of the page; default: report/ in the study",
-    ),
-]
-"""The option of where a page is written."""
+"""Variables of an environment in which a browser opens that does not take the terminal."""
 
 IsOpened = Annotated[bool, typer.Option("--open", help="open the page in a browser")]
 """The option that opens a page."""
@@ -220,7 +213,7 @@ IsOpened = Annotated[bool, typer.Option("--open", help="open the page in a brows
 def report(
     words: ReportWords = None,
     outputs: Outputs = None,
-    to: PageFolder = None,
+    to: ReportFolder = None,
     is_opened: IsOpened = False,
 ) -> None:
     """Write a page that can be handed in: report.html, and the same as report.md.
@@ -266,13 +259,20 @@ LEVEL_COLOURS = {Level.FAIL: "red", Level.WARN: "yellow", Level.PASS: "green"}
 """Levels with their colours, the most serious first."""
 
 
+MOST_EXPLAINED = 5
+"""The checks of a cell that are explained: with its numbers they fit on a screen of 24 lines."""
+
+
 def record(
     study: StudyName = None,
     pattern: Pattern = None,
     outputs: Outputs = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="show all numbers and checks of a cell")
+    ] = False,
     json: Json = False,
 ) -> None:
-    """Show the key numbers of every cell, and each data-quality check with its reason.
+    """Show what was measured in every cell, and why data-quality checks failed or warn.
 
     Example: hpml-jobs record demo 'ddp-2proc-*'
     """
@@ -286,22 +286,30 @@ def record(
         return
     out = console()
     for cell in cells:
-        _show_cell(out, cell)
+        _show_cell(out, cell, everything=everything)
+    if not everything:
+        out.print(Text(with_command("All numbers and checks", f"{repeated()} --all")))
 
 
-def _show_cell(out: Console, cell: "CellSummary") -> None:
-    from hpml_jobs.report.key_numbers import lines
+def _show_cell(out: Console, cell: "CellSummary", *, everything: bool) -> None:
+    from hpml_jobs.report.key_numbers import in_short, lines
 
     has_state = cell.outcome is not Outcome.MISSING  # else it may be pending
     state = f"{cell.outcome.value} " if has_state else ""
     out.print(Text(f"==== {cell.slug}: {state}{cell.reason}".rstrip(), "bold"))
-    for line in lines(cell.numbers):
+    for line in (lines if everything else in_short)(cell.numbers):
         out.print(Text(f"  {line}"))
-    for level, colour in LEVEL_COLOURS.items():
-        for result in cell.checks:
-            if result.level is level:
-                line_of_check = Text(f"  {level.value} ", style=colour)
-                line_of_check.append(
-                    f"{result.check}: {result.reason}", style="default"
-                )
-                out.print(line_of_check)
+    order = [*LEVEL_COLOURS]
+    ranked = sorted(cell.checks, key=lambda result: order.index(result.level))
+    violated = [result for result in ranked if result.level is not Level.PASS]
+    explained = ranked if everything else violated[:MOST_EXPLAINED]
+    for result in explained:
+        line_of_check = Text(f"  {result.level.value} ", LEVEL_COLOURS[result.level])
+        line_of_check.append(f"{result.check}: {result.reason}", style="default")
+        out.print(line_of_check)
+    more = ", ".join(result.check for result in violated[len(explained) :])
+    if more:
+        out.print(Text(f"  more: {more}"))
+    if cell.checks and not everything:
+        passed = counted(len(ranked) - len(violated), "check")
+        out.print(Text(f"  {passed} passed"))

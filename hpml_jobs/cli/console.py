@@ -166,7 +166,7 @@ def usage_line(used: "Usage") -> str:
         text += f" of {hours_text(requested)} requested" if requested else ""
     if used.used_share is not None:
         text += f", {100 * used.used_share:.2g} % of the requested time"
-    text += f", in {counted(used.runs, 'run')}"
+    text += f", in {counted(used.runs, 'attempt')}"
     if used.queue_median_s is not None and used.queue_longest_s is not None:
         median_wait = duration_text(used.queue_median_s)
         longest = duration_text(used.queue_longest_s)
@@ -250,8 +250,24 @@ def show_preview(
     if preview.refused:
         print(f"it would be refused: {preview.refused}")
     _show_values(out, preview.values, all_values=all_cells)
-    for script in preview.scripts:
-        print(f"\n---- {script.shape}\n{script.script}", end="")
+    whole = preview.scripts if all_cells else preview.scripts[:1]
+    for job in whole:
+        print(f"\n---- {job.shape}\n{job.script}", end="")
+    for job in preview.scripts[len(whole) :]:
+        print(f"\n---- {job.shape}: as the first script (--all shows all) except for")
+        first, lines = whole[0].script.splitlines(), job.script.splitlines()
+        print(*_lines_unlike(first, lines), sep="\n")
+
+
+def _lines_unlike(first: Sequence[str], lines: Sequence[str]) -> list[str]:
+    """Return the lines of a script that the first has not, and the options of it that are gone."""
+    options = {line.partition("=")[0] for line in lines}
+    gone = [
+        f"without {line}"
+        for line in first
+        if line.startswith("#SBATCH") and line.partition("=")[0] not in options
+    ]
+    return [line for line in lines if line not in first] + gone
 
 
 def _show_values(

@@ -1,12 +1,14 @@
 """The pages of `hpml-jobs --help` and `hpml-jobs help TOPIC`."""
 
 import re
+import textwrap
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import groupby
+from itertools import chain, groupby
 from pathlib import Path
 from typing import NamedTuple
 
 from hpml_jobs.core.features import Command, HelpSection
+from hpml_jobs.core.paths import conf_folder
 
 _KEY_LINE = re.compile(r"( *)(\w+):(.*)")
 _GROUP_LINE = re.compile(r" *- (\w+): (\w+) *#(.*)")
@@ -109,7 +111,8 @@ Commands (hpml-jobs COMMAND --help shows its options and an example)
   PATTERN: cells by name, e.g. 'ddp-4gpu-*'.
 
 More
-  hpml-jobs help WORD        a key or one of its values: help gpus, help ddp
+  hpml-jobs help WORD        a term, a check, a key or one of its values:
+                             help speedup, help disturbed, help gpus, help ddp
   hpml-jobs help keys        every key, with its default
   hpml-jobs help workloads   models and data, and the keys of a workload
   hpml-jobs help clusters    clusters, and the keys of a cluster
@@ -174,59 +177,42 @@ TOPICS: Mapping[str, Sequence[str]] = {
 }
 """The groups on each page; that without groups has the other keys."""
 
-_POINTERS = (
-    (
-        "internet offline network",
-        "jobs need none: docs/site.md; install: locks/README.md",
-    ),
-    (
-        "lightning accelerate train.py",
-        "script=train.py measures it unchanged, with launcher=torchrun; docs/own_code.md",
-    ),
-    (
-        "containers apptainer singularity docker",
-        "cluster.container.image=FILE; docs/start.md",
-    ),
-    ("module modules", "cluster.setup='[module load NAME]'; docs/commands.md"),
-    (
-        "site install installation",
-        "docs/start.md for you, docs/site.md for all users of a cluster",
-    ),
-    ("proposal", "choose STUDY epochs=90 runs=10 writes a paragraph; docs/choose.md"),
-    (
-        "speedup efficiency ideal gap why exchange waiting",
-        "the gap is the ideal speedup minus yours; report STUDY splits it; docs/formulas.md",
-    ),
-    ("check checks disturbed trust", "docs/checks.md has every check, and what to do"),
-    (
-        "cell cells",
-        "one measurement of a number of GPUs, a batch, a strategy; README.md",
-    ),
-    (
-        "cost price prices budget gpu-hours",
-        "plan KEY=VALUE... says it before you submit",
-    ),
-    ("rank ranks process processes world_size", "one per GPU: gpus=4 starts 4 of them"),
-    ("h100 a100 v100", "gpu_type=h100 asks for this model, where SLURM names it so"),
-    ("oom memory", "too large a batch for the GPU: docs/troubleshooting.md"),
-    (
-        "nccl infiniband",
-        "cluster.setup='[export NCCL_SOCKET_IFNAME=ib0]' sets variables",
-    ),
-    ("time walltime", "minutes=30 is the time limit of each cell"),
-    ("precise noise", "repeats=4 measures everything four times; docs/start.md"),
-    ("homework handin", "docs/lab.md; report STUDY --handin FOLDER"),
-)
-POINTERS = {
-    "!": """\
-! before a figure: a data-quality check doubts it
-  why             under What to trust, and under the table of the figure
-  what to do      docs/tables.md, section Warnings""",
-    **{
-        word: f"{word}: {where}" for words, where in _POINTERS for word in words.split()
-    },
-}
-"""Where something is that is neither a command nor a key."""
+_LINK = re.compile(r"\[[^]]*\]\(([^)]*)\)")
+
+
+def explanations() -> dict[str, str]:
+    """Return the paragraphs of docs/words.md by each word of their headings."""
+    page = conf_folder().parent / "docs" / "words.md"
+    _, *sections = page.read_text().split("\n## ")
+    texts: dict[str, str] = {}
+    for section in sections:
+        heading, _, paragraph = section.partition("\n")
+        linked = _LINK.sub(r"docs/\1", paragraph).replace("docs/../", "")
+        texts |= dict.fromkeys(heading.split(", "), _explanation(heading, linked))
+    return texts
+
+
+def check_explanation(word: str) -> str:
+    """Return when a data-quality check warns, its limit and its fix; empty if there is none."""
+    from hpml_jobs.checks.study import GROUPS
+
+    for check in chain.from_iterable(GROUPS.values()):
+        if check.name == word:
+            sentence, *_ = check.meaning.rstrip(".").split(". ")
+            text = f"{sentence}. Limit: {check.limit}. Fix: {check.remedy}."
+            return _explanation(f"{word} (data-quality check, docs/checks.md)", text)
+    return ""
+
+
+def _explanation(title: str, text: str) -> str:
+    """Return a paragraph of Markdown below its title."""
+    lines = textwrap.wrap(
+        text.replace("`", "").strip(),
+        76,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return "\n".join([title, *(f"  {line}" for line in lines), ""])
 
 
 def all_keys(folders: Folders) -> dict[str, KeyDoc]:

@@ -149,14 +149,12 @@ def _show_hydra_page(words: list[str]) -> None:
 
 def _help(words: list[str]) -> int:
     """Print the first page, or that of a topic (`help keys`), a command, a key or a value."""
-    from hpml_jobs.cli.help import POINTERS, TOPICS, first_page, topic
+    from hpml_jobs.cli.help import TOPICS, first_page, topic
 
     named = words[1].lower() if len(words) > 1 and words[0] == "help" else ""
     folders = [conf_folder(), *_config_dirs(words)]
     if named in TOPICS:
         print(topic(named, folders), end="")
-    elif named in POINTERS:
-        print(POINTERS[named])
     elif named in COMMANDS:
         return _run_command([named, "--help"])
     elif named and not named.startswith("-"):
@@ -167,30 +165,32 @@ def _help(words: list[str]) -> int:
 
 
 def _entry(word: str, folders: list[Path]) -> str:
-    """Return the entry of a key or of a value.
+    """Return the entries of a word: a term, a check, a key or a value.
 
     Raises:
-        UsageError: the word is neither; the message names the most alike that is.
+        UsageError: the word is none of them; the message names the most alike that is.
     """
     from hpml_jobs.cli.entries import Entries
-    from hpml_jobs.cli.help import TOPICS
+    from hpml_jobs.cli.help import TOPICS, check_explanation, explanations
 
-    entries = Entries(folders)
-    if entry := entries.entry(word):
-        return entry
+    entries, terms = Entries(folders), explanations()
+    term = terms.get(word) or terms.get(word.removesuffix("s"), "")
+    parts = [term, check_explanation(word), entries.entry(word)]
+    if any(parts):
+        return "\n".join(filter(None, parts))
     if word == "help":
         raise UsageError(
             f"help on what? e.g. {PROGRAM} help gpus; {PROGRAM} --help lists the commands"
         )
     if word in MEANT:
         raise UsageError(f"no help on {word}: did you mean {MEANT[word]}?")
-    near = nearest(word, (*COMMANDS, *TOPICS, *entries.words()), cutoff=0.7)
+    near = nearest(word, (*COMMANDS, *TOPICS, *terms, *entries.words()), cutoff=0.7)
     if near:
         raise UsageError(f"no help on {word}: did you mean {PROGRAM} help {near}?")
     topics = ", ".join(TOPICS)
     raise UsageError(
-        f"no help on {word}: name a command, a key, a value, or {topics}; docs/README.md lists the "
-        "pages by task"
+        f"no help on {word}: name a command, a key, a value, a term of docs/words.md, or {topics}; "
+        "docs/README.md lists the pages by task"
     )
 
 

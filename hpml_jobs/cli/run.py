@@ -1,7 +1,7 @@
 """Commands run and fetch; a study that runs on this machine."""
 
 import sys
-from contextlib import suppress
+from contextlib import redirect_stdout, suppress
 from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
@@ -89,11 +89,12 @@ def run(
             write_cells(plan.study, [planned])
         else:
             announce(plan, [planned], job.id)
-    end = attempt_cell(folder, job)
+    with redirect_stdout(sys.stderr if json else sys.stdout):
+        end = attempt_cell(folder, job)
     if json:
         print_json(end)
     if not end.outcome.finished:
-        raise HpmlError(f"{folder.slug} {end.outcome.value}: {end.reason}")
+        raise typer.Exit(1)
 
 
 def _cell_of_index(cells: "list[PlannedCell]", index: int | None) -> "PlannedCell":

@@ -52,9 +52,9 @@ def _check_local(cell: Cell, cluster: Cluster) -> None:
         )
     gpus_here = len(machine.local_gpus())
     if cell.device is Device.CUDA and cell.gpus > gpus_here:
-        raise UsageError(
-            f"gpus={cell.gpus} with device=cuda: this machine has {gpus_here} GPUs"
-        )
+        there = f"this machine has {counted(gpus_here, 'GPU')}"
+        fix = f"use gpus={gpus_here} or less" if gpus_here else "use device=cpu"
+        raise UsageError(f"gpus={cell.gpus} with device=cuda: {there}; {fix}")
 
 
 def _check_gpu_instances(shape: Shape, cell: Cell) -> None:

@@ -120,9 +120,8 @@ def _provide(
     if dataset is None or not dataset.is_missing(root):
         return
     if not fetch:
-        notify(
-            f"{dataset.title} is not in {root}: it would be downloaded before submission"
-        )
+        how = f"{PROGRAM} fetch or a submission downloads it"
+        notify(f"{dataset.title} is not in {root}: {how}")
         return
     notify(f"downloading {dataset.title} into {root}, once (jobs never download)")
     prepare(workload, root, cluster, download=True)

@@ -292,8 +292,9 @@ def leave_out_equal_workers(plan: PlanDraft) -> PlanDraft:
 
 
 def check_capacity(plan: PlanDraft) -> PlanDraft:
-    """To submit, refuse cells that the cluster can never run. Needs workers and nodes."""
-    if plan.sending:
+    """Refuse cells that the cluster, or this machine, can never run. Needs workers and nodes."""
+    is_here = plan.cluster.is_local and "SLURM_JOB_ID" not in os.environ
+    if plan.sending or is_here:
         for draft in plan.drafts:
             check_shape(draft.shape(plan.cluster), draft.cell, plan.cluster)
     return plan

@@ -19,6 +19,7 @@ from hpml_jobs.report.choose.cost import measured_peak
 from hpml_jobs.report.frame.numbers import (
     DASH,
     count,
+    per_second,
     seconds,
     significant,
     span,
@@ -239,6 +240,21 @@ _TEXTS: dict[str, Callable[[float], str]] = {
 
 The others are shares.
 """
+
+
+def in_short(numbers: Mapping[str, Any]) -> list[str]:
+    """Return a line on what was measured: the epoch time, the throughput, the test accuracy."""
+    if not numbers:
+        return []
+    samples, rate = numbers["work_samples"], numbers["units_per_s"]
+    timed = "epoch" if samples is None else f"{count(samples)} samples"
+    parts = [f"{timed} {seconds(numbers['epoch_s'])} s"]
+    if rate is not None:
+        parts.append(f"{per_second(rate)} {numbers['unit']}/s")
+    for share in numbers["test_accuracy_by_rank"][:1]:
+        if share is not None:
+            parts.append(f"test accuracy {percent_text(share)}")
+    return [", ".join(parts)]
 
 
 def lines(numbers: Mapping[str, Any]) -> list[str]:

@@ -95,10 +95,9 @@ def _cells(group: ReportGroup) -> str:
     if len(strategies) > 1:
         strategies.pop(captions.strategy_word(Strategy.SINGLE), None)
     unit = captions.unit(device) if sizes == [1] else captions.units(device)
-    noun = "run" if any(len(row.cells) > 1 for row in source.timed) else "cell"
     return (
-        f"{measured} of {counted(len(source.cells), noun)} measured: {listed(sizes)} {unit}, batch "
-        f"{batches} per {captions.unit(device)}, {listed(strategies)}"
+        f"{measured} of {counted(len(source.cells), 'cell')} measured: {listed(sizes)} {unit}, "
+        f"batch {batches} per {captions.unit(device)}, {listed(strategies)}"
         f"{_runs_each(source.timed)}.{_cpus_text(source)}"
     )
 
@@ -113,38 +112,36 @@ def _runs_each(rows: Sequence[Row]) -> str:
     numbers = {len(row.cells) for row in rows}
     if numbers in (set(), {1}):
         return ""
-    return f", {span(numbers)} runs each"
+    return f", {span(numbers)} runs of each setting"
 
 
 def _disturbed(group: ReportGroup) -> tuple[int, int]:
-    """Return how many runs were disturbed and left out, and of how many."""
+    """Return how many cells were disturbed and left out, and of how many."""
     rows = group.source.timed
     return sum(row.disturbed_runs for row in rows), sum(len(row.cells) for row in rows)
 
 
 def _usability(group: ReportGroup) -> str:
-    """Return how many runs the tables leave out, and which of them can be used."""
-    disturbed, runs = _disturbed(group)
+    """Return how many cells the tables leave out, and which tables can be used."""
+    disturbed, cells = _disturbed(group)
     usability = group.usability
     if not disturbed or not usability:
         return usability
     were = verb(disturbed, "was", "were")
-    left_out = f"{disturbed} of {counted(runs, 'run')} {were} disturbed and left out"
+    left_out = f"{disturbed} of {counted(cells, 'cell')} {were} disturbed and left out"
     return f"{left_out}. {usability}"
 
 
 def _deciding(
     report: Report, group: ReportGroup, commands: Sequence[str]
 ) -> Iterator[str]:
-    """Yield the command of the runs that are missing: those that were disturbed, measured again;
-    else the repeats that decide between two cells.
-    """
+    """Yield the command that measures disturbed cells again, else of repeats that decide."""
     choice = group.choice
-    disturbed, runs = _disturbed(group)
+    disturbed, cells = _disturbed(group)
     is_undecided = choice is not None and choice.undecided is not None
-    if disturbed and report.resubmitted and (is_undecided or 2 * disturbed >= runs):
+    if disturbed and report.resubmitted and (is_undecided or 2 * disturbed >= cells):
         again = f"{PROGRAM} resubmit {report.resubmitted} --disturbed"
-        yield with_command("To measure the disturbed runs again", again)
+        yield with_command("To measure the disturbed cells again", again)
     elif choice:
         yield from words.deciding(choice, commands)
 

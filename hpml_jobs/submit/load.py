@@ -22,10 +22,9 @@ WINDOW_S = 1.0
 
 
 class Program(NamedTuple):
-    """A process of others: its command, its user, and the CPUs that it used."""
+    """A process of others in words, with its user, and the CPUs that it used."""
 
-    name: str
-    user: str
+    words: str
     cpus: float
 
 
@@ -56,7 +55,7 @@ class Load(NamedTuple):
         """What others take, in words."""
         text = f"other programs use {self.used:.1f} of {counted(self.cpus, 'CPU')}"
         if self.program and not self.is_quiet:
-            text += f", most of it {self.program.name} of {self.program.user}"
+            text += f"; the busiest is {self.program.words}"
         if self.is_withheld:
             text += f"; the hypervisor takes {self.withheld:.1f}"
         return text
@@ -74,7 +73,7 @@ def measured_load(window_s: float = WINDOW_S) -> Load | None:
     after = busy_times()
     seconds = time.monotonic() - begin_s
     programs = [
-        Program(process.name, process.user, (process.cpu_s - earlier.cpu_s) / seconds)
+        Program(process.words, (process.cpu_s - earlier.cpu_s) / seconds)
         for process in _processes()
         if (earlier := processes.get(process.number))
     ]
@@ -86,10 +85,13 @@ def measured_load(window_s: float = WINDOW_S) -> Load | None:
     )
 
 
+_KERNEL_THREAD = 0x00200000
+"""PF_KTHREAD (linux/sched.h), a bit of the flags in /proc/PID/stat."""
+
+
 class _Process(NamedTuple):
     number: int
-    name: str
-    user: str
+    words: str
     cpu_s: float
 
 
@@ -99,13 +101,12 @@ def _processes() -> Iterator[_Process]:
         if int(folder.name) == os.getpid():
             continue
         with suppress(OSError, ValueError, IndexError):  # it has ended
-            ticks = stat_fields(folder.name)[11:13]  # utime, stime
-            yield _Process(
-                int(folder.name),
-                (folder / "comm").read_text().strip(),
-                owner(folder),
-                sum(map(int, ticks)) * TICK_S,
-            )
+            fields = stat_fields(folder.name)
+            words = f"{(folder / 'comm').read_text().strip()} of {owner(folder)}"
+            if int(fields[6]) & _KERNEL_THREAD:
+                words = "the operating system"
+            ticks = fields[11:13]  # utime, stime
+            yield _Process(int(folder.name), words, sum(map(int, ticks)) * TICK_S)
 
 
 MARKED = "Times may be longer, and are then marked with !"

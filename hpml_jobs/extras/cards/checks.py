@@ -102,8 +102,7 @@ def unhealthy(record: Record) -> list[Observation | None]:
     copies to it are slower than on other nodes, and so is communication where there is no NVLink
     (Tables 1 to 3).
 
-    Limit: no uncorrected ECC error since the driver was loaded, no pending or failed remapping, and
-    the highest possible width
+    Limit: no uncorrected ECC error, no pending or failed remapping, the highest possible width
     Fix: report the node to the cluster's support, and measure again on another one
     """
     return [_memory(record.cards), _lanes(record.cards)]
@@ -183,11 +182,9 @@ def little_used(record: Record) -> list[Observation | None]:
     full, and torch's allocator had to free cached memory: each time the GPU waits, and this is
     shown beside the number. Only with device=cuda.
 
-    Limit: cluster.cancel_below_utilization of the cell's first host; the GPU is busy for
-    {BUSY_LIMIT} of an iteration without stall, or the host launches it in {LAUNCH_LIMIT} of the
-    median one, on every rank; no retry of an allocation
-    Fix: use a larger batch= or fewer gpus=; where memory was freed, a smaller batch=; where the
-    host launches, compile=true, which launches fewer kernels
+    Limit: cluster.cancel_below_utilization; a GPU that is busy for {BUSY_LIMIT} of an iteration, or
+    launched in {LAUNCH_LIMIT} of it
+    Fix: use a larger batch= or fewer gpus=; where the host launches, compile=true
     """
     if record.cell.device is Device.CPU:
         return []

@@ -25,12 +25,12 @@ REPLICATED = frozenset(
 def faster_than_memory(record: Record) -> Observation | None:
     """The optimizer would have read and written the parameters faster than the GPU's memory can: a
     stamp is in the wrong place, or the device was not waited for. A model that fits into the cache
-    passes. Not checked for unknown GPUs, for models of your own (they may leave parameters out of a
-    step), and where ranks update a part of the parameters.
+    passes. The bytes are those of gradients, parameters and optimizer state (5 passes of SGD, 3
+    without momentum, 7 of AdamW), less what the cache may hold. Not checked for unknown GPUs, for
+    models of your own (they may leave parameters out of a step), and where ranks update a part of
+    the parameters.
 
-    Limit: the bytes of gradients, parameters and optimizer state (5 passes of SGD, 3 without
-    momentum, 7 of AdamW), less what the cache may hold, through the GPU's memory
-    (hpml_jobs/checks/gpu_peaks.csv)
+    Limit: the bandwidth of the GPU's memory (hpml_jobs/checks/gpu_peaks.csv)
     Fix: do not use Table 2 of this cell; {REPORT_BUG}
     """
     cell, gpu = record.cell, gpu_model_of(record) or ""

@@ -164,9 +164,7 @@ def _show_comparison(out: Console, text: "ComparisonText") -> None:
         out.print(Text(group.setting, style="dim"))
         for line in group.conditions:
             out.print(
-                Text(
-                    line, style="yellow" if line.startswith(("unlike", "other")) else ""
-                )
+                Text(line, style="yellow" if line.startswith("different") else "")
             )
         show_table(group.table, out)
     for line in text.only:

@@ -153,7 +153,10 @@ def _drift(old: Reference, again: Reference) -> float:
 def _nothing_shared(old: Reference, new: Reference) -> str:
     """Return why two studies cannot be compared: what each of them measured."""
     sides = " | ".join(f"{side.study}: {_measured(side)}" for side in (old, new))
-    return f"{old.study} and {new.study} share no cell: {sides}"
+    return (
+        f"{old.study} and {new.study} have no cell in common, with the same workload, samples per "
+        f"epoch, GPUs, batch and strategy: {sides}"
+    )
 
 
 def _measured(side: Reference) -> str:
@@ -321,7 +324,7 @@ def comparison_picture(
         looks[f"limit {percent_text(limit)}"] = LIMIT | {"lw": 1.4}
     names = names_of(comparison)
     return rows(
-        f"{names.new} against {names.old}",
+        f"{names.new} compared with {names.old}",
         cells,
         draw,
         x="change of the time, %   (left: B is faster, right: B is slower)",

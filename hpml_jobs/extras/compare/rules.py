@@ -112,7 +112,7 @@ class ComparedCell(Value, frozen=True, kw_only=True, dict=True):
     @cached_property
     def ratio(self) -> Ratio:
         """The ratio of the new times to the old ones; below 4 runs that of the medians."""
-        if self.decision is Decision.TOO_FEW:
+        if self._comparison.decision is Decision.TOO_FEW:
             return Ratio(median(self.new.epochs_s) / median(self.old.epochs_s), None)
         return self._comparison.ratio
 

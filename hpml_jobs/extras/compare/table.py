@@ -17,7 +17,6 @@ from hpml_jobs.extras.compare.rules import (
     PARTS,
     ComparedCell,
     ComparedGroup,
-    ConditionKind,
     StudyComparison,
 )
 from hpml_jobs.extras.compare.words import label, listed, no_number, size
@@ -122,7 +121,7 @@ def days(comparison: StudyComparison) -> list[str]:
     """Return a line if the studies were measured on other days: machines change."""
     old, new = (side.measured[:10] for side in (comparison.old, comparison.new))
     return (
-        [f"measured on other days (A | B): {old} | {new}"]
+        [f"measured on different days (A | B): {old} | {new}"]
         if old and new and old != new
         else []
     )
@@ -138,8 +137,8 @@ def conditions(group: ComparedGroup) -> list[str]:
     imported = [side for side, values in sides if values.imported]
     if imported:
         lines.append(
-            f"imported in {' and '.join(imported)}: hardware and software are known as far as they "
-            "are reported"
+            f"imported in {' and '.join(imported)}: only the reported hardware and software is "
+            "compared"
         )
         return lines
     if group.without_clocks:
@@ -159,16 +158,13 @@ def _differences(group: ComparedGroup) -> Iterator[str]:
         values = "; ".join(
             f"{name}: {old} | {new}" for name, (old, new) in pairs.items()
         )
-        mark = f"other {kind.value}"
-        if kind is ConditionKind.HARDWARE:
-            mark = "unlike hardware"
-        yield f"{mark} (A | B): {values}"
+        yield f"different {kind.value} (A | B): {values}"
     for clock, cells in group.other_clocks.items():
         values = "; ".join(
             f"{label(cell, group)}: {cell.old.clocks[clock]:g} | {cell.new.clocks[clock]:g}"
             for cell in cells
         )
-        yield f"other {clock} (A | B): {values}"
+        yield f"different {clock} (A | B): {values}"
 
 
 def notes(group: ComparedGroup, limit: float | None) -> Iterator[str]:
@@ -220,7 +216,8 @@ def _checks(group: ComparedGroup) -> Iterator[str]:
                 where = "; ".join(
                     f"in {side}: {listed(labels)}" for side, labels in by_side.items()
                 )
-            yield f"{word}: check {check} {verb} {where} (collect has its reason)"
+            why = "hpml-jobs record shows the reason and the fix"
+            yield f"{word}: the check {check} {verb} {where}; {why}"
 
 
 def _cells_of_checks(
@@ -242,7 +239,7 @@ def _left_out(cell: ComparedCell, group: ComparedGroup) -> Iterator[str]:
             total = len(values.runs) + values.left_out
             yield (
                 f"{label(cell, group)}: {values.left_out} of {counted(total, 'run')} in {side} "
-                "left out: the timed epoch was disturbed"
+                "not used, because the timed epoch was disturbed"
             )
 
 
@@ -254,7 +251,7 @@ def _power(group: ComparedGroup, wanted: float) -> Iterator[str]:
     weak = [cell for cell in group.measured if cell.could_hide(wanted)]
     if weak:
         yield (
-            f"a difference of {percent_text(wanted)} could not be shown: {_labels(weak, group)}: "
+            f"these runs cannot show a change of {percent_text(wanted)}: {_labels(weak, group)}: "
             f"{_needed(weak, wanted)}"
         )
 
@@ -267,17 +264,17 @@ def _needed(cells: Sequence[ComparedCell], wanted: float) -> str:
     """Return the remedy in runs, for the cell that scatters most."""
     noise = max((cell.noise for cell in cells if cell.noise is not None), default=None)
     if noise is None:
-        return f"{LEAST_RUNS} runs of each are needed (repeats={LEAST_RUNS})"
+        return words.needed_runs(LEAST_RUNS)
     runs = runs_to_show(wanted, noise)
     word = "largest scatter" if len(cells) > 1 else "scatter"
     scatter = f"{word} {percent(noise)} %"
     if runs is None:
         return (
-            f"even {MOST_RUNS} runs of each would not show {percent_text(wanted)} ({scatter}): "
-            "measure on a quiet machine"
+            f"even {MOST_RUNS} runs of each cell would not show {percent_text(wanted)} "
+            f"({scatter}): measure on a quiet machine"
         )
-    smallest = smallest_difference(runs, runs, noise)
-    return f"{runs} runs of each show {percent(smallest or wanted)} % ({scatter}; repeats={runs})"
+    smallest = percent(smallest_difference(runs, runs, noise) or wanted)
+    return f"{words.needed_runs(runs)}, which shows {smallest} % ({scatter})"
 
 
 def _why_not(cell: ComparedCell) -> str:

@@ -13,10 +13,10 @@ from hpml_jobs.report.frame.numbers import percent
 from hpml_jobs.results.decision import LEAST_RUNS, Decision, Ratio
 
 CAPTION = (
-    "Medians over runs of the seconds of {timed}. Change: ratio B to A "
-    "(Hodges-Lehmann) with its 95 % interval. Verdict: an exact Mann-Whitney test gives p <= 5 % "
-    "and the ratio is more than 2 % from 1; each cell is tested alone. Could show: with a power of "
-    "80 %."
+    "A and B: seconds of {timed}, median over the runs. Change: how much longer (+) or shorter (-) "
+    "B takes than A, with its 95 % interval (Hodges-Lehmann). Verdict: slower or faster if an "
+    "exact Mann-Whitney test gives p <= 5 % and the change is more than 2 %; each cell is tested "
+    "alone. Could show: the smallest change that so many runs show in 80 % of cases."
 )
 
 
@@ -85,13 +85,13 @@ def answer(comparison: StudyComparison) -> str:
     """Return the result of a comparison in a sentence."""
     title = names_of(comparison)
     unlike = comparison.unlike_hardware
-    prefix = f"On unlike hardware ({', '.join(unlike)}): " if unlike else ""
+    prefix = f"On different hardware ({', '.join(unlike)}): " if unlike else ""
     pairs = [(group, cell) for group in comparison.groups for cell in group.measured]
     if len(pairs) == 1:
         text = _single(title, *pairs[0])
     else:
         counts = ", ".join(_counts(pairs)) or "no cell has a number in both"
-        text = f"{title.new} against {title.old}: {counts}"
+        text = f"{title.new} compared with {title.old}: {counts}"
     return f"{prefix}{text}{_absent(comparison)}."
 
 
@@ -105,10 +105,10 @@ def _single(title: StudyNames, group: ComparedGroup, cell: ComparedCell) -> str:
                 f"{title.new} is {amount_text(cell.ratio)} than {title.old} on {name}"
             )
         case Decision.TOO_FEW:
-            runs = f"{LEAST_RUNS} of each are needed"
+            runs = f"{LEAST_RUNS} in each study are needed"
             return f"too few runs to tell {pair} apart on {name} ({_runs(cell)} runs; {runs})"
         case None:
-            return f"{pair} cannot be compared: {name} failed a data-quality check"
+            return f"{pair} cannot be compared: a data-quality check failed for {name}"
         case decision:
             word = (
                 "no difference seen"
@@ -130,7 +130,7 @@ def _counts(pairs: Sequence[tuple[ComparedGroup, ComparedCell]]) -> Iterator[str
         Decision.BELOW_GAP: ("is less than 2 % apart", "are less than 2 % apart"),
         Decision.SAME: ("shows no difference", "show no difference"),
         Decision.TOO_FEW: ("has too few runs to tell", "have too few runs to tell"),
-        None: ("failed a data-quality check", "failed a data-quality check"),
+        None: ("has a failed data-quality check", "have a failed data-quality check"),
     }
     is_first = True
     for decision, (singular, plural) in words.items():
@@ -174,7 +174,7 @@ def _absent(comparison: StudyComparison) -> str:
     parts = []
     if number:
         be = "is" if number == 1 else "are"
-        parts.append(f"{counted(number, 'cell')} {be} in only one of them")
+        parts.append(f"{counted(number, 'cell')} {be} in only one of the studies")
     if without:
         has = "has" if without == 1 else "have"
         parts.append(f"{counted(without, 'shared cell')} {has} no number")
@@ -197,18 +197,23 @@ def drift_text(drift: float | None, limit: float | None) -> str:
     """Return what is known of the machine's own change between two submissions."""
     if drift is None:
         return (
-            "equal cells are called slower in at most 2.5 % of cases only if the machine is the "
-            "same at both times: measure A again and give it as --drift STUDY"
+            "The machine may have changed between A and B. To measure by how much, submit A again "
+            "as another study and add --drift STUDY."
         )
-    text = f"drift: equal code changed by {percent_text(drift)} at most between two submissions"
+    text = f"Between A and its second submission a cell changed by up to {percent_text(drift)}"
     if limit is None:
-        return f"{text}: changes below twice that may be the machine's"
-    return f"{text}: limit {percent_text(limit)}"
+        return f"{text}: a change below twice that may come from the machine."
+    return f"{text}: the limit is {percent_text(limit)}."
+
+
+def needed_runs(runs: int) -> str:
+    """Return what to submit for so many runs of every cell."""
+    return f"submit both studies again with repeats={runs}"
 
 
 def gate_success(limit: float) -> str:
     """Return that a comparison passes a limit."""
-    return f"limit {percent_text(limit)}: passed, the runs show no cell that is slower by more"
+    return f"passed: the runs show no cell that is slower by more than {percent_text(limit)}"
 
 
 def gate_failure(comparison: StudyComparison, limit: float) -> str:
@@ -236,14 +241,14 @@ def gate_failure(comparison: StudyComparison, limit: float) -> str:
         (
             "too few runs to tell: ",
             _labels(few),
-            f": {LEAST_RUNS} runs of each are needed (repeats={LEAST_RUNS})",
+            f": {needed_runs(LEAST_RUNS)}",
         ),
         (
             f"the runs scatter too much to show {percent_text(limit)}: ",
             _labels(weak),
-            ": the table names the repeats that show it",
+            ": the note below the table says how many runs show it",
         ),
-        ("a data-quality check failed: ", _labels(failed), ""),
+        ("a data-quality check failed: ", _labels(failed), ": measure these again"),
         (
             "not measured in B: ",
             [f"{label(cell, group)}: {no_number(cell.new)}" for group, cell in lost],

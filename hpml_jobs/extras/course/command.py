@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from hpml_jobs.cli import collect
-from hpml_jobs.cli.collect import IsOpened, PageFolder, current_report, open_page
+from hpml_jobs.cli.collect import IsOpened, ReportFolder, current_report, open_page
 from hpml_jobs.cli.options import (
     REPORT_KEYS,
     Outputs,
@@ -20,7 +20,7 @@ from hpml_jobs.core.errors import UsageError
 def report(  # noqa: D103  (its help is that of the kernel's command)
     words: ReportWords = None,
     outputs: Outputs = None,
-    to: PageFolder = None,
+    to: ReportFolder = None,
     handin: Annotated[
         Path | None,
         typer.Option(

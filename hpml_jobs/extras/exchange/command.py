@@ -90,7 +90,10 @@ def archive(
         f"written: {file} ({packed.size / 1e6:.3g} MB, {packed.files} files; {cells})"
     )
     if not anonymous and selected.manifest.exists():  # else it was imported
-        print("host names are in it: --anonymous replaces them, too")
+        print(
+            "it has the names of the hosts that measured, to compare figures by host; to replace "
+            "them before you publish it, add --anonymous"
+        )
     command = f"{PROGRAM} import {shlex.quote(str(file))} --outputs imported"
     print(with_command("to make a study of it, in another folder", command))
 

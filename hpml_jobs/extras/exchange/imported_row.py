@@ -15,7 +15,7 @@ LEAST_TIMINGS = 3
 
 @check("imported-row", Level.FAIL, Tier.NUMBER, *TIMES)
 def implausible_row(run: ComparedRun) -> list[Observation | None]:
-    """The numbers of an imported row contradict each other, so some of them are wrong. Its
+    """The numbers of an imported row contradict each other: some of them are wrong. Its
     iterations are not those of so many images, GPUs and images per GPU (Tables 1 to 3). A part of
     the epoch is longer than the epoch (Tables 1 and 2). Computation and communication do not add up
     to train_s: time is counted twice or not at all (Table 2; without train_s, missing time may be
@@ -23,10 +23,7 @@ def implausible_row(run: ComparedRun) -> list[Observation | None]:
     not a measurement, and comm_s is then the rest, whatever took it (Tables 2 and 3); all timings
     are whole seconds, so they were taken with a clock of 1 s (Table 1, in one line).
 
-    Limit: exactly ceil(ceil(images / gpus) / batch) iterations; parts of epoch_s at most; a sum
-    within {UNACCOUNTED_LIMIT} of train_s (of epoch_s where train_s is unknown); compute_s more than
-    {RESIDUAL_MATCH} from the baseline's time / N; a fraction of a second in at least one of
-    {LEAST_TIMINGS} timings or more
+    Limit: ceil(ceil(images / gpus) / batch) iterations; a sum within {UNACCOUNTED_LIMIT} of train_s
     Fix: correct the row as the reason says, or import measured timings with fractions of a second
     """
     record, imported = run.record, run.record.imported

@@ -78,7 +78,7 @@ def communication_gaps(trace: ProfilerSummary, device: Device) -> Iterator[Profi
 
 @check("profiler", Level.WARN, Tier.TABLE, Affected.SPLIT, explained_by={DISTURBED})
 def profiler_disagrees(record: Record) -> Observation | None:
-    """Our instruments and torch.profiler measure another time of communication for the same
+    """Our instruments and torch.profiler measure another time of communication: for the same
     iterations, by more than the launches from Python explain. On a GPU all-reduces (all-gathers,
     reduce-scatters) are compared with NCCL's kernels of the same kind; broadcasts of buffers are
     judged by `buffer-copies`. Only in the list where other programs disturbed these iterations or
@@ -86,7 +86,7 @@ def profiler_disagrees(record: Record) -> Observation | None:
     few CPUs: a message that is launched then waits for a CPU.
 
     Limit: {PROFILER_LIMIT} of the profiler's time, or {LAUNCH_MS[cpu]} ms per message
-    ({LAUNCH_MS[cuda]} ms with device=cuda) if that is longer, on every rank
+    ({LAUNCH_MS[cuda]} ms on a GPU)
     Fix: check the split of Table 2 with trace=true, which keeps the profiler's trace
     """
     device = record.cell.device

@@ -119,12 +119,12 @@ def comparison_text(comparison: Comparison, tests: int = 1) -> str:
     >>> comparison_text(compare([8.0, 8.1, 8.2, 8.1], [16.0, 16.1, 16.2, 16.1]))
     'faster: 0.503 [0.494, 0.512] times the seconds'
     >>> comparison_text(compare([9.0, 9.1], [8.0]))
-    'too few runs to tell: 9.000 to 9.100 s against 8.000 s (4 runs of each are needed)'
+    'too few runs to tell: 9.000 to 9.100 s against 8.000 s (4 runs of each cell are needed)'
     """
     decision = comparison.decision.value
     estimate, interval = comparison.ratio
     if comparison.p is None:
-        runs = f"{runs_needed(tests)} runs of each are needed"
+        runs = f"{runs_needed(tests)} runs of each cell are needed"
         subject, other = _range(comparison.subject), _range(comparison.other)
         return f"{decision}: {subject} against {other} ({runs})"
     ends = f" [{ratio(interval.low)}, {ratio(interval.high)}]" if interval else ""

@@ -8,9 +8,9 @@ from hpml_jobs.core.strategies import Device, SyncBuffers
 
 @check("host-waits", Level.WARN, Tier.TABLE, Affected.TIME)
 def host_waits_in_syncbn(record: Record) -> Observation | None:
-    """SyncBatchNorm lets the host wait for the GPU in every layer of every forward (torch picks out
-    the ranks with images by a mask, whose size the host must know), so that kernels are not
-    launched ahead. A comparison with BatchNorm contains this wait.
+    """SyncBatchNorm lets the host wait for the GPU in every layer of every forward: torch picks out
+    the ranks with images by a mask, whose size the host must know, so that kernels are not launched
+    ahead. A comparison with BatchNorm contains this wait.
 
     Limit: no sync_buffers=syncbn with device=cuda
     Fix: compare the times with other SyncBatchNorm cells

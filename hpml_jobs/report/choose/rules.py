@@ -184,7 +184,7 @@ class Choice(Value, frozen=True, kw_only=True):
 
     `reference` is the fastest cell of the smallest size, which efficiencies are against, also with
     a failed check. `undecided` may change the size to ask for. Where the answer would rest on cells
-    to `measure_again`, because they are too disturbed, there is none.
+    to `measure_again`, because they are too disturbed, no cell is chosen.
     """
 
     wish: Wish
@@ -244,14 +244,15 @@ def choose(
         return None
     sound, reference = _sound(candidates), _reference(candidates)
     again = _to_measure_again(candidates, sound, reference)
-    able = [c for c in candidates if c.exclusion is None and not again]
+    ranked = [] if again else sound
+    able = [candidate for candidate in ranked if candidate.exclusion is None]
     ask = _ask(able, wish)
     return Choice(
         wish=wish,
         reference=reference,
         candidates=tuple(candidates),
-        fastest=_winner(sound[0], sound) if sound else None,
-        cheapest=min(sound, key=lambda c: (c.gpu_s, c.epoch_s), default=None),
+        fastest=_winner(ranked[0], ranked) if ranked else None,
+        cheapest=min(ranked, key=lambda c: (c.gpu_s, c.epoch_s), default=None),
         ask=ask,
         undecided=_undecided(ask, sound, reference, wish) if ask else None,
         measure_again=again,

@@ -188,8 +188,8 @@ def _needed_runs(undecided: Undecided) -> str:
     if not runs:
         return f"{MOST_RUNS} runs do not decide"
     if candidate.row.disturbed_runs or rival.row.disturbed_runs:
-        return f"{runs} undisturbed runs of each would decide"
-    return f"{runs} runs of each would decide (repeats={runs})"
+        return f"{runs} undisturbed runs of each cell would decide"
+    return f"{runs} runs of each cell would decide (repeats={runs})"
 
 
 def advice(choice: Choice, *, is_short: bool = False) -> str:

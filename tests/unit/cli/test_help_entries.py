@@ -6,7 +6,7 @@ import shlex
 import pytest
 
 from hpml_jobs.cli.entries import EXAMPLES, Entries
-from hpml_jobs.cli.help import all_keys
+from hpml_jobs.cli.help import all_keys, explanations
 from hpml_jobs.cli.main import run
 from hpml_jobs.core.paths import conf_folder
 from hpml_jobs.plan.key_types import choices_of
@@ -71,6 +71,28 @@ def test_a_word_has_the_entries_of_all_its_meanings(word, titles, capsys):
     assert [line for line in shown.splitlines() if line[:1].strip()] == titles
 
 
+CHECKS = ("disturbed", "imbalance", "imported-row", "gpu-utilization")
+
+
+@pytest.mark.parametrize("word", [*explanations(), *CHECKS, "cells", "ranks"])
+def test_a_term_is_explained_in_two_to_six_lines(word, capsys):
+    assert run(["help", word]) == 0
+    first, *_ = capsys.readouterr().out.split("\n\n")
+    title, *lines = first.splitlines()
+    assert word.removesuffix("s") in title
+    assert 2 <= len(lines) <= 6
+    assert all(len(line) < 80 for line in lines)
+
+
+def test_a_term_that_is_a_check_and_a_key_has_all_its_meanings(capsys):
+    assert run(["help", "efficiency"]) == 0
+    shown = capsys.readouterr().out
+    assert "The speedup divided by the number of GPUs" in shown
+    assert "Limit: an efficiency of 1.05. Fix: measure the cell" in shown
+    assert run(["help", "study"]) == 0
+    assert "example   hpml-jobs plan study=first" in capsys.readouterr().out
+
+
 def test_choices_of_the_users_own_configs_have_entries(working_folder, capsys):
     (working_folder / "grid").mkdir()
     (working_folder / "grid" / "mine.yaml").write_text("# three batches\nblocks: []\n")
@@ -90,7 +112,7 @@ def test_choices_of_the_users_own_configs_have_entries(working_folder, capsys):
         ),
         (
             "true",
-            "no help on true: name a command, a key, a value, or keys, workloads, clusters",
+            "no help on true: name a command, a key, a value, a term of docs/words.md, or keys",
         ),
         ("teacher", "docs/README.md lists the pages by task"),
     ],

@@ -111,6 +111,13 @@ def test_impossible_on_this_machine_is_refused(words, message, laptop, capsys):
     assert list(laptop.iterdir()) == []
 
 
+def test_run_on_a_gpu_that_is_not_there_is_refused_once(laptop, capsys):
+    assert run(["run", "device=cuda"]) == 2
+    said = "gpus=1 with device=cuda: this machine has 0 GPUs; use device=cpu"
+    assert last_line(capsys) == f"hpml-jobs: {said}"
+    assert list(laptop.iterdir()) == []
+
+
 def test_cluster_on_laptop_is_planned_but_not_submitted(laptop, capsys):
     assert run([DIGITS, "cluster=greene"]) == 2
     assert (

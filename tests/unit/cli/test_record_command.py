@@ -1,11 +1,13 @@
 """Data-quality checks in the commands record and status."""
 
 import json
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
+from hpml_jobs.cli import collect
 from hpml_jobs.cli.main import run
 from hpml_jobs.core.cell import CellFile, Outcome
 from hpml_jobs.core.check_result import Level
@@ -92,9 +94,34 @@ def _has_fraction(value):
     return any(isinstance(part, float) for part in parts)
 
 
-def test_record_shows_key_numbers_and_worst_checks_first(laptop, capsys):
+def test_record_begins_with_what_was_measured_and_what_to_do(laptop, capsys):
     write_study(SPOILT, baseline_record())
     out = output_of(capsys, "record", "mine", "ddp-*")
+    title, measured, *checks, passed, pointer, command = out.splitlines()
+    assert title == f"==== {SPOILT.slug}: ok"
+    assert measured == "  epoch 8.000 s, 2,560 images/s, test accuracy 60 %"
+    assert checks[0].startswith("  fail messages: rank 1 counted")
+    assert checks[1].startswith("  warn loader-bound: waiting for data is 10.5 %")
+    assert checks[1].endswith("use loader=device or faster storage")
+    assert re.fullmatch(r"  \d+ checks passed", passed)
+    assert pointer == "All numbers and checks:"
+    assert command == "hpml-jobs record mine 'ddp-*' --all"
+    lines_of_80 = sum(-(-len(line) // 70) for line in out.splitlines())
+    assert lines_of_80 <= 24
+
+
+def test_checks_that_are_not_explained_are_named(laptop, capsys, monkeypatch):
+    monkeypatch.setattr(collect, "MOST_EXPLAINED", 1)
+    write_study(SPOILT, baseline_record())
+    out = output_of(capsys, "record", "mine", "ddp-*")
+    assert "fail messages: " in out
+    assert "loader-bound: " not in out
+    assert "  more: loader-bound" in out
+
+
+def test_all_of_a_record_shows_key_numbers_and_worst_checks_first(laptop, capsys):
+    write_study(SPOILT, baseline_record())
+    out = output_of(capsys, "record", "mine", "ddp-*", "--all")
     assert out.startswith(f"==== {SPOILT.slug}: ok\n")
     assert "single-1gpu" not in out.split("efficiency")[0]
     for words in (
@@ -151,7 +178,7 @@ def test_record_covers_cells_without_numbers(laptop, capsys):
 @pytest.mark.whole
 def test_record_shows_imported_timing(laptop, capsys):
     write_study(imported_record(iterations=1563))
-    out = output_of(capsys, "record", "mine")
+    out = output_of(capsys, "record", "mine", "--all")
     assert "epoch_s                10.50 s" in out
     assert "fail imported-row: 1,563 iterations are reported" in out
     assert "phases" not in out

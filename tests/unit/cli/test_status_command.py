@@ -47,7 +47,7 @@ def test_status_shows_states_usage_and_next_commands(builder, capsys):
     out = stdout_of(capsys, "status", "mine")
     assert "4 cells: 1 ok, 1 timeout, 1 failed, 1 pending" in out
     assert (
-        "used 0.1 GPU-hours of 3 requested, 3.3 % of the requested time, in 3 runs; "
+        "used 0.1 GPU-hours of 3 requested, 3.3 % of the requested time, in 3 attempts; "
         "queue wait 30 s (median), 30 s (longest); source: sacct\n"
     ) in out
     assert (
@@ -159,7 +159,7 @@ def test_usage_without_gpus_is_given_as_time(slurm, builder):
     plain = usage_line(
         type(used)(runs=2, used_s=4_000, source="the attempts' own times")
     )
-    assert plain == "used 1 h 07 min, in 2 runs; source: the attempts' own times"
+    assert plain == "used 1 h 07 min, in 2 attempts; source: the attempts' own times"
 
 
 def test_logs_json_has_state_and_text(builder, capsys):

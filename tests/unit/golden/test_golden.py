@@ -36,6 +36,7 @@ OF_A_STUDY = (
     "status {} --json",
     "collect {} --all",
     "record {}",
+    "record {} --all",
     "record {} --json",
     "choose {}",
     "choose {} --json",

@@ -3,9 +3,15 @@
 import pytest
 
 from hpml_jobs.core import process_times
-from hpml_jobs.submit.load import Load, Program, measured_load, wait_until_quiet
+from hpml_jobs.submit.load import (
+    Load,
+    Program,
+    _processes,
+    measured_load,
+    wait_until_quiet,
+)
 
-BUSY = Load(cpus=2, used=1.7, withheld=0.0, program=Program("python", "alice", 0.9))
+BUSY = Load(cpus=2, used=1.7, withheld=0.0, program=Program("python of alice", 0.9))
 QUIET = Load(cpus=2, used=0.04, withheld=0.0)
 
 
@@ -18,7 +24,7 @@ def said(minutes, *loads):
 
 def test_busy_machine_is_named_with_what_it_means_and_the_key_that_waits():
     assert said(0, BUSY) == [
-        "this machine is busy: other programs use 1.7 of 2 CPUs, most of it python of alice.\n"
+        "this machine is busy: other programs use 1.7 of 2 CPUs; the busiest is python of alice.\n"
         "Times may be longer, and are then marked with !; quiet_minutes=10 waits for a quiet "
         "machine, 10 minutes at most"
     ]
@@ -32,7 +38,7 @@ def test_quiet_machine_is_one_short_line():
 
 def test_waiting_ends_when_the_machine_is_quiet():
     first, last = said(10, BUSY, BUSY, QUIET)
-    assert first.endswith("most of it python of alice. Waiting 10 minutes at most")
+    assert first.endswith("the busiest is python of alice. Waiting 10 minutes at most")
     assert last.startswith("quiet after 0 s: other programs use 0.0 of 2 CPUs")
 
 
@@ -57,6 +63,17 @@ def test_load_of_this_machine_can_be_read():
     assert load.cpus >= 1
     assert load.used >= 0
     assert load.program is not None
+
+
+def test_kernel_thread_is_the_operating_system(tmp_path, monkeypatch):
+    thread = tmp_path / "17"
+    thread.mkdir()
+    (thread / "comm").write_text("kdamond.0\n")
+    stat = "17 (kdamond.0) R 2 0 0 0 -1 2129984 0 0 0 0 0 900 20 0 1 0 5 0 0"
+    (thread / "stat").write_text(stat)
+    monkeypatch.setattr(process_times, "PROC", tmp_path)
+    monkeypatch.setattr("hpml_jobs.submit.load.PROC", tmp_path)
+    assert [process.words for process in _processes()] == ["the operating system"]
 
 
 def test_nothing_is_said_where_the_load_cannot_be_read(tmp_path, monkeypatch):

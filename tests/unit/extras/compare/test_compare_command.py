@@ -97,7 +97,7 @@ def test_slower_cell_fails_above_the_limit(drawn_studies, capsys):
 def test_faster_study_passes_the_limit(studies, capsys):
     out = output_of(capsys, "compare", "after", "before", "--fail-if-slower", "5")
     assert out.startswith("before is 6.9 % [5.8, 8.0] faster than after")
-    assert "limit 5 %: passed, the runs show no cell that is slower by more\n" in out
+    assert "passed: the runs show no cell that is slower by more than 5 %\n" in out
 
 
 @pytest.mark.parametrize(
@@ -248,7 +248,7 @@ def test_imported_rates_are_compared_by_their_own_work(laptop, capsys):
     assert "2 of 2 shared cells have too few runs to tell" in out
     assert "time, s" in out
     assert (
-        "imported in A and B: hardware and software are known as far as they are reported"
+        "imported in A and B: only the reported hardware and software is compared"
         in out
     )
 

@@ -73,7 +73,7 @@ def compared(studies, limit=None):
             SLOWER[:3],
             Decision.TOO_FEW,
             "too few runs to tell after and before apart on 2 GPUs, batch 64 (ddp) (4 and 3 runs; "
-            "4 of each are needed).",
+            "4 in each study are needed).",
         ),
     ],
 )
@@ -99,9 +99,10 @@ def test_answer_counts_cells_and_names_the_largest(studies):
     add_runs(new, *OLD, batch=256)
     text = compared(studies)
     assert text.answer == (
-        "after against before: 2 of 4 shared cells are slower (largest: 2 GPUs, batch 64 (ddp): "
+        "after compared with before: 2 of 4 shared cells are slower (largest: 2 GPUs, batch 64 "
+        "(ddp): "
         "+100.0 % [97.5, 102.5]), 1 is faster (4 GPUs, batch 64 (ddp): -7.4 % [-8.6, -6.2]), 1 "
-        "shows no difference; 2 cells are in only one of them."
+        "shows no difference; 2 cells are in only one of the studies."
     )
     assert text.only == (
         "only in A: 2 GPUs, batch 128 (ddp)",
@@ -154,8 +155,8 @@ def test_too_few_runs_say_how_many_show_5_percent(studies):
     (cell,) = text.comparison.cells
     assert (cell.decision, cell.smallest_difference) == (Decision.TOO_FEW, None)
     assert text.groups[0].table.notes[0] == (
-        "too few runs to tell: 2 GPUs, batch 64 (ddp): 6 runs of each show 4.3 % (scatter 2.2 %; "
-        "repeats=6)"
+        "too few runs to tell: 2 GPUs, batch 64 (ddp): submit both studies again with repeats=6, "
+        "which shows 4.3 % (scatter 2.2 %)"
     )
 
 
@@ -167,7 +168,8 @@ def test_single_runs_say_that_4_are_needed(studies):
         .groups[0]
         .table.notes[0]
         .endswith(
-            "too few runs to tell: 2 GPUs, batch 64 (ddp): 4 runs of each are needed (repeats=4)"
+            "too few runs to tell: 2 GPUs, batch 64 (ddp): submit both studies again "
+            "with repeats=4"
         )
     )
 
@@ -180,7 +182,7 @@ def test_undecided_cell_says_what_it_could_show(studies):
     assert cell.decision is Decision.SAME
     assert cell.smallest_difference == pytest.approx(0.14, abs=0.03)
     assert any(
-        "a difference of 5 % could not be shown: 2 GPUs, batch 64 (ddp): " in n
+        "these runs cannot show a change of 5 %: 2 GPUs, batch 64 (ddp): " in n
         for n in text.groups[0].table.notes
     )
 
@@ -192,10 +194,10 @@ def test_unlike_hardware_is_shown_and_marked(studies):
     add_runs(studies[0], *OLD)
     add_runs(studies[1], *FASTER, facts=other)
     text = compared(studies)
-    assert text.answer.startswith("On unlike hardware (GPU model): after is 7.4 %")
+    assert text.answer.startswith("On different hardware (GPU model): after is 7.4 %")
     assert text.groups[0].conditions == (
-        "unlike hardware (A | B): GPU model: Tesla V100-SXM2-16GB | NVIDIA A100-SXM4-80GB",
-        "other software (A | B): torch: 2.7.1+cu126 | 2.8.0",
+        "different hardware (A | B): GPU model: Tesla V100-SXM2-16GB | NVIDIA A100-SXM4-80GB",
+        "different software (A | B): torch: 2.7.1+cu126 | 2.8.0",
         "GPU clocks are not recorded for all cells",
     )
 
@@ -214,9 +216,9 @@ def test_other_clocks_are_unlike_hardware(studies):
     add_runs(studies[0], *OLD, change=at(1980))
     add_runs(studies[1], *SLOWER, change=at(1410))
     text = compared(studies)
-    assert text.answer.startswith("On unlike hardware (SM clock): ")
+    assert text.answer.startswith("On different hardware (SM clock): ")
     assert text.groups[0].conditions == (
-        "other SM clock, MHz (A | B): 2 GPUs, batch 64 (ddp): 1980 | 1410",
+        "different SM clock, MHz (A | B): 2 GPUs, batch 64 (ddp): 1980 | 1410",
     )
 
 
@@ -232,7 +234,7 @@ def test_other_settings_are_compared_and_listed(studies):
     add_runs(studies[0], *OLD, device=Device.CPU)
     add_runs(studies[1], *SLOWER, device=Device.CPU, loader_workers=0)
     assert compared(studies).groups[0].conditions == (
-        "other settings (A | B): DataLoader workers per process: 2 | 0",
+        "different settings (A | B): DataLoader workers per process: 2 | 0",
     )
 
 
@@ -247,7 +249,7 @@ def test_other_days_are_said(studies):
     add_runs(studies[1], *OLD, device=Device.CPU, change=later)
     assert compared(studies).groups[0].conditions == (
         "the same hardware, software and settings",
-        "measured on other days (A | B): 2026-10-01 | 2026-11-22",
+        "measured on different days (A | B): 2026-10-01 | 2026-11-22",
     )
 
 
@@ -273,7 +275,7 @@ def test_picture_has_change_interval_and_limit_of_each_cell(studies):
         "ddp 2-GPU b64",
         "ddp 2-GPU b128",
     ]
-    assert picture.title == "after against before"
+    assert picture.title == "after compared with before"
 
 
 def test_cell_under_two_conditions_meets_the_similar_one(studies):
@@ -299,7 +301,7 @@ def test_disturbed_run_is_left_out_and_said(studies):
         1,
     )
     assert (
-        "2 GPUs, batch 64 (ddp): 1 of 5 runs in B left out: the timed epoch was disturbed"
+        "2 GPUs, batch 64 (ddp): 1 of 5 runs in B not used, because the timed epoch was disturbed"
         in text.groups[0].table.notes
     )
 
@@ -320,9 +322,12 @@ def test_failed_check_decides_nothing(studies, given_checks):
     (cell,) = text.comparison.cells
     assert cell.decision is None
     assert text.answer == (
-        "after and before cannot be compared: 2 GPUs, batch 64 (ddp) failed a data-quality check."
+        "after and before cannot be compared: a data-quality check failed for 2 GPUs, "
+        "batch 64 (ddp)."
     )
-    assert text.failure == "a data-quality check failed: 2 GPUs, batch 64 (ddp)"
+    assert text.failure == (
+        "a data-quality check failed: 2 GPUs, batch 64 (ddp): measure these again"
+    )
     assert texts_by_label(text.groups[0].table)["ddp 2-GPU b64"][0] == "!8.065"
 
 
@@ -346,7 +351,8 @@ def test_only_cell_without_a_number_is_said(studies):
     studies[1].with_cell(a_cell(gpus=2, batch=64), Outcome.FAILED)
     text = compared(studies, limit=0.05)
     assert text.answer == (
-        "after against before: no cell has a number in both; 1 cell is in only one of them; 1 "
+        "after compared with before: no cell has a number in both; 1 cell is in only one of the "
+        "studies; 1 "
         "shared cell has no number."
     )
     assert text.failure == "not measured in B: 2 GPUs, batch 64 (ddp): no number"
@@ -368,9 +374,12 @@ def test_limit_is_at_least_twice_the_drift_of_equal_code(
     text = make_comparison(*map(numbers, studies), 0.05, numbers(third))
     assert text.limit == pytest.approx(limit)
     assert (not text.failure) is passes
-    assert "drift: equal code changed by" in text.same_machine
     assert (
-        "only if the machine is the same at both times"
+        "Between A and its second submission a cell changed by up to"
+        in text.same_machine
+    )
+    assert (
+        "The machine may have changed between A and B."
         in compared(studies).same_machine
     )
 
@@ -400,14 +409,15 @@ def test_drift_study_of_other_conditions_is_refused(studies, tmp_path):
         (
             SCATTERED,
             0.05,
-            "the runs scatter too much to show 5 %: 2 GPUs, batch 64 (ddp): the table names the "
-            "repeats that show it",
+            "the runs scatter too much to show 5 %: 2 GPUs, batch 64 (ddp): the note below "
+            "the table says how many runs show it",
         ),
         (SCATTERED_FASTER, 0.05, ""),
         (
             SLOWER[:3],
             0.05,
-            "too few runs to tell: 2 GPUs, batch 64 (ddp): 4 runs of each are needed (repeats=4)",
+            "too few runs to tell: 2 GPUs, batch 64 (ddp): submit both studies again "
+            "with repeats=4",
         ),
     ],
 )
@@ -425,7 +435,9 @@ def test_several_workloads_are_compared_each(studies):
         add_runs(builder, *OLD, workload=RESNET, protocol=Protocol.LAB)
     text = compared(studies)
     assert len(text.groups) == 2
-    assert text.answer.startswith("after against before: 1 of 2 shared cells is slower")
+    assert text.answer.startswith(
+        "after compared with before: 1 of 2 shared cells is slower"
+    )
 
 
 def test_studies_without_a_shared_cell_are_refused(studies):
@@ -434,8 +446,9 @@ def test_studies_without_a_shared_cell_are_refused(studies):
     with pytest.raises(HpmlError) as fault:
         compared(studies)
     assert str(fault.value) == (
-        "before and after share no cell: before: digits (20480 samples per epoch): 2 GPUs, batch "
-        "64 (ddp) | after: resnet18_cifar10 (50000 samples per epoch): 2 GPUs, batch 64 (ddp)"
+        "before and after have no cell in common, with the same workload, samples per epoch, GPUs, "
+        "batch and strategy: before: digits (20480 samples per epoch): 2 GPUs, batch 64 (ddp) | "
+        "after: resnet18_cifar10 (50000 samples per epoch): 2 GPUs, batch 64 (ddp)"
     )
 
 

@@ -180,7 +180,7 @@ def test_facts_that_are_not_given_stay_unknown(working_folder, capsys):
         assert assumed not in tables
     (report,) = (working_folder / "outputs" / "lab").glob("report/cells.csv")
     assert "50000" not in report.read_text()
-    assert run(["record", "lab"]) == 0
+    assert run(["record", "lab", "--all"]) == 0
     assert "50,000" not in capsys.readouterr().out
 
 

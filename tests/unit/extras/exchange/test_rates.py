@@ -240,7 +240,7 @@ def test_sheets_and_record_keep_their_names_and_say_what_times_are_of(
     row = dict(zip(*lines, strict=True))
     assert (row["epoch_s"], row["work_samples"]) == (str(1e6 / 219), "1000000")
     capsys.readouterr()
-    assert run(["record", "rates", "ddp-2gpu*"]) == 0
+    assert run(["record", "rates", "ddp-2gpu*", "--all"]) == 0
     shown = capsys.readouterr().out
     assert re.search(r"^ *epoch_s +2369.7 s$", shown, re.MULTILINE)
     assert re.search(r"^ *work_samples +1,?000,?000$", shown, re.MULTILINE)

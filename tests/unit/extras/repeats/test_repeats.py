@@ -60,7 +60,7 @@ def test_single_run_has_no_interval_and_a_note(builder, no_checks):
     table = builder.table("repeats")
     assert texts_by_label(table)["ddp 2-GPU b128"][1:4] == ("8.100", "–", "–")
     assert texts_by_label(table)["ddp 2-GPU b128"][-1] == (
-        "too few runs to tell: 8.100 s against 19.90 to 20.30 s (4 runs of each are needed)"
+        "too few runs to tell: 8.100 s against 19.90 to 20.30 s (4 runs of each cell are needed)"
     )
     assert table.notes == ("single run, no interval: ddp 2-GPU at batch 128",)
 
@@ -98,7 +98,7 @@ def test_two_runs_are_too_few_to_tell(builder):
     lines = texts_by_label(builder.table("repeats"))
     assert lines["allreduce 2-GPU b128"][-1] == (
         "ddp: too few runs to tell: 12.00 to 12.10 s against 8.000 to 8.100 s "
-        "(4 runs of each are needed)"
+        "(4 runs of each cell are needed)"
     )
     assert "50.0 % (2 runs)" in builder.table("repeats").caption[0]
 

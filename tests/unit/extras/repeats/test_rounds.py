@@ -77,7 +77,7 @@ def test_several_strategies_need_more_runs_for_a_decision():
     four = [[base + 0.01 * run for run in range(4)] for base in (8.0, 9.0, 10.0)]
     pairs = compare_all(four)
     assert pairs[1, 0].decision is Decision.TOO_FEW
-    assert comparison_text(pairs[1, 0], 6).endswith("(5 runs of each are needed)")
+    assert comparison_text(pairs[1, 0], 6).endswith("(5 runs of each cell are needed)")
 
 
 @pytest.mark.parametrize("simulations", SIMULATIONS)

@@ -136,7 +136,7 @@ def test_few_runs_compare_medians_and_say_so(builder):
     assert made.table.answer.startswith(
         "Not decided yet: 2 GPUs or 4 GPUs, batch 128 per GPU."
     )
-    assert "6 runs of each would decide (repeats=6)." in made.table.answer
+    assert "6 runs of each cell would decide (repeats=6)." in made.table.answer
 
 
 def test_exclusive_cells_are_charged_whole_nodes(builder):

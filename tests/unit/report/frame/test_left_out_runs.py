@@ -67,8 +67,8 @@ def test_first_screen_counts_the_runs_and_has_one_next_step(builder, given_check
     add(builder, records)
     report = builder.collect()
     summary = overview(report, report.groups[0])
-    assert ", 3 runs each." in summary.measured[1]
-    assert summary.trust[0].startswith("3 of 6 runs were disturbed and left out. ")
+    assert ", 3 runs of each setting." in summary.measured[1]
+    assert summary.trust[0].startswith("3 of 6 cells were disturbed and left out. ")
     (command,) = summary.deciding
     assert command.endswith(f":\nhpml-jobs resubmit {report.study} --disturbed")
 
@@ -77,7 +77,7 @@ def test_runs_that_all_count_are_only_counted(builder):
     add(builder, [*runs(8.0, 9.0), *runs(4.0, 4.5, 5.0, gpus=4)])
     report = builder.collect()
     summary = overview(report, report.groups[0])
-    assert ", 2 to 3 runs each. " in f"{summary.measured[1]} "
+    assert ", 2 to 3 runs of each setting. " in f"{summary.measured[1]} "
     assert "left out" not in summary.trust[0]
 
 

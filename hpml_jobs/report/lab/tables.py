@@ -123,7 +123,7 @@ def table1(selection: StrategyRows) -> Table:
 
 
 SAME_GLOBAL_BATCH = (
-    "speedups at the same global batch are in the table Scaling of hpml-jobs report"
+    "speedups at the same global batch are in the table Scaling of the page"
 )
 
 

@@ -139,7 +139,7 @@ def _clauses(
 def _other_clause(cause: str, value: float, gap: Gap) -> Iterator[str]:
     """Yield what the small causes take or give back, or what is unexplained."""
     text = mark(digits(abs(value)), is_doubtful=gap.doubts_parts)
-    where = "" if gap.has_waiting else " (table Phases of hpml-jobs report)"
+    where = "" if gap.has_waiting else " (table Phases of the page)"
     if cause == "rest":
         yield (
             f"smaller causes {text}"

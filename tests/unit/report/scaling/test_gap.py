@@ -232,7 +232,7 @@ def test_waiting_for_cpus_that_is_not_recorded_is_unexplained(builder):
     group = group_of(builder, a_run(1, 26.0), replace(record, ranks=tuple(older)))
     assert GapCause.CPUS not in values_of(group)
     assert (
-        "The missing 1.40: 1.40 is unexplained (table Phases of hpml-jobs report)."
+        "The missing 1.40: 1.40 is unexplained (table Phases of the page)."
         in sentences(group)[0]
     )
 
@@ -242,13 +242,13 @@ def test_waiting_for_cpus_that_is_not_recorded_is_unexplained(builder):
     [
         (
             {"exchange_s": 1.0},
-            "1.00 is unexplained (table Phases of hpml-jobs report) and exchange between GPUs "
+            "1.00 is unexplained (table Phases of the page) and exchange between GPUs "
             "takes 0.40.",
         ),
         (
             {"exchange_s": 2.0, "stall_s": 0.2, "waits_s": (0.1, 0.1)},
             "exchange between GPUs takes 0.80, smaller causes 0.12 and 0.48 is unexplained "
-            "(table Phases of hpml-jobs report).",
+            "(table Phases of the page).",
         ),
     ],
     ids=["largest first", "smaller last"],
@@ -533,7 +533,7 @@ def test_epoch_without_exchange_is_what_was_measured(builder):
     group = exchanging_pair(builder, alone_s=10.78)
     assert sentences(group)[0].endswith(
         "exchange between GPUs takes 0.48 and 0.19 is unexplained (table Phases of "
-        "hpml-jobs report). An epoch that was measured without exchange has a speedup of 1.81."
+        "the page). An epoch that was measured without exchange has a speedup of 1.81."
     )
 
 

@@ -1,12 +1,12 @@
 """The overview of a group of cells: what was measured, the answer, and what to trust."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from typing import NamedTuple
 
 from hpml_jobs.checks.result import names
 from hpml_jobs.core.check_result import Tier
 from hpml_jobs.core.conditions import CPU_COUNT
-from hpml_jobs.core.strategies import Device, Strategy
+from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.text import PROGRAM, counted, listed, with_command
 from hpml_jobs.report import warnings
 from hpml_jobs.report.choose import words
@@ -18,7 +18,7 @@ from hpml_jobs.report.lab.tables import StrategyTables
 from hpml_jobs.report.report import Report, ReportGroup
 from hpml_jobs.report.scaling.sentence import sentence
 from hpml_jobs.results.groups import ConditionGroup
-from hpml_jobs.results.rows import Row
+from hpml_jobs.results.rows import Row, by_key
 from hpml_jobs.study.study import commands_of
 
 
@@ -86,20 +86,24 @@ def _cells(group: ReportGroup) -> str:
     """Return how many cells have numbers, their sizes, batches, strategies and runs."""
     source, device = group.source, group.source.device
     measured = sum(result.measured for result in source.cells)
-    sizes = sorted({row.gpus for row in source.rows})
+    of_strategies = by_key(
+        (captions.strategy_word(row.strategy), row.gpus) for row in source.rows
+    )
+    parts = [
+        f"{_sizes_text({*gpus}, device)} ({strategy})"
+        for strategy, gpus in of_strategies.items()
+    ]
     batches = listed(sorted({row.batch_per_gpu for row in source.rows}))
-    strategies = dict.fromkeys(
-        captions.strategy_word(row.strategy) for row in source.rows
-    )
-    # the plain loop on one GPU is what the others are compared with
-    if len(strategies) > 1:
-        strategies.pop(captions.strategy_word(Strategy.SINGLE), None)
-    unit = captions.unit(device) if sizes == [1] else captions.units(device)
     return (
-        f"{measured} of {counted(len(source.cells), 'cell')} measured: {listed(sizes)} {unit}, "
-        f"batch {batches} per {captions.unit(device)}, {listed(strategies)}"
-        f"{_runs_each(source.timed)}.{_cpus_text(source)}"
+        f"{measured} of {counted(len(source.cells), 'cell')} measured: {', '.join(parts)}, "
+        f"batch {batches} per {captions.unit(device)}{_runs_each(source.timed)}."
+        f"{_cpus_text(source)}"
     )
+
+
+def _sizes_text(sizes: Set[int], device: Device) -> str:
+    unit = captions.unit(device) if sizes == {1} else captions.units(device)
+    return f"{listed(sorted(sizes))} {unit}"
 
 
 def _cpus_text(group: ConditionGroup) -> str:

@@ -41,7 +41,8 @@ def test_answer_comes_first(builder):
         in first
     )
     assert (
-        "9 of 9 cells measured: 1, 2 and 4 GPUs, batch 32, 128 and 512 per GPU" in first
+        "9 of 9 cells measured: 1 GPU (plain loop), 2 and 4 GPUs (ddp), batch 32, 128 and 512 per "
+        "GPU" in first
     )
     assert (
         "4 GPUs, batch 512 (ddp), instead of 2 GPUs, batch 512 (ddp), save 0.537 s per epoch"

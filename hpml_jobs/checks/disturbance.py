@@ -18,6 +18,7 @@ OVERHEAD_LIMIT = Share(0.05)
 OUTLIER_LIMIT = Share(0.05)
 
 MEASURE_AGAIN = "run it again (resubmit --disturbed)"
+WHOLE_NODES = "use whole nodes (cluster.isolate=exclusive)"
 
 AFFECTED_BY: dict[Role | Step, frozenset[Affected]] = {
     Role.TIMED: frozenset({Affected.TIME}),
@@ -47,7 +48,7 @@ def epochs_disturbed(record: Record) -> list[Observation | None]:
 
     Limit: {disturbance.FOREIGN_LIMIT} of the CPU time of the cell's CPUs; a failure above
     {disturbance.WITHHELD_MOST} of the timed epoch
-    Fix: {MEASURE_AGAIN}, or use whole nodes (cluster.isolate=exclusive)
+    Fix: {MEASURE_AGAIN}, or {WHOLE_NODES}
     """
     causes = _outside_causes(record)
     return [causes, _other_jobs(record, causes)]
@@ -65,10 +66,11 @@ def _outside_causes(record: Record) -> Observation | None:
     affecting = measuring or disturbed.keys() & LIMITING
     tier = Tier.TABLE if affecting else Tier.LIST
     is_withheld = disturbance.withheld_share(record) > disturbance.WITHHELD_MOST
+    on_slurm = record.attempt.neighbours is not None
     return Observation(
         False,
         _causes_text(disturbed),
-        MEASURE_AGAIN,
+        f"{MEASURE_AGAIN}, or {WHOLE_NODES}" if on_slurm else MEASURE_AGAIN,
         level=Level.FAIL if is_withheld else None,
         tier=None if measuring else tier,
         affects=frozenset().union(*(AFFECTED_BY[role] for role in affecting)),
@@ -125,7 +127,7 @@ def _other_jobs(record: Record, causes: Observation | None) -> Observation | Non
         f"{counted(neighbours.jobs, 'other job')} on its nodes at its start or its end, "
         f"{neighbours.same_user} of them of the same user (users: {names(neighbours.users)})"
         f"{beside}",
-        "use whole nodes (cluster.isolate=exclusive)",
+        WHOLE_NODES,
         tier=Tier.LIST,
     )
 

@@ -16,7 +16,14 @@ from typing import Annotated
 import typer
 
 from hpml_jobs.cli.commands import COMMANDS, COMPLETION_VARIABLE, UNNAMED, function_of
-from hpml_jobs.cli.help import GROUPS, TOPICS, Folders, all_keys, files_of
+from hpml_jobs.cli.help import (
+    GROUPS,
+    TOPICS,
+    Folders,
+    all_keys,
+    explanations,
+    files_of,
+)
 from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.paths import conf_folder
 from hpml_jobs.core.text import PROGRAM
@@ -109,10 +116,12 @@ def _with_command(typed: list[str]) -> list[str]:
 
 
 def _help_words(incomplete: str) -> list[str]:
-    """Return the words that have a page or an entry of help and begin so."""
+    """Return the words that have a page or an entry of help and begin so; first only the pages."""
     from hpml_jobs.cli.entries import Entries
 
-    words = {*TOPICS, *COMMANDS, *Entries([conf_folder()]).words()}
+    if not incomplete:
+        return [*TOPICS, *COMMANDS]
+    words = {*TOPICS, *COMMANDS, *explanations(), *Entries([conf_folder()]).words()}
     return sorted(word for word in words if word.startswith(incomplete))
 
 

@@ -88,7 +88,7 @@ def test_a_term_that_is_a_check_and_a_key_has_all_its_meanings(capsys):
     assert run(["help", "efficiency"]) == 0
     shown = capsys.readouterr().out
     assert "The speedup divided by the number of GPUs" in shown
-    assert "Limit: an efficiency of 1.05. Fix: measure the cell" in shown
+    assert "Limit: an efficiency of 105 %. Fix: measure the cell" in shown
     assert run(["help", "study"]) == 0
     assert "example   hpml-jobs plan study=first" in capsys.readouterr().out
 

@@ -12,33 +12,26 @@ from hpml_jobs.cli.help import TOPICS
 from hpml_jobs.core.errors import HpmlError, UsageError
 from hpml_jobs.core.text import PROGRAM, nearest
 
-_SUBMIT = f"{UNNAMED} KEY=VALUE..."
 _SCRIPT = "script=train.py"
 
+_OTHER_TOOLS = {
+    "-m": "m",
+    f"{UNNAMED} KEY=VALUE...": "start launch train sbatch new create bench benchmark measure scale",
+    _SCRIPT: "python python3 torchrun accelerate deepspeed srun mpirun",
+    "plan": "preview dryrun dry-run estimate",
+    "resubmit": "retry rerun restart requeue resume",
+    "cancel": "scancel kill stop abort",
+    "status": "squeue sacct ps jobs queue progress state info top monitor",
+    "logs": "log tail cat errors why",
+    "collect": "results result show view table tables summary analyze analyse gather",
+    "report": "plot plots page html pdf figures",
+    "choose": "recommend best advise",
+    "fetch": "download data",
+    "--help": "man usage commands",
+}
+
 MEANT: Mapping[str, str] = {
-    "m": "-m",
-    **dict.fromkeys(("start", "launch", "train", "sbatch", "new", "create"), _SUBMIT),
-    **dict.fromkeys(("bench", "benchmark", "measure", "scale", "scaling"), _SUBMIT),
-    **dict.fromkeys(
-        ("python", "python3", "torchrun", "accelerate", "deepspeed"), _SCRIPT
-    ),
-    **dict.fromkeys(("srun", "mpirun"), _SCRIPT),
-    **dict.fromkeys(("preview", "dryrun", "dry-run", "estimate"), "plan"),
-    **dict.fromkeys(("retry", "rerun", "restart", "requeue", "resume"), "resubmit"),
-    **dict.fromkeys(("scancel", "kill", "stop", "abort"), "cancel"),
-    **dict.fromkeys(
-        ("squeue", "sacct", "ps", "jobs", "queue", "progress", "state"), "status"
-    ),
-    **dict.fromkeys(("info", "top", "monitor"), "status"),
-    **dict.fromkeys(("log", "tail", "cat", "errors", "why"), "logs"),
-    **dict.fromkeys(
-        ("results", "result", "show", "view", "table", "tables", "summary"), "collect"
-    ),
-    **dict.fromkeys(("analyze", "analyse", "gather"), "collect"),
-    **dict.fromkeys(("plot", "plots", "page", "html", "pdf", "figures"), "report"),
-    **dict.fromkeys(("recommend", "best", "advise"), "choose"),
-    **dict.fromkeys(("download", "data"), "fetch"),
-    **dict.fromkeys(("man", "usage", "commands"), "--help"),
+    **{word: meant for meant, words in _OTHER_TOOLS.items() for word in words.split()},
     "strategies": "help strategy",
     **{topic: f"help {topic}" for topic in TOPICS},
     **REPLACED,
@@ -64,6 +57,12 @@ TYPOGRAPHY = (
     ("\u00ad\u200b\ufeff", "", "an invisible character"),
 )
 """Characters that are copied from a document, what a shell needs in their place, their name."""
+
+_OF_A_KEYBOARD = {
+    ord(character): typed
+    for characters, typed, _ in TYPOGRAPHY
+    for character in characters
+}
 
 OPTIONS_OF_TEXT = ("--name",)
 """Options whose value may have such characters."""
@@ -99,15 +98,12 @@ def _is_read_later(word: str) -> bool:
 
 
 def _refuse_characters(word: str) -> None:
-    plain = word
-    kinds = []
-    for characters, typed, kind in TYPOGRAPHY:
-        if not set(characters).isdisjoint(word):
-            plain = plain.translate(dict.fromkeys(map(ord, characters), typed))
-            kinds.append(kind)
+    kinds = [kind for characters, _, kind in TYPOGRAPHY if set(characters) & set(word)]
     if kinds and not Path(word).exists():
-        remedy = shlex.join(plain.split())
-        raise UsageError(f"{word} has {' and '.join(kinds)}: write {remedy}")
+        plain = word.translate(_OF_A_KEYBOARD)
+        raise UsageError(
+            f"{word} has {' and '.join(kinds)}: write {shlex.join(plain.split())}"
+        )
 
 
 def refuse_other(words: Sequence[str]) -> None:

@@ -4,10 +4,10 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
 from rich.console import Console
 from rich.rule import Rule
 from rich.text import Text
+from typer import Argument
 
 from hpml_jobs.cli.completion import StudiesAndKeys
 from hpml_jobs.cli.console import console, print_json
@@ -44,7 +44,7 @@ CHOOSE_KEYS: Mapping[str, Reader] = {
 
 def choice_words(keys: Collection[str]) -> Any:
     """Return the argument of the words of choose, which may have these keys."""
-    return typer.Argument(
+    return Argument(
         metavar="[STUDY] [KEY=VALUE]...",
         help=f"study, default: the most recently submitted; keys: {', '.join(keys)}",
         autocompletion=StudiesAndKeys(dict.fromkeys(keys, ())).complete,

@@ -13,6 +13,7 @@ import typer
 from msgspec import structs
 from rich.console import Console
 from rich.text import Text
+from typer import Option
 
 from hpml_jobs.cli.commands import repeated
 from hpml_jobs.cli.console import console, print_json, print_note
@@ -49,7 +50,7 @@ WATCH_S = 5.0
 
 ReportFolder = Annotated[
     Path | None,
-    typer.Option(
+    Option(
         "--to",
         metavar="FOLDER",
         help="folder of the report; default: report/ in the study",
@@ -65,18 +66,18 @@ def collect(
     words: ReportWords = None,
     outputs: Outputs = None,
     wait: Annotated[
-        bool, typer.Option("--wait", help="wait until no cell is pending or running")
+        bool, Option("--wait", help="wait until no cell is pending or running")
     ] = False,
     to: ReportFolder = None,
-    all_tables: Annotated[bool, typer.Option("--all", help="print all tables")] = False,
+    all_tables: Annotated[bool, Option("--all", help="print all tables")] = False,
     strict: Strict = False,
     json: Json = False,
 ) -> None:
-    """Print what a study says, and write its tables into its report/ folder.
+    """Print the answer and the first tables of a study; write all tables into its folder report/.
 
-    Formats: md, csv, tex and json; hpml-jobs report draws the pictures. Of a study that you may
-    only read, nothing is written; --to writes elsewhere. Speedups are against 1 GPU;
-    with baseline=smallest, where there is no single-GPU cell, against the smallest measured size.
+    They are Markdown, CSV, LaTeX and JSON files; hpml-jobs report draws pictures. If you may only
+    read the study, name another folder with --to. Speedups compare with 1 GPU. If no cell has 1
+    GPU, baseline=smallest compares with the smallest size that was measured.
 
     Example: hpml-jobs collect demo
     """
@@ -89,9 +90,7 @@ def collect(
     report, status = current_report(selected, values, wait=wait, out_of_the_way=json)
 
     def write() -> list[Path]:
-        return write_report(
-            "collect", selected, to, lambda folder: write_tables(report, folder)
-        )
+        return write_report(selected, to, lambda folder: write_tables(report, folder))
 
     written = None if to is None else write()  # what is refused is refused first
     if json:
@@ -159,7 +158,7 @@ def current_report(
 
 
 def write_report(
-    command: str, study: "Study", to: Path | None, write: Callable[[Path], list[Path]]
+    study: "Study", to: Path | None, write: Callable[[Path], list[Path]]
 ) -> list[Path]:
     """Write files into the folder of the report; of a study that may only be read, say so.
 
@@ -206,7 +205,7 @@ def _files(written: Sequence[Path]) -> str:
 DISPLAYS = ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY")
 """Variables of an environment in which a browser opens that does not take the terminal."""
 
-IsOpened = Annotated[bool, typer.Option("--open", help="open the page in a browser")]
+IsOpened = Annotated[bool, Option("--open", help="open the page in a browser")]
 """The option that opens a page."""
 
 
@@ -218,10 +217,10 @@ def report(
 ) -> None:
     """Write a page that can be handed in: report.html, and the same as report.md.
 
-    It begins with the answer and a paragraph for a proposal; pictures, tables, what to trust,
-    answers to the questions of the lab, the method and the environment follow. The HTML file is
-    complete: it loads nothing, and can be sent as it is. The pictures are written as png and svg,
-    too, and the tables as hpml-jobs collect does.
+    The page has the answer, a paragraph for a proposal, pictures, tables, what to trust, answers
+    to the questions of the lab, the method and the environment. The HTML file needs no other file
+    and can be sent by email. The pictures are also written as PNG and SVG, and the tables as
+    hpml-jobs collect writes them.
 
     Example: hpml-jobs report demo --open
     """
@@ -231,9 +230,7 @@ def report(
     from hpml_jobs.report.folder import write_all
     from hpml_jobs.report.page import HTML, MARKDOWN
 
-    written = write_report(
-        "report", study, to, lambda folder: write_all(contents, folder)
-    )
+    written = write_report(study, to, lambda folder: write_all(contents, folder))
     if not written:
         raise typer.Exit(1)
     html = written[0].parent / HTML
@@ -268,11 +265,11 @@ def record(
     pattern: Pattern = None,
     outputs: Outputs = None,
     everything: Annotated[
-        bool, typer.Option("--all", help="show all numbers and checks of a cell")
+        bool, Option("--all", help="show all numbers and checks of a cell")
     ] = False,
     json: Json = False,
 ) -> None:
-    """Show what was measured in every cell, and why data-quality checks failed or warn.
+    """Show what was measured in every cell, which checks failed or warn, and why.
 
     Example: hpml-jobs record demo 'ddp-2proc-*'
     """

@@ -93,7 +93,7 @@ KERNEL = {
         "cli.choose:choose",
         HelpSection.RESULTS,
         "choose [STUDY] KEY=VALUE",
-        "say which cell to ask for, e.g. within a budget",
+        "say how many GPUs to ask for, e.g. within a budget",
     ),
     "report": Command(
         "cli.collect:report",

@@ -9,36 +9,36 @@ import io
 import os
 import string
 from collections.abc import Callable, Collection, Mapping, Sequence
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
+from typer import Argument
 
 from hpml_jobs.cli.commands import COMMANDS, COMPLETION_VARIABLE, UNNAMED, function_of
-from hpml_jobs.cli.help import GROUPS, TOPICS, Folders, all_keys, files_of
+from hpml_jobs.cli.help import (
+    GROUPS,
+    TOPICS,
+    Folders,
+    all_keys,
+    explanations,
+    files_of,
+)
 from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.paths import conf_folder
 from hpml_jobs.core.text import PROGRAM
 
 
-class Shell(StrEnum):
-    """Shells that typer can answer."""
-
-    BASH = "bash"
-    ZSH = "zsh"
-    FISH = "fish"
-
-
 def completion(
-    ctx: typer.Context, shell: Annotated[Shell, typer.Argument(help="your shell")]
+    ctx: typer.Context,
+    shell: Annotated[Literal["bash", "zsh", "fish"], Argument(help="your shell")],
 ) -> None:
     """Print the script that makes the shell complete commands, options, studies, keys and choices.
 
     Example: hpml-jobs completion bash >> ~/.bashrc
     """
-    _, script = _ask_typer(ctx.find_root().command, f"source_{shell.value}")
-    if shell is Shell.BASH:  # after `gpus=` and `folder/` no blank follows
+    _, script = _ask_typer(ctx.find_root().command, f"source_{shell}")
+    if shell == "bash":  # after `gpus=` and `folder/` no blank follows
         script = script.replace("    return 0\n", f"    {_NO_BLANK}\n    return 0\n")
     print(script)
 
@@ -109,14 +109,16 @@ def _with_command(typed: list[str]) -> list[str]:
 
 
 def _help_words(incomplete: str) -> list[str]:
-    """Return the words that have a page or an entry of help and begin so."""
+    """Return the words that have a page or an entry of help and begin so; first only the pages."""
     from hpml_jobs.cli.entries import Entries
 
-    words = {*TOPICS, *COMMANDS, *Entries([conf_folder()]).words()}
+    if not incomplete:
+        return [*TOPICS, *COMMANDS]
+    words = {*TOPICS, *COMMANDS, *explanations(), *Entries([conf_folder()]).words()}
     return sorted(word for word in words if word.startswith(incomplete))
 
 
-def _help(word: Annotated[str, typer.Argument(autocompletion=_help_words)]) -> None:
+def _help(word: Annotated[str, Argument(autocompletion=_help_words)]) -> None:
     """Show a page of help."""
 
 

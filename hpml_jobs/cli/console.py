@@ -56,18 +56,8 @@ def coloured(outcome: Outcome) -> Text:
     return Text(outcome.value, style=COLOURS.get(outcome, "red"))
 
 
-_BY_URGENCY = (
-    *(
-        Outcome.RUNNING,
-        Outcome.UNKNOWN,
-        Outcome.FAILED,
-        Outcome.INVALID,
-        Outcome.TIMEOUT,
-    ),
-    *(Outcome.OOM, Outcome.NODE_FAIL, Outcome.PREEMPTED, Outcome.CANCELLED),
-    *(Outcome.MISSING, Outcome.PENDING, Outcome.OK),
-)
-"""Outcomes by urgency: the first ones are shown if not all cells fit on the screen."""
+_URGENCY = {Outcome.RUNNING: -1, Outcome.PENDING: 1, Outcome.OK: 2}
+"""Outcomes by urgency, the others have 0: the least are shown if not all cells fit."""
 
 MOST_LISTED = 30
 """Number of cells from which on states and plans are summarized."""
@@ -120,7 +110,7 @@ def states_table(states: Iterable[CellState], rows: int | None = None) -> Table:
 def _most_urgent(cells: list[CellState], rows: int) -> list[CellState]:
     if len(cells) <= rows:
         return cells
-    order = sorted(cells, key=lambda state: _BY_URGENCY.index(state.outcome))
+    order = sorted(cells, key=lambda state: _URGENCY.get(state.outcome, 0))
     kept = {state.slug for state in order[: max(1, rows - 1)]}
     return [state for state in cells if state.slug in kept]
 
@@ -197,26 +187,22 @@ def _sent_summary(rows: "Iterable[CellRow]") -> Table:
     return table
 
 
-def _block_table(rows: "Sequence[BlockRow]") -> Table:
-    """Return a table of the cells of a grid by the names of its blocks."""
+def _show_blocks(out: Console, rows: "Sequence[BlockRow]") -> None:
+    """Print a table of the cells of a grid by the names of its blocks, and what its numbers are."""
     has_queue = any(row.queue_s is not None for row in rows)
     queue = ["queue"] if has_queue else []
     table = plain_table(("block", "cells", "GPU-hours", *queue), ())
     for row in rows:
         waits = [_span(row.queue_s)] if has_queue else []
         table.add_row(row.block, str(row.cells), hours_text(row.gpu_hours), *waits)
-    return table
-
-
-def _block_note(rows: "Sequence[BlockRow]") -> str:
-    """Return what the numbers of the table are."""
+    out.print(table)
     note = (
         "a cell of several blocks is counted in the first; GPU-hours: the GPUs of each cell until "
         "its time limit"
     )
-    if any(row.queue_s is not None for row in rows):
+    if has_queue:
         note += "; queue: the longest wait of their jobs, by sbatch --test-only"
-    return note
+    print(note)
 
 
 def show_preview(
@@ -242,8 +228,7 @@ def show_preview(
         print(f"up to {hours_text(preview.gpu_hours)} GPU-hours")
     print(f"study {preview.study} in {plan.study.root}")
     if preview.blocks:
-        out.print(_block_table(preview.blocks))
-        print(_block_note(preview.blocks))
+        _show_blocks(out, preview.blocks)
     notes = (preview.partial_nodes, preview.overlap, preview.exclusive, preview.unused)
     for sentence in filter(None, notes):
         print(sentence)

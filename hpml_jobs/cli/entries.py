@@ -1,9 +1,8 @@
 """Entries of `hpml-jobs help WORD`: a key of a study, or a word that is a value of one."""
 
-import re
 import shlex
 import typing
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from hpml_jobs.cli.help import GROUPS, Folders, KeyDoc, all_keys, description, files_of
@@ -18,105 +17,99 @@ from hpml_jobs.plan.key_types import (
     words_of_type,
 )
 
-UNITS = (
-    *("minutes", "seconds", "GB", "MB", "samples", "pixels", "%"),
-    *("1e9 bytes/s", "1e12 FLOP/s", "GPU-hours"),
-)
-"""The units that comments of keys name, each between commas."""
-
-MEANINGS: Mapping[str, Mapping[str, str]] = {
-    "strategy": {
-        strategy.value: traffic.meaning for strategy, traffic in TRAFFIC.items()
-    }
-}
-"""What the words of a key mean, where they say it; those of a group are in its files."""
-
 OWN_CODE = "workload=custom workload.model=mine:build workload.data=mine:data"
 OWN_SCRIPT = "script=train.py batch=64 args='--batch-size {batch}'"
 
+_OF_LAST_WORD = """\
+cluster=local
+workload=digits
+-m recipe=plain,warmup
+grid=smoke
+-m gpus=1,2,4
+-m gpus=1,2 batch=32,128
+-m gpus=1,2 strategy=ddp,fsdp
+gpu_type=v100
+device=cpu
+-m seed=0,1,2
+data.root=/scratch/me/data
+study=first
+outputs=/scratch/me/outputs
+gpus=2 nodes=1
+quiet_minutes=10
+loader=device
+gpus=2 sync_buffers=off
+cudnn_benchmark=false
+-m compile=false,true
+-m gpus=1,2,4 global_batch=512
+-m gpus=2 bucket_cap_mb=1,25
+gpus=2 gradient_as_bucket_view=true
+gpus=2 static_graph=true
+gpus=2 set_epoch=false
+gpus=2 strategy=fsdp reshard=false
+grid=quantize quantize.calibration=1000
+grid=quantize quantize.percentile=99.99
+grid=quantize quantize.per_channel=true
+grid=ladder ladder.start=16
+grid=ladder ladder.factor=2
+grid=large_batch largest_batch=1024
+collect_after=true retries=2
+'cluster.gpu_types={a100: 4}'
+cluster.gpu_type=a100
+cluster.partition=gpu
+cluster.account=ACCOUNT
+cluster.account_example=pr_123
+cluster.qos=normal
+'cluster.comment=class project'
+cluster.constraint=a100
+collect_after=true cluster.cpu_partition=cpu
+cluster.interactive_partition=short
+cluster.wckey=class
+cluster.clusters=main
+'cluster.setup=[module load cuda]'
+cluster.python=/scratch/me/venv/bin/python
+cluster.container.image=/scratch/me/torch.sif
+cluster.container.overlay=/scratch/me/overlay.ext3
+'cluster.container.binds=[/scratch]'
+cluster.container.runtime=apptainer
+cluster.data_root=/scratch/me/data
+cluster=ssh 'cluster.hosts=[a,b]'
+workload=synthetic workload.images=10000
+workload=synthetic workload.classes=100
+workload=synthetic workload.image_size=64
+workload=resnet18_cifar10 workload.model=resnet18
+workload.loss=mine:loss
+workload.schedule=mine:schedule
+workload.parameters=null
+workload=gpt_nano workload.layers=6
+workload=gpt_nano workload.heads=8
+workload=gpt_nano workload.width=128
+workload=gpt_nano workload.context=256
+workload=gpt_nano workload.vocab=512
+workload=gpt_nano workload.padded_vocab=384
+recipe=scaled recipe.reference_batch=256
+recipe=warmup recipe.warmup_epochs=1
+epochs=8 'recipe.drop_epochs=[4,6]'
+recipe=cosine recipe.final_share=0.05
+"""
+"""Examples of keys, each that of the key in its last word."""
+
 EXAMPLES = {
-    "cluster": "cluster=local",
-    "workload": "workload=digits",
-    "recipe": "-m recipe=plain,warmup",
-    "grid": "grid=smoke",
-    "gpus": "-m gpus=1,2,4",
-    "batch": "-m gpus=1,2 batch=32,128",
-    "strategy": "-m gpus=1,2 strategy=ddp,fsdp",
-    "gpu_type": "gpu_type=v100",
-    "device": "device=cpu",
-    "protocol": "protocol=lab",
-    "seed": "-m seed=0,1,2",
-    "data.root": "data.root=/scratch/me/data",
-    "study": "study=first",
-    "outputs": "outputs=/scratch/me/outputs",
+    **{
+        shlex.split(line)[-1].partition("=")[0]: line
+        for line in _OF_LAST_WORD.splitlines()
+    },
     "script": OWN_SCRIPT,
     "args": OWN_SCRIPT,
     "launcher": f"{OWN_SCRIPT} launcher=srun",
     "window": f"{OWN_SCRIPT} window=50,200",
     "stop": f"{OWN_SCRIPT} stop=false",
-    "nodes": "gpus=2 nodes=1",
-    "quiet_minutes": "quiet_minutes=10",
-    "loader": "loader=device",
-    "sync_buffers": "gpus=2 sync_buffers=off",
     "path": "path=auto gpu_type=v100",
-    "cudnn_benchmark": "cudnn_benchmark=false",
-    "compile": "-m compile=false,true",
-    "global_batch": "-m gpus=1,2,4 global_batch=512",
-    "bucket_cap_mb": "-m gpus=2 bucket_cap_mb=1,25",
-    "gradient_as_bucket_view": "gpus=2 gradient_as_bucket_view=true",
-    "static_graph": "gpus=2 static_graph=true",
-    "set_epoch": "gpus=2 set_epoch=false",
-    "reshard": "gpus=2 strategy=fsdp reshard=false",
-    "quantize.calibration": "grid=quantize quantize.calibration=1000",
-    "quantize.percentile": "grid=quantize quantize.percentile=99.99",
-    "quantize.per_channel": "grid=quantize quantize.per_channel=true",
-    "ladder.start": "grid=ladder ladder.start=16",
-    "ladder.factor": "grid=ladder ladder.factor=2",
-    "largest_batch": "grid=large_batch largest_batch=1024",
-    "retries": "collect_after=true retries=2",
-    "cluster.gpu_types": "'cluster.gpu_types={a100: 4}'",
-    "cluster.gpu_type": "cluster.gpu_type=a100",
-    "cluster.partition": "cluster.partition=gpu",
-    "cluster.account": "cluster.account=ACCOUNT",
-    "cluster.account_example": "cluster.account_example=pr_123",
-    "cluster.qos": "cluster.qos=normal",
-    "cluster.comment": "'cluster.comment=class project'",
-    "cluster.constraint": "cluster.constraint=a100",
     "cluster.cancel_below_utilization": "+cluster.cancel_below_utilization.gpu01=50",
-    "cluster.cpu_partition": "collect_after=true cluster.cpu_partition=cpu",
-    "cluster.interactive_partition": "cluster.interactive_partition=short",
-    "cluster.wckey": "cluster.wckey=class",
-    "cluster.clusters": "cluster.clusters=main",
     "cluster.sbatch": "+cluster.sbatch.reservation=class",
-    "cluster.setup": "'cluster.setup=[module load cuda]'",
-    "cluster.python": "cluster.python=/scratch/me/venv/bin/python",
-    "cluster.container.image": "cluster.container.image=/scratch/me/torch.sif",
-    "cluster.container.overlay": "cluster.container.overlay=/scratch/me/overlay.ext3",
-    "cluster.container.binds": "'cluster.container.binds=[/scratch]'",
-    "cluster.container.runtime": "cluster.container.runtime=apptainer",
-    "cluster.data_root": "cluster.data_root=/scratch/me/data",
-    "cluster.hosts": "cluster=ssh 'cluster.hosts=[a,b]'",
-    "workload.images": "workload=synthetic workload.images=10000",
-    "workload.classes": "workload=synthetic workload.classes=100",
-    "workload.image_size": "workload=synthetic workload.image_size=64",
     "workload.data": "workload=resnet18_cifar10 workload.data=synthetic workload.images=10000",
-    "workload.model": "workload=resnet18_cifar10 workload.model=resnet18",
-    "workload.loss": "workload.loss=mine:loss",
     "workload.optimizer": "workload.optimizer=adamw workload.lr=0.001",
     "workload.unit": f"{OWN_CODE} workload.unit=tokens",
-    "workload.schedule": "workload.schedule=mine:schedule",
-    "workload.parameters": "workload.parameters=null",
     "workload.args": "workload.model=mine:build +workload.args.width=8",
-    "workload.layers": "workload=gpt_nano workload.layers=6",
-    "workload.heads": "workload=gpt_nano workload.heads=8",
-    "workload.width": "workload=gpt_nano workload.width=128",
-    "workload.context": "workload=gpt_nano workload.context=256",
-    "workload.vocab": "workload=gpt_nano workload.vocab=512",
-    "workload.padded_vocab": "workload=gpt_nano workload.padded_vocab=384",
-    "recipe.reference_batch": "recipe=scaled recipe.reference_batch=256",
-    "recipe.warmup_epochs": "recipe=warmup recipe.warmup_epochs=1",
-    "recipe.drop_epochs": "epochs=8 'recipe.drop_epochs=[4,6]'",
-    "recipe.final_share": "recipe=cosine recipe.final_share=0.05",
     "strategy=single": "gpus=1 strategy=single",
     "sync_buffers=syncbn": "gpus=2 protocol=lab sync_buffers=syncbn",
     "workload.data=synthetic": "workload=synthetic",
@@ -226,8 +219,9 @@ class Entries:
                 Choice(name, description(file.read_text()))
                 for name, file in files.items()
             ]
-        meanings = MEANINGS.get(key, {})
-        return [Choice(word, meanings.get(word, "")) for word in choices_of(key)]
+        if key == "strategy":
+            return [Choice(word, traffic.meaning) for word, traffic in TRAFFIC.items()]
+        return [Choice(word) for word in choices_of(key)]
 
     def _key(self, doc: KeyDoc) -> str:
         """Return the entry of a key."""
@@ -235,11 +229,10 @@ class Entries:
             ("meaning", doc.comment),
             ("type", _type(doc.key)),
             ("default", _default(doc)),
+            *self._value_rows(doc.key),
+            ("example", f"{PROGRAM} plan {self._example(doc)}"),
+            ("more", doc.page or ALL_KEYS_PAGE),
         ]
-        if unit := _unit(doc.comment):
-            rows.append(("unit", unit))
-        rows += self._value_rows(doc.key)
-        rows += [("example", _command(self._example(doc))), ("more", _pages(doc))]
         return _table(doc.key, rows)
 
     def _value_rows(self, key: str) -> Iterator[tuple[str, str]]:
@@ -259,11 +252,12 @@ class Entries:
         doc = self.docs[key]
         pair = f"{key}={choice.word}"
         words = EXAMPLES.get(pair) or f"{TOGETHER.get(key, '')} {pair}".strip()
-        pages = f"{_pages(doc)}; {PROGRAM} help {key}"
-        meaning = choice.meaning or doc.comment
-        return _table(
-            pair, [("meaning", meaning), ("example", _command(words)), ("more", pages)]
-        )
+        rows = [
+            ("meaning", choice.meaning or doc.comment),
+            ("example", f"{PROGRAM} plan {words}"),
+            ("more", f"{doc.page or ALL_KEYS_PAGE}; {PROGRAM} help {key}"),
+        ]
+        return _table(pair, rows)
 
     def _example(self, doc: KeyDoc) -> str:
         """Return the words of a submission with a key: with another value than the default."""
@@ -274,14 +268,6 @@ class Entries:
         ]
         value = others[0] if others else errors.EXAMPLES.get(doc.key, doc.value)
         return shlex.quote(f"{doc.key}={value}")
-
-
-def _command(words: str) -> str:
-    return f"{PROGRAM} plan {words}"
-
-
-def _pages(doc: KeyDoc) -> str:
-    return doc.page or ALL_KEYS_PAGE
 
 
 def _default(doc: KeyDoc) -> str:
@@ -302,16 +288,6 @@ def _type(key: str) -> str:
         words = type_words(key).rstrip(",")
     may_be_null = type(None) in typing.get_args(type_of(key))
     return f"{words}, or null" if may_be_null else words
-
-
-def _unit(comment: str) -> str:
-    """Return the unit that a comment names between commas; empty without one.
-
-    >>> _unit("size of a bucket, MB; null: torch's default")
-    'MB'
-    """
-    parts = (part.strip() for part in re.split("[,;]", comment))
-    return next((part for part in parts if part in UNITS), "")
 
 
 def _table(title: str, rows: Iterable[tuple[str, str]]) -> str:

@@ -4,37 +4,34 @@ import inspect
 import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
+from typing import get_args
 
 from hpml_jobs.cli.commands import COMMANDS, REPLACED, UNNAMED, function_of
 from hpml_jobs.cli.help import TOPICS
 from hpml_jobs.core.errors import HpmlError, UsageError
 from hpml_jobs.core.text import PROGRAM, nearest
 
-_SUBMIT = f"{UNNAMED} KEY=VALUE..."
 _SCRIPT = "script=train.py"
 
+_OTHER_TOOLS = {
+    "-m": "m",
+    f"{UNNAMED} KEY=VALUE...": "start launch train sbatch new create bench benchmark measure scale",
+    _SCRIPT: "python python3 torchrun accelerate deepspeed srun mpirun",
+    "plan": "preview dryrun dry-run estimate",
+    "resubmit": "retry rerun restart requeue resume",
+    "cancel": "scancel kill stop abort",
+    "status": "squeue sacct ps jobs queue progress state info top monitor",
+    "logs": "log tail cat errors why",
+    "collect": "results result show view table tables summary analyze analyse gather",
+    "report": "plot plots page html pdf figures",
+    "choose": "recommend best advise",
+    "fetch": "download data",
+    "--help": "man usage commands",
+}
+
 MEANT: Mapping[str, str] = {
-    "m": "-m",
-    **dict.fromkeys(("start", "launch", "train", "sbatch", "new", "create"), _SUBMIT),
-    **dict.fromkeys(
-        ("python", "python3", "torchrun", "accelerate", "deepspeed"), _SCRIPT
-    ),
-    **dict.fromkeys(("srun", "mpirun"), _SCRIPT),
-    **dict.fromkeys(("preview", "dryrun", "dry-run", "estimate"), "plan"),
-    **dict.fromkeys(("retry", "rerun", "restart", "requeue"), "resubmit"),
-    **dict.fromkeys(("scancel", "kill", "stop", "abort"), "cancel"),
-    **dict.fromkeys(
-        ("squeue", "sacct", "ps", "jobs", "queue", "progress", "state"), "status"
-    ),
-    **dict.fromkeys(("log", "tail", "cat", "errors", "why"), "logs"),
-    **dict.fromkeys(
-        ("results", "result", "show", "table", "tables", "summary"), "collect"
-    ),
-    **dict.fromkeys(("analyze", "analyse", "gather"), "collect"),
-    **dict.fromkeys(("plot", "plots", "page", "html", "pdf", "figures"), "report"),
-    **dict.fromkeys(("recommend", "best", "advise"), "choose"),
-    **dict.fromkeys(("download", "data"), "fetch"),
-    **dict.fromkeys(("man", "info", "usage", "commands"), "--help"),
+    **{word: meant for meant, words in _OTHER_TOOLS.items() for word in words.split()},
     "strategies": "help strategy",
     **{topic: f"help {topic}" for topic in TOPICS},
     **REPLACED,
@@ -44,15 +41,39 @@ MEANT: Mapping[str, str] = {
 LIKENESS = 0.65
 """How much a misspelt word is like the word that is meant, at least."""
 
+LIKENESS_TO_OTHER_TOOLS = 0.8
+"""The same of words of other tools: many are short, and `scale` is no misspelt scancel."""
+
 OF_HYDRA = ("~", "+")
 """What a key begins with that is removed or added."""
 
 DASHES = "‐‑‒–—−"
 """What text documents make of the - of an option."""
 
+TYPOGRAPHY = (
+    ("‘’‚“”„«»", "", "the quotes of a text document"),
+    (DASHES, "-", "the dash of a text document"),
+    ("\u00a0\u2007\u202f", " ", "a non-breaking space"),
+    ("\u00ad\u200b\ufeff", "", "an invisible character"),
+)
+"""Characters that are copied from a document, what a shell needs in their place, their name."""
 
-def refuse_dashes(words: Sequence[str]) -> None:
-    """Raise UsageError if an option begins with a dash that is not the one of a keyboard."""
+_OF_A_KEYBOARD = {
+    ord(character): typed
+    for characters, typed, _ in TYPOGRAPHY
+    for character in characters
+}
+
+OPTIONS_OF_TEXT = ("--name",)
+"""Options whose value may have such characters."""
+
+
+def refuse_typography(words: Sequence[str]) -> None:
+    """Raise UsageError if an option, a name or a value has characters of a text document.
+
+    Texts, as the values of args= and of --name, may have them, and so may the name of a file.
+    """
+    before = ""
     for word in words:
         if word[:1] and word[0] in DASHES:
             name = word.lstrip(f"-{DASHES}")
@@ -60,6 +81,29 @@ def refuse_dashes(words: Sequence[str]) -> None:
             raise UsageError(
                 f"{word} begins with the dash of a text document: write {option}"
             )
+        if before not in OPTIONS_OF_TEXT and not _is_read_later(word):
+            _refuse_characters(word)
+        before = word
+
+
+def _is_read_later(word: str) -> bool:
+    """Return whether a word gives a key a text, or numbers such as 1–4: the key's reader judges."""
+    from hpml_jobs.plan.key_types import type_of
+
+    key, is_pair, value = word.partition("=")
+    if not is_pair or key == "study":
+        return False
+    kind = type_of(key)
+    return str in (kind, *get_args(kind)) or not set(DASHES).isdisjoint(value)
+
+
+def _refuse_characters(word: str) -> None:
+    kinds = [kind for characters, _, kind in TYPOGRAPHY if set(characters) & set(word)]
+    if kinds and not Path(word).exists():
+        plain = word.translate(_OF_A_KEYBOARD)
+        raise UsageError(
+            f"{word} has {' and '.join(kinds)}: write {shlex.join(plain.split())}"
+        )
 
 
 def refuse_other(words: Sequence[str]) -> None:
@@ -85,8 +129,11 @@ def _not_a_command(word: str, meant: str) -> str:
 
 
 def _command_meant(word: str) -> str:
-    near = nearest(word, (*COMMANDS, *MEANT, "help"), LIKENESS)
-    return MEANT.get(near, near) if near else ""
+    if word in MEANT:
+        return MEANT[word]
+    if command := nearest(word, (*COMMANDS, "help"), LIKENESS):
+        return command
+    return MEANT.get(nearest(word, MEANT, LIKENESS_TO_OTHER_TOOLS) or "", "")
 
 
 def _meant(words: Sequence[str]) -> str:
@@ -102,8 +149,10 @@ def _meant(words: Sequence[str]) -> str:
     if first.endswith((".tar.gz", ".csv")):
         name = "" if first.endswith(".gz") else " study=NAME"
         return _not_a_command(first, f"import {shlex.quote(first)}{name}")
-    if type_of(first) is not None:  # the parser says how to write a key
-        return ""
+    if type_of(first) is not None:
+        if first in MEANT:
+            return _not_a_command(first, f"{MEANT[first]}, or {first}=VALUE")
+        return ""  # the parser says how to write a key
     if first not in MEANT and (pair := _pair(first)):
         return _not_a_command(first, pair)
     meant = _command_meant(first)

@@ -108,7 +108,7 @@ Commands (hpml-jobs COMMAND --help shows its options and an example)
 {commands}
 
   STUDY: a study's name; without it, the most recently submitted study.
-  PATTERN: cells by name, e.g. 'ddp-4gpu-*'.
+  PATTERN: cells by name, e.g. 'ddp-*'.
 
 More
   hpml-jobs help WORD        a term, a check, a key or one of its values:

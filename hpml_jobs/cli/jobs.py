@@ -2,9 +2,10 @@
 
 import sys
 from collections.abc import Mapping, Sequence
+from itertools import compress
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Option
 
 from hpml_jobs.cli.console import print_json
 from hpml_jobs.cli.options import (
@@ -35,39 +36,33 @@ QUIET_MINUTES = 10
 """How long disturbed cells wait at most for a quiet machine, where they run on this one."""
 
 Failed = Annotated[
-    bool, typer.Option("--failed", help="cells that failed or left an invalid record")
+    bool, Option("--failed", help="cells that failed or left an invalid record")
 ]
-Oom = Annotated[bool, typer.Option("--oom", help="cells that ran out of memory")]
-Timeout = Annotated[
-    bool, typer.Option("--timeout", help="cells that reached the time limit")
-]
-Missing = Annotated[
-    bool, typer.Option("--missing", help="cells without a job or a record")
-]
-Cancelled = Annotated[
-    bool, typer.Option("--cancelled", help="cells that were cancelled")
-]
+Oom = Annotated[bool, Option("--oom", help="cells that ran out of memory")]
+Timeout = Annotated[bool, Option("--timeout", help="cells that reached the time limit")]
+Missing = Annotated[bool, Option("--missing", help="cells without a job or a record")]
+Cancelled = Annotated[bool, Option("--cancelled", help="cells that were cancelled")]
 Lost = Annotated[
     bool,
-    typer.Option("--lost", help="cells that were lost to a node failure or preemption"),
+    Option("--lost", help="cells that were lost to a node failure or preemption"),
 ]
 Disturbed = Annotated[
     bool,
-    typer.Option(
+    Option(
         "--disturbed",
-        help="finished cells that were disturbed or have slow iterations; here they wait up "
-        "to 10 minutes for a quiet machine",
+        help="finished cells that were disturbed or have slow iterations; on this machine "
+        "they wait up to 10 minutes until it is quiet",
     ),
 ]
 Minutes = Annotated[
-    int | None, typer.Option("--minutes", metavar="N", help="new time limit, minutes")
+    int | None, Option("--minutes", metavar="N", help="new time limit, minutes")
 ]
 Memory = Annotated[
-    int | None, typer.Option("--mem", metavar="GB", help="new memory per node, GB")
+    int | None, Option("--mem", metavar="GB", help="new memory per node, GB")
 ]
 Retries = Annotated[
     int | None,
-    typer.Option(
+    Option(
         "--retries",
         metavar="N",
         help="with --lost: resubmit a cell at most N times, and avoid the nodes that failed",
@@ -139,18 +134,10 @@ def resubmit(
     Example: hpml-jobs resubmit demo --timeout --minutes 60
     """
     from hpml_jobs.status.states import cell_states
-    from hpml_jobs.submit.selection import Changes
+    from hpml_jobs.submit.selection import OUTCOMES, Changes
 
-    kinds_wanted = {
-        "failed": failed,
-        "oom": oom,
-        "timeout": timeout,
-        "missing": missing,
-        "cancelled": cancelled,
-        "lost": lost,
-        DISTURBED: disturbed,
-    }
-    kinds = [kind for kind, wanted in kinds_wanted.items() if wanted]
+    typed = (failed, oom, timeout, missing, cancelled, lost, disturbed)
+    kinds = [*compress((*OUTCOMES, DISTURBED), typed)]
     changes = Changes(minutes=minutes, mem_gb=mem)
     if retries is not None and kinds != ["lost"]:
         raise UsageError("--retries can only be combined with --lost")

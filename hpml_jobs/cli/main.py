@@ -26,11 +26,11 @@ from hpml_jobs.cli.commands import (
 from hpml_jobs.cli.guesses import (
     LIKENESS,
     MEANT,
-    refuse_dashes,
     refuse_misspelt,
     refuse_other,
+    refuse_typography,
 )
-from hpml_jobs.core.errors import HpmlError, UsageError
+from hpml_jobs.core.errors import HpmlError, UsageError, example
 from hpml_jobs.core.paths import conf_folder
 from hpml_jobs.core.text import PROGRAM, in_one_line, nearest
 
@@ -122,7 +122,7 @@ def _dispatch(words: list[str]) -> int:
         from hpml_jobs.cli.completion import answer
 
         return answer(typer_program())
-    refuse_dashes(words)
+    refuse_typography(words)
     first, names_command = words[0], words[0] in COMMANDS
     if not names_command and not HELP.isdisjoint(words):
         if first in MEANT:
@@ -269,6 +269,7 @@ def _remedy(words: list[str]) -> str:
     from hpml_jobs.plan.key_types import type_of
 
     keys = keys_of(words[0])
+    takes_settings = "overrides" in inspect.signature(function_of(words[0])).parameters
     for word, following in itertools.pairwise([*words, ""]):
         option, is_pair, value = word.partition("=")
         if not option.startswith("--"):
@@ -278,8 +279,13 @@ def _remedy(words: list[str]) -> str:
             return f"Write {REPLACED_OPTIONS[option]}"
         if key in COMMANDS:
             return f"Write {PROGRAM} {key}"
-        if key in keys or type_of(key) is not None:
+        is_setting = type_of(key) is not None
+        if key in keys or (is_setting and takes_settings):
             if not is_pair:
                 value = "VALUE" if following[:1] in ("", "-") else following
-            return f"Write {key}={value}"
+            return f"Write {key}={value}{example(key) if value == 'VALUE' else ''}"
+        owners = [name for name in COMMANDS if key in keys_of(name)]
+        owners += ["submissions"] if is_setting else []
+        if owners:
+            return f"{key}=VALUE is a key of {' and '.join(owners)}"
     return ""

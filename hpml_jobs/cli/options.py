@@ -8,7 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, TypeVar
 
-import typer
+from typer import Argument, Option
 
 from hpml_jobs.cli.commands import repeated
 from hpml_jobs.cli.completion import StudiesAndKeys, cells, keys, studies
@@ -29,7 +29,7 @@ def _existing_folder(folder: Path | None) -> Path | None:
 
 Overrides = Annotated[
     list[str] | None,
-    typer.Argument(
+    Argument(
         metavar="KEY=VALUE",
         help="keys of the study, listed by hpml-jobs help keys",
         autocompletion=keys,
@@ -37,13 +37,11 @@ Overrides = Annotated[
 ]
 Multirun = Annotated[
     bool,
-    typer.Option(
-        "-m", "--multirun", help="one cell for every combination of key=a,b,c"
-    ),
+    Option("-m", "--multirun", help="one cell for every combination of key=a,b,c"),
 ]
 ConfigDir = Annotated[
     Path | None,
-    typer.Option(
+    Option(
         "--config-dir",
         metavar="FOLDER",
         help="folder of your own configs: cluster/, workload/, recipe/, grid/",
@@ -52,7 +50,7 @@ ConfigDir = Annotated[
 ]
 StudyName = Annotated[
     str | None,
-    typer.Argument(
+    Argument(
         metavar="STUDY",
         help="name of the study; default: the most recently submitted",
         autocompletion=studies,
@@ -60,15 +58,15 @@ StudyName = Annotated[
 ]
 Pattern = Annotated[
     str | None,
-    typer.Argument(
+    Argument(
         metavar="PATTERN",
-        help="only cells whose name matches, e.g. 'ddp-4gpu-*'; default: all",
+        help="only cells whose name matches, e.g. 'ddp-*'; default: all",
         autocompletion=cells,
     ),
 ]
 ReportWords = Annotated[
     list[str] | None,
-    typer.Argument(
+    Argument(
         metavar="[STUDY] [KEY=VALUE]",
         help="study, default: the most recently submitted; key: baseline=smallest",
         autocompletion=StudiesAndKeys({"baseline": [*Baseline]}).complete,
@@ -76,7 +74,7 @@ ReportWords = Annotated[
 ]
 Outputs = Annotated[
     Path | None,
-    typer.Option(
+    Option(
         "--outputs",
         metavar="FOLDER",
         help="folder of the studies; default: outputs= of your config",
@@ -84,20 +82,18 @@ Outputs = Annotated[
 ]
 DryRun = Annotated[
     bool,
-    typer.Option(
-        "--dry-run", "-n", help="show what would be done, as plan does; do nothing"
-    ),
+    Option("--dry-run", "-n", help="only show what would be done, as plan does"),
 ]
 Yes = Annotated[
     bool,
-    typer.Option("--yes", "-y", help="do not ask, whatever the number of GPU-hours"),
+    Option("--yes", "-y", help="submit any number of GPU-hours without a question"),
 ]
 AllCells = Annotated[
-    bool, typer.Option("--all", help="list every cell, also of large studies")
+    bool, Option("--all", help="show every cell; plan: every script and value, too")
 ]
-Json = Annotated[bool, typer.Option("--json", help="print JSON, for programs")]
+Json = Annotated[bool, Option("--json", help="print JSON, for programs")]
 Strict = Annotated[
-    bool, typer.Option("--strict", help="exit with 1 unless every cell finished")
+    bool, Option("--strict", help="exit with code 1 if a cell has not finished")
 ]
 
 _WILDCARDS = frozenset("*?[")
@@ -147,11 +143,6 @@ def outputs_of(outputs: Path | None) -> Path:
     return outputs.expanduser()
 
 
-def outputs_words(outputs: Path | None) -> str:
-    """Return the option that a suggested command needs to find the study; empty for the default."""
-    return f" --outputs {shlex.quote(str(outputs))}" if outputs else ""
-
-
 def study_words(study: Study) -> str:
     """Return the words that select a study in a suggested command: its name, and its folder."""
     from hpml_jobs.plan.user_config import user_outputs
@@ -159,7 +150,7 @@ def study_words(study: Study) -> str:
     folder = study.root.parent
     if resolve_path(folder) == resolve_path(user_outputs()):
         return study.name
-    return f"{study.name}{outputs_words(folder)}"
+    return f"{study.name} --outputs {shlex.quote(str(folder))}"
 
 
 def commands_here(study: Study, commands: Iterable[str]) -> tuple[str, ...]:

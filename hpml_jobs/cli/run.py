@@ -5,6 +5,7 @@ from contextlib import redirect_stdout, suppress
 from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
+from typer import Option
 
 from hpml_jobs.cli.console import Console, print_json, print_note, show_preview
 from hpml_jobs.cli.hints import next_commands
@@ -35,7 +36,7 @@ def run(
     config_dir: ConfigDir = None,
     index: Annotated[
         int | None,
-        typer.Option(
+        Option(
             "--index",
             metavar="N",
             help="with -m: number of the cell in the sweep, from 0",
@@ -43,7 +44,7 @@ def run(
     ] = None,
     take_over: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--take-over",
             help="run the cell although a job of it is pending or running",
         ),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
+from typer import Option
 
 from hpml_jobs.cli.console import (
     MOST_LISTED,
@@ -46,9 +47,7 @@ SHORTEST_INTERVAL_S = 0.5
 
 Every = Annotated[
     float,
-    typer.Option(
-        "--every", metavar="SECONDS", help="refresh interval of --watch, seconds"
-    ),
+    Option("--every", metavar="SECONDS", help="refresh interval of --watch, seconds"),
 ]
 
 
@@ -57,7 +56,7 @@ def status(
     pattern: Pattern = None,
     live: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--watch", "-w", help="show it live until no cell is pending or running"
         ),
     ] = False,
@@ -69,8 +68,8 @@ def status(
 ) -> None:
     """Show the state of every cell, the resources used and suggested next commands.
 
-    Of more than 30 cells, only those that need attention are listed. Into a pipe or a file, and
-    with --json, --watch prints a line per change.
+    Of more than 30 cells, only those that need attention are listed. If the output is a file, a
+    pipe or JSON, --watch prints a line for each change.
 
     Example: hpml-jobs status demo 'ddp-2proc-*'
     """
@@ -198,7 +197,7 @@ def show_until_idle(
 
 
 Lines = Annotated[
-    int, typer.Option("--lines", "-n", metavar="N", help="number of lines of each log")
+    int, Option("--lines", "-n", metavar="N", help="number of lines of each log")
 ]
 """The option of how much of a log is printed."""
 

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -33,15 +34,26 @@ from hpml_jobs.cli.options import (
 from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.errors import HpmlError, InterruptError, UsageError
 from hpml_jobs.core.features import features, load, runner
-from hpml_jobs.core.text import PROGRAM, counted, few, hours_text, with_command
+from hpml_jobs.core.text import (
+    PROGRAM,
+    counted,
+    few,
+    hours_text,
+    nearest,
+    with_command,
+)
 from hpml_jobs.slurm.commands import has_sbatch
 from hpml_jobs.slurm.jobs import array_ids
+from hpml_jobs.study.selection import all_studies, is_study
 
 if TYPE_CHECKING:
     from hpml_jobs.plan.cells import Plan
     from hpml_jobs.study.study import Study
     from hpml_jobs.submit.job_requests import JobRequest
     from hpml_jobs.submit.selection import Selection
+
+SIMILAR = 0.75
+"""How much the name of a new study is like that of a study that is probably meant, at least."""
 
 NAMED_CELLS = 3
 """Cells that a message names at most."""
@@ -82,6 +94,8 @@ def submit(
     manner = Manner(json, yes, all_cells, dry_run)
     sweep = expand(words, multirun=multirun, config_dir=config_dir)
     plan = make_plan(sweep, fetch=not dry_run, notify=print_note)
+    if f"study={plan.study.name}" in words:
+        _note_similar_study(plan.study)
     deliver(plan.study, lambda: select(plan), manner, command=repeated())
 
 
@@ -106,14 +120,32 @@ def _refuse_name_alone(overrides: list[str]) -> None:
     from hpml_jobs.plan.user_config import user_outputs
 
     name = overrides[0].removeprefix("study=") if len(overrides) == 1 else ""
-    if overrides == [f"study={name}"] and (user_outputs() / name / "cells").is_dir():
-        raise UsageError(
-            with_command(
-                f"study {name} exists; to add a cell to it, name the cell, e.g. gpus=1 "
-                f"study={name}; to see it",
-                f"{PROGRAM} status {name}",
-            )
-        )
+    if overrides != [f"study={name}"]:
+        return
+    root = user_outputs().expanduser() / name
+    near = _similar_study(root)
+    if is_study(root):
+        shown, sentence = name, f"study {name} exists; to add a cell to it"
+    elif near:
+        shown, sentence = near, f"no study {name}; did you mean {near}? For a new study"
+    else:
+        return
+    remedy = f"name the cell, e.g. gpus=1 study={name}; to see {shown}"
+    command = f"{PROGRAM} status {shown}"
+    raise UsageError(with_command(f"{sentence}, {remedy}", command))
+
+
+def _note_similar_study(study: "Study") -> None:
+    if near := _similar_study(study.root):
+        print_note(f"study {study.name} is new; there is another one, {near}")
+
+
+def _similar_study(root: Path) -> str:
+    """Return the name of a study beside a new one that is almost its name; empty: none."""
+    if is_study(root):
+        return ""
+    names = [study.name for study in all_studies(root.parent)]
+    return nearest(root.name, names, SIMILAR) or ""
 
 
 def deliver(

@@ -327,11 +327,12 @@ def side_of(word: str | None, outputs: Path | None) -> Side:
         study = Study(root.resolve())
         study.check_schema()
         return Side(study.root, study)
-    if is_path(word):
+    if is_path(word.rstrip("/")):
         if not Path(word).expanduser().is_file():
             raise HpmlError(f"{word}: there is no such study folder or reference file")
         return Side(Path(word).expanduser())
-    return _named(word.removeprefix("study="), outputs_of(outputs))
+    name = word.removeprefix("study=").rstrip("/")
+    return _named(name, outputs_of(outputs))
 
 
 def _named(name: str, outputs: Path) -> Side:

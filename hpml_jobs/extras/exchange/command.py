@@ -375,9 +375,10 @@ FORMATS = ("wandb", "mlflow", "tensorboard")
 
 
 def studies_and_formats(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Return the names of studies and the formats of an export that begin so."""
+    """Return the formats of an export that begin so; if no study was typed, studies too."""
     formats = [name for name in FORMATS if name.startswith(incomplete)]
-    return studies(ctx, incomplete) + formats
+    names = [] if ctx.params.get("words") else studies(ctx, incomplete)
+    return names + formats
 
 
 def export(

@@ -8,7 +8,7 @@ FEATURE = Feature(
             "extras.predict.command:predict",
             HelpSection.RESULTS,
             "predict [STUDY] KEY=VALUE",
-            "predict sizes that were not measured, with a band",
+            "predict sizes that were not measured",
             after="choose",
         )
     },

@@ -144,6 +144,44 @@ def test_keys_of_a_command_that_are_typed_as_options(capsys):
     assert capsys.readouterr().err.endswith("Write min_efficiency=0.5\n")
 
 
+@pytest.mark.parametrize(
+    ("words", "remedy"),
+    [
+        ("collect --baseline", "Write baseline=VALUE, e.g. baseline=smallest"),
+        ("choose --baseline", "baseline=VALUE is a key of collect and report and sub"),
+        ("status --gpus 2", "gpus=VALUE is a key of predict and submissions"),
+    ],
+)
+def test_an_option_that_is_a_key_of_other_commands_names_them(words, remedy, capsys):
+    assert run(words.split()) == 2
+    assert remedy in capsys.readouterr().err
+
+
+def completions(program, *typed):
+    """What Tab offers after words."""
+    program.environment |= {
+        COMPLETION_VARIABLE: "complete_bash",
+        "COMP_WORDS": "\n".join(["hpml-jobs", *typed]),
+        "COMP_CWORD": str(len(typed)),
+    }
+    return program.ok().split()
+
+
+def test_help_offers_pages_first_and_terms_by_their_letters(program):
+    offered = completions(program, "help", "")
+    assert offered[:4] == ["keys", "workloads", "clusters", "grids"]
+    assert "fsdp" not in offered
+    assert {"fsdp", "fetch"} <= {*completions(program, "help", "f")}
+    assert completions(program, "help", "telem") == ["telemetry"]
+
+
+def test_export_offers_its_formats_after_a_study(program):
+    (program.folder / "outputs" / "mine" / "cells").mkdir(parents=True)
+    assert completions(program, "export", "")[0] == "mine"
+    formats = ["wandb", "mlflow", "tensorboard"]
+    assert completions(program, "export", "mine", "") == formats
+
+
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
 def test_other_shells_get_a_completion_script(program, shell):
     script = program.ok("completion", shell)

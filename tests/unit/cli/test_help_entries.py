@@ -33,7 +33,6 @@ def test_entry_of_a_key_says_all_about_it(capsys):
         "meaning": "time limit of each cell, minutes",
         "type": "a whole number",
         "default": "30",
-        "unit": "minutes",
         "example": "hpml-jobs plan minutes=60",
         "more": "docs/commands.md#keys-of-a-study",
     }

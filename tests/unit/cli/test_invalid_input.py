@@ -357,8 +357,26 @@ def test_name_of_a_study_alone_submits_nothing_into_it(slurm, working_folder, ca
     assert run(["study=mine"]) == 2
     fault = capsys.readouterr().err
     assert "study mine exists; to add a cell to it, name the cell" in fault
-    assert fault.endswith("; to see it:\nhpml-jobs status mine\n")
+    assert fault.endswith("; to see mine:\nhpml-jobs status mine\n")
     assert slurm.scripts == []
+
+
+def test_misspelt_name_of_a_study_alone_is_refused(slurm, working_folder, capsys):
+    StudyBuilder(working_folder / "outputs" / "cifar10")
+    assert run(["study=cifra10"]) == 2
+    fault = capsys.readouterr().err
+    assert "no study cifra10; did you mean cifar10? For a new study, name" in fault
+    assert fault.endswith("; to see cifar10:\nhpml-jobs status cifar10\n")
+    assert slurm.scripts == []
+
+
+def test_new_study_with_almost_the_name_of_another_is_noted(laptop, capsys):
+    StudyBuilder(laptop / "outputs" / "cifar10")
+    note = "study cifra10 is new; there is another one, cifar10\n"
+    assert run(["study=cifra10", "gpus=1", "-n"]) == 0
+    assert note in capsys.readouterr().err
+    assert run(["study=digits", "gpus=1", "-n"]) == 0
+    assert "is new" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

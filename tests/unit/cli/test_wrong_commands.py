@@ -41,6 +41,49 @@ def test_a_study_that_is_named_alone_gets_a_command(working_folder, capsys):
     assert "results is a study; did you mean status results?" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("word", "meant"),
+    [
+        ("stop", "cancel, or stop=VALUE"),
+        ("pack", "archive, or pack=VALUE"),
+        *(("view", "collect"), ("top", "status"), ("info", "status")),
+        *(("scale", "submit KEY=VALUE..."), ("bench", "submit KEY=VALUE...")),
+        *(("delete", "remove"), ("test", "doctor"), ("statsu", "status")),
+    ],
+)
+def test_a_word_of_another_tool_gets_the_command_that_is_meant(word, meant, capsys):
+    assert run([word, "mine"]) == 2
+    assert f"{word} is not a command; did you mean {meant}?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["collect", "‘mine’"], "‘mine’ has the quotes of a text document: write mine"),
+        (["collect", "study=“mine”"], "of a text document: write study=mine"),
+        (
+            ["compare", "my–study", "b"],
+            "has the dash of a text document: write my-study",
+        ),
+        (["logs", "mine", "ddp‑2*"], "has the dash of a text document: write 'ddp-2*'"),
+        (["status\u00a0mine"], "has a non-breaking space: write status mine"),
+        (["batch=32\u200b"], "has an invisible character: write batch=32"),
+        (["-m", "gpus=“1,2”"], "of a text document: write gpus=1,2"),
+        (["gpus=1–4"], "gpus='1–4': a whole number is needed"),
+    ],
+)
+def test_characters_of_a_text_document_are_named(words, message, laptop, capsys):
+    assert run(words) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_texts_and_files_may_have_any_characters(laptop, capsys):
+    (laptop / "a–b.csv").write_text("")
+    for words in (["import", "a–b.csv"], ["report", "--name", "Ada–Zoë"], ["args=‘x’"]):
+        assert run(words) != 0
+        assert "text document" not in capsys.readouterr().err
+
+
 def test_help_is_a_command_that_is_guessed(capsys):
     assert run(["helpp"]) == 2
     assert "did you mean help?" in capsys.readouterr().err

@@ -164,6 +164,7 @@ def test_compare_without_b_takes_the_latest_study(studies, capsys):
     [
         ("compare before before", 2, "A and B are the same: "),
         ("compare before outputs/before", 2, "A and B are the same: "),
+        ("compare before/ outputs/before/", 2, "A and B are the same: "),
         (
             "compare befor after",
             1,

@@ -1,8 +1,11 @@
 """Entries of `hpml-jobs help WORD`: a key of a study, or a word that is a value of one."""
 
+import csv
 import shlex
 import typing
 from collections.abc import Iterable, Iterator
+from functools import cache
+from pathlib import Path
 from typing import NamedTuple
 
 from hpml_jobs.cli.help import GROUPS, Folders, KeyDoc, all_keys, description, files_of
@@ -20,113 +23,16 @@ from hpml_jobs.plan.key_types import (
 OWN_CODE = "workload=custom workload.model=mine:build workload.data=mine:data"
 OWN_SCRIPT = "script=train.py batch=64 args='--batch-size {batch}'"
 
-_OF_LAST_WORD = """\
-cluster=local
-workload=digits
--m recipe=plain,warmup
-grid=smoke
--m gpus=1,2,4
--m gpus=1,2 batch=32,128
--m gpus=1,2 strategy=ddp,fsdp
-gpu_type=v100
-device=cpu
--m seed=0,1,2
-data.root=/scratch/me/data
-study=first
-outputs=/scratch/me/outputs
-gpus=2 nodes=1
-quiet_minutes=10
-loader=device
-gpus=2 sync_buffers=off
-cudnn_benchmark=false
--m compile=false,true
--m gpus=1,2,4 global_batch=512
--m gpus=2 bucket_cap_mb=1,25
-gpus=2 gradient_as_bucket_view=true
-gpus=2 static_graph=true
-gpus=2 set_epoch=false
-gpus=2 strategy=fsdp reshard=false
-grid=quantize quantize.calibration=1000
-grid=quantize quantize.percentile=99.99
-grid=quantize quantize.per_channel=true
-grid=ladder ladder.start=16
-grid=ladder ladder.factor=2
-grid=large_batch largest_batch=1024
-collect_after=true retries=2
-'cluster.gpu_types={a100: 4}'
-cluster.gpu_type=a100
-cluster.partition=gpu
-cluster.account=ACCOUNT
-cluster.account_example=pr_123
-cluster.qos=normal
-'cluster.comment=class project'
-cluster.constraint=a100
-collect_after=true cluster.cpu_partition=cpu
-cluster.interactive_partition=short
-cluster.wckey=class
-cluster.clusters=main
-'cluster.setup=[module load cuda]'
-cluster.python=/scratch/me/venv/bin/python
-cluster.container.image=/scratch/me/torch.sif
-cluster.container.overlay=/scratch/me/overlay.ext3
-'cluster.container.binds=[/scratch]'
-cluster.container.runtime=apptainer
-cluster.data_root=/scratch/me/data
-cluster=ssh 'cluster.hosts=[a,b]'
-workload=synthetic workload.images=10000
-workload=synthetic workload.classes=100
-workload=synthetic workload.image_size=64
-workload=resnet18_cifar10 workload.model=resnet18
-workload.loss=mine:loss
-workload.schedule=mine:schedule
-workload.parameters=null
-workload=gpt_nano workload.layers=6
-workload=gpt_nano workload.heads=8
-workload=gpt_nano workload.width=128
-workload=gpt_nano workload.context=256
-workload=gpt_nano workload.vocab=512
-workload=gpt_nano workload.padded_vocab=384
-recipe=scaled recipe.reference_batch=256
-recipe=warmup recipe.warmup_epochs=1
-epochs=8 'recipe.drop_epochs=[4,6]'
-recipe=cosine recipe.final_share=0.05
-"""
-"""Examples of keys, each that of the key in its last word."""
 
-EXAMPLES = {
-    **{
-        shlex.split(line)[-1].partition("=")[0]: line
-        for line in _OF_LAST_WORD.splitlines()
-    },
-    "script": OWN_SCRIPT,
-    "args": OWN_SCRIPT,
-    "launcher": f"{OWN_SCRIPT} launcher=srun",
-    "window": f"{OWN_SCRIPT} window=50,200",
-    "stop": f"{OWN_SCRIPT} stop=false",
-    "path": "path=auto gpu_type=v100",
-    "cluster.cancel_below_utilization": "+cluster.cancel_below_utilization.gpu01=50",
-    "cluster.sbatch": "+cluster.sbatch.reservation=class",
-    "workload.data": "workload=resnet18_cifar10 workload.data=synthetic workload.images=10000",
-    "workload.optimizer": "workload.optimizer=adamw workload.lr=0.001",
-    "workload.unit": f"{OWN_CODE} workload.unit=tokens",
-    "workload.args": "workload.model=mine:build +workload.args.width=8",
-    "strategy=single": "gpus=1 strategy=single",
-    "sync_buffers=syncbn": "gpus=2 protocol=lab sync_buffers=syncbn",
-    "workload.data=synthetic": "workload=synthetic",
-    "workload.data=folder": "workload=resnet18_cifar10 workload.data=folder data.root=FOLDER",
-    "workload.data=text": "workload=gpt_nano workload.data=text",
-    "workload.data=text_folder": "workload=gpt_nano workload.data=text_folder data.root=FOLDER",
-    "workload.data=tokens": "workload=gpt2_124m",
-    "workload.model=gpt": "workload=gpt_nano",
-    "workload.optimizer=adamw": "workload.optimizer=adamw workload.lr=0.001",
-    "cluster=ssh": "cluster=ssh 'cluster.hosts=[a,b]'",
-    "workload=custom": OWN_CODE,
-    "workload=script": OWN_SCRIPT,
-}
-"""Words of the example of a key, or a value, which alone is refused or does not show its use.
+@cache
+def examples() -> dict[str, str]:
+    """Return the words of examples of keys, and of values that are refused or of no use alone.
 
-Without an example here, a key has its first value that is not the default.
-"""
+    Without one here, a key has its first value that is not the default.
+    """
+    with Path(__file__).with_name("examples.csv").open(newline="") as file:
+        return {row["word"]: row["example"] for row in csv.DictReader(file)}
+
 
 TOGETHER = {
     "strategy": "gpus=2",
@@ -251,7 +157,7 @@ class Entries:
         """Return the entry of a value of a key."""
         doc = self.docs[key]
         pair = f"{key}={choice.word}"
-        words = EXAMPLES.get(pair) or f"{TOGETHER.get(key, '')} {pair}".strip()
+        words = examples().get(pair) or f"{TOGETHER.get(key, '')} {pair}".strip()
         rows = [
             ("meaning", choice.meaning or doc.comment),
             ("example", f"{PROGRAM} plan {words}"),
@@ -261,8 +167,8 @@ class Entries:
 
     def _example(self, doc: KeyDoc) -> str:
         """Return the words of a submission with a key: with another value than the default."""
-        if doc.key in EXAMPLES:
-            return EXAMPLES[doc.key]
+        if doc.key in examples():
+            return examples()[doc.key]
         others = [
             choice.word for choice in self._choices(doc.key) if choice.word != doc.value
         ]

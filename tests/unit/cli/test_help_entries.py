@@ -5,7 +5,8 @@ import shlex
 
 import pytest
 
-from hpml_jobs.cli.entries import EXAMPLES, Entries
+from hpml_jobs.cli.entries import Entries
+from hpml_jobs.cli.entries import examples as own_examples
 from hpml_jobs.cli.help import all_keys, explanations
 from hpml_jobs.cli.main import run
 from hpml_jobs.core.paths import conf_folder
@@ -181,7 +182,7 @@ def own_files(working_folder):
     )
 
 
-@pytest.mark.parametrize("command", [f"plan {EXAMPLES[key]}" for key in SOME])
+@pytest.mark.parametrize("command", [f"plan {own_examples()[key]}" for key in SOME])
 @pytest.mark.usefixtures("own_files", "slurm")
 def test_examples_work_on_a_login_node(command, capsys):
     assert run(shlex.split(command)) == 0, capsys.readouterr().err

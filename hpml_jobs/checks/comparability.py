@@ -24,7 +24,8 @@ def too_efficient(run: ComparedRun) -> Observation | None:
     bootstrap interval of the efficiency (of a single run: of its blocks) reaches below the limit.
 
     Limit: an efficiency of {EFFICIENCY_LIMIT}
-    Fix: measure the cell and its baseline again (rerun=true)
+    Fix: measure the cell and its baseline again: disturbed ones by resubmit --disturbed, others
+    with rerun=true
     """
     row = run.row
     rows = [
@@ -48,10 +49,13 @@ def too_efficient(run: ComparedRun) -> Observation | None:
 def _efficiency_text(run: ComparedRun, greatest: Efficiency) -> str:
     """Return an efficiency of the row of a run, or of the row that is compared with it."""
     limit = f"(limit {EFFICIENCY_LIMIT})"
-    if greatest.baseline is run.row:  # it may be the one that was disturbed
-        first = run.table.counted[greatest.row.place][0]
-        return f"{first.slug} reaches an efficiency of {greatest} against it {limit}"
     units = "GPUs" if run.table.group.device is Device.CUDA else "processes"
+    if greatest.baseline is run.row:  # it may be the one that was disturbed
+        row = greatest.row
+        cell = f"{row.strategy.value} on {row.gpus} {units}"
+        return (
+            f"{cell}, compared with this cell, has an efficiency of {greatest} {limit}"
+        )
     text = f"efficiency is {greatest} over {run.row.gpus} {units} {limit}"
     if greatest.without_loading is None:
         return text

@@ -12,7 +12,7 @@ from hpml_jobs.core.measurements import Role, Step
 from hpml_jobs.core.noise import overhead_error
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.statistics import is_above
-from hpml_jobs.core.text import Share, counted, percent_text
+from hpml_jobs.core.text import Share, counted, listed, percent_text
 
 OVERHEAD_LIMIT = Share(0.05)
 OUTLIER_LIMIT = Share(0.05)
@@ -100,7 +100,7 @@ def _causes_text(causes: Mapping[Role | Step, Sequence[OutsideCause]]) -> str:
             f"{'; '.join(cause.text for cause in of_role)}, during {_where(role)}"
         )
     if also:
-        texts.append(f"also during {' and '.join(also)}")
+        texts.append(f"also during {listed(also)}")
     return "; ".join(texts)
 
 
@@ -139,7 +139,8 @@ def slow_iterations(record: Record) -> Observation | None:
     taken as much. The run stays in all medians.
 
     Limit: the seconds of outlying iterations above the median are {OUTLIER_LIMIT} of the epoch
-    Fix: look at step_s in iterations.npz, or {MEASURE_AGAIN}
+    Fix: {MEASURE_AGAIN}; if it stays, find the slow iterations by their seconds (step_s in the
+    cell's iterations.npz)
     """
     epochs = [
         rank.timed for rank in record.ranks if rank.timed.slow and rank.timed.steps

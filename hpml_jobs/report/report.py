@@ -246,10 +246,13 @@ def _title(group: ConditionGroup) -> str:
 
 
 def _differences(number: int, differences: Mapping[str, Sequence[str]]) -> str:
-    values = {what: values[number - 1] for what, values in differences.items()}
-    return ", ".join(
-        f"{what} {values[what]}" for what in values if values[what] != UNRECORDED
-    )
+    texts = []
+    for what, values in differences.items():
+        value = values[number - 1]
+        version = "version " if what.startswith(f"{CODE} ") else ""
+        if value != UNRECORDED:
+            texts.append(f"{what} {version}{value}")
+    return ", ".join(texts)
 
 
 def _report_group(  # noqa: PLR0913, PLR0917  (what is known of a group)

@@ -45,9 +45,9 @@ from hpml_jobs.study.snapshot import FolderSnapshot
 from hpml_jobs.study.study import commands_of
 
 CAPTION = (
-    "Seconds of {what}{how}. Efficiency: {reference} s x "
-    "{size} / ({units} x s), against {cell}: the fastest of the smallest size. Cost: {units} "
-    "that are charged x s. Equal epochs are not equal training: another global batch may need "
+    "Seconds of {what}{how}. Efficiency: {units} x seconds of {cell}, the fastest of the smallest "
+    "size ({size} x {reference} s), divided by {units} x seconds of the row. Cost: {units} that "
+    "are charged x seconds. Equal epochs are not equal training: another global batch may need "
     "another learning rate and reach another accuracy."
 )
 

@@ -163,6 +163,8 @@ def undecided(choice: Choice) -> list[str]:
         return [f"The runs do not tell it apart from {cells}"] if equals else []
     candidate, rival, interval, _, by_time = choice.undecided
     needed = _needed_runs(choice.undecided)
+    is_single = all(len(cell.epochs_s) == 1 for cell in (candidate, rival))
+    source = "the scatter within single runs" if is_single else "these runs"
     if by_time:
         faster = mark(
             ratio(rival.epoch_s / candidate.epoch_s),
@@ -170,14 +172,14 @@ def undecided(choice: Choice) -> list[str]:
         )
         between = f"between {ratio(interval.low)} and {ratio(interval.high)}"
         return [
-            f"It is {faster} times as fast as the second, {between} by these runs: {needed}"
+            f"It is {faster} times as fast as the second, {between} by {source}: {needed}"
         ]
     have = verb(candidate.row.gpus, "has", "have")
     efficiency_text = efficiency_figure(candidate, choice)
     between = f"between {share_text(interval.low)} and {share_text(interval.high)}"
     least = share_text(choice.wish.min_efficiency)
     return [
-        f"{size(candidate)} {have} an efficiency of {efficiency_text}, {between} by these runs, "
+        f"{size(candidate)} {have} an efficiency of {efficiency_text}, {between} by {source}, "
         f"and the limit is {least}: {needed}"
     ]
 
@@ -325,9 +327,10 @@ def _exclusion(candidate: Candidate, choice: Choice) -> str:
 
 def asked(choice: Choice) -> tuple[Candidate, ...]:
     """Return the cell to ask for; the two of which the runs do not tell which it is; or none."""
-    if choice.undecided:
-        return choice.undecided.candidate, choice.undecided.rival
-    return (choice.ask.candidate,) if choice.ask else ()
+    if choice.ask is None:
+        return ()
+    rivals = (choice.undecided.rival,) if choice.undecided else ()
+    return choice.ask.candidate, *rivals
 
 
 def _roles(candidate: Candidate, choice: Choice) -> Iterator[str]:

@@ -36,7 +36,7 @@ def _group(group: ReportGroup, *, several: bool) -> list[str]:
     number = f"Group {group.number}: " if several else ""
     parts = [f"## {number}{escaped(group.title)}"]
     if group.differences:
-        parts.append(escaped(f"Separated because of: {group.differences}."))
+        parts.append(escaped(f"Differs from the other groups in: {group.differences}."))
     parts.append(escaped(group.setting))
     parts += [escaped(text) for text in (group.usability, group.suggestion) if text]
     printed = {group.setting}

@@ -84,7 +84,9 @@ def show_title(group: ReportGroup, console: Console, *, several: bool) -> None:
     title = Rule(Text(f"{number}{group.title}", style="bold"), style="dim")
     console.print(title, width=prose_width(console))
     if group.differences:
-        show_text(f"Separated because of: {group.differences}.", console, "yellow")
+        show_text(
+            f"Differs from the other groups in: {group.differences}.", console, "yellow"
+        )
 
 
 def show_table(table: Table, console: Console) -> None:

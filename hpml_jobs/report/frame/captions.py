@@ -231,8 +231,9 @@ def _precision(group: ConditionGroup) -> str:
     words = group.precisions
     if group.device is Device.CPU and words == ("fp32",):
         return ""
+    unknown = "not reported" if group.imported else "set by your code"
     return "".join(
-        f", precision {word}" if word == UNKNOWN else f", {word}" for word in words
+        f", precision {unknown}" if word == UNKNOWN else f", {word}" for word in words
     )
 
 
@@ -289,7 +290,10 @@ def without_train(group: ConditionGroup, rows: Iterable[Row]) -> list[str]:
 MARK = "!"
 """The mark before a number that a check makes doubtful."""
 
-EXPLAINED = f"{MARK} doubtful: see Data-quality checks of hpml-jobs report"
+EXPLAINED = (
+    f"{MARK} doubtful, and what is computed from it: see Data-quality checks of "
+    "hpml-jobs report"
+)
 
 
 def mark(text: str, *, is_doubtful: bool) -> str:

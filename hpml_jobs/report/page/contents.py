@@ -45,8 +45,8 @@ LAB_GRIDS = ("grid=lab", "grid=hw5")
 GLOSSARY = (
     "A cell is one measurement of a configuration; single is training on one {unit} without a "
     "strategy; a rank is one process of a cell, and rank 0 is the first. Exposed communication is "
-    "what no computation hides; stall is waiting for data. A number with ! is doubtful: see What "
-    "to trust. {runs}, unless a table says otherwise."
+    "what no computation hides; stall is waiting for data. A number with ! is doubtful, and what "
+    "is computed from it: see What to trust. {runs}, unless a table says otherwise."
 )
 """The words of the tables, above the first one."""
 
@@ -110,7 +110,7 @@ def _of_several(report: Report, pictures: dict[str, Picture]) -> tuple[Section, 
         sections = _group_sections(report, group, f"group{group.number}-")
         texts = [*overview(report, group).measured]
         if group.differences:
-            texts.append(f"Separated because of: {group.differences}.")
+            texts.append(f"Differs from the other groups in: {group.differences}.")
         sections = tuple(section for section in sections if section.items)
         anchor, items = f"group{group.number}", tuple(map(Paragraph, texts))
         groups.append(Section(anchor, _group_title(group), items, sections=sections))

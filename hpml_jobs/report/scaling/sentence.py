@@ -58,8 +58,8 @@ def sentence(group: ConditionGroup, row: Row, gap: Gap) -> str:
             f"{which} is not split{'; protocol=full splits it' if is_lab else ''}"
         )
     elif unexplained < 0:
-        given = f"gives {digits(-unexplained)} back"
-        ends.append(f"Computation, faster than on {reference}, {given}")
+        added = digits(-unexplained)
+        ends.append(f"Computation is faster than on {reference}, which adds {added}")
     if not gap.is_decided:
         ends.append("Too few runs to tell which part is largest")
     if gap.without and gap.without.causes & named.keys():
@@ -137,15 +137,11 @@ def _clauses(
 
 
 def _other_clause(cause: str, value: float, gap: Gap) -> Iterator[str]:
-    """Yield what the small causes take or give back, or what is unexplained."""
+    """Yield what the small causes take or add, or what is unexplained."""
     text = mark(digits(abs(value)), is_doubtful=gap.doubts_parts)
     where = "" if gap.has_waiting else " (table Phases of hpml-jobs report)"
     if cause == "rest":
-        yield (
-            f"smaller causes {text}"
-            if value > 0
-            else f"smaller causes give {text} back"
-        )
+        yield (f"smaller causes {text}" if value > 0 else f"smaller causes add {text}")
     elif value > 0:
         yield f"{text} is unexplained{where}"
 

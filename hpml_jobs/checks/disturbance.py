@@ -177,14 +177,19 @@ def epochs_differ(record: Record) -> Observation | None:
     share = record.overhead
     if share is None:
         return None
-    longer, other = Role.INSTRUMENTED, "timed"
-    by, of_longer = share, share / (1 + share)
+    longer = Role.INSTRUMENTED
+    other = "timed"
+    by = share
+    of_longer = share / (1 + share)
     if share < 0:
-        longer, other = Role.TIMED, "instrumented"
-        by, of_longer = -share / (1 + share), -share
+        longer = Role.TIMED
+        other = "instrumented"
+        by = -share / (1 + share)
+        of_longer = -share
     if disturbance.explains(record, of_longer, longer):  # that is reported already
         return None
-    error, share = overhead_error(record), abs(share)
+    error = overhead_error(record)
+    share = abs(share)
     limit = limit_text(OVERHEAD_LIMIT, error)
     text = f"the {longer} epoch is {percent_text(by)} longer than the {other} one ({limit})"
     if not is_above(share, error, OVERHEAD_LIMIT):

@@ -45,7 +45,8 @@ from hpml_jobs.study.study import command_with
 
 def name(candidate: Candidate) -> str:
     """Return a cell's name in a sentence: `2 GPUs at batch 512 per GPU (ddp)`."""
-    row, per = candidate.row, unit(candidate.device)
+    row = candidate.row
+    per = unit(candidate.device)
     gpus = size_words(row.setup, candidate.device)
     return f"{gpus} at batch {row.batch_per_gpu} per {per}{how(row.setup)}"
 
@@ -150,7 +151,8 @@ def _taken(winner: Candidate, choice: Choice) -> str:
     if choice.undecided is None:
         has_efficiency = choice.wish.has_limit or is_smallest(choice)
         return f"It takes {figures(winner, choice, has_efficiency=has_efficiency)}"
-    candidate, by_time = choice.undecided.candidate, choice.undecided.by_time
+    candidate = choice.undecided.candidate
+    by_time = choice.undecided.by_time
     has_efficiency = by_time or candidate is not winner
     return f"The first takes {figures(winner, choice, has_efficiency=has_efficiency)}"
 
@@ -230,7 +232,8 @@ def _names_of_two(winner: Candidate, rival: Candidate, *, is_short: bool) -> str
 
 def training(candidate: Candidate, epochs: int) -> str:
     """Return what a training of so many epochs takes and costs."""
-    minutes, hours = epochs * candidate.epoch_s / 60, epochs * candidate.gpu_hours
+    minutes = epochs * candidate.epoch_s / 60
+    hours = epochs * candidate.gpu_hours
 
     def shown(value: float) -> str:
         return mark(significant(value, 3), is_doubtful=candidate.doubtful)
@@ -309,7 +312,8 @@ def why(candidate: Candidate, choice: Choice) -> str:
 
 
 def _exclusion(candidate: Candidate, choice: Choice) -> str:
-    wish, epochs = choice.wish, choice.wish.counted_epochs
+    wish = choice.wish
+    epochs = choice.wish.counted_epochs
     match candidate.exclusion:
         case Exclusion.FAILED_CHECK:
             return "a data-quality check failed: never chosen"
@@ -370,7 +374,8 @@ def _beaten(candidate: Candidate, choice: Choice) -> str:
 
 def step_text(step: SizeStep) -> str:
     """Return what more GPUs bring: `2 GPUs instead of 1 save 4.2 s and cost 1.1 GPU-s more`."""
-    device, work = step.larger.device, step.smaller.timing.work
+    device = step.larger.device
+    work = step.smaller.timing.work
     is_doubtful = step.smaller.doubtful or step.larger.doubtful
     change_s = mark(seconds(abs(step.saved_s)), is_doubtful=is_doubtful)
     change = f"lengthen the {time_word(work)} by {change_s} s"

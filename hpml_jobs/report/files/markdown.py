@@ -15,11 +15,8 @@ def document(report: Report) -> str:
         unread = "No cell of this study can be read."
         parts.append(unread if report.unplaced else "No cells yet.")
     if report.several:
-        number = len(report.groups)
-        parts += [
-            f"{number} groups of cells under different conditions; they differ in:",
-            bullets(report.differences),
-        ]
+        groups = f"{len(report.groups)} groups of cells under different conditions"
+        parts += [f"{groups}; they differ in:", bullets(report.differences)]
     for group in report.groups:
         parts += _group(group, several=report.several)
     if report.tables and report.several:

@@ -50,15 +50,15 @@ def wrong_message_bytes(record: Record) -> Observation | None:
     faults = [text for rank in record.ranks if (text := _message_fault(record, rank))]
     if faults:
         return Observation(False, faults[0])
-    sent = (
-        record.communication.bytes_of(Purpose.GRADIENTS) if record.communication else 0
-    )
+    messages = record.communication
+    sent = messages.bytes_of(Purpose.GRADIENTS) if messages else 0
     counted = f"{sent:,} bytes of gradients per rank and epoch, counted at the calls"
     return Observation(True, counted)
 
 
 def _message_fault(record: Record, rank: Rank) -> str | None:
-    communication, epoch = rank.communication, rank.epoch(Role.INSTRUMENTED)
+    communication = rank.communication
+    epoch = rank.epoch(Role.INSTRUMENTED)
     if communication is None or epoch is None or record.model is None:
         return f"rank {rank.rank} counted no messages"
     for message in communication.messages:
@@ -68,13 +68,12 @@ def _message_fault(record: Record, rank: Rank) -> str | None:
                 f"rank {rank.rank}: a message of {message.elements:,} {message.dtype} elements "
                 f"is {size * message.elements:,} bytes, not {message.bytes:,}"
             )
-    strategy, model = record.cell.strategy, record.model
-    for purpose, kind, expected, how in _expected(
-        strategy, model, communication, epoch
-    ):
-        counted = sum(
-            m.bytes * m.count for m in communication.sent(purpose) if m.kind == kind
-        )
+    strategy = record.cell.strategy
+    model = record.model
+    volumes = _expected(strategy, model, communication, epoch)
+    for purpose, kind, expected, how in volumes:
+        messages = [m for m in communication.sent(purpose) if m.kind == kind]
+        counted = sum(message.bytes * message.count for message in messages)
         if counted != expected:
             return (
                 f"rank {rank.rank} counted {counted:,} bytes of {purpose} by {kind}, not "
@@ -87,7 +86,8 @@ def _expected(
     strategy: Strategy, model: Model, communication: Communication, epoch: Epoch
 ) -> Iterator[tuple[Purpose, CollectiveKind, int, str]]:
     """Yield the bytes that a rank must send by each kind of collective, and how they follow."""
-    passes, size = strategy.traffic.gradients, model.gradient_bytes
+    passes = strategy.traffic.gradients
+    size = model.gradient_bytes
     sent = [message.kind for message in communication.sent(Purpose.GRADIENTS)]
     for kind in dict.fromkeys([*passes, *sent]):
         of_kind = passes.get(kind, 0)
@@ -96,9 +96,10 @@ def _expected(
             how = f"{epoch.iterations} iterations x {size:,}"
             yield Purpose.GRADIENTS, kind, expected, how
     for volume in model.expected:
-        batches = f"{epoch.batches} batches"
-        iterations = f"{epoch.iterations} iterations"
-        how = f"{batches if volume.each_batch else iterations} x {volume.bytes:,}"
+        times = f"{epoch.iterations} iterations"
+        if volume.each_batch:
+            times = f"{epoch.batches} batches"
+        how = f"{times} x {volume.bytes:,}"
         yield volume.purpose, volume.kind, volume.of_epoch(epoch), how
 
 

@@ -24,7 +24,8 @@ def too_efficient(run: ComparedRun) -> Observation | None:
     bootstrap interval of the efficiency (of a single run: of its blocks) reaches below the limit.
 
     Limit: an efficiency of {EFFICIENCY_LIMIT}
-    Fix: measure the cell and its baseline again (rerun=true)
+    Fix: measure the cell and its baseline again: disturbed ones by resubmit --disturbed, others
+    with rerun=true
     """
     row = run.row
     rows = [
@@ -48,10 +49,13 @@ def too_efficient(run: ComparedRun) -> Observation | None:
 def _efficiency_text(run: ComparedRun, greatest: Efficiency) -> str:
     """Return an efficiency of the row of a run, or of the row that is compared with it."""
     limit = f"(limit {EFFICIENCY_LIMIT})"
-    if greatest.baseline is run.row:  # it may be the one that was disturbed
-        first = run.table.counted[greatest.row.place][0]
-        return f"{first.slug} reaches an efficiency of {greatest} against it {limit}"
     units = "GPUs" if run.table.group.device is Device.CUDA else "processes"
+    if greatest.baseline is run.row:  # it may be the one that was disturbed
+        row = greatest.row
+        cell = f"{row.strategy.value} on {row.gpus} {units}"
+        return (
+            f"{cell}, compared with this cell, has an efficiency of {greatest} {limit}"
+        )
     text = f"efficiency is {greatest} over {run.row.gpus} {units} {limit}"
     if greatest.without_loading is None:
         return text
@@ -70,13 +74,10 @@ def other_loader_workers(run: ComparedRun) -> Observation | None:
     if not run.record.ranks or len(loaders) < 2:
         return None
     differing = loaders.differing(run)
-    workers = counted(run.loader_workers, "loader worker")
-    text = f"{workers} in total"
+    text = f"{counted(run.loader_workers, 'loader worker')} in total"
     if differing.number:
-        having = (
-            f"{other.slug} has {other.loader_workers}" for other in differing.first
-        )
-        text += f"; {names(having, differing.number)}"
+        workers = [f"{o.slug} has {o.loader_workers}" for o in differing.first]
+        text += f"; {names(workers, differing.number)}"
     return Observation(not differing.number, text)
 
 
@@ -102,7 +103,8 @@ def other_threads(run: ComparedRun) -> list[Observation | None]:
     counts = run.threads
     if not counts:
         return []
-    cell, text = run.record.cell, threads_text(counts)
+    cell = run.record.cell
+    text = threads_text(counts)
     remedy = "unset OMP_NUM_THREADS in the job's environment"
     if cell.script and len(counts) == 1:
         remedy = f"set threads={counts[0]}, as the script does"
@@ -134,7 +136,8 @@ def scattered_repeats(run: ComparedRun) -> Observation | None:
 @cache
 def _scatter(epochs: Sample) -> Observation | None:
     # the same for all runs of a row, which may be hundreds
-    spread, times_s = epochs.spread, epochs.runs
+    spread = epochs.spread
+    times_s = epochs.runs
     if spread is None:
         return None
     return Observation(
@@ -158,9 +161,8 @@ def slow_by_power(run: ComparedRun) -> Observation | None:
         return None
     clocks = [card.clock_mhz or 0 for card in cards if POWER_CAP in card.reasons]
     if not clocks:
-        return Observation(
-            True, f"0 of {counted(len(cards), 'GPU')} at the power limit"
-        )
+        gpus = counted(len(cards), "GPU")
+        return Observation(True, f"0 of {gpus} at the power limit")
     return Observation(
         min(clocks) >= POWER_CLOCK_LIMIT * usual,
         f"{counted(len(clocks), 'GPU')} at the power limit, at {min(clocks)} MHz or more; the "
@@ -176,7 +178,8 @@ def measured_on_another_day(run: ComparedRun) -> Observation | None:
     Limit: {APART_LIMIT.days} day between the starts
     Fix: measure the table in one go (rerun=true)
     """
-    started, starts = run.started, run.table.starts
+    started = run.started
+    starts = run.table.starts
     if started is None or len(starts) < 2:
         return None
     differing = starts.differing(started, run.baseline)
@@ -197,7 +200,8 @@ def other_epoch(run: ComparedRun) -> Observation | None:
     Fix: let the script share the data out (DistributedSampler), or use window=A,B, by which equal
     samples are compared
     """
-    record, baseline = run.record, run.baseline
+    record = run.record
+    baseline = run.baseline
     if record.cell.origin.has_fixed_epochs or record.work_samples:
         return None
     counted_here = record.samples

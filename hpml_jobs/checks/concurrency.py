@@ -25,7 +25,8 @@ class Stay(NamedTuple):
 
 
 def _stay_of(record: Record) -> Stay:
-    attempt, ranks = record.attempt, record.ranks
+    attempt = record.attempt
+    ranks = record.ranks
     return Stay(
         slug=record.slug,
         started=utc_time(attempt.started),
@@ -107,7 +108,8 @@ def _concurrent(
 def _others_at(events: Iterable[tuple[datetime, bool, int]]) -> dict[int, int]:
     """Return the cells beside each one at a place, as bits; of equal times the end is first."""
     begun = ended = 0
-    ended_before, beside = {}, {}
+    ended_before = {}
+    beside = {}
     for _, begins, number in events:
         bit = 1 << number
         if begins:
@@ -140,9 +142,8 @@ def _on_nodes(stay: Stay, neighbours: Mapping[str, CellsBeside]) -> Observation 
         return None
     beside = neighbours.get(stay.slug)
     if beside is None:
-        return Observation(
-            True, f"no other cell of the study ran on {names(sorted(stay.hosts))}"
-        )
+        hosts = names(sorted(stay.hosts))
+        return Observation(True, f"no other cell of the study ran on {hosts}")
     seconds = _longest(stay.started, stay.ended, beside.stays()).total_seconds()
     where = names(sorted(beside.places))
     return Observation(
@@ -157,9 +158,8 @@ def _longest(started: datetime, ended: datetime, others: Iterable[Stay]) -> time
     longest = timedelta(0)
     for other in others:
         if other.started and other.ended:
-            longest = max(
-                longest, min(ended, other.ended) - max(started, other.started)
-            )
+            both = min(ended, other.ended) - max(started, other.started)
+            longest = max(longest, both)
         if longest == ended - started:
             break
     return longest
@@ -172,8 +172,5 @@ def _on_gpus(stay: Stay, neighbours: Mapping[str, CellsBeside]) -> Observation |
     if beside is None:
         gpus = counted(len(stay.uuids), "GPU")
         return Observation(True, f"no other cell of the study used its {gpus}")
-    return Observation(
-        False,
-        f"{beside.names} used the same GPUs at the same time",
-        "resubmit both cells (rerun=true)",
-    )
+    text = f"{beside.names} used the same GPUs at the same time"
+    return Observation(False, text, "resubmit both cells (rerun=true)")

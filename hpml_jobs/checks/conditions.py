@@ -18,16 +18,14 @@ def other_conditions(run: ComparedRun, kin: ByValue) -> list[Observation | None]
     Fix: measure again what differs (rerun=true), or measure the table in one go, with one
     installation (rerun=true)
     """
-    conditions = _differing(
-        run, kin, "hardware and software", "measure again what differs (rerun=true)"
-    )
-    remarks = _differing(
-        run,
-        run.table.remarks,
-        "Python and operating system",
-        "measure the table in one go, with one installation (rerun=true)",
-    )
-    return [conditions, remarks]
+    again = "measure again what differs (rerun=true)"
+    in_one_go = "measure the table in one go, with one installation (rerun=true)"
+    system = "Python and operating system"
+    remarks = run.table.remarks
+    return [
+        _differing(run, kin, "hardware and software", again),
+        _differing(run, remarks, system, in_one_go),
+    ]
 
 
 def _differing(

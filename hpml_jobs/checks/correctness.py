@@ -36,18 +36,14 @@ def unaccounted_time(record: Record) -> Observation | None:
     Fix: do not use Table 2 of this cell; {REPORT_BUG}
     """
     epochs = [rank.epoch(Role.INSTRUMENTED) for rank in record.ranks]
-    gaps = [
-        closure(e.epoch_s, e.phases.parts_s)
-        for e in epochs
-        if e is not None and e.phases
-    ]
+    timed = [(epoch.epoch_s, epoch.phases) for epoch in epochs if epoch]
+    gaps = [closure(epoch_s, phases.parts_s) for epoch_s, phases in timed if phases]
     if not gaps:
         return None
-    worst, limit = max(gaps), CLOSURE_LIMIT[record.cell.device]
-    return Observation(
-        worst <= limit,
-        f"the phases miss the epoch by {percent_text(worst)} (limit {limit})",
-    )
+    worst = max(gaps)
+    limit = CLOSURE_LIMIT[record.cell.device]
+    text = f"the phases miss the epoch by {percent_text(worst)} (limit {limit})"
+    return Observation(worst <= limit, text)
 
 
 @check("parameters", Level.FAIL, Tier.NUMBER)
@@ -126,7 +122,8 @@ def ranks_differ(record: Record) -> Observation | None:
         for epoch in epochs
     ]
     longest = max(times_s)
-    spread, step_s = longest - min(times_s), longest / max(1, epochs[0].iterations)
+    spread = longest - min(times_s)
+    step_s = longest / max(1, epochs[0].iterations)
     limit = max(RANKS_LIMIT * longest, step_s)
     # equal only because ranks wait for the late one
     if spread <= limit and late_ranks(record):
@@ -176,7 +173,8 @@ def replicas_differ(record: Record) -> Observation | None:
     """
     # Under fsdp there is one model, gathered for its hash: `shards` looks at the parts.
     hashes = {rank.parameters_hash for rank in record.ranks}
-    ranks, shards = len(record.ranks), record.cell.strategy.traffic.shards
+    ranks = len(record.ranks)
+    shards = record.cell.strategy.traffic.shards
     if shards is Sharded.PARAMETERS or ranks < 2 or "" in hashes:
         return None
     if len(hashes) == 1:
@@ -204,12 +202,12 @@ def shards_do_not_add_up(record: Record) -> Observation | None:
     Limit: exactly the trainable parameters of the model, summed over the ranks
     Fix: do not use the memory of this cell; {REPORT_BUG}
     """
-    held = [
-        rank.held_elements for rank in record.ranks if rank.held_elements is not None
-    ]
+    elements = [rank.held_elements for rank in record.ranks]
+    held = [number for number in elements if number is not None]
     if record.model is None or not held or len(held) < len(record.ranks):
         return None
-    total, parameters = sum(held), record.model.parameters
+    total = sum(held)
+    parameters = record.model.parameters
     text = f"the ranks keep {total:,} of {parameters:,} elements, at most {max(held):,} each"
     return Observation(total == parameters, text)
 
@@ -224,7 +222,8 @@ def faster_than_peak(record: Record) -> Observation | None:
     Limit: the peak of the GPU model at its precision (hpml_jobs/checks/gpu_peaks.csv)
     Fix: time with synchronization, and name the model that was trained
     """
-    flop, peak = flop_per_sample_of(record), peak_of(record)
+    flop = flop_per_sample_of(record)
+    peak = peak_of(record)
     if peak is None or not flop or not record.samples:
         return None
     seconds = record.compute_s or record.train_s or record.epoch_s

@@ -93,7 +93,8 @@ def too_few_cpus_for_loading(record: Record) -> Observation | None:
     Limit: they wait for {LOADER_WAIT_LIMIT} of the epoch
     Fix: decrease loader_workers= or use more CPUs
     """
-    host, share = busiest_host(record), run_queue_share(record)
+    host = busiest_host(record)
+    share = run_queue_share(record)
     if host is None or share is None or host.is_oversubscribed:
         return None
     if any(cause.kind is not CauseKind.RUN_QUEUE for cause in outside_causes(record)):

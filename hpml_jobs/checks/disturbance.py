@@ -12,7 +12,7 @@ from hpml_jobs.core.measurements import Role, Step
 from hpml_jobs.core.noise import overhead_error
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.statistics import is_above
-from hpml_jobs.core.text import Share, counted, percent_text
+from hpml_jobs.core.text import Share, counted, listed, percent_text
 
 OVERHEAD_LIMIT = Share(0.05)
 OUTLIER_LIMIT = Share(0.05)
@@ -102,7 +102,7 @@ def _causes_text(causes: Mapping[Role | Step, Sequence[OutsideCause]]) -> str:
             f"{'; '.join(cause.text for cause in of_role)}, during {_where(role)}"
         )
     if also:
-        texts.append(f"also during {' and '.join(also)}")
+        texts.append(f"also during {listed(also)}")
     return "; ".join(texts)
 
 
@@ -141,7 +141,8 @@ def slow_iterations(record: Record) -> Observation | None:
     taken as much. The run stays in all medians.
 
     Limit: the seconds of outlying iterations above the median are {OUTLIER_LIMIT} of the epoch
-    Fix: look at step_s in iterations.npz, or {MEASURE_AGAIN}
+    Fix: {MEASURE_AGAIN}; if it stays, find the slow iterations by their seconds (step_s in the
+    cell's iterations.npz)
     """
     epochs = [
         rank.timed for rank in record.ranks if rank.timed.slow and rank.timed.steps
@@ -178,14 +179,19 @@ def epochs_differ(record: Record) -> Observation | None:
     share = record.overhead
     if share is None:
         return None
-    longer, other = Role.INSTRUMENTED, "timed"
-    by, of_longer = share, share / (1 + share)
+    longer = Role.INSTRUMENTED
+    other = "timed"
+    by = share
+    of_longer = share / (1 + share)
     if share < 0:
-        longer, other = Role.TIMED, "instrumented"
-        by, of_longer = -share / (1 + share), -share
+        longer = Role.TIMED
+        other = "instrumented"
+        by = -share / (1 + share)
+        of_longer = -share
     if disturbance.explains(record, of_longer, longer):  # that is reported already
         return None
-    error, share = overhead_error(record), abs(share)
+    error = overhead_error(record)
+    share = abs(share)
     limit = limit_text(OVERHEAD_LIMIT, error)
     text = f"the {longer} epoch is {percent_text(by)} longer than the {other} one ({limit})"
     if not is_above(share, error, OVERHEAD_LIMIT):

@@ -72,7 +72,8 @@ def efficiencies(group: ConditionGroup) -> list[Efficiency]:
 
 
 def _without_loading(row: Row, baseline: Row) -> float | None:
-    base_s, row_s = baseline.figures.train_s, row.figures.train_s
+    base_s = baseline.figures.train_s
+    row_s = row.figures.train_s
     if not base_s or not row_s:
         return None
     return formulas.efficiency(formulas.speedup(base_s, row_s), row.gpus)

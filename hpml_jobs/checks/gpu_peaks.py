@@ -117,15 +117,18 @@ def peak_rate(gpu_model: str, precision: str, *, tf32: bool = True) -> PeakRate 
     peak = PEAKS.get(gpu_key(gpu_model))
     if peak is None or precision not in ("fp32", "tf32", *HALF_PRECISIONS):
         return None
-    is_half, fp32 = precision in HALF_PRECISIONS, 1e12 * peak.fp32
+    is_half = precision in HALF_PRECISIONS
+    fp32 = 1e12 * peak.fp32
     if is_half and peak.half and peak.half_in_training:
-        most, rate = 1e12 * peak.half, 1e12 * peak.half_in_training
+        most = 1e12 * peak.half
+        rate = 1e12 * peak.half_in_training
         return PeakRate(rate, precision, peak.source, doubtful=most, impossible=most)
     winograd = WINOGRAD * fp32
     if is_half or not tf32 or peak.tf32 is None:
         return PeakRate(fp32, "fp32", peak.source, doubtful=fp32, impossible=winograd)
     rate = 1e12 * peak.tf32
-    doubtful, impossible = max(TF32_SHARE * rate, fp32), max(rate, winograd)
+    doubtful = max(TF32_SHARE * rate, fp32)
+    impossible = max(rate, winograd)
     return PeakRate(rate, "tf32", peak.source, doubtful, impossible)
 
 
@@ -160,7 +163,8 @@ def peak_of(record: Record) -> PeakRate | None:
     None on the CPU, on GPUs of several models, and where GPU or precision is not known. An imported
     timing does not say its precision; it has the peak of fp32 values.
     """
-    facts, gpu = record.facts, gpu_model_of(record)
+    facts = record.facts
+    gpu = gpu_model_of(record)
     if record.cell.device is not Device.CUDA or not gpu:
         return None
     if len({name for rank in record.ranks for name in rank.devices}) > 1:
@@ -175,7 +179,8 @@ def peak_of(record: Record) -> PeakRate | None:
 
 def flop_per_sample_of(record: Record) -> int | None:
     """Return the FLOP of a sample: counted, else those of a model known by its parameters."""
-    model, workload = record.model, record.cell.workload
+    model = record.model
+    workload = record.cell.workload
     counted = model.flop_per_sample if model else None
     parameters = model.parameters if model else workload.parameters
     return counted or known_flop_per_sample(parameters, workload.image_size)
@@ -201,7 +206,8 @@ class FlopPerSample(NamedTuple):
 
 def flop_of(record: Record) -> FlopPerSample:
     """Return the FLOP of a sample, counted and by the formula for transformers."""
-    counted, model = flop_per_sample_of(record), record.model
+    counted = flop_per_sample_of(record)
+    model = record.model
     return _with_formula(
         counted, record.cell.workload, model.parameters if model else None
     )

@@ -46,9 +46,8 @@ def compiled_inside(record: Record) -> Observation | None:
     if inside:
         return Observation(False, f"compiled {' and '.join(inside)}")
     longest = max(summaries, key=lambda summary: summary.seconds)
-    text = (
-        f"{counted(longest.graphs, 'graph')} compiled in {longest.seconds:.3g} s before"
-    )
+    compiled = counted(longest.graphs, "graph")
+    text = f"{compiled} compiled in {longest.seconds:.3g} s before"
     if longest.graph_breaks:
         text += f", with {counted(sum(longest.graph_breaks.values()), 'graph break')}"
     return Observation(True, text)
@@ -89,32 +88,25 @@ def buffers_differ(record: Record) -> Observation | None:
     Fix: quote the accuracies of all ranks, or use strategy=ddp
     """
     hashes = [rank.buffers_hash for rank in record.ranks]
-    strategy, different = record.cell.strategy.value, len(set(hashes))
-    if (
-        len(hashes) < 2
-        or "" in hashes
-        or not (record.model and record.model.buffer_bytes)
-    ):
+    strategy = record.cell.strategy.value
+    different = len(set(hashes))
+    has_buffers = record.model is not None and record.model.buffer_bytes
+    if len(hashes) < 2 or "" in hashes or not has_buffers:
         return None
-    if (
-        record.cell.sync_buffers is SyncBuffers.SYNCBN
-        and record.cell.replicas_share_buffers
-    ):
-        shares = "SyncBatchNorm uses the statistics of all ranks"
-        return Observation(True, f"{shares}; tests share them")
     if record.cell.replicas_share_buffers:
         shares = f"{strategy} sends rank 0's buffers at every forward"
+        if record.cell.sync_buffers is SyncBuffers.SYNCBN:
+            shares = "SyncBatchNorm uses the statistics of all ranks"
         return Observation(True, f"{shares}; tests share them")
     if different == 1:
         unused = "nothing in them depends on the batches"
-        return Observation(
-            True, f"the same buffers on all {len(hashes)} ranks: {unused}"
-        )
+        same = f"the same buffers on all {len(hashes)} ranks"
+        return Observation(True, f"{same}: {unused}")
     accuracies = [rank.test_accuracy for rank in record.ranks]
     tested = [accuracy for accuracy in accuracies if accuracy is not None]
-    span = (
-        f"{min(tested):.4f} to {max(tested):.4f} over ranks" if tested else "not tested"
-    )
+    span = "not tested"
+    if tested:
+        span = f"{min(tested):.4f} to {max(tested):.4f} over ranks"
     return Observation(
         False,
         f"{different} different sets of buffers on {len(hashes)} ranks, {strategy} does not "
@@ -135,14 +127,12 @@ def ended_after_training(record: Record) -> Observation | None:
     if record.cell.script is not None and reason is not None:
         text = f"the script failed after its timed window: {reason}"
         affects = frozenset((Affected.TIME, Affected.SPLIT, Affected.BANDWIDTH))
-        return Observation(holds=False, text=text, tier=Tier.NUMBER, affects=affects)
+        return Observation(False, text, tier=Tier.NUMBER, affects=affects)
     if record.cell.protocol is not Protocol.FULL:
         return None
     if reason is None:
-        return Observation(holds=True, text="all steps after training finished")
-    return Observation(
-        holds=False, text=f"a step after training did not finish: {reason}"
-    )
+        return Observation(True, "all steps after training finished")
+    return Observation(False, f"a step after training did not finish: {reason}")
 
 
 @check(
@@ -165,7 +155,8 @@ def speed_drifts(record: Record) -> Observation | None:
     if not blocks or record.ranks[0].timed.iterations < DRIFT_ITERATIONS:
         return None
     medians_s = over_ranks(blocks)
-    change, trend = change_of_ends(medians_s), kendall_s(medians_s)
+    change = change_of_ends(medians_s)
+    trend = kendall_s(medians_s)
     direction = "faster" if change < 0 else "slower"
     text = (
         f"the last {ENDS} tenths of the iterations are {percent_text(abs(change))} "

@@ -159,12 +159,12 @@ def limit_text(limit: Share, error: float) -> str:
     """Return a limit with how far the share that is compared with it is known, in words.
 
     >>> limit_text(Share(0.05), 0.0), limit_text(Share(0.05), 0.01)
-    ('limit 5 %', 'known to ± 2 %, limit 5 % beyond that')
+    ('limit 5 %', '± 2 %, limit 5 % for the lower end')
     """
     half_width = round(ERRORS * error, 3)
     if not half_width:
         return f"limit {limit}"
-    return f"known to ± {percent_text(half_width)}, limit {limit} beyond that"
+    return f"± {percent_text(half_width)}, limit {limit} for the lower end"
 
 
 def names(slugs: Iterable[str], count: int | None = None, separator: str = ", ") -> str:

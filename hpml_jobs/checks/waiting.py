@@ -99,8 +99,10 @@ def _late_text(lateness: Lateness) -> str:
             for late, time_ms in zip(lateness.late, times_ms, strict=True)
         ]
         return f"late per iteration, each in a phase: {'; '.join(each)}; ranks wait for each other"
-    (late,), (time_ms,) = lateness.late, times_ms
-    are_late, them = f"{_name(late.rank)} is", "it"
+    (late,) = lateness.late
+    (time_ms,) = times_ms
+    are_late = f"{_name(late.rank)} is"
+    them = "it"
     if lateness.late_ranks > 1:
         are_late, them = (
             f"{_name(late.rank)} and {lateness.late_ranks - 1} more are",
@@ -141,7 +143,8 @@ def loader_bound(record: Record) -> Observation | None:
     if not record.ranks:
         return _stall(record)
     rank = max(record.ranks, key=lambda rank: (_waiting_s(rank), -rank.rank))
-    share, error = _waiting_s(rank) / record.timed_s, _waiting_error(rank)
+    share = _waiting_s(rank) / record.timed_s
+    error = _waiting_error(rank)
     where = f" on {_name(rank)}" if len(record.ranks) > 1 else ""
     what = "waiting for data" if rank.timed.stalls else "stall"
     limit = limit_text(STALL_LIMIT, error)

@@ -397,7 +397,7 @@ def _run_queues(
         share = waited_s / scheduling.window_s
         if share > RUN_QUEUE_LIMIT and waited_s > FOREIGN_LEAST_S:
             part = percent_text(round(share, 2))
-            text = f"rank {rank.rank} on {rank.host} waited for a CPU for {part} of it"
+            text = f"rank {rank.rank} on {rank.host} waited for a CPU for {part} of the time"
             withheld = min(account.waited or 0.0, share)
             causes.append(OutsideCause(CauseKind.RUN_QUEUE, text, share, withheld))
     return [max(causes, key=lambda cause: cause.share)] if causes else []

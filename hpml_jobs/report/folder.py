@@ -124,7 +124,8 @@ def write(
     is_ours: Callable[[str], bool] | None = None,
 ) -> list[Path]:
     """Write files; of the `changing` names, remove those that an earlier report wrote."""
-    is_ours, path = is_ours or _owner(folder), folder
+    is_ours = is_ours or _owner(folder)
+    path = folder
     try:
         changed = {}
         for name, text in contents.items():

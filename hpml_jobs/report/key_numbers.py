@@ -47,29 +47,21 @@ class CellSummary(Value, frozen=True, kw_only=True):
 
 def summarize(snapshots: Sequence[FolderSnapshot]) -> list[CellSummary]:
     """Return the key numbers of every cell of a study; its records are checked with each other."""
-    records = {snapshot.folder.slug: _record_of(snapshot) for snapshot in snapshots}
-    checks = check_study(group(cell_results(snapshots, {})), records)
-    return [
-        record
-        if isinstance(record, CellSummary)
-        else _summary(record, checks.get(slug, ()))
-        for slug, record in records.items()
-    ]
+    by_slug = {snapshot.folder.slug: snapshot for snapshot in snapshots}
+    checks = check_study(group(cell_results(snapshots, {})), by_slug)
+    return [_summary(by_slug[slug], checks.get(slug, ())) for slug in by_slug]
 
 
-def _record_of(snapshot: FolderSnapshot) -> Record | CellSummary:
+def _summary(snapshot: FolderSnapshot, checks: tuple[CheckResult, ...]) -> CellSummary:
     slug = snapshot.folder.slug
+    record = snapshot.record
     if fault := snapshot.record_fault:
         return CellSummary(slug=slug, outcome=Outcome.INVALID, reason=fault)
-    if snapshot.record is None:
+    if record is None:
         reason = "no record (status shows the reason)"
         return CellSummary(slug=slug, outcome=Outcome.MISSING, reason=reason)
-    return snapshot.record
-
-
-def _summary(record: Record, checks: tuple[CheckResult, ...]) -> CellSummary:
     return CellSummary(
-        slug=record.slug,
+        slug=slug,
         outcome=record.outcome,
         reason=record.reason or "",
         numbers=key_numbers(record) if record.outcome is Outcome.OK else {},
@@ -83,32 +75,35 @@ def key_numbers(record: Record) -> dict[str, Any]:
     They are its figures, and what follows from them and from the cell. `unit` and `images_per_s`
     are for programs: the throughput under its older name, None if it is in tokens.
     """
-    cell, ranks, gpus = record.cell, record.ranks, gpu_figures(record)
-    unit, flop = cell.workload.throughput_unit, flop_of(record)
+    cell = record.cell
+    ranks = record.ranks
+    gpus = gpu_figures(record)
+    unit = cell.workload.throughput_unit
+    flop = flop_of(record)
     figures = figures_of(record)
     rate = formulas.units_per_s(record.units, record.epoch_s) if record.units else None
-    reached, peak = _flop_per_s(record, flop.figure), measured_peak(record)
+    reached = _flop_per_s(record, flop.figure)
+    peak = measured_peak(record)
     size = gradient_bytes_of(record)
     speeds = bandwidth(figures, cell.strategy, cell.gpus, record.iterations, size)
+    names = [name for name in NAMES if name not in ("epoch_s", *PHASES)]
+    launches_s = [rank.timed.launch_s for rank in ranks]
+    least = record.least_waiting
+    sent = record.communication
+    joules_per_1000 = None
+    if record.joules and record.units:
+        joules_per_1000 = formulas.per_thousand(record.joules, record.units)
     return {
         "epoch_s": record.epoch_s,
         "work_samples": record.work_samples,
         "epoch_s_by_rank": [record.per_work * rank.timed.epoch_s for rank in ranks],
-        **{
-            name: getattr(figures, name)
-            for name in NAMES
-            if name not in ("epoch_s", *PHASES)
-        },
+        **{name: getattr(figures, name) for name in names},
         "units_per_s": rate,
         "unit": unit.value,
         "images_per_s": None if unit is Unit.TOKENS else rate,
-        "launch_s": max(
-            (r.timed.launch_s for r in ranks if r.timed.launch_s), default=None
-        ),
+        "launch_s": max(filter(None, launches_s), default=None),
         "startup": _startup(record),
-        "joules_per_1000": formulas.per_thousand(record.joules, record.units)
-        if record.joules and record.units
-        else None,
+        "joules_per_1000": joules_per_1000,
         "precision": gpus.precision,
         "sm_clock_mhz": gpus.sm_clock_mhz,
         "least_sm_clock_mhz": gpus.least_sm_clock_mhz,
@@ -127,14 +122,10 @@ def key_numbers(record: Record) -> dict[str, Any]:
         "iterations": record.iterations,
         "samples": record.samples,
         "parameters": record.model.parameters if record.model else None,
-        "least_waiting_rank": record.least_waiting.rank
-        if record.least_waiting
-        else None,
+        "least_waiting_rank": least.rank if least else None,
         "phases": _phases(record),
-        "gradient_bytes": record.communication.bytes_of(Purpose.GRADIENTS)
-        if record.communication
-        else None,
-        "messages": _messages(record.communication),
+        "gradient_bytes": sent.bytes_of(Purpose.GRADIENTS) if sent else None,
+        "messages": _messages(sent),
         "bus_gb_per_s": speeds.bus_gb_per_s if speeds else None,
         "share_of_link": speeds.of_link if speeds else None,
         "profiler_disagreement": _profiler_disagreement(record),
@@ -246,7 +237,8 @@ def in_short(numbers: Mapping[str, Any]) -> list[str]:
     """Return a line on what was measured: the epoch time, the throughput, the test accuracy."""
     if not numbers:
         return []
-    samples, rate = numbers["work_samples"], numbers["units_per_s"]
+    samples = numbers["work_samples"]
+    rate = numbers["units_per_s"]
     timed = "epoch" if samples is None else f"{count(samples)} samples"
     parts = [f"{timed} {seconds(numbers['epoch_s'])} s"]
     if rate is not None:

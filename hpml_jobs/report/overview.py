@@ -17,7 +17,6 @@ from hpml_jobs.report.frame.numbers import ratio, span, verb
 from hpml_jobs.report.lab.tables import StrategyTables
 from hpml_jobs.report.report import Report, ReportGroup
 from hpml_jobs.report.scaling.sentence import sentence
-from hpml_jobs.results.groups import ConditionGroup
 from hpml_jobs.results.rows import Row, by_key
 from hpml_jobs.study.study import commands_of
 
@@ -62,7 +61,8 @@ class SpeedupBars(NamedTuple):
 
 def overview(report: Report, group: ReportGroup) -> Overview:
     """Return the overview of one group of a report."""
-    choice, source = group.choice, group.source
+    choice = group.choice
+    source = group.source
     repeated = report.commands if report.gets_cells else ()
     commands = commands_of(repeated, source.a_cell.script)
     trust = [
@@ -84,7 +84,8 @@ def overview(report: Report, group: ReportGroup) -> Overview:
 
 def _cells(group: ReportGroup) -> str:
     """Return how many cells have numbers, their sizes, batches, strategies and runs."""
-    source, device = group.source, group.source.device
+    source = group.source
+    device = group.source.device
     measured = sum(result.measured for result in source.cells)
     of_strategies = by_key(
         (captions.strategy_word(row.strategy), row.gpus) for row in source.rows
@@ -94,21 +95,17 @@ def _cells(group: ReportGroup) -> str:
         for strategy, gpus in of_strategies.items()
     ]
     batches = listed(sorted({row.batch_per_gpu for row in source.rows}))
+    cpus = source.conditions.get(CPU_COUNT, "") if device is Device.CPU else ""
+    per_host = f" {cpus} CPUs per host." if cpus else ""
     return (
         f"{measured} of {counted(len(source.cells), 'cell')} measured: {', '.join(parts)}, "
-        f"batch {batches} per {captions.unit(device)}{_runs_each(source.timed)}."
-        f"{_cpus_text(source)}"
+        f"batch {batches} per {captions.unit(device)}{_runs_each(source.timed)}.{per_host}"
     )
 
 
 def _sizes_text(sizes: Set[int], device: Device) -> str:
     unit = captions.unit(device) if sizes == {1} else captions.units(device)
     return f"{listed(sorted(sizes))} {unit}"
-
-
-def _cpus_text(group: ConditionGroup) -> str:
-    cpus = group.conditions.get(CPU_COUNT, "") if group.device is Device.CPU else ""
-    return f" {cpus} CPUs per host." if cpus else ""
 
 
 def _runs_each(rows: Sequence[Row]) -> str:
@@ -166,7 +163,9 @@ def _answer(report: Report, group: ReportGroup) -> Iterator[str]:
 
 def _evidence(group: ReportGroup, choice: Choice) -> Iterator[str]:
     """Yield the fastest cell, the gaps, and whether more than what is asked for is efficient."""
-    gaps, fastest, winner = group.main_gaps, choice.fastest_cell, choice.winner
+    gaps = group.main_gaps
+    fastest = choice.fastest_cell
+    winner = choice.winner
     is_other = fastest not in (None, winner, choice.reference)
     if fastest and is_other and fastest.row.place not in gaps:
         yield _fastest(fastest, choice)
@@ -219,7 +218,9 @@ def speedup_bars(group: ReportGroup) -> SpeedupBars | None:
 
     None too where there is no answer yet: a bar would say more than the disturbed times know.
     """
-    tables, choice, source = main_strategy(group), group.choice, group.source
+    tables = main_strategy(group)
+    choice = group.choice
+    source = group.source
     if tables is None or choice is None or choice.measure_again:
         return None
     rows = [row for row in tables.rows if row.treatment == source.main_path]

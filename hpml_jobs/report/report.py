@@ -166,7 +166,6 @@ def merge(
         ),
         groups=tuple(
             _report_group(
-                study,
                 number,
                 group,
                 title,
@@ -218,11 +217,9 @@ def _replaces(later: ConditionGroup, group: ConditionGroup) -> bool:
 
 
 def _code(group: ConditionGroup) -> dict[str, str]:
-    return {
-        name: value
-        for name, value in group.requested
-        if name == SCRIPT or name.startswith(CODE)
-    }
+    requested = dict(group.requested)
+    names = [name for name in requested if name == SCRIPT or name.startswith(CODE)]
+    return {name: requested[name] for name in names}
 
 
 def _titles(
@@ -240,20 +237,23 @@ def _titles(
 
 
 def _title(group: ConditionGroup) -> str:
-    workload, cell = group.a_cell.workload, group.a_cell
+    workload = group.a_cell.workload
+    cell = group.a_cell
     hardware = captions.hardware(group) or cell.gpu_type or cell.device.value
     return f"{workload.name}{aside(workload.args_text)} on {hardware}"
 
 
 def _differences(number: int, differences: Mapping[str, Sequence[str]]) -> str:
-    values = {what: values[number - 1] for what, values in differences.items()}
-    return ", ".join(
-        f"{what} {values[what]}" for what in values if values[what] != UNRECORDED
-    )
+    texts = []
+    for what, values in differences.items():
+        value = values[number - 1]
+        version = "version " if what.startswith(f"{CODE} ") else ""
+        if value != UNRECORDED:
+            texts.append(f"{what} {version}{value}")
+    return ", ".join(texts)
 
 
 def _report_group(  # noqa: PLR0913, PLR0917  (what is known of a group)
-    study: str,
     number: int,
     group: ConditionGroup,
     title: str,
@@ -264,9 +264,8 @@ def _report_group(  # noqa: PLR0913, PLR0917  (what is known of a group)
     cluster = options.cluster
     commands = options.commands if options.gets_cells else ()
     choice = choose(group, Wish(), cluster)
-    tables = {
-        label: make(group) for label, make in FULL.items() if label not in OF_FEATURES
-    }
+    labels = [label for label in FULL if label not in OF_FEATURES]
+    tables = {label: FULL[label](group) for label in labels}
     tables[CHOICE] = choice_table(group, choice) if choice else None
     of_places = gaps(group)
     tables[GAP] = gap_table(group, of_places)

@@ -105,7 +105,7 @@ def usability(group: ConditionGroup) -> str:
     """Return which of the lab's tables can be used, and which not for how many cells."""
     said: dict[str, list[Affected]] = {}
     for affected in Affected:
-        rows = [row for row in group.timed if _has_number(row, affected)]
+        rows = [row for row in group.timed if row.has_number(affected)]
         text = _judgement(group, rows, affected) if rows else CAN
         if rows and (affected in TABLE_NUMBERS or text != CAN):
             said.setdefault(text, []).append(affected)
@@ -128,7 +128,8 @@ CAN = "can be used"
 def _judgement(group: ConditionGroup, rows: Sequence[Row], affected: Affected) -> str:
     """Return whether a table can be used: all of its numbers, or but for some."""
     levels = [group.worst(row, affected) for row in rows]
-    failed, warned = levels.count(Level.FAIL), levels.count(Level.WARN)
+    failed = levels.count(Level.FAIL)
+    warned = levels.count(Level.WARN)
     numbers = counted(len(rows), "number")
     text = CAN
     if failed:
@@ -139,17 +140,6 @@ def _judgement(group: ConditionGroup, rows: Sequence[Row], affected: Affected) -
         link = "and" if failed else "but"
         text += f", {link} {where} {verb(warned, 'has', 'have')} a warning (!)"
     return text
-
-
-def _has_number(row: Row, affected: Affected) -> bool:
-    """Return whether the row has a number in the table that shows what is affected."""
-    if affected is Affected.SPLIT:
-        return (
-            row.gpus > 1 and row.values is not None and row.values.compute_s is not None
-        )
-    if affected is Affected.BANDWIDTH:
-        return row.bandwidth is not None and row.bandwidth.lab_gb_per_s is not None
-    return True
 
 
 def tables_text(affects: Iterable[Affected], *, has_table1: bool = True) -> str:
@@ -175,14 +165,6 @@ def _tables_of(group: ConditionGroup, affects: Iterable[Affected]) -> str:
     return tables_text(
         affects, has_table1=any(not row.is_baseline for row in group.rows)
     )
-
-
-def doubts(group: ConditionGroup) -> list[str]:
-    """Return a line per cause for which numbers are wrong or doubtful, the most serious first."""
-    return [
-        f"{cause.head}: {cause_text(group, cause)}"
-        for cause in causes(group, [Tier.NUMBER])
-    ]
 
 
 def cause_text(group: ConditionGroup, cause: Cause) -> str:
@@ -253,6 +235,7 @@ def checks(group: ConditionGroup) -> Table:
         caption += (
             f"; {counted(listed, 'warning')} without effect on a table: see checks.csv"
         )
+    doubts = causes(group, [Tier.NUMBER])
     return Table(
         label="checks",
         title="Data-quality checks",
@@ -261,7 +244,7 @@ def checks(group: ConditionGroup) -> Table:
         lines=(),
         caption=(f"{caption}." if results else "No cell has been checked.",),
         setting=captions.setting(group),
-        notes=tuple(doubts(group)),
+        notes=tuple(f"{cause.head}: {cause_text(group, cause)}" for cause in doubts),
         sheet=Sheet(
             columns=("cell", "check", "level", "reason", "shown", "affects"),
             rows=tuple(

@@ -59,7 +59,9 @@ def _without_folder(state: CellState) -> CellResult:
 
 
 def _result(snapshot: FolderSnapshot, state: CellState | None) -> CellResult:
-    folder, file, record = snapshot.folder, snapshot.file, snapshot.record
+    folder = snapshot.folder
+    file = snapshot.file
+    record = snapshot.record
     cell_fault = _short(folder, snapshot.file_fault)
     warning = state.warning if state else ""
     result = CellResult(
@@ -107,7 +109,8 @@ def _why(state: CellState | None) -> str:
         return "no record, and nothing is known of a job for it"
     if state.outcome is Outcome.OK:
         return _joined("no record", state.reason)
-    outcome, reason = state.outcome.value, " ".join(state.reason.split())
+    outcome = state.outcome.value
+    reason = " ".join(state.reason.split())
     # Avoids a doubled word; no fact is read from the reason.
     if not reason or reason.lower().startswith(outcome):
         return reason or outcome

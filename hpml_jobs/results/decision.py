@@ -171,17 +171,11 @@ def hodges_lehmann(subject: tuple[float, ...], other: tuple[float, ...]) -> Rati
     2.0
     """
     ratios = sorted(above / below for above, below in product(subject, other))
-    return Ratio(median(ratios), _ratio_interval(ratios, len(subject), len(other)))
-
-
-def _ratio_interval(
-    ratios: Sequence[float], first: int, second: int
-) -> Interval | None:
-    """Return the narrowest symmetric interval of sorted ratios that covers 95 %."""
-    if min(first, second) < LEAST_RUNS:
-        return None
-    k, tail = interval_rank(first, second)
-    return Interval(ratios[k - 1], ratios[-k], 1 - 2 * tail)
+    interval = None
+    if min(len(subject), len(other)) >= LEAST_RUNS:
+        k, tail = interval_rank(len(subject), len(other))
+        interval = Interval(ratios[k - 1], ratios[-k], 1 - 2 * tail)
+    return Ratio(median(ratios), interval)
 
 
 @cache
@@ -199,9 +193,11 @@ def interval_rank(first: int, second: int) -> tuple[int, float]:
     choices = comb(first + second, first)
     counts = _rank_sums(tuple(range(1, first + second + 1)), first)
     least_sum = first * (first + 1) // 2  # U = 0
-    k, tail = 0, 0
+    k = 0
+    tail = 0
     while 2 * (more := tail + counts[least_sum + k]) / choices <= 1 - CONFIDENCE:
-        k, tail = k + 1, more
+        k = k + 1
+        tail = more
     return k, tail / choices
 
 

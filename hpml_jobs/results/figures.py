@@ -287,9 +287,7 @@ def medians(runs: Sequence[Figures]) -> Figures:
 
 def without(figures: Figures, epoch: Role | Step) -> Figures:
     """Return the figures of a run without those of one epoch, or of a step after the epochs."""
-    names = [
-        name for name, epoch_of_figure in EPOCHS.items() if epoch_of_figure is epoch
-    ]
+    names = [name for name in EPOCHS if EPOCHS[name] is epoch]
     return msgspec.structs.replace(figures, **dict.fromkeys(names))
 
 
@@ -432,10 +430,8 @@ def _throttle_reasons(cards: Sequence[Card]) -> str | None:
     """Return why any of the GPUs had lower clocks, or `none`; None if that was not read."""
     if not any(card.samples or card.throttle_reasons is not None for card in cards):
         return None
-    return (
-        " ".join(sorted({reason for card in cards for reason in card.reasons}))
-        or "none"
-    )
+    reasons = {reason for card in cards for reason in card.reasons}
+    return " ".join(sorted(reasons)) or "none"
 
 
 class Bandwidth(Value, frozen=True, kw_only=True):
@@ -475,7 +471,8 @@ def bandwidth(
     gradient_bytes: int | None,
 ) -> Bandwidth | None:
     """Return the bandwidths of one place; None if no gradient was seen on the wire."""
-    sent, net_s = values.gradients_sent_bytes, values.gradients_net_s
+    sent = values.gradients_sent_bytes
+    net_s = values.gradients_net_s
     if not sent or not net_s or gpus == 1 or iterations is None:
         return None
     fields: dict[str, Any] = {
@@ -531,7 +528,8 @@ def _by_bus(
     values: Figures, wire_bytes: float, net_s: float
 ) -> dict[str, float | None]:
     bus = formulas.algorithm_gb_per_s(wire_bytes, net_s)
-    plain_s, alone_s = values.gradients_s, values.probe_same_sizes_s
+    plain_s = values.gradients_s
+    alone_s = values.probe_same_sizes_s
     return {
         "bus_gb_per_s": bus,
         "bus_plain_gb_per_s": (

@@ -162,19 +162,17 @@ class ConditionGroup(Value, frozen=True, kw_only=True, dict=True):
     def fails(self, row: Row, check: str) -> bool:
         """Return whether a run of a row fails a check of its time."""
         doubts = self.doubts_of(row, Affected.TIME)
-        return any(
-            doubt.check == check and doubt.level is Level.FAIL for doubt in doubts
-        )
+        failures = [doubt.check for doubt in doubts if doubt.level is Level.FAIL]
+        return check in failures
 
     def doubts_ratio(self, row: Row, reference: Row | None = None) -> bool:
         """Return whether a check makes a row's time doubtful, or that which it is compared with.
 
         That is by default the row that its ratios are against.
         """
-        rows = (row, reference or self.reference(row))
-        return any(
-            self.doubts(of_ratio, Affected.TIME) for of_ratio in rows if of_ratio
-        )
+        compared = reference or self.reference(row)
+        rows = [row, compared] if compared else [row]
+        return any(self.doubts(of_ratio, Affected.TIME) for of_ratio in rows)
 
     @cached_property
     def _by_place(self) -> dict[Place, Row]:
@@ -236,13 +234,8 @@ def _order(
     arguments were corrected after them.
     """
     pair, members = item
-    values = [
-        [
-            (name, _value_key(name, value))
-            for name, value in without_code(dict(part)).items()
-        ]
-        for part in pair
-    ]
+    parts = [without_code(dict(part)) for part in pair]
+    values = [[(name, _value_key(name, part[name])) for name in part] for part in parts]
     is_script = any(result.cell and result.cell.script for result in members)
     has_no_number = not any(result.measured for result in members)
     return is_script and has_no_number, values, -latest_began(members)
@@ -354,9 +347,8 @@ Charged = Callable[[Setup], int]
 def charged_gpus(group: ConditionGroup, cluster: Cluster | None) -> Charged:
     """Return how many GPUs a setup is charged: those of its nodes if it has them exclusively."""
     per_node = 0
-    if cluster and (
-        cluster.isolate is Isolate.EXCLUSIVE or "exclusive" in cluster.sbatch
-    ):
+    is_exclusive = cluster and cluster.isolate is Isolate.EXCLUSIVE
+    if cluster and (is_exclusive or "exclusive" in cluster.sbatch):
         per_node = cluster.gpu_types.get(group.a_cell.gpu_type or "", 0)
     return lambda setup: max(setup.gpus, setup.nodes * per_node)
 

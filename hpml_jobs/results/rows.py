@@ -164,6 +164,16 @@ class Row(Value, frozen=True, kw_only=True, dict=True):
             run.slug == slug and run.holds_for(affected) for run in self.left_out
         )
 
+    def has_number(self, affected: Affected) -> bool:
+        """Return whether the table that shows what is affected has a number of the row."""
+        match affected:
+            case Affected.SPLIT:
+                return self.gpus > 1 and self.figures.compute_s is not None
+            case Affected.BANDWIDTH:
+                bandwidth = self.bandwidth
+                return bandwidth is not None and bandwidth.lab_gb_per_s is not None
+        return True
+
     @property
     def figures(self) -> Figures:
         """Its medians; without numbers all of them are None."""
@@ -218,13 +228,8 @@ def place_order(result: CellResult) -> tuple[object, ...]:
     cell = result.cell
     if cell is None:
         return (result.slug,)
-    return (
-        setup_order(setup_of(cell)),
-        cell.batch,
-        cell.seed,
-        cell.repeat,
-        result.slug,
-    )
+    numbers = cell.batch, cell.seed, cell.repeat
+    return setup_order(setup_of(cell)), *numbers, result.slug
 
 
 def make_rows(
@@ -310,6 +315,11 @@ def _timed(place: Place, runs: Sequence[CellResult], uncertain: Collection[str])
 def _timing(records: Sequence[Record], values: Figures) -> Timing:
     first = records[0]
     workers = [rank.loader_workers for rank in first.ranks]
+    samples = first.work_samples
+    workload = first.cell.workload
+    work = None
+    if samples:
+        work = Work(samples=samples, name=workload.samples_name)
     return Timing(
         runs=len(records),
         epoch_s=values.epoch_s,
@@ -320,17 +330,10 @@ def _timing(records: Sequence[Record], values: Figures) -> Timing:
         samples=first.samples,
         gradient_bytes=gradient_bytes_of(first),
         loader_workers_total=sum(workers) if workers else None,
-        unit=first.cell.workload.throughput_unit,
+        unit=workload.throughput_unit,
         units=first.units,
-        work=_work(first),
+        work=work,
     )
-
-
-def _work(record: Record) -> Work | None:
-    samples = record.work_samples
-    if not samples:
-        return None
-    return Work(samples=samples, name=record.cell.workload.samples_name)
 
 
 def gradient_bytes_of(record: Record) -> int | None:
@@ -351,35 +354,34 @@ def _derived(row: Row, reference: Row | None) -> Row:
         return row
     speedup = formulas.speedup(reference.timing.epoch_s, row.timing.epoch_s)
     efficiency = formulas.efficiency(speedup, row.gpus, reference.gpus)
-    base_step_s, step_s = reference.timing.step_s, row.timing.step_s
+    base_step_s = reference.timing.step_s
+    step_s = row.timing.step_s
     weak_efficiency = cost = residual = None
     if base_step_s and step_s:
         weak_efficiency = formulas.weak_efficiency(base_step_s, step_s)
     if row.gpus > 1 and reference.is_baseline:
         cost = formulas.cost_per_compute(efficiency)
         residual = _residual(row, row.timing, reference.timing)
-    return msgspec.structs.replace(
-        row,
-        reference=reference.setup,
-        speedup=speedup,
-        scaling=Scaling(
-            efficiency=efficiency,
-            weak_efficiency=weak_efficiency,
-            cost_per_compute=cost,
-        ),
-        residual=residual,
+    scaling = Scaling(
+        efficiency=efficiency, weak_efficiency=weak_efficiency, cost_per_compute=cost
     )
+    ratios = {"speedup": speedup, "scaling": scaling, "residual": residual}
+    return msgspec.structs.replace(row, reference=reference.setup, **ratios)
 
 
 def _residual(row: Row, timing: Timing, baseline: Timing) -> Residual:
-    row_s, base_s = timing.train_s, baseline.train_s
+    row_s = timing.train_s
+    base_s = baseline.train_s
     with_loading = row_s is None or base_s is None
     if row_s is None or base_s is None:
-        row_s, base_s = timing.epoch_s, baseline.epoch_s
+        row_s = timing.epoch_s
+        base_s = baseline.epoch_s
     # equal shares, where the numbers are not reported
-    images, base_images = 1 / row.gpus, 1
+    images = 1 / row.gpus
+    base_images = 1
     if timing.samples is not None and baseline.samples is not None:
-        images, base_images = timing.samples / row.gpus, baseline.samples
+        images = timing.samples / row.gpus
+        base_images = baseline.samples
     comm_s = formulas.residual_communication_s(row_s, images, base_s, base_images)
     size = timing.gradient_bytes
     speed = None

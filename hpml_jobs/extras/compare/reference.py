@@ -96,6 +96,11 @@ class ReferenceCell(Value, frozen=True, kw_only=True, omit_defaults=True):
         return Place(setup, self.batch)
 
     @property
+    def is_doubtful(self) -> bool:
+        """Whether a check fails or warns of the time."""
+        return bool(self.failed or self.warned)
+
+    @property
     def epochs_s(self) -> tuple[float, ...]:
         """Seconds of the timed epoch of every run that counts."""
         return tuple(run.epoch_s for run in self.runs)

@@ -103,7 +103,7 @@ class ComparedCell(Value, frozen=True, kw_only=True, dict=True):
     @property
     def is_doubtful(self) -> bool:
         """Whether a check fails or warns of the time on either side."""
-        return bool(self.failed or self.old.warned or self.new.warned)
+        return self.old.is_doubtful or self.new.is_doubtful
 
     @cached_property
     def _comparison(self) -> Comparison:

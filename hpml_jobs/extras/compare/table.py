@@ -42,9 +42,11 @@ def _interval(interval: Interval) -> str:
 class ComparedLine(NamedTuple):
     """Medians of a cell in both studies, A and B, and what the runs say of the change."""
 
-    epoch_a_s: Annotated[Number, Shown("A", seconds, "{time}, s", doubt="is_doubtful")]
-    epoch_b_s: Annotated[Number, Shown("B", seconds, "{time}, s")]
-    change: Annotated[float, Shown("", words.percents, "change, %")]
+    epoch_a_s: Annotated[Number, Shown("A", seconds, "{time}, s", doubt="doubts_a")]
+    epoch_b_s: Annotated[Number, Shown("B", seconds, "{time}, s", doubt="doubts_b")]
+    change: Annotated[
+        float, Shown("", words.percents, "change, %", doubt="doubts_change")
+    ]
     interval: Annotated[Interval | None, Shown("interval", _interval, "change, %")]
     verdict: Annotated[str, Shown("verdict", words=True)]
     smallest_difference: Annotated[Number, Shown("could show, %", percent)]
@@ -56,7 +58,9 @@ class ComparedLine(NamedTuple):
     stall_b_s: Annotated[Number, Shown("B", seconds, "stall, s")]
     runs_a: Annotated[int, Shown("A", str, "runs")]
     runs_b: Annotated[int, Shown("B", str, "runs")]
-    is_doubtful: bool
+    doubts_a: bool
+    doubts_b: bool
+    doubts_change: bool
 
     @classmethod
     def of(cls, cell: ComparedCell) -> Self:
@@ -74,7 +78,9 @@ class ComparedLine(NamedTuple):
             smallest_difference=cell.smallest_difference,
             runs_a=len(cell.old.runs),
             runs_b=len(cell.new.runs),
-            is_doubtful=cell.is_doubtful,
+            doubts_a=cell.old.is_doubtful,
+            doubts_b=cell.new.is_doubtful,
+            doubts_change=cell.is_doubtful,
         )
 
 

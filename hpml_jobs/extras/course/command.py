@@ -53,21 +53,32 @@ def report(  # noqa: D103  (its help is that of the kernel's command)
     if to:
         raise UsageError("--handin and --to are both given: leave one of them out")
     contents, _ = current_report(find_study(name, outputs), values)
-    from hpml_jobs.extras.course.handin import PDF, SCRIPT, Student, write_handin
-    from hpml_jobs.report.page import HTML, MARKDOWN
+    from hpml_jobs.extras.course.handin import (
+        PDF,
+        README,
+        SCRIPT,
+        Student,
+        write_handin,
+    )
+    from hpml_jobs.report.page import HTML
 
     folder = handin.expanduser()
-    written = write_handin(contents, folder, Student(student, number))
-    files = [path.name for path in written if path.parent == folder]
+    handed_in = write_handin(contents, folder, Student(student, number))
+    files = [path.name for path in handed_in.files if path.parent == folder]
     print(f"written: {', '.join([*files, 'data/*.csv'])} in {folder}")
-    absent = {
-        MARKDOWN: f"kept: {MARKDOWN}, which may have your words; move it away to get a new one",
-        PDF: f"no {PDF}: Chromium is not here; open {HTML} in a browser and save it as PDF",
-        SCRIPT: f"no {SCRIPT}: it repeats no cell of this study; README.md has the reason",
-    }
-    for file, remark in absent.items():
-        if file not in files:
-            print(remark)
+    for file, beside in handed_in.kept.items():
+        new = (
+            f"the new text is {beside}"
+            if beside
+            else "it has the study's newest numbers"
+        )
+        print(f"kept: {file}, which was edited; {new}")
+    if PDF not in files:
+        print(
+            f"no {PDF}: Chromium is not here; open {HTML} in a browser and save it as PDF"
+        )
+    if SCRIPT not in {*files, *handed_in.kept}:
+        print(f"no {SCRIPT}: it repeats no cell of this study; {README} has the reason")
     if is_opened:
         open_page(folder / HTML)
 

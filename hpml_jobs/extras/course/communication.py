@@ -7,7 +7,9 @@ from hpml_jobs.core.strategies import BandwidthKind
 from hpml_jobs.extras.course.words import (
     cells,
     doubt,
+    is_instrumented,
     main_rows,
+    need,
     unanswered,
     unusable,
     usable,
@@ -102,7 +104,7 @@ def _listed(group: ConditionGroup, rows: Sequence[Row]) -> str:
 def _why_missing(group: ConditionGroup) -> str:
     if group.a_cell.script is not None:
         return NOT_SEEN
-    return NOT_REPORTED if group.imported else FULL
+    return NOT_REPORTED if group.imported else need(group, is_instrumented, FULL)
 
 
 def _by_residual(
@@ -179,9 +181,8 @@ def other_messages(group: ConditionGroup) -> Answer:
     texts = gradients_only(group)
     if not texts:
         remedy = "" if group.a_cell.script else " (protocol=full)"
-        return unanswered(
-            *Q6, f"messages are counted in the instrumented epoch{remedy}"
-        )
+        needed = f"messages are counted in the instrumented epoch{remedy}"
+        return unanswered(*Q6, need(group, is_instrumented, needed))
     text = "; ".join(texts)
     evidence = "Table Communication; messages.csv"
     return Answer(*Q6, f"Are gradients the only messages? {text}.", evidence)

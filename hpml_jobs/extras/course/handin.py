@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 from collections import Counter
+from collections.abc import Callable
 from itertools import chain
 from pathlib import Path
 from string import Template
@@ -18,7 +19,9 @@ from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import Loader, Strategy
 from hpml_jobs.core.text import printable
+from hpml_jobs.core.value import Value
 from hpml_jobs.core.workload import Loss, Optimizer
+from hpml_jobs.extras.course.edited import placed
 from hpml_jobs.report import page, pictures
 from hpml_jobs.report.files.markdown import escaped
 from hpml_jobs.report.folder import SHEET_FILES, tables, write
@@ -33,9 +36,16 @@ from hpml_jobs.report.page.formats import (
     markdown_document,
 )
 from hpml_jobs.report.report import Report
+from hpml_jobs.study.files import encode, read_valid, write_whole
 from hpml_jobs.study.redaction import Redactor, names_in
 
-PDF, SCRIPT, NOTEBOOK = "report.pdf", "lab.py", "tables.ipynb"
+PDF, SCRIPT, NOTEBOOK, README = "report.pdf", "lab.py", "tables.ipynb", "README.md"
+
+EDITABLE = (page.MARKDOWN, README, SCRIPT, NOTEBOOK)
+"""The texts that a student may edit."""
+
+EARLIER = ".handin.json"
+"""What the latest call wrote into the folder: hidden, because it is not handed in."""
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 """Programs that print a page as PDF without a display."""
@@ -84,7 +94,7 @@ OWN_WORDS = "YOUR WORDS: replace this line. A program wrote what is above; the r
 """The place below each answer, in the text to edit."""
 
 
-class Student(NamedTuple):
+class Student(Value, frozen=True):
     """Name and number of who hands in."""
 
     name: str | None = None
@@ -98,36 +108,70 @@ class Student(NamedTuple):
         return printable(f"Name: {name}, number: {number}")
 
 
-def write_handin(report: Report, folder: Path, student: Student) -> list[Path]:
+class Written(Value, frozen=True):
+    """What a call wrote: of which study, for whom, and the hashes of the editable texts by name."""
+
+    study: str
+    student: Student
+    hashes: dict[str, str]
+
+
+class HandIn(NamedTuple):
+    """The written files, and the edited texts that were kept, as of `PlacedTexts`."""
+
+    files: list[Path]
+    kept: dict[str, str]
+
+
+def write_handin(report: Report, folder: Path, given: Student) -> HandIn:
     """Write what is handed in: page, text, `files`, and a PDF where a browser prints the page.
 
-    A text that differs is kept: the student may have edited it.
+    A text that the student edited is kept, and the new one is written beside it. A name and a
+    number that are not given are those of the latest call.
 
     Raises:
-        UsageError: the folder has files that are not of an earlier call.
+        UsageError: the folder has files that are not of an earlier call, or another study.
         HpmlError: the folder cannot be written.
     """
-    is_ours = (folder / NOTEBOOK).exists()
-    if folder.is_dir() and any(folder.iterdir()) and not is_ours:
-        raise UsageError(
-            f"--handin {folder} has other files: name an empty or a new folder"
-        )
+    study = _redaction(report)(report.study, README)
+    earlier = _earlier(folder, study)
+    name = given.name or earlier.student.name
+    number = given.number or earlier.student.number
+    student = Student(name, number)
     html, text, drawings = _pages(report, student)
-    contents = {
-        page.HTML: html,
-        page.MARKDOWN: text,
-        **drawings,
-        **files(report, student),
-    }
-    earlier = folder / page.MARKDOWN
-    if earlier.exists() and earlier.read_bytes() != text.encode():
-        del contents[page.MARKDOWN]
+    unedited = files(report, student)
+    texts = {page.MARKDOWN: printable(text)}
+    texts |= {name: unedited.pop(name) for name in EDITABLE if name in unedited}
+    place = placed(folder, texts, earlier.hashes)
+    contents = {page.HTML: html, **place.contents, **drawings, **unedited}
     sheets = (f"data/{name}" for name in SHEET_FILES)
-    written = write(contents, folder, (SCRIPT, PDF, *sheets), lambda _: is_ours)
+    written = write(contents, folder, (PDF, *sheets, *place.unneeded), lambda _: True)
+    write_whole(folder / EARLIER, encode(Written(study, student, place.hashes)))
     pdf = folder / PDF
     if print_pdf(folder / page.HTML, pdf):
         written.append(pdf)
-    return written
+    return HandIn(written, place.kept)
+
+
+def _earlier(folder: Path, study: str) -> Written:
+    """Return what the latest call wrote into a folder; nothing where that is not known.
+
+    Raises:
+        UsageError: it was another study, or the files are not of a call.
+    """
+    earlier = read_valid(folder / EARLIER, Written)
+    if earlier is None:
+        is_ours = (folder / NOTEBOOK).exists()
+        if folder.is_dir() and any(folder.iterdir()) and not is_ours:
+            raise UsageError(
+                f"--handin {folder} has other files: name an empty or a new folder"
+            )
+        return Written(study, Student(), {})
+    if earlier.study != study:
+        raise UsageError(
+            f"--handin {folder} has study {earlier.study}, not {study}: name another folder"
+        )
+    return earlier
 
 
 def _pages(report: Report, student: Student) -> tuple[str, str, dict[str, bytes]]:
@@ -161,18 +205,14 @@ def _with_places(section: Section) -> Section:
 
 def files(report: Report, student: Student) -> dict[str, str]:
     """Return the files by name; secrets, accounts and home folders are taken out of them."""
-    redactor = Redactor(names_in((), report.commands), anonymous=False)
-
-    def public(text: str, name: str) -> str:
-        return printable(redactor.text(text, name))
-
+    public = _redaction(report)
     sheets = {
         name: text for name, text in tables(report).items() if name.endswith(".csv")
     }
     script, about = _script(report)
     commands = "\n".join(report.commands) or "# no submission is recorded"
-    readme = _filled("README.md", study=report.study, commands=commands, script=about)
-    texts = {"README.md": f"{escaped(student.line)}\n\n{public(readme, 'README.md')}"}
+    readme = _filled(README, study=report.study, commands=commands, script=about)
+    texts = {README: f"{escaped(student.line)}\n\n{public(readme, README)}"}
     if script:
         head = f"# {student.line}\n# Written by hpml_jobs {__version__}, a program.\n"
         texts[SCRIPT] = head + public(script, SCRIPT)
@@ -180,6 +220,12 @@ def files(report: Report, student: Student) -> dict[str, str]:
     texts[NOTEBOOK] = _notebook(title, sheets)
     texts |= {f"data/{name}": public(sheet, name) for name, sheet in sheets.items()}
     return texts
+
+
+def _redaction(report: Report) -> Callable[[str, str], str]:
+    """Return what takes secrets, accounts and home folders out of a text of a named file."""
+    redactor = Redactor(names_in((), report.commands), anonymous=False)
+    return lambda text, name: printable(redactor.text(text, name))
 
 
 def print_pdf(page: Path, pdf: Path) -> bool:

@@ -1,11 +1,13 @@
 """Answers about training with large batches: its quality (Q4.1), and remedies (Q4.2)."""
 
+from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.check_result import Affected
 from hpml_jobs.extras.course.words import (
     cells,
     compare_means,
     doubt,
     main_rows,
+    need,
     unanswered,
     unusable,
     usable,
@@ -42,11 +44,11 @@ def large_batch(group: ConditionGroup) -> Answer:
     large = [row for row in main_rows(group) if row in trained]
     small = [row for row in trained if row.is_baseline]
     if not (large and small):
-        return unanswered(
-            *Q4_1,
+        needed = (
             f"needs {EPOCH} epochs on one and on several {units(group.device)} (grid=large_batch, "
-            f"or epochs={EPOCH} evaluate=true)",
+            f"or epochs={EPOCH} evaluate=true)"
         )
+        return unanswered(*Q4_1, need(group, _is_long, needed))
     most = max(large, key=lambda row: (row.gpus, row.batch_per_gpu))
     baseline = min(small, key=lambda row: abs(row.batch_per_gpu - SMALL_BATCH))
     usual = usable(group, [most, baseline], Affected.LEARNING)
@@ -62,6 +64,14 @@ def large_batch(group: ConditionGroup) -> Answer:
     return Answer(
         *Q4_1, text, evidence, doubt(group, [most, baseline], Affected.LEARNING)
     )
+
+
+def _is_long(cell: Cell) -> bool:
+    return cell.epochs >= EPOCH
+
+
+def _has_recipe(cell: Cell) -> bool:
+    return cell.gpus > 1 and bool(cell.recipe_label)
 
 
 def _compared(group: ConditionGroup, most: Row, baseline: Row, what: str) -> str:
@@ -105,7 +115,8 @@ def remedies(group: ConditionGroup) -> Answer:
             compared.append(row)
             texts += _effect(group, row, beside)
     if not texts:
-        why = "needs cells with and without a recipe (grid=large_batch)"
+        needed = "needs cells with and without a recipe (grid=large_batch)"
+        why = need(group, _has_recipe, needed)
         return Answer(*Q4_2, f"{GOYAL}. Not measured here: {why}.", is_answered=False)
     evidence = f"Table 4; {cells(group, compared)}"
     text = f"{GOYAL}. Here: {'; '.join(texts)}."

@@ -11,6 +11,7 @@ from hpml_jobs.extras.course.communication import (
 from hpml_jobs.extras.course.quality import large_batch, remedies
 from hpml_jobs.extras.course.replicas import gradients_enough, why_set_epoch
 from hpml_jobs.extras.course.times import epoch_by_batch, speedups
+from hpml_jobs.extras.course.words import STATUS
 from hpml_jobs.report.page.formats import Answer, Answers, Item
 from hpml_jobs.report.report import Report, ReportGroup
 from hpml_jobs.results.groups import ConditionGroup
@@ -63,7 +64,7 @@ def _by_question(report: Report) -> Iterator[tuple[Answer, ...]]:
     Beside an answer of one group, the empty ones of others are left out. Without any, one is kept:
     what a group measured in part, or else what is needed.
     """
-    of_groups = [_named(report, group) for group in report.first_screen.groups]
+    of_groups = [_of_group(report, group) for group in report.first_screen.groups]
     of_groups.sort(key=_number_answered, reverse=True)
     for of_question in zip(*of_groups, strict=True):
         answered = tuple(answer for answer in of_question if answer.is_answered)
@@ -78,9 +79,13 @@ def _number_answered(of_group: Sequence[Answer]) -> int:
     return sum(answer.is_answered for answer in of_group)
 
 
-def _named(report: Report, group: ReportGroup) -> tuple[Answer, ...]:
+def _of_group(report: Report, group: ReportGroup) -> tuple[Answer, ...]:
     """Return the answers of a group, those from its cells with what differs in their titles."""
-    of_group = answers(group.source)
+    status = f"{STATUS} {report.study}"
+    of_group = tuple(
+        answer._replace(text=answer.text.replace(STATUS, status))
+        for answer in answers(group.source)
+    )
     if not report.several:
         return of_group
     name = f"group {group.number}: {group.differences or group.title}"

@@ -5,6 +5,7 @@ from typing import Annotated, NamedTuple, Self
 
 import msgspec
 
+from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.check_result import Affected
 from hpml_jobs.core.place import place_of
 from hpml_jobs.core.rank import Rank
@@ -13,6 +14,7 @@ from hpml_jobs.extras.course.words import (
     cells,
     compare_means,
     doubt,
+    need,
     unanswered,
     unusable,
     usable,
@@ -340,7 +342,8 @@ def why_set_epoch(group: ConditionGroup) -> Answer:
     )
     answers = set_epoch_answers(group, rows)
     if not answers:
-        why = "needs cells with set_epoch=false (grid=shuffling)"
+        needed = "needs cells with set_epoch=false (grid=shuffling)"
+        why = need(group, _has_no_set_epoch, needed)
         text = f"{meaning[0].upper()}{meaning[1:]}. Not measured here: {why}."
         return Answer(*Q5, text, is_answered=False)
     text = f"Without it every epoch repeats one order: {' '.join(answers)} {meaning}."
@@ -348,7 +351,12 @@ def why_set_epoch(group: ConditionGroup) -> Answer:
     return Answer(*Q5, text, evidence, doubt(group, without, Affected.LEARNING))
 
 
+def _has_no_set_epoch(cell: Cell) -> bool:
+    return not cell.set_epoch
+
+
 Q7 = ("Q7", "Gradients alone")
+BUFFERS = "needs cells with sync_buffers=off beside the others (grid=buffers)"
 
 
 def gradients_enough(group: ConditionGroup) -> Answer:
@@ -367,17 +375,21 @@ def gradients_enough(group: ConditionGroup) -> Answer:
         )
     if measured and not hashed:
         return unusable(*Q7, f"Table Replicas and accuracy; {cells(group, measured)}")
-    need = "needs cells with sync_buffers=off beside the others (grid=buffers)"
+    needed = need(group, _chooses_buffers, BUFFERS)
     if not hashed:
-        return unanswered(*Q7, need)
+        return unanswered(*Q7, needed)
     text = f"Only in part: {_hashes(group, hashed)}."
-    text += f" The effect on accuracy is not measured: {need}."
+    text += f" The effect on accuracy is not measured: {needed}."
     return Answer(
         *Q7,
         text,
         f"Table Replicas and accuracy; {cells(group, hashed)}",
         is_answered=False,
     )
+
+
+def _chooses_buffers(cell: Cell) -> bool:
+    return cell.sync_buffers is not None
 
 
 def _hashes(group: ConditionGroup, rows: Sequence[Row]) -> str:

@@ -2,13 +2,15 @@
 
 from collections.abc import Sequence
 
-from hpml_jobs.core.cell import Outcome
+from hpml_jobs.core.cell import Cell, Outcome
 from hpml_jobs.core.check_result import Affected
 from hpml_jobs.core.text import counted
 from hpml_jobs.extras.course.words import (
     cells,
     doubt,
+    is_parallel,
     main_rows,
+    need,
     unanswered,
     unusable,
     usable,
@@ -47,9 +49,8 @@ def epoch_by_batch(group: ConditionGroup) -> Answer:
     if measured and not timed:
         return unusable(question, title, f"Table Q1; {cells(group, measured)}")
     if not timed:
-        return unanswered(
-            question, title, f"needs single-{gpu} cells (gpus=1 batch=32,128,512)"
-        )
+        needed = f"needs single-{gpu} cells (gpus=1 batch=32,128,512)"
+        return unanswered(question, title, need(group, _is_single, needed))
     limit = [] if group.imported else [_limit(rows, timed, gpu)]
     parts = [_times(group, timed), *_change(group, timed), *limit]
     return Answer(
@@ -59,6 +60,10 @@ def epoch_by_batch(group: ConditionGroup) -> Answer:
         f"Table Q1; {cells(group, timed)}",
         doubt(group, measured, Affected.TIME),
     )
+
+
+def _is_single(cell: Cell) -> bool:
+    return cell.gpus == 1
 
 
 def _times(group: ConditionGroup, timed: Sequence[Row]) -> str:
@@ -124,13 +129,13 @@ def speedups(group: ConditionGroup) -> Answer:
     gpu, gpus = unit(group.device), units(group.device)
     rows = main_rows(group)
     if not rows:
-        return unanswered(*Q2, f"needs cells of several {gpus} (gpus=1,2,4)")
+        needed = f"needs cells of several {gpus} (gpus=1,2,4)"
+        return unanswered(*Q2, need(group, is_parallel, needed))
     strategy = rows[0].strategy.value
     measured = [row for row in rows if group.reference(row) not in (None, row)]
     if not measured:
-        return unanswered(
-            *Q2, "no cell has a smaller one to compare with at its batch (gpus=1)"
-        )
+        needed = "no cell has a smaller one to compare with at its batch (gpus=1)"
+        return unanswered(*Q2, need(group, _is_single, needed))
     compared = _with_usable_reference(group, measured)
     if not compared:
         return unusable(*Q2, f"Table 1 of {strategy}; {cells(group, measured)}")

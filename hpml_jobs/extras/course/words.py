@@ -1,11 +1,13 @@
 """The words that all answers to questions of the lab share."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 
 from hpml_jobs.checks.result import names
+from hpml_jobs.core.cell import Cell, Outcome, Protocol
 from hpml_jobs.core.check_result import Affected, Level
 from hpml_jobs.core.strategies import Strategy
-from hpml_jobs.core.text import counted
+from hpml_jobs.core.text import PROGRAM, counted, listed
 from hpml_jobs.report.frame.captions import cell_words
 from hpml_jobs.report.frame.learning import Mean
 from hpml_jobs.report.page.formats import Answer
@@ -16,6 +18,44 @@ from hpml_jobs.results.rows import Row
 def unanswered(question: str, title: str, why: str) -> Answer:
     """Return a question without an answer, with the reason and the key that would measure it."""
     return Answer(question, title, f"Not measured: {why}.", is_answered=False)
+
+
+def need(group: ConditionGroup, is_needed: Callable[[Cell], bool], text: str) -> str:
+    """Return what a question needs: what became of such cells that have no number, else a text."""
+    outcomes = [
+        result.outcome
+        for result in group.cells
+        if result.cell and is_needed(result.cell)
+    ]
+    lost = Counter(outcome for outcome in outcomes if outcome is not Outcome.OK)
+    if not lost:
+        return text
+    parts = [
+        f"{number} of {len(outcomes)} {_BECAME.get(outcome, outcome.value)}"
+        for outcome, number in lost.items()
+    ]
+    return f"its cells were submitted; {listed(parts)} ({STATUS})"
+
+
+STATUS = f"{PROGRAM} status"
+"""The command that shows why cells have no number; `answers` adds the study."""
+
+_BECAME = {
+    Outcome.OOM: "ended with OOM",
+    Outcome.TIMEOUT: "reached the time limit",
+    Outcome.NODE_FAIL: "ended with a node failure",
+}
+"""What became of cells, where the outcome alone is no predicate."""
+
+
+def is_parallel(cell: Cell) -> bool:
+    """Return whether a cell has several GPUs."""
+    return cell.gpus > 1
+
+
+def is_instrumented(cell: Cell) -> bool:
+    """Return whether a cell has several GPUs and an instrumented epoch."""
+    return cell.gpus > 1 and cell.protocol is Protocol.FULL
 
 
 def unusable(question: str, title: str, evidence: str) -> Answer:

@@ -10,12 +10,14 @@ from rich.table import Table
 from hpml_jobs.checks.study import checked_groups
 from hpml_jobs.cli.console import plain_table
 from hpml_jobs.core.cell import Outcome
+from hpml_jobs.core.check_result import Affected, Level
 from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.value import Value
 from hpml_jobs.extras.studies.listing import STUDY_HEADINGS, Listed, study_row
 from hpml_jobs.report.frame.captions import mark
 from hpml_jobs.report.frame.numbers import DASH
 from hpml_jobs.results.cells import cell_results
+from hpml_jobs.results.groups import ConditionGroup
 from hpml_jobs.status.states import StudyStatus
 from hpml_jobs.study.files import BLOCK_BYTES, owner
 from hpml_jobs.study.selection import OUTPUTS, all_studies, is_study
@@ -32,12 +34,16 @@ class Speedup(Value, frozen=True, kw_only=True):
 
 
 class Holding(NamedTuple):
-    """The folder a study is in, its owner, its size on disk, its speedup."""
+    """The folder a study is in, its owner, its size on disk, its speedup.
+
+    `has_number`: a cell has a time that no check calls wrong.
+    """
 
     folder: str
     owner: str
     bytes: int
     speedup: Speedup | None
+    has_number: bool
 
 
 def studies_in(folder: Path) -> list[Study]:
@@ -62,10 +68,23 @@ def studies_in(folder: Path) -> list[Study]:
 
 def holding_of(study: Study, status: StudyStatus | HpmlError) -> Holding:
     """Return the folder, the owner, the size and the speedup of a study."""
-    speedup = None if isinstance(status, HpmlError) else _speedup(status)
+    groups = [] if isinstance(status, HpmlError) else _groups(status)
     return Holding(
-        str(study.root.parent), owner(study.root), _size_bytes(study.root), speedup
+        folder=str(study.root.parent),
+        owner=owner(study.root),
+        bytes=_size_bytes(study.root),
+        speedup=_speedup(groups),
+        has_number=any(map(_has_number, groups)),
     )
+
+
+def _groups(status: StudyStatus) -> list[ConditionGroup]:
+    states = {state.slug: state for state in status.states}
+    return checked_groups(cell_results(status.snapshots, states))
+
+
+def _has_number(group: ConditionGroup) -> bool:
+    return any(group.worst(row, Affected.TIME) is not Level.FAIL for row in group.timed)
 
 
 def _size_bytes(folder: Path) -> int:
@@ -74,10 +93,8 @@ def _size_bytes(folder: Path) -> int:
     return sum(path.lstat().st_blocks * BLOCK_BYTES for path in paths)
 
 
-def _speedup(status: StudyStatus) -> Speedup | None:
+def _speedup(groups: Sequence[ConditionGroup]) -> Speedup | None:
     """Return the speedup on the most GPUs, there at the largest batch; None if there is none."""
-    states = {state.slug: state for state in status.states}
-    groups = checked_groups(cell_results(status.snapshots, states))
     speedups = [
         Speedup(
             speedup=row.speedup,
@@ -110,18 +127,20 @@ def holdings_table(listed: Sequence[Listed], holdings: Sequence[Holding]) -> Tab
             holding.folder,
             holding.owner,
             f"{holding.bytes / 1e6:.3g} MB",
-            _ready(study),
+            _ready(study, holding),
             _words(holding.speedup),
             *study_row(study),
         )
     return table
 
 
-def _ready(study: Listed) -> str:
+def _ready(study: Listed, holding: Holding) -> str:
     cells = unfinished(study)
     if cells is None:
         return DASH
-    return f"{cells} unfinished" if cells else "yes"
+    if cells:
+        return f"{cells} unfinished"
+    return "yes" if holding.has_number else "no usable number"
 
 
 def _words(speedup: Speedup | None) -> str:

@@ -242,7 +242,8 @@ def choose(
     candidates = _candidates(group, wish, charged_gpus(group, cluster))
     if not candidates:
         return None
-    sound, reference = _sound(candidates), _reference(candidates)
+    sound = _sound(candidates)
+    reference = _reference(candidates)
     again = _to_measure_again(candidates, sound, reference)
     ranked = [] if again else sound
     able = [candidate for candidate in ranked if candidate.exclusion is None]
@@ -292,16 +293,12 @@ def _candidates(group: ConditionGroup, wish: Wish, charged: Charged) -> list[Can
         return []
     reference = _reference(measured)
     candidates = (judged(candidate, reference, wish) for candidate in measured)
-    return sorted(
-        candidates, key=lambda candidate: (candidate.epoch_s, candidate.gpu_s)
-    )
+    return sorted(candidates, key=lambda c: (c.epoch_s, c.gpu_s))
 
 
 def _reference(candidates: Sequence[Candidate]) -> Candidate:
     """Return the fastest cell of the smallest size, whatever a check says of it."""
-    return min(
-        candidates, key=lambda candidate: (candidate.row.gpus, candidate.epoch_s)
-    )
+    return min(candidates, key=lambda c: (c.row.gpus, c.epoch_s))
 
 
 def judged(candidate: Candidate, reference: Candidate, wish: Wish) -> Candidate:
@@ -309,14 +306,14 @@ def judged(candidate: Candidate, reference: Candidate, wish: Wish) -> Candidate:
     speedup = formulas.speedup(reference.epoch_s, candidate.epoch_s)
     efficiency = formulas.efficiency(speedup, candidate.row.gpus, reference.row.gpus)
     exclusion = _exclusion(candidate, efficiency, wish)
-    return msgspec.structs.replace(
-        candidate, efficiency=efficiency, exclusion=exclusion
-    )
+    judgement = {"efficiency": efficiency, "exclusion": exclusion}
+    return msgspec.structs.replace(candidate, **judgement)
 
 
 def _exclusion(candidate: Candidate, efficiency: float, wish: Wish) -> Exclusion | None:
     """Return why a cell is not the one to ask for: a failed check, else the first limit."""
-    hours, minutes = wish.gpu_hours_budget, wish.deadline_min
+    hours = wish.gpu_hours_budget
+    minutes = wish.deadline_min
     if candidate.exclusion is not None:
         return candidate.exclusion
     if hours is not None and wish.counted_epochs * candidate.gpu_hours > hours:
@@ -368,24 +365,24 @@ def _winner(fastest: Candidate, candidates: Sequence[Candidate]) -> Winner:
     winner = _cheapest_usual(equal)
     if winner in near:
         near = [fastest, *(other for other in near if other is not winner)]
-    return Winner(
-        winner,
-        tuple(c for c in equal if c is not winner),
-        all(
-            c.is_told is None and c.is_faster and c.other.row.gpus == size
-            for c in by_medians
-        ),
-        tuple(near),
+    is_decided = all(
+        c.is_told is None and c.is_faster and c.other.row.gpus == size
+        for c in by_medians
     )
+    instead_of = tuple(candidate for candidate in equal if candidate is not winner)
+    return Winner(winner, instead_of, is_decided, tuple(near))
 
 
 def _cheapest_usual(equal: Sequence[Candidate]) -> Candidate:
     """Return the cheapest cell, or of its size one with ddp or the plain loop, if there is one."""
-    cheapest = min(equal, key=lambda candidate: (candidate.gpu_s, candidate.epoch_s))
+
+    def by_cost(candidate: Candidate) -> tuple[float, float]:
+        return candidate.gpu_s, candidate.epoch_s
+
+    cheapest = min(equal, key=by_cost)
     same_size = [c for c in equal if c.row.gpus == cheapest.row.gpus]
-    return min(
-        same_size, key=lambda c: (c.row.strategy not in USUAL, c.gpu_s, c.epoch_s)
-    )
+    usual = [c for c in same_size if c.row.strategy in USUAL]
+    return min(usual or same_size, key=by_cost)
 
 
 def _compared(subject: Candidate, other: Candidate) -> Comparison:
@@ -398,7 +395,8 @@ def _compared(subject: Candidate, other: Candidate) -> Comparison:
     decision = compare(subject.epochs_s, other.epochs_s).decision
     if decision is not Decision.TOO_FEW:
         return Comparison(other, decision is Decision.FASTER, is_told=True)
-    least, interval = 1 + LEAST_GAP, times_as_fast(subject, other)
+    least = 1 + LEAST_GAP
+    interval = times_as_fast(subject, other)
     is_one_place = subject.place_of_any_strategy == other.place_of_any_strategy
     is_doubtful = is_one_place and (subject.doubtful or other.doubtful)
     is_faster = not is_doubtful and other.epoch_s > least * subject.epoch_s
@@ -411,9 +409,8 @@ def _compared(subject: Candidate, other: Candidate) -> Comparison:
 
 def times_as_fast(subject: Candidate, other: Candidate) -> Interval | None:
     """Return the 95 % interval of the ratio of two times by the noise of the runs, if known."""
-    return known_interval(
-        other.epoch_s / subject.epoch_s, subject.row.error, other.row.error
-    )
+    ratio = other.epoch_s / subject.epoch_s
+    return known_interval(ratio, subject.row.error, other.row.error)
 
 
 def _undecided(
@@ -503,7 +500,8 @@ def _by_size(candidates: Sequence[Candidate]) -> list[Candidate]:
 
 def _edges(group: ConditionGroup, winner: Candidate) -> Iterator[Edge]:
     """Yield the cells beyond the edges of the grid on which the cell to ask for lies."""
-    row, strategy = winner.row, _strategy_beyond(group, winner.row)
+    row = winner.row
+    strategy = _strategy_beyond(group, winner.row)
     alike = (row.strategy, strategy, BASELINE)
     rows = [other for other in group.rows if other.strategy in alike]
     accumulates = any(other.accumulate > 1 for other in group.rows)
@@ -556,8 +554,6 @@ def _fits(group: ConditionGroup, edge: Edge) -> bool:
 def _oversubscribes(group: ConditionGroup, row: Row, processes: int) -> bool:
     """Return whether so many processes on CPUs are more than the CPUs of the cell's hosts."""
     cpus = group.conditions.get(CPU_COUNT, "")
-    return (
-        group.device is Device.CPU
-        and cpus.isdecimal()
-        and processes > row.nodes * int(cpus)
-    )
+    if group.device is not Device.CPU or not cpus.isdecimal():
+        return False
+    return processes > row.nodes * int(cpus)

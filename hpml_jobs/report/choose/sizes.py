@@ -71,7 +71,8 @@ class SizeLine(NamedTuple):
     @classmethod
     def of(cls, candidate: Candidate, choice: Choice) -> Self:
         """Return the line of a cell."""
-        row, reference = candidate.row, choice.reference.row
+        row = candidate.row
+        reference = choice.reference.row
         return filled(
             cls,
             candidate,
@@ -89,7 +90,8 @@ class SizeLine(NamedTuple):
 
 def sizes(group: ConditionGroup, choice: Choice) -> Table:
     """Return the fastest cell of each size with its speedup over the smallest size."""
-    device, reference = group.device, choice.reference
+    device = group.device
+    reference = choice.reference
     size = reference.row.gpus
     caption = SIZES.format(
         reference=reference.words,

@@ -45,9 +45,9 @@ from hpml_jobs.study.snapshot import FolderSnapshot
 from hpml_jobs.study.study import commands_of
 
 CAPTION = (
-    "Seconds of {what}{how}. Efficiency: {reference} s x "
-    "{size} / ({units} x s), against {cell}: the fastest of the smallest size. Cost: {units} "
-    "that are charged x s. Equal epochs are not equal training: another global batch may need "
+    "Seconds of {what}{how}. Efficiency: {units} x seconds of {cell}, the fastest of the smallest "
+    "size ({size} x {reference} s), divided by {units} x seconds of the row. Cost: {units} that "
+    "are charged x seconds. Equal epochs are not equal training: another global batch may need "
     "another learning rate and reach another accuracy."
 )
 
@@ -109,8 +109,11 @@ class ChoiceLine(NamedTuple):
     @classmethod
     def of(cls, candidate: Candidate, choice: Choice, cell_cost: Cost) -> Self:
         """Return the line of a cell with what an epoch of it costs."""
-        row, timing, reference = candidate.row, candidate.timing, choice.reference.row
-        flop, peak = cell_cost.flop, cell_cost.peak
+        row = candidate.row
+        timing = candidate.timing
+        reference = choice.reference.row
+        flop = cell_cost.flop
+        peak = cell_cost.peak
         return filled(
             cls,
             candidate,
@@ -148,7 +151,8 @@ def choice_table(
 
     `study` is for the command of the answer, which a file for others has not.
     """
-    device, reference = group.device, choice.reference
+    device = group.device
+    reference = choice.reference
     caption = CAPTION.format(
         what=captions.an_epoch(group.work),
         how="" if group.rate_units else ", the longest of all ranks, median over runs",
@@ -277,9 +281,6 @@ def choices(
         if choice:
             of_group = commands_of(public.commands, group.a_cell.script)
             next_cells = words.next_cells(choice, of_group)
-            group_choices.append(
-                GroupChoice(
-                    group, choice, choice_table(group, choice, study), next_cells
-                )
-            )
+            table = choice_table(group, choice, study)
+            group_choices.append(GroupChoice(group, choice, table, next_cells))
     return group_choices

@@ -45,7 +45,8 @@ from hpml_jobs.study.study import command_with
 
 def name(candidate: Candidate) -> str:
     """Return a cell's name in a sentence: `2 GPUs at batch 512 per GPU (ddp)`."""
-    row, per = candidate.row, unit(candidate.device)
+    row = candidate.row
+    per = unit(candidate.device)
     gpus = size_words(row.setup, candidate.device)
     return f"{gpus} at batch {row.batch_per_gpu} per {per}{how(row.setup)}"
 
@@ -150,7 +151,8 @@ def _taken(winner: Candidate, choice: Choice) -> str:
     if choice.undecided is None:
         has_efficiency = choice.wish.has_limit or is_smallest(choice)
         return f"It takes {figures(winner, choice, has_efficiency=has_efficiency)}"
-    candidate, by_time = choice.undecided.candidate, choice.undecided.by_time
+    candidate = choice.undecided.candidate
+    by_time = choice.undecided.by_time
     has_efficiency = by_time or candidate is not winner
     return f"The first takes {figures(winner, choice, has_efficiency=has_efficiency)}"
 
@@ -163,6 +165,8 @@ def undecided(choice: Choice) -> list[str]:
         return [f"The runs do not tell it apart from {cells}"] if equals else []
     candidate, rival, interval, _, by_time = choice.undecided
     needed = _needed_runs(choice.undecided)
+    is_single = all(len(cell.epochs_s) == 1 for cell in (candidate, rival))
+    source = "the scatter within single runs" if is_single else "these runs"
     if by_time:
         faster = mark(
             ratio(rival.epoch_s / candidate.epoch_s),
@@ -170,14 +174,14 @@ def undecided(choice: Choice) -> list[str]:
         )
         between = f"between {ratio(interval.low)} and {ratio(interval.high)}"
         return [
-            f"It is {faster} times as fast as the second, {between} by these runs: {needed}"
+            f"It is {faster} times as fast as the second, {between} by {source}: {needed}"
         ]
     have = verb(candidate.row.gpus, "has", "have")
     efficiency_text = efficiency_figure(candidate, choice)
     between = f"between {share_text(interval.low)} and {share_text(interval.high)}"
     least = share_text(choice.wish.min_efficiency)
     return [
-        f"{size(candidate)} {have} an efficiency of {efficiency_text}, {between} by these runs, "
+        f"{size(candidate)} {have} an efficiency of {efficiency_text}, {between} by {source}, "
         f"and the limit is {least}: {needed}"
     ]
 
@@ -228,7 +232,8 @@ def _names_of_two(winner: Candidate, rival: Candidate, *, is_short: bool) -> str
 
 def training(candidate: Candidate, epochs: int) -> str:
     """Return what a training of so many epochs takes and costs."""
-    minutes, hours = epochs * candidate.epoch_s / 60, epochs * candidate.gpu_hours
+    minutes = epochs * candidate.epoch_s / 60
+    hours = epochs * candidate.gpu_hours
 
     def shown(value: float) -> str:
         return mark(significant(value, 3), is_doubtful=candidate.doubtful)
@@ -307,7 +312,8 @@ def why(candidate: Candidate, choice: Choice) -> str:
 
 
 def _exclusion(candidate: Candidate, choice: Choice) -> str:
-    wish, epochs = choice.wish, choice.wish.counted_epochs
+    wish = choice.wish
+    epochs = choice.wish.counted_epochs
     match candidate.exclusion:
         case Exclusion.FAILED_CHECK:
             return "a data-quality check failed: never chosen"
@@ -325,9 +331,10 @@ def _exclusion(candidate: Candidate, choice: Choice) -> str:
 
 def asked(choice: Choice) -> tuple[Candidate, ...]:
     """Return the cell to ask for; the two of which the runs do not tell which it is; or none."""
-    if choice.undecided:
-        return choice.undecided.candidate, choice.undecided.rival
-    return (choice.ask.candidate,) if choice.ask else ()
+    if choice.ask is None:
+        return ()
+    rivals = (choice.undecided.rival,) if choice.undecided else ()
+    return choice.ask.candidate, *rivals
 
 
 def _roles(candidate: Candidate, choice: Choice) -> Iterator[str]:
@@ -367,7 +374,8 @@ def _beaten(candidate: Candidate, choice: Choice) -> str:
 
 def step_text(step: SizeStep) -> str:
     """Return what more GPUs bring: `2 GPUs instead of 1 save 4.2 s and cost 1.1 GPU-s more`."""
-    device, work = step.larger.device, step.smaller.timing.work
+    device = step.larger.device
+    work = step.smaller.timing.work
     is_doubtful = step.smaller.doubtful or step.larger.doubtful
     change_s = mark(seconds(abs(step.saved_s)), is_doubtful=is_doubtful)
     change = f"lengthen the {time_word(work)} by {change_s} s"

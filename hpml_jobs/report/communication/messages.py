@@ -1,6 +1,7 @@
 """What each iteration sends, and how fast: sheets of messages (lab Q6) and of bandwidths."""
 
 from collections.abc import Iterator
+from itertools import chain
 from typing import NamedTuple
 
 from hpml_jobs.core.place import Setup
@@ -28,10 +29,8 @@ class SentMessages(NamedTuple):
 
 def messages(group: ConditionGroup) -> Sheet | None:
     """Return every kind of message; None if none was counted."""
-    rows = [
-        sent for messages in _messages_by_setup(group).values() for sent in messages
-    ]
-    return Sheet(columns=SentMessages._fields, rows=tuple(rows)) if rows else None
+    sent = tuple(chain.from_iterable(_messages_by_setup(group).values()))
+    return Sheet(columns=SentMessages._fields, rows=sent) if sent else None
 
 
 def _messages_by_setup(group: ConditionGroup) -> dict[Setup, list[SentMessages]]:
@@ -44,9 +43,8 @@ def _messages_by_setup(group: ConditionGroup) -> dict[Setup, list[SentMessages]]
 
 def gradients_only(group: ConditionGroup) -> list[str]:
     """Return for each strategy whether it sends gradients only, with the bytes of the others."""
-    answers = (
-        _answer(setup, sent) for setup, sent in _messages_by_setup(group).items()
-    )
+    messages_by_setup = _messages_by_setup(group)
+    answers = (_answer(setup, sent) for setup, sent in messages_by_setup.items())
     return list(dict.fromkeys(answers))
 
 
@@ -107,9 +105,6 @@ class BandwidthLine(NamedTuple):
 
 def bandwidth(group: ConditionGroup) -> Sheet | None:
     """Return bytes and bandwidths of the gradients, and the share of what is possible."""
-    lines = [
-        (row, filled(BandwidthLine, row.bandwidth))
-        for row in group.timed
-        if row.bandwidth
-    ]
+    rows = [row for row in group.timed if row.bandwidth]
+    lines = [(row, filled(BandwidthLine, row.bandwidth)) for row in rows]
     return row_sheet(group, BandwidthLine._fields, lines) if lines else None

@@ -169,25 +169,23 @@ def _seconds(phase: Phase, ranges: Ranges) -> Column[Row]:
 
 def _ends(phase: Phase, ranges: Ranges) -> tuple[Column[Row], Column[Row]]:
     """Return the least and the most of a phase over ranks and runs, for the CSV."""
-    return (
-        column(
-            f"phase_{phase.name}_least_s",
-            "",
-            lambda row: ranges[row.place][phase].least_s,
-        ),
-        column(
-            f"phase_{phase.name}_most_s",
-            "",
-            lambda row: ranges[row.place][phase].most_s,
-        ),
-    )
+    name = f"phase_{phase.name}"
+
+    def least_s(row: Row) -> float:
+        return ranges[row.place][phase].least_s
+
+    def most_s(row: Row) -> float:
+        return ranges[row.place][phase].most_s
+
+    return column(f"{name}_least_s", "", least_s), column(f"{name}_most_s", "", most_s)
 
 
 def _range_text(row: Row, of_phase: Range) -> str:
     """Return the range over ranks and runs; empty if there is none to see."""
     if row.gpus == 1 and len(row.runs) == 1:
         return ""
-    least, most = seconds(of_phase.least_s), seconds(of_phase.most_s)
+    least = seconds(of_phase.least_s)
+    most = seconds(of_phase.most_s)
     return "" if least == most else f"{least}..{most}"
 
 
@@ -210,24 +208,17 @@ def phases_picture(groups: Sequence[ConditionGroup]) -> Picture | None:
 
     def draw(axis: Axes, shown: Sequence[Bar]) -> list[str]:
         begins = [0.0] * len(shown)
-        for phase, widths in zip(
-            phases, zip(*times[: len(shown)], strict=True), strict=True
-        ):
-            places = range(len(shown))
-            axis.barh(
-                places, widths, left=begins, color=phase.colour, height=0.72, lw=0
-            )
-            begins = [
-                begin + width for begin, width in zip(begins, widths, strict=True)
-            ]
+        places = range(len(shown))
+        of_phases = zip(*times[: len(shown)], strict=True)
+        for phase, widths in zip(phases, of_phases, strict=True):
+            axis.barh(places, widths, 0.72, left=begins, color=phase.colour, lw=0)
+            begins = [sum(ends) for ends in zip(begins, widths, strict=True)]
         return [_bar_text(bar, phases) for bar in shown]
 
     visible = {}
-    for phase, widths in zip(phases, zip(*times, strict=True), strict=False):
+    for number, phase in enumerate(phases):
         # at least 1/300 of a bar
-        if any(
-            300 * width > sum(bar) for width, bar in zip(widths, times, strict=True)
-        ):
+        if any(300 * of_bar[number] > sum(of_bar) for of_bar in times):
             visible[phase.words] = phase.colour
     return rows(
         "Phases of an epoch",

@@ -64,11 +64,9 @@ class CommunicationLine(NamedTuple):
     def of(cls, row: Row) -> Self:
         """Return the line of a row."""
         figures = row.figures
-        total_s, exposed_s, overlap_s = (
-            figures.comm_total_s,
-            figures.comm_exposed_s,
-            None,
-        )
+        total_s = figures.comm_total_s
+        exposed_s = figures.comm_exposed_s
+        overlap_s = None
         if total_s is not None and exposed_s is not None:
             overlap_s = formulas.overlap_s(total_s, exposed_s)
         return filled(
@@ -111,22 +109,17 @@ def _not_split(group: ConditionGroup, rows: Iterable[Row]) -> list[str]:
     whole = [row for row in rows if row.figures.exchange_s is None]
     older = [row for row in whole if row.strategy.under_torchrun]
     one_process = [row for row in whole if not row.strategy.under_torchrun]
-    return [
-        *left_out(
-            group, "exchange and waiting are not recorded before version 0.6.0", older
-        ),
-        *left_out(
-            group, "skew and net are of all collectives in records before 0.6.0", older
-        ),
-        *left_out(
-            group, "no exchange and waiting: one process drives all GPUs", one_process
-        ),
-    ]
+    no_split = "exchange and waiting are not recorded before version 0.6.0"
+    of_all = "skew and net are of all collectives in records before 0.6.0"
+    alone = "no exchange and waiting: one process drives all GPUs"
+    notes = left_out(group, no_split, older) + left_out(group, of_all, older)
+    return notes + left_out(group, alone, one_process)
 
 
 def _cost(figures: Figures) -> str | None:
     """Return the cost with its resolution; a cost within the resolution is not resolved."""
-    cost_s, resolution_s = figures.comm_cost_s, figures.comm_cost_resolution_s
+    cost_s = figures.comm_cost_s
+    resolution_s = figures.comm_cost_resolution_s
     if cost_s is None:
         return None
     if resolution_s is None:
@@ -138,12 +131,11 @@ def _cost(figures: Figures) -> str | None:
 
 def _negative_costs(group: ConditionGroup, rows: Iterable[Row]) -> list[str]:
     """Return a note on costs below zero by more than their resolution."""
-    costs = [(row, row.figures.comm_cost_s or 0.0) for row in rows]
-    negative = [
-        row
-        for row, cost_s in costs
-        if cost_s < -(row.figures.comm_cost_resolution_s or 0.0)
-    ]
+    negative = []
+    for row in rows:
+        resolution_s = row.figures.comm_cost_resolution_s or 0.0
+        if (row.figures.comm_cost_s or 0.0) < -resolution_s:
+            negative.append(row)
     why = "the cost is negative beyond its resolution: one of the two epochs was disturbed"
     return left_out(group, why, negative)
 
@@ -152,6 +144,5 @@ def _unknown_resolution(group: ConditionGroup, rows: Iterable[Row]) -> list[str]
     """Return a note on costs of records that have no quartiles of steps."""
     with_cost = [row for row in rows if row.figures.comm_cost_s is not None]
     unknown = [row for row in with_cost if row.figures.comm_cost_resolution_s is None]
-    return left_out(
-        group, "the resolution of the cost is not recorded before 0.6.0", unknown
-    )
+    why = "the resolution of the cost is not recorded before 0.6.0"
+    return left_out(group, why, unknown)

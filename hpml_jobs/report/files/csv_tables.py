@@ -57,9 +57,8 @@ def tables(report: Report) -> dict[str, Sheet]:
     places = _places(report)
     sheet_of = {_Q1_SHEET: _sheet(list(_q1(report)), _Q1)}
     for label, (least, quantities) in _SHEETS.items():
-        sheet_of[label] = _wide(
-            [place for place in places if place["gpus"] >= least], quantities
-        )
+        large = [place for place in places if place["gpus"] >= least]
+        sheet_of[label] = _wide(large, quantities)
     sheet_of |= _full(report)
     sheet_of[CELLS] = _sheet(list(_cells(report)))
     return sheet_of
@@ -161,9 +160,8 @@ def _joined(sheets: Mapping[int, Sheet]) -> Sheet:
     Groups may differ in columns: only groups with text have bits per byte.
     """
     filled = {number: sheet for number, sheet in sheets.items() if sheet.rows}
-    names = dict.fromkeys(
-        chain.from_iterable(sheet.columns for sheet in filled.values())
-    )
+    columns = [sheet.columns for sheet in filled.values()]
+    names = dict.fromkeys(chain.from_iterable(columns))
     rows: list[tuple[Any, ...]] = []
     for number, sheet in filled.items():
         of_group = sheet.rows
@@ -266,7 +264,8 @@ MEASURED = (
 
 
 def _measured(record: Record, row: Row) -> tuple[float | str | None, ...]:
-    samples, units = record.samples, record.units
+    samples = record.samples
+    units = record.units
     return (
         formulas.units_per_s(samples, record.epoch_s) if samples else None,
         formulas.units_per_s(units, record.epoch_s) if units else None,

@@ -15,11 +15,8 @@ def document(report: Report) -> str:
         unread = "No cell of this study can be read."
         parts.append(unread if report.unplaced else "No cells yet.")
     if report.several:
-        number = len(report.groups)
-        parts += [
-            f"{number} groups of cells under different conditions; they differ in:",
-            bullets(report.differences),
-        ]
+        groups = f"{len(report.groups)} groups of cells under different conditions"
+        parts += [f"{groups}; they differ in:", bullets(report.differences)]
     for group in report.groups:
         parts += _group(group, several=report.several)
     if report.tables and report.several:
@@ -36,7 +33,7 @@ def _group(group: ReportGroup, *, several: bool) -> list[str]:
     number = f"Group {group.number}: " if several else ""
     parts = [f"## {number}{escaped(group.title)}"]
     if group.differences:
-        parts.append(escaped(f"Separated because of: {group.differences}."))
+        parts.append(escaped(f"Differs from the other groups in: {group.differences}."))
     parts.append(escaped(group.setting))
     parts += [escaped(text) for text in (group.usability, group.suggestion) if text]
     printed = {group.setting}

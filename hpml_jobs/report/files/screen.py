@@ -84,7 +84,9 @@ def show_title(group: ReportGroup, console: Console, *, several: bool) -> None:
     title = Rule(Text(f"{number}{group.title}", style="bold"), style="dim")
     console.print(title, width=prose_width(console))
     if group.differences:
-        show_text(f"Separated because of: {group.differences}.", console, "yellow")
+        show_text(
+            f"Differs from the other groups in: {group.differences}.", console, "yellow"
+        )
 
 
 def show_table(table: Table, console: Console) -> None:
@@ -161,7 +163,8 @@ def drawn(table: Table, width: int) -> Iterator[Text]:
     label_width = max(map(len, labels))
     blocks = list(_blocks(table, width - label_width - 3))
     while blocks:
-        taken, used = 1, label_width + 3 + blocks[0].width
+        taken = 1
+        used = label_width + 3 + blocks[0].width
         while taken < len(blocks) and used + 3 + blocks[taken].width <= width:
             used += 3 + blocks[taken].width
             taken += 1
@@ -368,7 +371,8 @@ def _replaced_part(study: str, groups: Sequence[ReportGroup]) -> Iterator[_Part]
 
 def _group_parts(report: Report, group: ReportGroup) -> Iterator[_Part]:
     ranks = _OF_FIRST if group is report.groups[0] else _OF_LATER
-    summary, number = overview(report, group), group.number
+    summary = overview(report, group)
+    number = group.number
     setting, cells = summary.measured
 
     def show_answer(out: Console) -> None:
@@ -403,11 +407,9 @@ def _group_parts(report: Report, group: ReportGroup) -> Iterator[_Part]:
 
 def _number_parts(group: ReportGroup, rank: int) -> Iterator[_Part]:
     """Yield the bars and the tables of a group, those of its main strategy with this rank."""
-    bars, main, strong = (
-        speedup_bars(group),
-        main_strategy(group),
-        strong_table(group.source),
-    )
+    bars = speedup_bars(group)
+    main = main_strategy(group)
+    strong = strong_table(group.source)
     if bars:
         yield _Part(BARS, partial(_show_bars, bars), group.number)
     of_iterations = [table for table in group.full if table.label == "iterations"]

@@ -106,12 +106,14 @@ def columns_of(
     shown = {field: _shown(hint) for field, hint in hints.items()}
     doubts = {display.doubt for display in shown.values() if display}
     for field in [field for field in shown if field not in {*without, *doubts}]:
-        display, name = shown[field], in_csv.get(field, field)
+        display = shown[field]
+        name = in_csv.get(field, field)
         if display is None:
             field_column = column(name, "", operator.attrgetter(field))
             columns.append(Columns("", (field_column,)))
             continue
-        head, under = display.head.format(**names), display.under.format(**names)
+        head = display.head.format(**names)
+        under = display.under.format(**names)
         field_column = _column_on_page(field, name, display)
         if not under:
             columns.append(Columns(head, (field_column,), words=display.words))
@@ -181,9 +183,8 @@ def item_table(
     """Return a table of some groups with a line per item; each comes with its label."""
     listed = list(items)
     lines = [Line(label=label, texts=texts_of(heads, item)) for label, item in listed]
-    return _table(
-        groups, text, heads, lines, _sheet(heads, (item for _, item in listed)), notes
-    )
+    sheet = _sheet(heads, (item for _, item in listed))
+    return _table(groups, text, heads, lines, sheet, notes)
 
 
 ROW_COLUMNS = ("strategy", "row", "gpus", "nodes", "treatment", "batch")
@@ -233,12 +234,11 @@ def _table(  # noqa: PLR0913, PLR0917  (the parts of a table)
     sheet: Sheet,
     notes: Iterable[str],
 ) -> Table:
+    is_imported = bool(groups) and all(group.imported for group in groups)
     return Table(
         label=text.label,
         title=text.title,
-        corner=""
-        if groups and all(group.imported for group in groups)
-        else text.corner,
+        corner="" if is_imported else text.corner,
         blocks=tuple(_block(head) for head in heads if head.head),
         lines=tuple(lines),
         caption=tuple(line for line in text.caption if line),

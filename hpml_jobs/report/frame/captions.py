@@ -167,7 +167,8 @@ def setting(group: ConditionGroup) -> str:
     """Return what was trained, and on what, in one line."""
     if group.imported:
         return _setting_of_import(group)
-    cell, device = group.a_cell, hardware(group) or "hardware unknown (no record yet)"
+    cell = group.a_cell
+    device = hardware(group) or "hardware unknown (no record yet)"
     torch = f"torch {group.conditions.get(TORCH, 'unknown (no record yet)')}"
     if cell.script is not None:
         parameters = _parameters(group, "trained parameters")
@@ -187,7 +188,8 @@ def _setting_of_import(group: ConditionGroup) -> str:
     """Return what a source reports of the model, the data and the hardware."""
     workload = group.a_cell.workload
     device = hardware(group) or "hardware that is not reported"
-    model, parameters = workload.model, "parameters not reported"
+    model = workload.model
+    parameters = "parameters not reported"
     if model == UNREPORTED_MODEL:
         model = "model not reported"
     if workload.parameters is not None:
@@ -231,8 +233,9 @@ def _precision(group: ConditionGroup) -> str:
     words = group.precisions
     if group.device is Device.CPU and words == ("fp32",):
         return ""
+    unknown = "not reported" if group.imported else "set by your code"
     return "".join(
-        f", precision {word}" if word == UNKNOWN else f", {word}" for word in words
+        f", precision {unknown}" if word == UNKNOWN else f", {word}" for word in words
     )
 
 
@@ -289,7 +292,10 @@ def without_train(group: ConditionGroup, rows: Iterable[Row]) -> list[str]:
 MARK = "!"
 """The mark before a number that a check makes doubtful."""
 
-EXPLAINED = f"{MARK} doubtful: see Data-quality checks of hpml-jobs report"
+EXPLAINED = (
+    f"{MARK} doubtful, and what is computed from it: see Data-quality checks of "
+    "hpml-jobs report"
+)
 
 
 def mark(text: str, *, is_doubtful: bool) -> str:
@@ -347,20 +353,14 @@ EPOCHS = (*Role, *Step)
 def left_out_runs(
     rows: Iterable[Row], device: Device, roles: Collection[Role | Step] = EPOCHS
 ) -> list[str]:
-    """Return a line for every row that leaves runs of these epochs out, with the first reason."""
-    return [
-        line
-        for row in rows
-        for line in _left_out_of(row, row_at_batch(row, device), roles)
-    ]
-
-
-def _left_out_of(row: Row, where: str, roles: Collection[Role | Step]) -> list[str]:
-    """Return a line for every epoch of which a row leaves runs out."""
-    by_role = by_key((run.role, run) for run in row.left_out if run.role in roles)
-    total = counted(len(row.runs) + row.disturbed_runs, "run")
-    return [
-        f"{where}: {len(runs)} of {total} left out of the medians: the {role.value}"
-        f"{' epoch' if isinstance(role, Role) else ''} was disturbed: {runs[0].reason}"
-        for role, runs in by_role.items()
-    ]
+    """Return a line for every epoch of which a row leaves runs out, with the first reason."""
+    lines = []
+    for row in rows:
+        by_role = by_key((run.role, run) for run in row.left_out if run.role in roles)
+        total = counted(len(row.runs) + row.disturbed_runs, "run")
+        for role, runs in by_role.items():
+            left_out = f"{len(runs)} of {total} left out of the medians"
+            epoch = f"{role.value} epoch" if isinstance(role, Role) else role.value
+            why = f"the {epoch} was disturbed: {runs[0].reason}"
+            lines.append(f"{row_at_batch(row, device)}: {left_out}: {why}")
+    return lines

@@ -85,7 +85,8 @@ def read_ranks(result: CellResult) -> RankCurves:
     Raises:
         NoCurveError: there are none, or they are not those of its record.
     """
-    record, path = result.record, result.iterations
+    record = result.record
+    path = result.iterations
     if record is None or path is None or not record.ranks:
         raise NoCurveError("no record of iterations")
     epochs = tuple(learning.training(record.ranks[0]))
@@ -117,7 +118,9 @@ def _check_times(
         :, start : start + curves.epochs[number].iterations
     ]
     for rank, of_rank_s in zip(record.ranks, steps_s.sum(axis=1), strict=True):
-        epoch_s, least_s, most_s = rank.timed.epoch_s, of_rank_s, math.inf
+        epoch_s = rank.timed.epoch_s
+        least_s = of_rank_s
+        most_s = math.inf
         if LAST_STALL in arrays:
             least_s = most_s = of_rank_s + arrays[LAST_STALL][rank.rank]
         slack_s = (CLOCKS_APART - 1) * epoch_s + SLACK_S

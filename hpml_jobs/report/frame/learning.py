@@ -145,9 +145,8 @@ def shorter(group: ConditionGroup, rows: Iterable[Row]) -> list[str]:
     """Return notes on omitted runs: other runs at their place trained more epochs."""
     omitted = []
     for row in rows:
-        numbers = sorted(
-            {epochs(record) for record in group.records(row) if record.ranks}
-        )
+        with_ranks = [record for record in group.records(row) if record.ranks]
+        numbers = sorted({epochs(record) for record in with_ranks})
         if numbers[1:]:
             less = " and ".join(map(str, numbers[:-1]))
             why = f"runs of {less} epochs are omitted, others have {numbers[-1]}"

@@ -166,9 +166,8 @@ def rows(  # noqa: PLR0913  (what is around the rows)
     `draw` draws what is at y = 0, 1 and so on. `x` labels the x axis. The other arguments are those
     of `panels`.
     """
-    labels, missing = (
-        [line.label for line in part] for part in (lines[:ROWS], lines[ROWS:])
-    )
+    all_labels = [line.label for line in lines]
+    labels = all_labels[:ROWS]
 
     def draw_rows(axis: Axes, panel: Panel[Sequence[Line]]) -> Sequence[str]:
         axis.set_yticks(range(len(labels)), labels, size=8 if len(labels) <= 24 else 7)
@@ -184,7 +183,7 @@ def rows(  # noqa: PLR0913  (what is around the rows)
         alt=alt,
         caption=caption,
         legend=legend,
-        missing=missing,
+        missing=all_labels[ROWS:],
         file=file,
         height=0.6 + INCHES * max(0.57 * len(labels), min(len(labels), 23)),
         between=between,
@@ -218,15 +217,12 @@ def add_words(picture: Picture) -> None:
     from matplotlib.font_manager import FontProperties  # noqa: PLC0415 - heavy
 
     figure = picture.figure
-    figure.legends[0].set_title(
-        picture.title, prop=FontProperties(size=TITLE_SIZE, weight="bold")
-    )
-    lines = "\n".join(
-        textwrap.wrap(picture.caption, round(figure.get_figwidth() * 16.5))
-    )
-    figure.supxlabel(
-        lines, x=0.008, ha="left", fontsize=7.5, color=style.GREY, linespacing=1.35
-    )
+    bold = FontProperties(size=TITLE_SIZE, weight="bold")
+    figure.legends[0].set_title(picture.title, prop=bold)
+    width = round(figure.get_figwidth() * 16.5)
+    lines = "\n".join(textwrap.wrap(picture.caption, width))
+    look = {"fontsize": 7.5, "color": style.GREY, "linespacing": 1.35}
+    figure.supxlabel(lines, x=0.008, ha="left", **look)
 
 
 def logarithmic(  # noqa: PLR0913  (what an axis has)
@@ -293,9 +289,8 @@ def bars(
     result = []
     for group in groups:
         for row in filter(has_numbers, group.timed):
-            label = cell_label(
-                group, row.place, is_doubtful=group.doubts(row, affected)
-            )
+            is_doubtful = group.doubts(row, affected)
+            label = cell_label(group, row.place, is_doubtful=is_doubtful)
             result.append(Bar(label, group, row))
     return result
 

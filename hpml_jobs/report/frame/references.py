@@ -65,7 +65,8 @@ def _baseline(
     what: str = "",
 ) -> str:
     """Return each reference with its time at the batches where rows are compared with it."""
-    device, by_place = group.device, {row.place: row for row in rows}
+    device = group.device
+    by_place = {row.place: row for row in rows}
     setups = {row.reference for row in rows if row.reference} or {baseline_setup()}
     compared = {row.batch_per_gpu for row in rows if row.reference}
     texts = []
@@ -105,12 +106,13 @@ def suggestion(group: ConditionGroup) -> str:
     sizes_at: dict[int, set[int]] = {}
     for row in group.timed:
         if row.reference is None and (row.path, row.batch_per_gpu) not in awaited:
+            batch = row.batch_per_gpu
             same_batch = [
-                r for r in group.timed if r.batch_per_gpu == row.batch_per_gpu
+                other for other in group.timed if other.batch_per_gpu == batch
             ]
             smallest = reference_of(row, same_batch, Baseline.SMALLEST)
             if smallest and smallest.gpus < row.gpus:
-                sizes_at.setdefault(row.batch_per_gpu, set()).add(smallest.gpus)
+                sizes_at.setdefault(batch, set()).add(smallest.gpus)
     if not sizes_at:
         return ""
     has_any = any(row.reference for row in group.timed)

@@ -44,11 +44,8 @@ class StrategyRows(Value, frozen=True, kw_only=True):
     @property
     def rows(self) -> tuple[Row, ...]:
         """The rows at these places."""
-        return tuple(
-            row
-            for row in self.group.rows
-            if row.setup in self.setups and row.batch_per_gpu in self.batches
-        )
+        rows = [row for row in self.group.rows if row.setup in self.setups]
+        return tuple(row for row in rows if row.batch_per_gpu in self.batches)
 
     @property
     def parallel_setups(self) -> tuple[Setup, ...]:
@@ -122,9 +119,8 @@ def _absences(
             reason += "; the other runs are used"
         subject = _subject(cell, group.device, has_other_runs=place in timed)
         lines.append(f"{subject}: {reason}")
-    return lines + _not_requested(
-        set(places) - requested, group.device, group.elsewhere
-    )
+    unrequested = set(places) - requested
+    return lines + _not_requested(unrequested, group.device, group.elsewhere)
 
 
 def _subject(cell: Cell, device: Device, *, has_other_runs: bool) -> str:
@@ -147,10 +143,10 @@ def _no_baseline(place: Place, device: Device) -> str:
 def _not_requested(
     places: Collection[Place], device: Device, elsewhere: Mapping[Place, int]
 ) -> list[str]:
-    lines, reasons = [], []
-    for place in sorted(
-        places, key=lambda at: (setup_order(at.setup), at.batch_per_gpu)
-    ):
+    lines = []
+    reasons = []
+    in_order = sorted(places, key=lambda at: (setup_order(at.setup), at.batch_per_gpu))
+    for place in in_order:
         why = "not requested"
         if group := elsewhere.get(place):
             why = f"measured under other conditions (group {group})"
@@ -190,7 +186,9 @@ class LabLine(NamedTuple):
     @classmethod
     def of(cls, group: ConditionGroup, row: Row) -> Self:
         """Return the line of a row; `is_doubtful`: the speedup, unless it is the reference's."""
-        figures, residual, bandwidth = row.figures, row.residual, row.bandwidth
+        figures = row.figures
+        residual = row.residual
+        bandwidth = row.bandwidth
         doubts_speedup = row.speedup is not None and group.doubts_ratio(row)
         return filled(
             cls,
@@ -219,7 +217,8 @@ def strategy_table(
 
     `names` are those of the columns. A place that was not requested shows the dash.
     """
-    group, strategy = selection.group, selection.strategy.value
+    group = selection.group
+    strategy = selection.strategy.value
     heads = [head for head in columns_of(LabLine) if head.columns[0].name in names]
 
     def texts(row: Row) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable
+from itertools import chain
 
 from hpml_jobs.checks.waiting import IMBALANCE_LIMIT
 from hpml_jobs.core.check_result import Affected
@@ -59,7 +60,8 @@ def q1(group: ConditionGroup) -> Table:
     """Return the time of one epoch on one GPU for each batch."""
     baselines = [row for row in group.rows if row.is_baseline]
     places = {row.place for row in baselines}
-    unit, what = captions.unit(group.device), captions.one_work(group.work)
+    unit = captions.unit(group.device)
+    what = captions.one_work(group.work)
     return Table(
         label="q1",
         title=f"Q1: {what} on 1 {unit}",
@@ -103,7 +105,9 @@ def _q1(row: Row) -> tuple[str, ...]:
 
 def table1(selection: StrategyRows) -> Table:
     """Return the table of time and speedup."""
-    group, rows, device = selection.group, selection.rows, selection.group.device
+    group = selection.group
+    rows = selection.rows
+    device = selection.group.device
     caption = (
         f"{time(group)} Speedup: Time of {references.size_text(rows, device)} / Time.",
         f"{references.baseline(group, rows, selection.batches)} {captions.runs(rows)}",
@@ -117,9 +121,8 @@ def table1(selection: StrategyRows) -> Table:
         *absent(group, rows, selection.places),
         *_elsewhere(selection),
     ]
-    return strategy_table(
-        selection, text, selection.setups, ("time_s", "speedup"), notes
-    )
+    names = ("time_s", "speedup")
+    return strategy_table(selection, text, selection.setups, names, notes)
 
 
 SAME_GLOBAL_BATCH = (
@@ -133,18 +136,15 @@ def _elsewhere(selection: StrategyRows) -> list[str]:
     parallel = [row for row in selection.parallel_rows if row.timing]
     if any(row.speedup is not None for row in parallel):
         return []
-    return (
-        [SAME_GLOBAL_BATCH] if any(row.place in in_strong for row in parallel) else []
-    )
+    has_strong = any(row.place in in_strong for row in parallel)
+    return [SAME_GLOBAL_BATCH] if has_strong else []
 
 
 def _of_window(selection: StrategyRows) -> tuple[str, ...]:
     group = selection.group
     if all(record.per_instrumented == 1 for record in selection.parallel_records):
         return ()
-    part = (
-        "the beginning of the third epoch" if group.work is None else "the third window"
-    )
+    part = "the third window" if group.work else "the beginning of the third epoch"
     return (OF_WINDOW.format(part=part, what=captions.work_text(group.work)),)
 
 
@@ -159,7 +159,7 @@ def table2(selection: StrategyRows) -> Table:
         affected=Affected.SPLIT,
     )
     notes = [
-        *_unmeasured(selection, _has_compute),
+        *_unmeasured(selection, Affected.SPLIT),
         *_note(selection, "waiting for ranks that were later, part of Comm", _waiting),
         *_note(selection, "other, in neither Compute nor Comm", _other),
         *_note(
@@ -175,7 +175,8 @@ def table2(selection: StrategyRows) -> Table:
 
 def _how_split(selection: StrategyRows) -> list[str]:
     """Return where the seconds of Table 2 come from, and what they contain."""
-    origin, traffic = selection.group.origin, selection.strategy.traffic
+    origin = selection.group.origin
+    traffic = selection.strategy.traffic
     if not origin.has_ranks:
         return [REPORTED]
     lines = [MEASURED, *_of_window(selection)]
@@ -190,17 +191,18 @@ def _note(
     selection: StrategyRows, start: str, text_of: Callable[[Row], str | None]
 ) -> list[str]:
     """Return a note with the texts of the rows that have one; none without a text."""
-    texts = [(row, text_of(row)) for row in selection.parallel_rows]
-    device = selection.group.device
-    parts = [
-        f"{captions.row_at_batch(row, device)}: {text}" for row, text in texts if text
-    ]
+    parts = []
+    for row in selection.parallel_rows:
+        if text := text_of(row):
+            name = captions.row_at_batch(row, selection.group.device)
+            parts.append(f"{name}: {text}")
     return [f"{start}: {'; '.join(parts)}"] if parts else []
 
 
 def _waiting(row: Row) -> str | None:
     """Return how much of Comm is waiting for later ranks, if that is more than 5 % of the time."""
-    waiting_s, comm_s = row.figures.waiting_s, row.figures.comm_s
+    waiting_s = row.figures.waiting_s
+    comm_s = row.figures.comm_s
     if waiting_s is None or comm_s is None:
         return None
     if waiting_s <= IMBALANCE_LIMIT * (comm_s + (row.figures.compute_s or 0.0)):
@@ -210,7 +212,8 @@ def _waiting(row: Row) -> str | None:
 
 def _other(row: Row) -> str | None:
     """Return the time of a script that nothing accounts for, if that is more than 5 %."""
-    other_s, compute_s = row.figures.phase_other_s or 0.0, row.figures.compute_s or 0.0
+    other_s = row.figures.phase_other_s or 0.0
+    compute_s = row.figures.compute_s or 0.0
     if other_s <= IMBALANCE_LIMIT * (other_s + compute_s + (row.figures.comm_s or 0.0)):
         return None
     return f"{seconds(other_s)} s"
@@ -243,7 +246,7 @@ def table3(selection: StrategyRows) -> Table:
         affected=Affected.BANDWIDTH,
     )
     notes = [
-        *_unmeasured(selection, _has_bandwidth),
+        *_unmeasured(selection, Affected.BANDWIDTH),
         *_small_peaks(selection),
         *_below(selection, Affected.BANDWIDTH),
     ]
@@ -263,26 +266,13 @@ def _small_peaks(selection: StrategyRows) -> list[str]:
     return captions.by_reason(reasons, selection.group.device)
 
 
-def _has_compute(row: Row) -> bool:
-    return row.values is not None and row.values.compute_s is not None
-
-
-def _has_bandwidth(row: Row) -> bool:
-    return row.bandwidth is not None and row.bandwidth.lab_gb_per_s is not None
-
-
-def _unmeasured(
-    selection: StrategyRows, is_measured: Callable[[Row], bool]
-) -> list[str]:
+def _unmeasured(selection: StrategyRows, affected: Affected) -> list[str]:
     """Return a line for each reason why a cell that has its time has no number in this table."""
-    return captions.by_reason(
-        (
-            (_why_unmeasured(selection, row), row.place)
-            for row in selection.parallel_rows
-            if row.timing and not is_measured(row)
-        ),
-        selection.group.device,
-    )
+    reasons = []
+    for row in selection.parallel_rows:
+        if row.timing and not row.has_number(affected):
+            reasons.append((_why_unmeasured(selection, row), row.place))
+    return captions.by_reason(reasons, selection.group.device)
 
 
 def _why_unmeasured(selection: StrategyRows, row: Row) -> str:
@@ -300,9 +290,8 @@ def _why_unmeasured(selection: StrategyRows, row: Row) -> str:
 def _of_script(records: Iterable[Record]) -> str:
     """Return why the exchange of a script was not measured, in the words of its observer."""
     records = list(records)
-    missing = (
-        text for record in records if record.facts for text in record.facts.missing
-    )
+    facts = [record.facts for record in records if record.facts]
+    missing = chain.from_iterable(of_record.missing for of_record in facts)
     texts = [re.sub(r"^rank \d+: ", "", text) for text in missing]
     start = "phases: "
     of_phases = [text.removeprefix(start) for text in texts if text.startswith(start)]
@@ -315,7 +304,8 @@ def _of_script(records: Iterable[Record]) -> str:
 
 
 def _below(selection: StrategyRows, affected: Affected) -> list[str]:
-    rows, group = selection.parallel_rows, selection.group
+    rows = selection.parallel_rows
+    group = selection.group
     places = {place for place in selection.places if not place.setup.is_baseline}
     notes = absent(group, rows, places, captions.EPOCHS)
     return captions.explained(group, rows, affected) + notes
@@ -332,7 +322,8 @@ def strategy_tables(group: ConditionGroup) -> tuple[StrategyTables, ...]:
 
 
 def _of_strategy(selection: StrategyRows) -> StrategyTables:
-    group, tables = selection.group, [table1(selection)]
+    group = selection.group
+    tables = [table1(selection)]
     # with `baseline=smallest` Tables 2r and 3r may have nothing but dashes
     is_single = group.baseline is Baseline.SINGLE
     has_residual = is_single or any(row.residual for row in selection.rows)
@@ -377,21 +368,18 @@ NOT_MEASURED = (
 
 def table2r(selection: StrategyRows) -> Table:
     """Return seconds of computation and of communication, by the lab's residual method."""
+    definition = RESIDUAL_LOADING if _loading(selection) == {True} else RESIDUAL
+    per = captions.work_text(selection.group.work)
     text = TableText(
         "table2r",
         "Table 2r: computation and communication by the lab residual",
         "Table 2r (s)",
-        (_definition(selection), *_residual_caption(selection)),
+        (definition.format(per=per), *_residual_caption(selection)),
     )
+    setups = selection.parallel_setups
+    notes = _residual_notes(selection)
     names = ("compute_residual_s", "comm_residual_s")
-    return strategy_table(
-        selection, text, selection.parallel_setups, names, _residual_notes(selection)
-    )
-
-
-def _definition(selection: StrategyRows) -> str:
-    text = RESIDUAL_LOADING if _loading(selection) == {True} else RESIDUAL
-    return text.format(per=captions.work_text(selection.group.work))
+    return strategy_table(selection, text, setups, names, notes)
 
 
 def table3r(selection: StrategyRows) -> Table:
@@ -454,14 +442,9 @@ def no_bandwidth(rows: Iterable[Row], device: Device) -> list[str]:
     if any(timing.iterations is None for timing in timings):
         missing.append("images (or iterations)")
     why = "no bandwidth, since the residual is not above zero"
-    places = [
-        (why, row.place) for row, residual in with_residual if residual.comm_s <= 0
-    ]
-    notes = captions.by_reason(places, device)
+    below = [row for row, residual in with_residual if residual.comm_s <= 0]
+    notes = captions.by_reason([(why, row.place) for row in below], device)
     if not missing:
         return notes
-    names = " and ".join(missing)
-    return [
-        f"no bandwidth without the number of {names}, which the import does not give",
-        *notes,
-    ]
+    without = f"no bandwidth without the number of {' and '.join(missing)}"
+    return [f"{without}, which the import does not give", *notes]

@@ -45,8 +45,8 @@ LAB_GRIDS = ("grid=lab", "grid=hw5")
 GLOSSARY = (
     "A cell is one measurement of a configuration; single is training on one {unit} without a "
     "strategy; a rank is one process of a cell, and rank 0 is the first. Exposed communication is "
-    "what no computation hides; stall is waiting for data. A number with ! is doubtful: see What "
-    "to trust. {runs}, unless a table says otherwise."
+    "what no computation hides; stall is waiting for data. A number with ! is doubtful, and what "
+    "is computed from it: see What to trust. {runs}, unless a table says otherwise."
 )
 """The words of the tables, above the first one."""
 
@@ -110,9 +110,10 @@ def _of_several(report: Report, pictures: dict[str, Picture]) -> tuple[Section, 
         sections = _group_sections(report, group, f"group{group.number}-")
         texts = [*overview(report, group).measured]
         if group.differences:
-            texts.append(f"Separated because of: {group.differences}.")
+            texts.append(f"Differs from the other groups in: {group.differences}.")
         sections = tuple(section for section in sections if section.items)
-        anchor, items = f"group{group.number}", tuple(map(Paragraph, texts))
+        anchor = f"group{group.number}"
+        items = tuple(map(Paragraph, texts))
         groups.append(Section(anchor, _group_title(group), items, sections=sections))
     return (
         Section("answer", "Answers", intro),
@@ -151,7 +152,8 @@ def _group_sections(
     full = [table for table in group.full if table.label != CHECKS]
     folded = tuple(_sheet(table, {*printed}, runs, is_folded=True) for table in full)
     main_sheets = tuple(_sheet(table, printed, runs) for table in group.lab)
-    unit, of_runs = captions.unit(group.source.device), runs.removesuffix(".")
+    unit = captions.unit(group.source.device)
+    of_runs = runs.removesuffix(".")
     intro = Paragraph(GLOSSARY.format(unit=unit, runs=of_runs))
     tables: tuple[Item, ...] = (intro, *main_sheets) if main_sheets else ()
     return (
@@ -255,7 +257,8 @@ def answer_items(report: Report, group: ReportGroup) -> Iterator[Item]:
 
 def _limits(report: Report, choice: Choice, summary: Overview) -> list[str]:
     """Return the sentences below the headline: what limits it, and the cells worth a run."""
-    answer, lines = words.answer(choice, report.resubmitted), []
+    answer = words.answer(choice, report.resubmitted)
+    lines = []
     if choice.has_rivals:
         key_cells = [choice.reference, *words.asked(choice)]
         single = [cell.words for cell in key_cells if cell.timing.runs == 1]

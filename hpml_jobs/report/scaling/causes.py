@@ -85,7 +85,8 @@ def removable(
     Its removal alone must gain at least half of its part. Otherwise another cause hides it, and
     without both at least its whole part must be gained.
     """
-    measured, alone = speedup_without[frozenset()], frozenset({cause})
+    measured = speedup_without[frozenset()]
+    alone = frozenset({cause})
     if speedup_without[alone] - measured >= part / 2:
         return alone
     pairs = [alone | {other} for other in CAUSES if other is not cause]

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from math import hypot, isnan
 from statistics import median
 from typing import Any, NamedTuple
@@ -119,11 +120,13 @@ class GapEstimate(NamedTuple):
 
 def _gap(group: ConditionGroup, row: Row, reference: Row) -> Gap | None:
     ideal = row.gpus / reference.gpus
-    unproven, without = "", None
+    unproven = ""
+    without = None
     try:
         estimate, is_measured = _from_replays(group, row, reference, ideal)
     except NoReplayError as fault:
-        estimate, unproven = _from_seconds(group, row, reference), str(fault)
+        estimate = _from_seconds(group, row, reference)
+        unproven = str(fault)
     times = medians_of(estimate.of_row)
     reference_times = medians_of(estimate.of_reference)
     of_medians = estimate.parts(times, reference_times, ideal)
@@ -131,11 +134,12 @@ def _gap(group: ConditionGroup, row: Row, reference: Row) -> Gap | None:
     if [*values] == [GapCause.UNEXPLAINED]:
         return None
     if not unproven:
-        without = _without(
-            values, speedups_without(times, reference_times), is_measured
-        )
+        speedups = speedups_without(times, reference_times)
+        without = _without(values, speedups, is_measured)
     drawn = _resampled(estimate, ideal)
     is_doubtful = group.doubts_ratio(row)
+    is_whole = bool(unproven) and row.figures.others_exchange_s is None
+    has_waiting = GapCause.EXCHANGE in values and is_whole
     levels = [group.worst(row, Affected.TIME), group.worst(reference, Affected.TIME)]
     return Gap(
         speedup=formulas.speedup(reference.epochs.median, row.epochs.median),
@@ -148,16 +152,10 @@ def _gap(group: ConditionGroup, row: Row, reference: Row) -> Gap | None:
         is_doubtful=is_doubtful,
         doubts_parts=is_doubtful or group.doubts(row, Affected.SPLIT),
         has_failed=Level.FAIL in levels,
-        has_waiting=GapCause.EXCHANGE in values
-        and bool(unproven)
-        and _has_waiting(row),
+        has_waiting=has_waiting,
         without=without,
         unproven=unproven,
     )
-
-
-def _has_waiting(row: Row) -> bool:
-    return row.figures.others_exchange_s is None
 
 
 def _from_seconds(group: ConditionGroup, row: Row, reference: Row) -> GapEstimate:
@@ -178,7 +176,8 @@ def _from_replays(
     """
     from hpml_jobs.report.scaling.without import replays  # noqa: PLC0415  (needs numpy)
 
-    results, references = _split_runs(group, row), _split_runs(group, reference)
+    results = _split_runs(group, row)
+    references = _split_runs(group, reference)
     replayed = replays(results, references, ideal)
     estimate = GapEstimate(
         _times(row, group, replayed.of_row),
@@ -255,8 +254,11 @@ def _is_decided(values: Parts, drawn: DrawnParts, row: Row, reference: Row) -> b
     The resamples of a few runs are nearly all alike: there the noise of single runs decides too.
     """
     largest = max(values, key=values.__getitem__)
-    if drawn and not _agree(drawn, largest):
-        return False
+    if drawn:
+        from hpml_jobs.core.resamples import times_largest  # noqa: PLC0415  (needs numpy)
+
+        if times_largest(drawn, largest) < CONFIDENCE * RESAMPLES:
+            return False
     if min(len(row.runs), len(reference.runs)) >= LEAST_RUNS:
         return True
     if row.error is None or reference.error is None:
@@ -267,12 +269,6 @@ def _is_decided(values: Parts, drawn: DrawnParts, row: Row, reference: Row) -> b
 
 def _runs(estimate: GapEstimate) -> int:
     return min(len(estimate.of_row), len(estimate.of_reference))
-
-
-def _agree(drawn: DrawnParts, largest: GapCause) -> bool:
-    from hpml_jobs.core.resamples import times_largest  # noqa: PLC0415  (needs numpy)
-
-    return times_largest(drawn, largest) >= CONFIDENCE * RESAMPLES
 
 
 def _resampled(estimate: GapEstimate, ideal: float) -> DrawnParts:
@@ -300,16 +296,12 @@ def _part(
 def late_ranks(of_runs: Sequence[Sequence[Rank]]) -> str:
     """Return the ranks that are late in at least half of the runs, with their host."""
     ranks = {rank.rank: rank for run in of_runs for rank in run}
-    counts = Counter(
-        number for run in of_runs for number in {rank.rank for rank in run}
-    )
-    late = [
-        ranks[number] for number in sorted(ranks) if 2 * counts[number] >= len(of_runs)
-    ]
+    late_in_run = [{rank.rank for rank in run} for run in of_runs]
+    counts = Counter(chain.from_iterable(late_in_run))
+    numbers = [number for number in counts if 2 * counts[number] >= len(of_runs)]
+    late = [ranks[number] for number in sorted(numbers)]
     if not late:
         return EACH_OTHER
-    ranks_text = (
-        f"{verb(len(late), 'rank', 'ranks')} {listed(rank.rank for rank in late)}"
-    )
+    ranks_text = f"{verb(len(late), 'rank', 'ranks')} {listed(sorted(numbers))}"
     hosts = {rank.host for rank in late}
     return f"{ranks_text} on {hosts.pop()}" if len(hosts) == 1 else ranks_text

@@ -134,7 +134,8 @@ def waterfall(cells: Sequence[tuple[ConditionGroup, Place, Gap]]) -> Picture | N
     has_doubts = any(panel.data.doubts_parts for panel in gap_panels)
 
     def draw(axis: Axes, panel: Panel[Gap]) -> list[str]:
-        gap, at = panel.data, panel.data.ideal
+        gap = panel.data
+        at = panel.data.ideal
         bars = [(f"ideal {gap.ideal:.3g}", 0.0, at, style.PALE)]
         for cause, part in gap.parts.items():
             if part.low is not None and part.high is not None:

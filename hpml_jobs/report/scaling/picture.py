@@ -64,7 +64,8 @@ def speedup(groups: Sequence[ConditionGroup]) -> Picture | None:
     works = {group.work for group in groups}
     time = captions.time_word(works.pop()) if len(works) == 1 else "time"
     device = scaled[0][0].device
-    gpu, gpus = captions.unit(device), captions.units(device)
+    gpu = captions.unit(device)
+    gpus = captions.units(device)
     return panels(
         "Speedup and efficiency",
         drawn,
@@ -97,7 +98,8 @@ def _draw(
     axis.plot(ends, [end / min(gpus) for end in ends], **style.IDEAL)
     texts = []
     for line, shares in zip(scaling.speedups, scaling.efficiencies, strict=True):
-        largest, share = line.points[-1], shares.points[-1]
+        largest = line.points[-1]
+        share = shares.points[-1]
         texts.append(
             f"{scaling.kind}, {line.label}: {ratio(largest.value)} on {largest.gpus} "
             f"{scaling.units} (efficiency {percent(share.value)} %)"
@@ -107,7 +109,8 @@ def _draw(
 
 def _scalings(group: ConditionGroup) -> list[ScalingLines]:
     """Return strong and weak scaling, without the one that the grid has no cells for."""
-    unit, units = captions.unit(group.device), captions.units(group.device)
+    unit = captions.unit(group.device)
+    units = captions.units(group.device)
     weak = [
         Pair(reference, row)
         for row in group.timed
@@ -139,7 +142,8 @@ def _speedup_lines(
     by_line = by_key(
         ((row.strategy.value, row.treatment, batch_of(row)), pair) for pair, row in rows
     )
-    speedups, efficiencies = [], []
+    speedups = []
+    efficiencies = []
     for line, members in by_line.items():
         start = members[0].reference
         has_start = any(pair.parallel.gpus == start.gpus for pair in members)
@@ -155,7 +159,8 @@ def _speedup_lines(
 
 def _ratio_point(group: ConditionGroup, pair: Pair, value: float) -> Point:
     """Return a speedup or an efficiency with the interval of the ratio on the same scale."""
-    row, reference = pair.parallel, pair.reference
+    row = pair.parallel
+    reference = pair.reference
     interval = ratio_interval(reference.epochs.runs, row.epochs.runs)
     if interval:
         interval = interval.divided_by(pair.speedup / value)

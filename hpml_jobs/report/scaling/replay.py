@@ -21,10 +21,8 @@ from hpml_jobs.core.collective_times import (
 )
 from hpml_jobs.report.scaling.causes import GapCause
 
-STALL, H2D, FORWARD, BACKWARD, EXPOSED, OPTIMIZER, IN_FORWARD, IN_OPTIMIZER = (
-    *range(7),
-    13,
-)
+STALL, H2D, FORWARD, BACKWARD, EXPOSED, OPTIMIZER, IN_FORWARD = range(7)
+IN_OPTIMIZER = 13
 """Columns of `parts_s`, as in `IterationPhases`."""
 
 WAITED = 0.02
@@ -72,25 +70,26 @@ def recording(
     after_backward_s = parts_s[:, :, OPTIMIZER] - parts_s[:, :, IN_OPTIMIZER]
     compute_s = np.maximum(computed_s - inside_s, 1e-9)
     none = np.zeros((len(parts_s), 0))
-    issued, needed, iteration, service = none, none, np.zeros(0, int), np.zeros(0)
+    issued = none
+    needed = none
+    iteration = np.zeros(0, int)
+    service = np.zeros(0)
     if len(parts_s) > 1 and "collective_served_s" in arrays:
         collectives = paired(arrays)
         if collectives is None:
             return None
-        is_known = (collectives.iteration >= 0) & (
-            collectives.iteration < parts_s.shape[1]
-        )
-        is_shared = collectives.iteration == collectives.iteration[0]
-        if not (is_known & is_shared).all():
+        numbers = collectives.iteration
+        is_known = (numbers >= 0) & (numbers < parts_s.shape[1])
+        if not (is_known & (numbers == numbers[0])).all():
             return None
         known_s = service_s(collectives, parts_s, begins)
         if known_s is None:
             return None
-        iteration, service = collectives.iteration[0], known_s
+        iteration = numbers[0]
+        service = known_s
         until_optimizer_s = compute_s - after_backward_s
-        issued, needed = _shares(
-            collectives, compute_s[:, iteration], until_optimizer_s[:, iteration]
-        )
+        times_s = compute_s[:, iteration], until_optimizer_s[:, iteration]
+        issued, needed = _shares(collectives, *times_s)
     return RecordedRanks(
         stall_s=parts_s[:, :, STALL],
         ready_s=_ready_s(parts_s, workers),
@@ -134,11 +133,14 @@ def _shares(
     not wait, and it waits for a collective until its end, `exposed_s` long. One that was never
     waited for is needed at the end of backward, or of the optimizer if it was called there.
     """
-    start_s, exposed_s = collectives.start_s, collectives.exposed_s
+    start_s = collectives.start_s
+    exposed_s = collectives.exposed_s
     end_s = start_s + collectives.duration_s
-    issued, needed = np.zeros_like(start_s), np.zeros_like(start_s)
+    issued = np.zeros_like(start_s)
+    needed = np.zeros_like(start_s)
     for columns in _columns(collectives.iteration[0]):
-        ends, waits = end_s[:, np.newaxis, columns], exposed_s[:, np.newaxis, columns]
+        ends = end_s[:, np.newaxis, columns]
+        waits = exposed_s[:, np.newaxis, columns]
         for share, moments in ((issued, start_s), (needed, end_s)):
             at = moments[:, columns, np.newaxis]
             waited_s = np.clip(at - (ends - waits), 0.0, waits).sum(axis=2)
@@ -178,15 +180,15 @@ def replay(epoch: RecordedRanks, cases: Sequence[Case]) -> Seconds:
     wanted_s = np.array([case.compute_s for case in cases])
     scale = np.take_along_axis(wanted_s / epoch.compute_s.sum(axis=1), programs, axis=1)
     never_stalls = np.array([[GapCause.LOADER in case.without] for case in cases])
-    takes_time = np.array(
-        [GapCause.EXCHANGE not in case.without for case in cases], float
-    )
+    has_exchange = [GapCause.EXCHANGE not in case.without for case in cases]
+    takes_time = np.array(has_exchange, float)
     is_alone = np.array([case.is_alone for case in cases])
     columns_of = {
         int(epoch.iteration[columns.start]): columns
         for columns in _columns(epoch.iteration)
     }
-    now_s, free_s = np.zeros((len(cases), ranks)), np.full(len(cases), -np.inf)
+    now_s = np.zeros((len(cases), ranks))
+    free_s = np.full(len(cases), -np.inf)
     for number in range(iterations):
         begin_s = np.where(never_stalls, now_s, _begin_s(epoch, number, now_s))
         compute_s = epoch.compute_s[:, number][programs] * scale
@@ -215,11 +217,9 @@ def _programs(case: Case, ranks: int) -> list[int]:
 def _begin_s(epoch: RecordedRanks, number: int, now_s: Seconds) -> Seconds:
     """Return when each rank has the batch of an iteration for which it asks now."""
     ready_s = epoch.ready_s[:, number]
-    return np.where(
-        np.isfinite(ready_s),
-        np.maximum(now_s, ready_s),
-        now_s + epoch.stall_s[:, number],
-    )
+    is_known = np.isfinite(ready_s)
+    stalled_s = now_s + epoch.stall_s[:, number]
+    return np.where(is_known, np.maximum(now_s, ready_s), stalled_s)
 
 
 class _Calls(NamedTuple):
@@ -255,7 +255,8 @@ def _waits_s(
     Waits are (cases, ranks). A rank that needs a result at a share of its computation goes on at
     its end, if that is later: the wait of an iteration is the longest of these delays.
     """
-    issued, needed = calls.issued[calls.programs], calls.needed[calls.programs]
+    issued = calls.issued[calls.programs]
+    needed = calls.needed[calls.programs]
     waits_s = np.zeros_like(begin_s)
     without_waits_s = begin_s[:, :, np.newaxis] + needed * compute_s[:, :, np.newaxis]
     ends_s = np.empty_like(calls.service_s)

@@ -59,7 +59,8 @@ def parts(
         for name in times
         if name in reference
     }
-    whole_s, longer_s = beyond_s.pop(EPOCH), beyond_s.pop(COMPUTE, None)
+    whole_s = beyond_s.pop(EPOCH)
+    longer_s = beyond_s.pop(COMPUTE, None)
     if GapCause.CPUS in beyond_s:
         queued_s = beyond_s.pop(GapCause.CPUS)
         beyond_s |= (

@@ -50,16 +50,14 @@ def sentence(group: ConditionGroup, row: Row, gap: Gap) -> str:
     unexplained = named.get(GapCause.UNEXPLAINED, 0.0)
     if not gap.is_split:
         known_sum = sum(part for cause, part in named.items() if cause in WORDS)
-        which = (
-            f"The {'other' if clauses else 'missing'} {digits(gap.missing - known_sum)}"
-        )
+        which = "other" if clauses else "missing"
         is_lab = group.a_cell.protocol is Protocol.LAB
-        ends.append(
-            f"{which} is not split{'; protocol=full splits it' if is_lab else ''}"
-        )
+        remedy = "; protocol=full splits it" if is_lab else ""
+        unsplit = digits(gap.missing - known_sum)
+        ends.append(f"The {which} {unsplit} is not split{remedy}")
     elif unexplained < 0:
-        given = f"gives {digits(-unexplained)} back"
-        ends.append(f"Computation, faster than on {reference}, {given}")
+        added = digits(-unexplained)
+        ends.append(f"Computation is faster than on {reference}, which adds {added}")
     if not gap.is_decided:
         ends.append("Too few runs to tell which part is largest")
     if gap.without and gap.without.causes & named.keys():
@@ -100,11 +98,8 @@ def _named(gap: Gap) -> dict[str, float]:
     """
     values = {cause: part.value for cause, part in gap.parts.items()}
     small = _small(values, gap.ideal)
-    large = [
-        cause
-        for cause in sorted(values, key=lambda c: -values[c])
-        if cause not in small
-    ]
+    by_value = sorted(values, key=lambda cause: -values[cause])
+    large = [cause for cause in by_value if cause not in small]
     known_parts: dict[str, float] = {c: values[c] for c in large if c in WORDS}
     known_parts["rest"] = sum(values[cause] for cause in small)
     other_parts: dict[str, float] = {c: values[c] for c in large if c not in WORDS}
@@ -114,7 +109,8 @@ def _named(gap: Gap) -> dict[str, float]:
 
 def _small(values: Mapping[GapCause, float], ideal: float) -> set[GapCause]:
     """Return the causes whose parts are small together, but for a single one to be named."""
-    small, left = set(), REST * ideal
+    small = set()
+    left = REST * ideal
     for cause in sorted(values, key=lambda cause: abs(values[cause])):
         left -= abs(values[cause])
         small |= {cause} if left >= 0 else set()
@@ -137,15 +133,12 @@ def _clauses(
 
 
 def _other_clause(cause: str, value: float, gap: Gap) -> Iterator[str]:
-    """Yield what the small causes take or give back, or what is unexplained."""
+    """Yield what the small causes take or add, or what is unexplained."""
     text = mark(digits(abs(value)), is_doubtful=gap.doubts_parts)
     where = "" if gap.has_waiting else " (table Phases of the page)"
     if cause == "rest":
-        yield (
-            f"smaller causes {text}"
-            if value > 0
-            else f"smaller causes give {text} back"
-        )
+        verb = "" if value > 0 else "add "
+        yield f"smaller causes {verb}{text}"
     elif value > 0:
         yield f"{text} is unexplained{where}"
 

@@ -64,7 +64,8 @@ def scaling(group: ConditionGroup) -> Table | None:
     """Return time, throughput and every ratio to the baseline; None without any number."""
     if not group.timed:
         return None
-    counted, rows = group.a_cell.workload.throughput_unit, group.timed
+    counted = group.a_cell.workload.throughput_unit
+    rows = group.timed
     strong = {pair.parallel.place: pair for pair in pairs(group)}
     caption = (
         _how_measured(group) + _against(group),
@@ -95,7 +96,8 @@ def _how_measured(group: ConditionGroup) -> str:
     """Return what the times and the throughput are."""
     unit = group.a_cell.workload.throughput_unit
     if group.rate_units:
-        units, what = captions.units(group.device), captions.one_work(group.work)
+        units = captions.units(group.device)
+        what = captions.one_work(group.work)
         return FROM_RATE.format(unit=unit.value, units=units, what=what)
     what = MEASURED if group.origin.has_ranks else REPORTED
     if group.work and group.origin.has_ranks:
@@ -128,7 +130,8 @@ def _other_notes(group: ConditionGroup) -> list[str]:
 
 def _against(group: ConditionGroup) -> str:
     """Return how the ratios are defined."""
-    unit, units = captions.unit(group.device), captions.units(group.device)
+    unit = captions.unit(group.device)
+    units = captions.units(group.device)
     time = captions.time_word(group.work)
     if group.baseline is Baseline.SINGLE:
         return AGAINST_1.format(time=time, unit=unit, units=units)
@@ -260,7 +263,8 @@ def _strong_caption(group: ConditionGroup) -> str:
 
 def _no_fractions(group: ConditionGroup, shown_pairs: Iterable[Pair]) -> Iterator[str]:
     """Yield a note for each pair whose Karp-Flatt value is no fraction or not defined."""
-    unit, without_single = captions.unit(group.device), False
+    unit = captions.unit(group.device)
+    without_single = False
     for pair in shown_pairs:
         if pair.karp_flatt is None:
             without_single = True

@@ -53,10 +53,8 @@ class ReplayableRun(NamedTuple):
         later_s = self.compute_s - self.compute_s.min()
         if later_s.max() <= LATE * _longest_s(self.record, Role.INSTRUMENTED):
             return []
-        return [
-            self.record.ranks[rank]
-            for rank in np.flatnonzero(later_s > later_s.max() / 2)
-        ]
+        numbers = np.flatnonzero(later_s > later_s.max() / 2)
+        return [self.record.ranks[number] for number in numbers]
 
 
 class ComputeShare(NamedTuple):
@@ -79,16 +77,16 @@ def read_run(result: CellResult) -> ReplayableRun:
     begins = begins_of(record.ranks, meet=record.cell.origin.ranks_meet)
     recorded = recording(_arrays(result, record), workers, begins)
     if recorded is None:
-        raise NoReplayError(
-            "the collectives of the ranks cannot be put on one timeline"
-        )
+        why = "the collectives of the ranks cannot be put on one timeline"
+        raise NoReplayError(why)
     return ReplayableRun(record, recorded, _epochs(record, Role.UNSYNCED))
 
 
 def _arrays(result: CellResult, record: Record) -> dict[str, Array]:
     if result.iterations is None:
         raise NoReplayError("there is no iterations.npz")
-    ranks, iterations = len(record.ranks), record.instrumented_iterations or 0
+    ranks = len(record.ranks)
+    iterations = record.instrumented_iterations or 0
     shapes = {"parts_s": (ranks, iterations, PARTS), "parts_last_stall_s": (ranks,)}
     communication = record.ranks[0].communication
     collectives = sum(m.count for m in communication.messages) if communication else 0
@@ -114,9 +112,8 @@ def _longest_s(record: Record, role: Role) -> float:
 def ideal_share(references: Sequence[ReplayableRun], ideal: float) -> ComputeShare:
     """Return the share of each rank where `ideal` times as many as in these runs do the work."""
     computed_s = median(float(run.compute_s.mean()) for run in references)
-    queued_s = median(
-        float(_queued_s(run, Role.INSTRUMENTED).mean()) for run in references
-    )
+    queues_s = [_queued_s(run, Role.INSTRUMENTED) for run in references]
+    queued_s = median(float(of_ranks_s.mean()) for of_ranks_s in queues_s)
     return ComputeShare(computed_s / ideal, queued_s / ideal)
 
 
@@ -144,7 +141,8 @@ def without_causes(
     """
     seconds = replay(run.recording, [_case(run, causes, share) for causes in SETS])
     of_sets = dict(zip(SETS, seconds.tolist(), strict=True))
-    all_s, epoch_s = of_sets[frozenset()], _longest_s(run.record, Role.INSTRUMENTED)
+    all_s = of_sets[frozenset()]
+    epoch_s = _longest_s(run.record, Role.INSTRUMENTED)
     if abs(all_s / epoch_s - 1) > PROOF:
         raise NoReplayError(
             f"the replay takes {all_s:.3g} s, the instrumented epoch {epoch_s:.3g} s "

@@ -358,13 +358,13 @@ ALONE = [
         "disturbed",
         WARN,
         wait_for_cpu("timed", 1.6),
-        "rank 0 on gr001 waited for a CPU for 20 % of it, during the timed epoch",
+        "rank 0 on gr001 waited for a CPU for 20 % of the time, during the timed epoch",
     ),
     CheckCase(
         "disturbed",
         FAIL,
         wait_for_cpu("timed", 6.3),
-        "rank 0 on gr001 waited for a CPU for 79 % of it, during the timed epoch",
+        "rank 0 on gr001 waited for a CPU for 79 % of the time, during the timed epoch",
     ),
     CheckCase(
         "disturbed",

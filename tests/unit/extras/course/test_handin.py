@@ -177,7 +177,8 @@ def test_page_without_a_browser_is_printed_by_hand(handed_in):
     folder, shown = handed_in()
     assert "no report.pdf: Chromium is not here; open report.html in a browser" in shown
     assert {path.name for path in folder.iterdir()} == {
-        *("report.html", "report.md", "README.md", "lab.py", "tables.ipynb", "data")
+        *("report.html", "report.md", "README.md", "lab.py", "tables.ipynb", "data"),
+        handin.EARLIER,
     }
 
 
@@ -231,19 +232,69 @@ def test_text_has_its_pictures_and_a_place_below_each_answer(program):
     assert '<section id="questions"' in html
 
 
-def test_edited_text_is_kept(handed_in, tmp_path, capsys):
+@pytest.fixture
+def hand_in(handed_in, tmp_path, capsys):
+    """Hand in the study of `handed_in` again, with other options; return the output."""
+    handed_in()
+
+    def again(*options):
+        words = ["report", "lab", "--outputs", str(tmp_path / "outputs")]
+        assert run([*words, "--handin", str(tmp_path / "hand"), *options]) == 0
+        return capsys.readouterr().out
+
+    return again
+
+
+def test_texts_that_nobody_edited_are_written_anew(hand_in, tmp_path):
+    """Page and text have the same number of cells: the text was only the program's."""
+    cell = lab_cell(1, 32)
+    StudyBuilder(tmp_path / "outputs" / "lab").with_record(lab_record(cell, 30.0))
+    assert "kept:" not in hand_in()
+    for name in ("report.html", "report.md"):
+        assert "30.00" in (tmp_path / "hand" / name).read_text(), name
+
+
+@pytest.mark.parametrize("name", ["report.md", "README.md", "lab.py", "tables.ipynb"])
+def test_edited_text_is_kept(hand_in, tmp_path, name):
+    folder = tmp_path / "hand"
+    (folder / name).write_text("my own words")
+    unchanged = f"kept: {name}, which was edited; it has the study's newest numbers"
+    assert unchanged in hand_in()
+    stem, suffix = name.split(".")
+    for number, student in ((2, "Ada"), (3, "Grace")):
+        beside = f"{stem}-{number}.{suffix}"
+        shown = hand_in("--name", student)
+        assert f"kept: {name}, which was edited; the new text is {beside}" in shown
+        assert f"Name: {student}" in (folder / beside).read_text()
+        (folder / beside).write_text("more words")
+    assert (folder / name).read_text() == "my own words"
+    (folder / beside).write_bytes(b"")
+
+
+def test_new_text_beside_an_edited_one_goes_with_it(hand_in, tmp_path):
+    folder = tmp_path / "hand"
+    (folder / "README.md").write_text("my own words")
+    hand_in("--name", "Ada")
+    (folder / "README.md").unlink()
+    assert "kept:" not in hand_in()
+    assert "Name: Ada" in (folder / "README.md").read_text()
+    assert not (folder / "README-2.md").exists()
+
+
+def test_name_and_number_are_those_of_the_latest_call(hand_in, tmp_path):
+    hand_in("--name", "Ada", "--number", "N1")
+    assert "kept:" not in hand_in("--number", "N2")
+    for name in ("report.html", "report.md", "README.md", "lab.py", "tables.ipynb"):
+        text = (tmp_path / "hand" / name).read_text()
+        assert "Name: Ada, number: N2" in text, name
+
+
+def test_folder_with_another_study_is_refused(handed_in, tmp_path, capsys):
     folder, _ = handed_in()
-    words = [
-        "report",
-        "lab",
-        "--outputs",
-        str(tmp_path / "outputs"),
-        "--handin",
-        str(folder),
-    ]
-    assert run(words) == 0
-    assert "kept:" not in capsys.readouterr().out
-    (folder / "report.md").write_text("my own words")
-    assert run(words) == 0
-    assert (folder / "report.md").read_text() == "my own words"
-    assert "kept: report.md, which may have your words" in capsys.readouterr().out
+    (tmp_path / "outputs" / "lab").rename(tmp_path / "outputs" / "lab2")
+    text = (folder / "report.md").read_text()
+    words = ["report", "lab2", "--outputs", str(tmp_path / "outputs")]
+    assert run([*words, "--handin", str(folder)]) == 2
+    error = capsys.readouterr().err
+    assert "has study lab, not lab2: name another folder" in error
+    assert (folder / "report.md").read_text() == text

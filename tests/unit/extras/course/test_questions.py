@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from hpml_jobs.core.cell import Protocol
+from hpml_jobs.core.cell import Outcome, Protocol
 from hpml_jobs.core.check_result import Affected, CheckResult, Level
 from hpml_jobs.core.measurements import Imported
 from hpml_jobs.core.recipe import Recipe
@@ -88,6 +88,23 @@ def test_lab_protocol_answers_with_the_residual(builder):
     assert answers_of(builder)["Q3.2"].text == (
         "Not measured: needs an instrumented epoch (protocol=full)."
     )
+
+
+def test_question_says_what_became_of_its_cells(builder):
+    """They were submitted with what the question needs: that is no remedy."""
+    builder.with_record(lab_record(lab_cell(1, 128), 27.2))
+    for gpus in (2, 4):
+        builder.with_out_of_memory(lab_cell(gpus, 128))
+    items = section(builder.collect())[1][0].answers
+    by_question = {answer.question: answer.text for answer in items}
+    became = "its cells were submitted; 2 of 2 ended with OOM"
+    status = f"(hpml-jobs status {builder.study.name})"
+    for question in ("Q2", "Q3.1", "Q3.2", "Q6"):
+        assert by_question[question] == f"Not measured: {became} {status}.", question
+    assert "protocol=full" not in " ".join(by_question.values())
+    builder.with_cell(lab_cell(8, 128), Outcome.FAILED)
+    text = answers_of(builder)["Q2"].text
+    assert "2 of 3 ended with OOM and 1 of 3 failed" in text
 
 
 def test_study_without_single_gpu_cells_says_what_is_needed(builder):

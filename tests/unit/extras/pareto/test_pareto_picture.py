@@ -38,6 +38,17 @@ def test_pareto_names_cell_to_ask_for_and_front(builder):
     assert "use ddp 2-GPU b128; on the Pareto front: ddp 4-GPU b128 8.0" in picture.alt
 
 
+def test_pareto_names_two_cells_where_a_larger_one_is_not_decided(builder):
+    for repeat, factor in enumerate((0.95, 1.0, 1.0, 1.05)):
+        for gpus, epoch_s in ((1, 20.0), (2, 14.5)):
+            builder.with_record(
+                lab_record(lab_cell(gpus, 128, repeat=repeat), epoch_s * factor)
+            )
+    picture = PLOTS["pareto"](builder.collect())
+    cells = "not decided: single 1-GPU b128 or ddp 2-GPU b128;"
+    assert cells in picture.alt
+
+
 def test_pareto_legend_names_what_is_drawn(builder):
     """One strategy has the colours of its batches; a recipe changes no point."""
     builder.with_record(lab_record(lab_cell(1, 128), 20.0))

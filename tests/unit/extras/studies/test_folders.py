@@ -71,3 +71,8 @@ def test_list_marks_impossible_speedups(laptop, capsys):
     words = ("study=times", "images=50000", "--outputs", "bob")
     output_of(capsys, "import", "times.csv", *words)
     assert "!5.00 on 4, b128" in output_of(capsys, "list", "bob")
+
+
+def test_study_without_a_usable_number_is_not_ready(laptop, capsys):
+    StudyBuilder(Path("course/ada/lab")).with_out_of_memory(a_cell())
+    assert "no usable number" in output_of(capsys, "list", "course/ada")

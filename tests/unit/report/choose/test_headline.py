@@ -74,7 +74,8 @@ def test_limit_inside_of_the_interval_is_not_decided(two_s, noise, is_decided, b
         f"Not decided yet: {either}, batch 128 per GPU. The first takes "
     )
     interval = (
-        r"an efficiency of (\S+) %, between (\S+) % and (\S+) % by these runs, and the limit is "
+        r"an efficiency of (\S+) %, between (\S+) % and (\S+) % by the scatter within "
+        r"single runs, and the limit is "
         r"70 %: (\d+) runs of each cell would decide"
     )
     clause = re.search(interval, answer)

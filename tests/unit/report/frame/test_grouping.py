@@ -53,7 +53,7 @@ def test_group_heading_names_differing_condition(builder):
     builder.with_record(lab_record(lab_cell(1, 1024), 20.0, 0.0, rtx))
     text = document(builder.collect())
     assert f"- GPU model: {RTX} | Tesla V100-SXM2-16GB".replace("|", r"\|") in text
-    assert f"Separated because of: GPU model {RTX}." in text
+    assert f"Differs from the other groups in: GPU model {RTX}." in text
 
 
 @pytest.mark.parametrize(
@@ -220,4 +220,4 @@ def test_changed_code_never_shares_a_table_and_is_named(builder):
     assert recorded == "code not recorded | recorded | recorded"
     not_recorded, *hashes = versions.split(" | ")
     assert (not_recorded, sorted(hashes)) == ("not recorded", ["1111111", "2222222"])
-    assert report.groups[1].differences.endswith(f"your code mygpt.py {hashes[0]}")
+    assert report.groups[1].differences.endswith(f"mygpt.py version {hashes[0]}")

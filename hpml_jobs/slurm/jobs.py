@@ -65,10 +65,10 @@ class JobState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A job (or array task) as SLURM reports it; `state` is SLURM's own word.
 
     Times are seconds since 1970; None is what SLURM did not report. `starts` is when it expects a
-    pending job to start; `minutes` is the time limit; `gpus` counts those of all nodes. `earlier_s`
-    is the duration of each earlier run of a requeued job. `gone`: the controller has said that it
-    does not know the job any more; `state` is then the last known one, or empty. `suspended_s` is
-    how long its last run was suspended. `name` is the job's own.
+    pending job to start; `minutes` is the time limit; `gpus` counts those of all nodes; `mem_gb` is
+    the memory of each. `earlier_s` is the duration of each earlier run of a requeued job. `gone`:
+    the controller has said that it does not know the job any more; `state` is then the last known
+    one, or empty. `suspended_s` is how long its last run was suspended. `name` is the job's own.
     """
 
     job: str
@@ -83,6 +83,7 @@ class JobState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     elapsed_s: float | None = None
     minutes: float | None = None
     gpus: int | None = None
+    mem_gb: float | None = None
     suspended_s: float | None = None
     earlier_s: tuple[float, ...] = ()
     gone: bool = False
@@ -244,6 +245,7 @@ def _from_sacct(job: str, *row: str) -> JobState:
         elapsed_s=_number(elapsed) if has_run else None,
         minutes=_number(limit),
         gpus=_gpus(tres),
+        mem_gb=_memory_gb(tres),
     )
 
 
@@ -319,23 +321,44 @@ _PARTS_OF_TIME = 3
 """Hours, minutes, seconds."""
 
 
+def _amounts(tres: str) -> dict[str, str]:
+    """Return the parts of an AllocTRES by name."""
+    parts = (part.partition("=") for part in tres.split(",") if part)
+    return {name: amount for name, _, amount in parts}
+
+
 def _gpus(tres: str) -> int | None:
     """Return the number of GPUs in an AllocTRES; None if nothing is allocated.
 
     >>> _gpus("billing=2,cpu=2,gres/gpu:rtx8000=8,gres/gpu=8,mem=800M"), _gpus("cpu=1"), _gpus("")
     (8, 0, None)
     """
-    if not tres:
+    amounts = _amounts(tres)
+    if not amounts:
         return None
-    typed = 0.0
-    for part in tres.split(","):
-        name, _, amount = part.partition("=")
-        if name == "gres/gpu":
-            total = _number(amount)
-            return None if total is None else int(total)
-        if name.startswith("gres/gpu:"):
-            typed += _number(amount) or 0
-    return int(typed)
+    if "gres/gpu" in amounts:
+        total = _number(amounts["gres/gpu"])
+        return None if total is None else int(total)
+    typed = [amount for name, amount in amounts.items() if name.startswith("gres/gpu:")]
+    return int(sum(_number(amount) or 0 for amount in typed))
+
+
+_GB = {"M": 1 / 1024, "G": 1.0, "T": 1024.0}
+"""GB of SLURM's units of memory."""
+
+
+def _memory_gb(tres: str) -> float | None:
+    """Return the memory per node in an AllocTRES, in GB; None if it has none.
+
+    >>> _memory_gb("cpu=2,mem=96G,node=2"), _memory_gb("mem=512M"), _memory_gb("cpu=1")
+    (48.0, 0.5, None)
+    """
+    amounts = _amounts(tres)
+    match = re.fullmatch(r"(\d{1,9}(?:\.\d+)?)([MGT])", amounts.get("mem", ""))
+    if match is None:
+        return None
+    nodes = _number(amounts.get("node", "1")) or 1
+    return float(match[1]) * _GB[match[2]] / nodes
 
 
 def canceller(state: str) -> str:

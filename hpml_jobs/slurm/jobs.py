@@ -10,6 +10,8 @@ import msgspec
 from msgspec.structs import replace
 
 from hpml_jobs.core.cell import Outcome
+from hpml_jobs.core.sbatch import parse_duration_s
+from hpml_jobs.core.text import whole_number
 
 JOB_WORDS = "hpml-jobs: "
 """The beginning of what a job's script says in its log about its end."""
@@ -17,36 +19,26 @@ JOB_WORDS = "hpml-jobs: "
 NO_SPACE_CODE = 28
 """Exit code of a job that cannot write its exit report, because the disk is full (ENOSPC)."""
 
-_OUTCOMES = {
-    "BOOT_FAIL": Outcome.NODE_FAIL,
-    "CANCELLED": Outcome.CANCELLED,
-    "COMPLETED": Outcome.MISSING,  # the job succeeded but left no record
-    "COMPLETING": Outcome.RUNNING,
-    "CONFIGURING": Outcome.PENDING,
-    "DEADLINE": Outcome.TIMEOUT,
-    "EXPEDITING": Outcome.PENDING,
-    "FAILED": Outcome.FAILED,
-    "LAUNCH_FAILED": Outcome.PENDING,  # requeued, and often held
-    "NODE_FAIL": Outcome.NODE_FAIL,
-    "OUT_OF_MEMORY": Outcome.OOM,
-    "PENDING": Outcome.PENDING,
-    "POWER_UP_NODE": Outcome.PENDING,
-    "PREEMPTED": Outcome.PREEMPTED,
-    "RECONFIG_FAIL": Outcome.PENDING,  # requeued
-    "REQUEUED": Outcome.PENDING,
-    "REQUEUE_FED": Outcome.PENDING,
-    "REQUEUE_HOLD": Outcome.PENDING,
-    "RESIZING": Outcome.RUNNING,
-    "RESV_DEL_HOLD": Outcome.PENDING,
-    "REVOKED": Outcome.CANCELLED,
-    "RUNNING": Outcome.RUNNING,
-    "SIGNALING": Outcome.RUNNING,
-    "SPECIAL_EXIT": Outcome.PENDING,
-    "STAGE_OUT": Outcome.RUNNING,
-    "STOPPED": Outcome.RUNNING,
-    "SUSPENDED": Outcome.RUNNING,
-    "TIMEOUT": Outcome.TIMEOUT,
+_STATES = {
+    Outcome.PENDING: (
+        *("CONFIGURING", "EXPEDITING", "PENDING", "POWER_UP_NODE", "RESV_DEL_HOLD"),
+        # requeued, and often held
+        *("LAUNCH_FAILED", "RECONFIG_FAIL", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD"),
+        "SPECIAL_EXIT",
+    ),
+    Outcome.RUNNING: (
+        *("COMPLETING", "RESIZING", "RUNNING", "SIGNALING", "STAGE_OUT", "STOPPED"),
+        "SUSPENDED",
+    ),
+    Outcome.MISSING: ("COMPLETED",),  # the job succeeded but left no record
+    Outcome.CANCELLED: ("CANCELLED", "REVOKED"),
+    Outcome.FAILED: ("FAILED",),
+    Outcome.NODE_FAIL: ("BOOT_FAIL", "NODE_FAIL"),
+    Outcome.OOM: ("OUT_OF_MEMORY",),
+    Outcome.PREEMPTED: ("PREEMPTED",),
+    Outcome.TIMEOUT: ("DEADLINE", "TIMEOUT"),
 }
+_OUTCOMES = {state: outcome for outcome, states in _STATES.items() for state in states}
 
 
 def outcome_of(state: str) -> Outcome:
@@ -242,8 +234,8 @@ def _from_sacct(job: str, *row: str) -> JobState:
         submitted=parse_time(submitted),
         started=parse_time(start) if has_run else None,
         ended=parse_time(end),
-        elapsed_s=_number(elapsed) if has_run else None,
-        minutes=_number(limit),
+        elapsed_s=whole_number(elapsed) if has_run else None,
+        minutes=whole_number(limit),
         gpus=_gpus(tres),
         mem_gb=_memory_gb(tres),
     )
@@ -258,9 +250,6 @@ _CANCELLER = re.compile(r"CANCELLED by (\d+)")
 _MOST_TASKS = 4_000_001
 """SLURM's own limit of MaxArraySize."""
 
-_LONGEST_NUMBER = 15
-"""Digits of the largest number in SLURM's answers that is believed."""
-
 _PENDING_TASKS = re.compile(r"(\d+)_\[([\d,-]+)(?:%\d+)?\]")
 
 
@@ -271,16 +260,16 @@ def _tasks(job: str) -> list[str]:
         return [job]
     tasks: list[int] = []
     for first, _, last in (part.partition("-") for part in match[2].split(",")):
-        start, end = _number(first), _number(last or first)
+        start, end = whole_number(first), whole_number(last or first)
         if start is None or end is None or end - start > _MOST_TASKS:
             return [job]
-        tasks += range(int(start), int(end) + 1)
+        tasks += range(start, end + 1)
     return [f"{match[1]}_{task}" for task in tasks]
 
 
 def parse_time(text: str) -> float | None:
     """Parse a time: seconds where SLURM respects SLURM_TIME_FORMAT=%s, else local time."""
-    seconds = _number(text)
+    seconds = whole_number(text)
     if seconds is not None:
         return seconds if seconds < _YEAR_3000 else None
     try:
@@ -293,56 +282,26 @@ _YEAR_3000 = 32_503_680_000
 """A time that no clock shows, in seconds since 1970."""
 
 
-def _number(text: str) -> float | None:
-    """Return a whole number; None for any other text, and for more digits than SLURM prints."""
-    is_number = text.isascii() and text.isdecimal() and len(text) <= _LONGEST_NUMBER
-    return float(text) if is_number else None
-
-
-def parse_duration_s(text: str) -> float | None:
-    """Parse `1-02:03:04`, `1:02:03` or `2:03` into seconds; None for UNLIMITED and the like.
-
-    >>> parse_duration_s("1-02:03:04"), parse_duration_s("2:03"), parse_duration_s("UNLIMITED")
-    (93784.0, 123.0, None)
-    """
-    days, _, rest = text.rpartition("-")
-    parts = rest.split(":")
-    numbers = [_number(part) for part in (days or "0", *parts)]
-    if len(parts) > _PARTS_OF_TIME or None in numbers:
-        return None
-    whole_days, *rest_of_day = (number or 0.0 for number in numbers)
-    seconds = 0.0
-    for number in rest_of_day:
-        seconds = seconds * 60 + number
-    return whole_days * 86_400 + seconds
-
-
-_PARTS_OF_TIME = 3
-"""Hours, minutes, seconds."""
-
-
-def _amounts(tres: str) -> dict[str, str]:
-    """Return the parts of an AllocTRES by name."""
-    parts = (part.partition("=") for part in tres.split(",") if part)
-    return {name: amount for name, _, amount in parts}
-
-
 def _gpus(tres: str) -> int | None:
     """Return the number of GPUs in an AllocTRES; None if nothing is allocated.
 
     >>> _gpus("billing=2,cpu=2,gres/gpu:rtx8000=8,gres/gpu=8,mem=800M"), _gpus("cpu=1"), _gpus("")
     (8, 0, None)
     """
-    amounts = _amounts(tres)
-    if not amounts:
+    if not tres:
         return None
-    if "gres/gpu" in amounts:
-        total = _number(amounts["gres/gpu"])
-        return None if total is None else int(total)
-    typed = [amount for name, amount in amounts.items() if name.startswith("gres/gpu:")]
-    return int(sum(_number(amount) or 0 for amount in typed))
+    typed = 0
+    for part in tres.split(","):
+        name, _, amount = part.partition("=")
+        if name == "gres/gpu":
+            return whole_number(amount)
+        if name.startswith("gres/gpu:"):
+            typed += whole_number(amount) or 0
+    return typed
 
 
+_MEMORY = re.compile(r"\bmem=(\d{1,9}(?:\.\d+)?)([MGT])")
+_NODES = re.compile(r"\bnode=(\d{1,6})")
 _GB = {"M": 1 / 1024, "G": 1.0, "T": 1024.0}
 """GB of SLURM's units of memory."""
 
@@ -353,12 +312,11 @@ def _memory_gb(tres: str) -> float | None:
     >>> _memory_gb("cpu=2,mem=96G,node=2"), _memory_gb("mem=512M"), _memory_gb("cpu=1")
     (48.0, 0.5, None)
     """
-    amounts = _amounts(tres)
-    match = re.fullmatch(r"(\d{1,9}(?:\.\d+)?)([MGT])", amounts.get("mem", ""))
-    if match is None:
+    memory, nodes = _MEMORY.search(tres), _NODES.search(tres)
+    if memory is None:
         return None
-    nodes = _number(amounts.get("node", "1")) or 1
-    return float(match[1]) * _GB[match[2]] / nodes
+    total_gb = float(memory[1]) * _GB[memory[2]]
+    return total_gb / max(1, int(nodes[1])) if nodes else total_gb
 
 
 def canceller(state: str) -> str:

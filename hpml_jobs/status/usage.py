@@ -2,10 +2,9 @@
 
 import time
 from collections.abc import Container, Iterator
+from itertools import chain
 from statistics import median
 from typing import NamedTuple
-
-import msgspec
 
 from hpml_jobs.core import formulas
 from hpml_jobs.core.strategies import Device
@@ -53,17 +52,16 @@ class _Run(NamedTuple):
 def usage_of(status: StudyStatus) -> Usage | None:
     """Return the usage of a study, its status read with `all_jobs`; None if no job has started."""
     gpus_of = {state.job: state.gpus for state in status.states}
-    runs: list[_Run] = []
-    reported: set[str] = set()
-    for job in filter(is_slurm, status.history.sent):
-        of_job = _slurm_runs(status.slurm, job, gpus_of.get(job))
-        if of_job:
-            reported.add(job)
-            runs += of_job
+    runs_of = {
+        job: _slurm_runs(status.slurm, job, gpus_of.get(job))
+        for job in filter(is_slurm, status.history.sent)
+    }
+    runs = list(chain.from_iterable(runs_of.values()))
     sources = []
     if runs:
         slurm = _SOURCES.get(status.slurm.no_accounts, "squeue, without accounting")
         sources.append(slurm)
+    reported = {job for job, of_job in runs_of.items() if of_job}
     state_of = {state.slug: state for state in status.states}
     attempts = [
         run
@@ -128,32 +126,28 @@ def _attempts(
 
 
 def _total(runs: list[_Run], source: str) -> Usage:
+    """Return the usage of runs; GPU-hours are of those whose number of GPUs is known."""
     limited = [run for run in runs if run.requested_s]
     requested_s = sum(run.requested_s or 0 for run in limited)
-    limited_used_s = sum(run.used_s for run in limited)
+    share: float | None = None
+    if limited:
+        limited_used_s = sum(run.used_s for run in limited)
+        share = formulas.used_share(limited_used_s, requested_s)
+    used_hours: float | None = None
+    requested_hours: float | None = None
+    if any(run.gpus is not None for run in runs):
+        used_hours = sum(run.gpu_hours(run.used_s) for run in runs)
+        if limited:
+            requested_hours = sum(run.gpu_hours(run.requested_s) for run in runs)
     waits = [run.queued_s for run in runs if run.queued_s is not None]
-    usage = Usage(
+    return Usage(
         runs=len(runs),
         used_s=sum(run.used_s for run in runs),
         asked_s=requested_s or None,
-        used_share=formulas.used_share(limited_used_s, requested_s)
-        if limited
-        else None,
+        used_share=share,
+        gpu_hours_used=used_hours,
+        gpu_hours_asked=requested_hours,
         queue_median_s=median(waits) if waits else None,
         queue_longest_s=max(waits, default=None),
         source=source,
-    )
-    return _with_gpu_hours(usage, runs)
-
-
-def _with_gpu_hours(usage: Usage, runs: list[_Run]) -> Usage:
-    """Return the usage with the GPU-hours of those runs whose number of GPUs is known."""
-    if all(run.gpus is None for run in runs):
-        return usage
-    used = sum(run.gpu_hours(run.used_s) for run in runs)
-    requested = sum(run.gpu_hours(run.requested_s) for run in runs)
-    return msgspec.structs.replace(
-        usage,
-        gpu_hours_used=used,
-        gpu_hours_asked=None if usage.asked_s is None else requested,
     )

@@ -130,9 +130,8 @@ class QuietWait:
     def wait(self) -> None:
         """Wait until this machine is quiet; say how busy it is before the first cell."""
         is_first, self.is_first = self.is_first, False
-        if not is_first and self.left_s <= 0:
-            return
-        load = self.measure()
+        may_say = is_first or self.left_s > 0
+        load = self.measure() if may_say else None
         if load is None:
             return
         if not load.is_quiet:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from functools import cache
+from math import ceil
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -19,6 +20,10 @@ from hpml_jobs.study.snapshot import CellState
 
 if TYPE_CHECKING:
     from hpml_jobs.status.states import StudyStatus
+
+
+EXAMPLE_MINUTES, EXAMPLE_GB = 60, 64
+"""Limits in suggested commands where those of the job are not known."""
 
 
 def hints_of(selection: StudySelection, status: "StudyStatus") -> list[str]:
@@ -143,7 +148,10 @@ def _ends(
     resubmit = f"{PROGRAM} resubmit {study}"
     timeouts = [state for state in cells if state.outcome is Outcome.TIMEOUT]
     minutes = max((state.minutes or 0 for state in timeouts), default=0)
-    longer = f"{2 * minutes:.0f}" if minutes else "N"
+    longer = ceil(2 * minutes) or EXAMPLE_MINUTES
+    oom = [state for state in cells if state.outcome is Outcome.OOM]
+    memory_gb = max((state.mem_gb or 0 for state in oom), default=0)
+    more_gb = ceil(2 * memory_gb) or EXAMPLE_GB
     return (
         (
             (Outcome.FAILED, Outcome.INVALID),
@@ -155,7 +163,7 @@ def _ends(
             "reached the time limit; to see where each rank was, and if none was stuck",
             f"{logs}\n{resubmit} --timeout --minutes {longer}",
         ),
-        ((Outcome.OOM,), "ran out of memory", f"{resubmit} --oom --mem GB"),
+        ((Outcome.OOM,), "ran out of memory", f"{resubmit} --oom --mem {more_gb}"),
         (
             (Outcome.NODE_FAIL, Outcome.PREEMPTED),
             "lost to a node failure or preemption",

@@ -171,16 +171,11 @@ def run_here(selection: "Selection", job: str, *, json: bool) -> None:
         HpmlError: a cell did not finish.
     """
     from hpml_jobs.status.states import study_status
-    from hpml_jobs.submit.load import wait_until_quiet
 
     plan, out = selection.plan, sys.stderr if json else sys.stdout
     total, left_out = len(selection.send), len(selection.left_out)
     left = f", {left_out} left out (finished, pending or running)" if left_out else ""
     print(f"study {plan.study.name}: {counted(total, 'cell')} to run{left}", file=out)
-    if total and not plan.cluster.hosts:
-        wait_until_quiet(
-            plan.quiet_minutes, lambda sentence: print(sentence, file=out, flush=True)
-        )
     ended = _run_cells(selection, job, out)
     status = study_status(plan.study, with_checks=json)
     ended_states = [state for state in status.states if state.slug in ended]
@@ -192,11 +187,15 @@ def run_here(selection: "Selection", job: str, *, json: bool) -> None:
         print(f"the report is in {plan.study.report}", file=out)
     failed = sum(not state.outcome.finished for state in ended_states)
     words = study_words(plan.study)
-    if failed < max(1, total):
+    if not failed:
         print(next_commands(words, watch=False), file=out)
-    if failed:
-        sentence = f"{failed} of {total} cells did not finish; to see why"
-        raise HpmlError(with_command(sentence, f"{PROGRAM} logs {words}"))
+        return
+    sentence = f"{failed} of {total} cells did not finish; to see why"
+    commands = f"{PROGRAM} logs {words}"
+    if failed < total:
+        sentence += ", and to collect the others"
+        commands += f"\n{PROGRAM} collect {words}"
+    raise HpmlError(with_command(sentence, commands))
 
 
 def _write_report(study: "Study", status: "StudyStatus") -> None:
@@ -210,9 +209,10 @@ def _write_report(study: "Study", status: "StudyStatus") -> None:
 
 def _run_cells(selection: "Selection", job: str, out: TextIO) -> set[str]:
     """Run the cells with a progress line on stderr; return the names of those that ended."""
+    from hpml_jobs.submit.load import QuietWait
     from hpml_jobs.submit.local import run_all
 
-    total = len(selection.send)
+    total, plan = len(selection.send), selection.plan
     ended: set[str] = set()
     with Console(stderr=True).status("starting") as status:
 
@@ -226,7 +226,11 @@ def _run_cells(selection: "Selection", job: str, out: TextIO) -> set[str]:
             ended.add(folder.slug)
             print(f"  {len(ended)}/{total}  {_cell_line(folder)}", flush=True, file=out)
 
-        run_all(selection, job, show_progress, show_end)
+        quiet = QuietWait(
+            plan.quiet_minutes, lambda sentence: print(sentence, file=out, flush=True)
+        )
+        before_each = (lambda: None) if plan.cluster.hosts else quiet.wait
+        run_all(selection, job, show_progress, show_end, before_each)
     return ended
 
 

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from math import ceil
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -47,15 +48,37 @@ class Isolate(StrEnum):
     EXCLUSIVE = "exclusive"
 
 
+class Runtime(StrEnum):
+    """The program that runs an image."""
+
+    APPTAINER = "apptainer"
+    SINGULARITY = "singularity"
+
+
 class Container(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A Singularity/Apptainer image in which the job's Python lives; no image: no container."""
 
-    runtime: str = "singularity"
+    runtime: Runtime = Runtime.SINGULARITY
     image: str | None = None
     overlay: str | None = None
     binds: tuple[str, ...] = ()
     setup: str = "source /ext3/env.sh"
     options: tuple[str, ...] = ("--nv",)
+
+    def check(self) -> None:
+        """Refuse an overlay of no image, and a folder in which no runtime has built an image."""
+        if self.image is None:
+            if self.overlay:
+                raise UsageError(
+                    f"cluster.container.overlay={self.overlay}: give cluster.container.image= too"
+                )
+            return
+        folder = Path(self.image)
+        if folder.is_dir() and not (folder / ".singularity.d").is_dir():
+            raise UsageError(
+                f"cluster.container.image={self.image}: the folder is not a sandbox, it has no "
+                ".singularity.d; name an image, e.g. torch.sif"
+            )
 
 
 class Cluster(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -108,6 +131,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     def check(self) -> None:
         """Refuse requests that this cluster rejects, before sbatch is called."""
+        self.container.check()
         if self.hosts is not None:
             _check_hosts(self.hosts)
         if self.clusters and not re.fullmatch(r"[\w.-]+", self.clusters):

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from hpml_jobs.core.errors import UsageError
+from hpml_jobs.core.text import whole_number
 
 
 class Option(NamedTuple):
@@ -202,7 +203,26 @@ def default_variables(
     return defaults
 
 
-_TIME = re.compile(r"(?:(\d{1,6})-)?(\d{1,9})(?::(\d{1,9}))?(?::(\d{1,9}))?")
+def parse_duration_s(text: str) -> float | None:
+    """Parse `1-02:03:04`, `1:02:03` or `2:03` into seconds; None for UNLIMITED and the like.
+
+    >>> parse_duration_s("1-02:03:04"), parse_duration_s("2:03"), parse_duration_s("UNLIMITED")
+    (93784.0, 123.0, None)
+    """
+    days, _, rest = text.rpartition("-")
+    parts = rest.split(":")
+    numbers = [whole_number(part) for part in (days or "0", *parts)]
+    if len(parts) > _PARTS_OF_TIME or None in numbers:
+        return None
+    whole_days, *rest_of_day = (number or 0.0 for number in numbers)
+    seconds = 0.0
+    for number in rest_of_day:
+        seconds = seconds * 60 + number
+    return whole_days * 86_400 + seconds
+
+
+_PARTS_OF_TIME = 3
+"""Hours, minutes, seconds."""
 
 
 def parse_minutes(text: str) -> int | None:
@@ -211,16 +231,12 @@ def parse_minutes(text: str) -> int | None:
     >>> [parse_minutes(text) for text in ("90", "1:30", "1:30:00", "1-2", "1-0:30", "UNLIMITED")]
     [90, 2, 90, 1560, 1470, None]
     """
-    match = _TIME.fullmatch(text.strip())
-    if match is None:
+    text = text.strip()
+    if not text[:1].isdecimal():
         return None
-    days, *parts = match.groups()
-    numbers = [int(part) for part in parts if part is not None]
-    if days is not None:
-        hours, minutes, seconds = (*numbers, 0, 0)[:3]
-        total = (int(days) * 24 + hours) * 60 + minutes + seconds / 60
-    elif len(numbers) == 3:
-        total = numbers[0] * 60 + numbers[1] + numbers[2] / 60
-    else:
-        total = numbers[0] + sum(numbers[1:]) / 60
-    return math.ceil(total) or None
+    needed = (
+        2 if "-" in text else 1
+    )  # of days hours, minutes and seconds; else minutes and seconds
+    missing = needed - text.count(":")
+    seconds = parse_duration_s(text + ":00" * missing)
+    return math.ceil((seconds or 0) / 60) or None

@@ -1,5 +1,6 @@
 """Reading a record: incomplete, unknown or impossible ones are refused."""
 
+from itertools import chain
 from math import ceil
 from typing import Any
 
@@ -78,20 +79,17 @@ def _fault_of_measured(record: Record) -> str | None:
         return f"ranks {present} are there, {cell.processes} were expected"
     if cell.workload.images is None and cell.origin.has_fixed_epochs:
         return f"the number of training {cell.workload.samples_name} is missing"
-    faults = (_rank_fault(cell, rank) for rank in record.ranks)
-    return (
-        next(filter(None, faults), None) or _share_fault(record) or _part_fault(record)
+    epochs = range(1, len(record.ranks[0].epochs) + 1)
+    faults = chain(
+        (_rank_fault(cell, rank) for rank in record.ranks),
+        (_share_fault(number, record) for number in epochs),
+        (load(part.record_fault)(record) for part in cell_parts().values()),
     )
-
-
-def _share_fault(record: Record) -> str | None:
-    """Return what is wrong with the ranks' shares of the test set; together they are all of it."""
-    numbers = range(1, len(record.ranks[0].epochs) + 1)
-    faults = (_share_fault_after(number, record) for number in numbers)
     return next(filter(None, faults), None)
 
 
-def _share_fault_after(number: int, record: Record) -> str | None:
+def _share_fault(number: int, record: Record) -> str | None:
+    """Return what is wrong with the ranks' shares of the test set; together they are all of it."""
     name, whole = record.cell.workload.samples_name, record.ranks[0].test_samples
     epochs = [
         rank.epochs[number - 1] for rank in record.ranks if len(rank.epochs) >= number
@@ -106,12 +104,6 @@ def _share_fault_after(number: int, record: Record) -> str | None:
     if any(s.correct is not None and not 0 <= s.correct <= s.samples for s in shares):
         return f"more {name} are right than were tested after epoch {number}"
     return None
-
-
-def _part_fault(record: Record) -> str | None:
-    """Return what an extra finds wrong with its part of the record."""
-    faults = (load(part.record_fault)(record) for part in cell_parts().values())
-    return next(filter(None, faults), None)
 
 
 def out_of_range(value: Any) -> str | None:

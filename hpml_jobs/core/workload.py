@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from enum import StrEnum
+from pathlib import Path
 
 import msgspec
 
@@ -306,3 +307,21 @@ def arg_text(value: Arg) -> str:
     ['true', '4', '0.001', 'relu']
     """
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def refuse_file(key: str, reference: str) -> None:
+    """Refuse the file of a module in place of the module: `parts.py`, `./parts:build`."""
+    file, _, name = reference.partition(":")
+    is_path_of_function = "/" in file and name
+    if not (file.endswith(".py") or is_path_of_function):
+        return
+    path = Path(file).resolve().with_suffix("")
+    folder = Path.cwd()
+    place = ""
+    if not path.is_relative_to(folder):
+        folder = path.parent
+        place = f", and run the command in {folder}"
+    module = ".".join(path.relative_to(folder).parts)
+    raise UsageError(
+        f"{key}={reference}: name the module, not its file: {key}={module}:{name or 'build'}{place}"
+    )

@@ -8,7 +8,6 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from msgspec.structs import replace
 
@@ -187,7 +186,8 @@ def _measure(
             end = apply_time_limit(end, file, time.monotonic() - started_at)
             paths.write_end(end)
 
-    watchers = _watchers(file)
+    entries = merged(feature.watchers for feature in features().values())
+    watchers = [load(entry)(file) for entry in entries.values()]
 
     def start_watchers() -> None:
         for watcher in watchers:
@@ -221,12 +221,6 @@ def _with_words_of_merge(end: AttemptEnd, words: Merged) -> AttemptEnd:
     if words.fault:
         return replace(end, outcome=Outcome.FAILED, reason=words.fault)
     return replace(end, reason=words.note or end.reason)
-
-
-def _watchers(file: CellFile) -> list[Any]:
-    """Return what looks at this node while the workers of a cell run."""
-    entries = merged(feature.watchers for feature in features().values())
-    return [load(entry)(file) for entry in entries.values()]
 
 
 def _wait_for_other_nodes(paths: AttemptFolder, code: int) -> None:

@@ -54,18 +54,14 @@ def with_facts(
     """
     rules.refuse(rules.RULES_OF_WORKLOAD, workload)
     rules.refuse([rules.tokens_have_no_image_keys], workload, given)
-    workload = _without_derived_unit(workload)
+    without_unit = replace(workload, unit=None)
+    if without_unit.throughput_unit is workload.unit:  # it follows from the data
+        workload = without_unit
     kind = kind_of(workload.data)
     if kind and kind.facts:
         workload = load(kind.facts)(workload, root, cluster, given, notify)
     workload = replace(workload, data_sha256=data_digest(workload.data, root))
     return _with_parameters(workload, given)
-
-
-def _without_derived_unit(workload: Workload) -> Workload:
-    """Return the workload without a unit that follows from its data: it is the same cell."""
-    derived = replace(workload, unit=None)
-    return derived if derived.throughput_unit is workload.unit else workload
 
 
 class NotStartedError(HpmlError):

@@ -55,7 +55,9 @@ def examined(
             f"{workload.name}: no batch was tried here: {counts.untried}; {_ON_A_NODE}"
         )
     elif mark and wanted.batches and counts.parameters is not None:
-        _leave(mark)
+        with suppress(OSError):  # without the mark, they are tried again
+            mark.parent.mkdir(parents=True, exist_ok=True)
+            mark.touch()
     return replace(
         workload,
         images=counts.images,
@@ -69,12 +71,6 @@ def _mark(facts: list[Any]) -> Path:
     """Return the file that says that batches were trained, named by what that depends on."""
     digest = hashlib.sha256(msgspec.json.encode(facts)).hexdigest()
     return user_folder("XDG_CACHE_HOME", "~/.cache") / "tried" / digest
-
-
-def _leave(mark: Path) -> None:
-    with suppress(OSError):  # without the mark, they are tried again
-        mark.parent.mkdir(parents=True, exist_ok=True)
-        mark.touch()
 
 
 def _context(workload: Workload, counts: Counts) -> int | None:

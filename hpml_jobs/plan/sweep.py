@@ -16,7 +16,7 @@ from hpml_jobs.core.cluster import Launcher
 from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.recipe import usual_recipe
 from hpml_jobs.core.strategies import Device
-from hpml_jobs.core.workload import Optimizer, arg_text
+from hpml_jobs.core.workload import Optimizer, arg_text, refuse_file
 from hpml_jobs.plan import machine
 from hpml_jobs.plan.composer import AUTO, Composer, check_keys, settings_of
 from hpml_jobs.plan.config_folders import BLOCK_NAME, GROUPS, ONLY_ON, ConfigFolders
@@ -323,7 +323,9 @@ def _combinations(
     """Yield the settings of the product of `values`, with one choice of groups."""
     config = composer.compose(workload, recipe)
     check_keys(config, values)
-    _check_functions(values)
+    for key in OWN_CODE:
+        for option in map(str, values.get(key, [])):
+            refuse_file(key, option)
     _check_rate(config, workload, values)
     parts = [(recipe, values)] if recipe != AUTO else _by_usual_recipe(config, values)
     for name, part in parts:
@@ -334,17 +336,6 @@ def _combinations(
             yield from settings_of(composed, part)
         except UsageError as error:
             raise composer.with_place(error, part) from error
-
-
-def _check_functions(values: Ranges) -> None:
-    """Refuse the file of a module in place of its function."""
-    for key in OWN_CODE:
-        for option in map(str, values.get(key, [])):
-            if option.endswith(".py"):
-                module = option.removesuffix(".py").replace("/", ".")
-                raise UsageError(
-                    f"{key}={option}: name a function of the module, e.g. {key}={module}:build"
-                )
 
 
 def _by_usual_recipe(

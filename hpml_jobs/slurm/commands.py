@@ -97,7 +97,9 @@ def ask_slurm(*command: str, timeout_s: float = ASK_TIMEOUT_S) -> CommandAnswer:
             return CommandAnswer(1, "", str(fault))
         finally:
             process.kill()  # no effect on a process that has ended
-    return CommandAnswer(code, _text(out), (_text(err).strip().splitlines() or [""])[0])
+    printed, message = (output.decode(errors="replace") for output in (out, err))
+    first_line, *_ = message.strip().splitlines() or [""]
+    return CommandAnswer(code, printed, first_line)
 
 
 def _read_bounded(
@@ -126,11 +128,6 @@ def _read_bounded(
                 raise TimeoutError
     out, err = printed.values()
     return bytes(out), bytes(err)
-
-
-def _text(printed: bytes) -> str:
-    """Return output as text; bytes that are not UTF-8 become replacement characters."""
-    return printed.decode(errors="replace")
 
 
 def _output(*command: str) -> str:

@@ -10,6 +10,8 @@ import msgspec
 from msgspec.structs import replace
 
 from hpml_jobs.core.cell import Outcome
+from hpml_jobs.core.sbatch import parse_duration_s
+from hpml_jobs.core.text import whole_number
 
 JOB_WORDS = "hpml-jobs: "
 """The beginning of what a job's script says in its log about its end."""
@@ -17,36 +19,26 @@ JOB_WORDS = "hpml-jobs: "
 NO_SPACE_CODE = 28
 """Exit code of a job that cannot write its exit report, because the disk is full (ENOSPC)."""
 
-_OUTCOMES = {
-    "BOOT_FAIL": Outcome.NODE_FAIL,
-    "CANCELLED": Outcome.CANCELLED,
-    "COMPLETED": Outcome.MISSING,  # the job succeeded but left no record
-    "COMPLETING": Outcome.RUNNING,
-    "CONFIGURING": Outcome.PENDING,
-    "DEADLINE": Outcome.TIMEOUT,
-    "EXPEDITING": Outcome.PENDING,
-    "FAILED": Outcome.FAILED,
-    "LAUNCH_FAILED": Outcome.PENDING,  # requeued, and often held
-    "NODE_FAIL": Outcome.NODE_FAIL,
-    "OUT_OF_MEMORY": Outcome.OOM,
-    "PENDING": Outcome.PENDING,
-    "POWER_UP_NODE": Outcome.PENDING,
-    "PREEMPTED": Outcome.PREEMPTED,
-    "RECONFIG_FAIL": Outcome.PENDING,  # requeued
-    "REQUEUED": Outcome.PENDING,
-    "REQUEUE_FED": Outcome.PENDING,
-    "REQUEUE_HOLD": Outcome.PENDING,
-    "RESIZING": Outcome.RUNNING,
-    "RESV_DEL_HOLD": Outcome.PENDING,
-    "REVOKED": Outcome.CANCELLED,
-    "RUNNING": Outcome.RUNNING,
-    "SIGNALING": Outcome.RUNNING,
-    "SPECIAL_EXIT": Outcome.PENDING,
-    "STAGE_OUT": Outcome.RUNNING,
-    "STOPPED": Outcome.RUNNING,
-    "SUSPENDED": Outcome.RUNNING,
-    "TIMEOUT": Outcome.TIMEOUT,
+_STATES = {
+    Outcome.PENDING: (
+        *("CONFIGURING", "EXPEDITING", "PENDING", "POWER_UP_NODE", "RESV_DEL_HOLD"),
+        # requeued, and often held
+        *("LAUNCH_FAILED", "RECONFIG_FAIL", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD"),
+        "SPECIAL_EXIT",
+    ),
+    Outcome.RUNNING: (
+        *("COMPLETING", "RESIZING", "RUNNING", "SIGNALING", "STAGE_OUT", "STOPPED"),
+        "SUSPENDED",
+    ),
+    Outcome.MISSING: ("COMPLETED",),  # the job succeeded but left no record
+    Outcome.CANCELLED: ("CANCELLED", "REVOKED"),
+    Outcome.FAILED: ("FAILED",),
+    Outcome.NODE_FAIL: ("BOOT_FAIL", "NODE_FAIL"),
+    Outcome.OOM: ("OUT_OF_MEMORY",),
+    Outcome.PREEMPTED: ("PREEMPTED",),
+    Outcome.TIMEOUT: ("DEADLINE", "TIMEOUT"),
 }
+_OUTCOMES = {state: outcome for outcome, states in _STATES.items() for state in states}
 
 
 def outcome_of(state: str) -> Outcome:
@@ -65,10 +57,10 @@ class JobState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A job (or array task) as SLURM reports it; `state` is SLURM's own word.
 
     Times are seconds since 1970; None is what SLURM did not report. `starts` is when it expects a
-    pending job to start; `minutes` is the time limit; `gpus` counts those of all nodes. `earlier_s`
-    is the duration of each earlier run of a requeued job. `gone`: the controller has said that it
-    does not know the job any more; `state` is then the last known one, or empty. `suspended_s` is
-    how long its last run was suspended. `name` is the job's own.
+    pending job to start; `minutes` is the time limit; `gpus` counts those of all nodes; `mem_gb` is
+    the memory of each. `earlier_s` is the duration of each earlier run of a requeued job. `gone`:
+    the controller has said that it does not know the job any more; `state` is then the last known
+    one, or empty. `suspended_s` is how long its last run was suspended. `name` is the job's own.
     """
 
     job: str
@@ -83,6 +75,7 @@ class JobState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     elapsed_s: float | None = None
     minutes: float | None = None
     gpus: int | None = None
+    mem_gb: float | None = None
     suspended_s: float | None = None
     earlier_s: tuple[float, ...] = ()
     gone: bool = False
@@ -241,9 +234,10 @@ def _from_sacct(job: str, *row: str) -> JobState:
         submitted=parse_time(submitted),
         started=parse_time(start) if has_run else None,
         ended=parse_time(end),
-        elapsed_s=_number(elapsed) if has_run else None,
-        minutes=_number(limit),
+        elapsed_s=whole_number(elapsed) if has_run else None,
+        minutes=whole_number(limit),
         gpus=_gpus(tres),
+        mem_gb=_memory_gb(tres),
     )
 
 
@@ -256,9 +250,6 @@ _CANCELLER = re.compile(r"CANCELLED by (\d+)")
 _MOST_TASKS = 4_000_001
 """SLURM's own limit of MaxArraySize."""
 
-_LONGEST_NUMBER = 15
-"""Digits of the largest number in SLURM's answers that is believed."""
-
 _PENDING_TASKS = re.compile(r"(\d+)_\[([\d,-]+)(?:%\d+)?\]")
 
 
@@ -269,16 +260,16 @@ def _tasks(job: str) -> list[str]:
         return [job]
     tasks: list[int] = []
     for first, _, last in (part.partition("-") for part in match[2].split(",")):
-        start, end = _number(first), _number(last or first)
+        start, end = whole_number(first), whole_number(last or first)
         if start is None or end is None or end - start > _MOST_TASKS:
             return [job]
-        tasks += range(int(start), int(end) + 1)
+        tasks += range(start, end + 1)
     return [f"{match[1]}_{task}" for task in tasks]
 
 
 def parse_time(text: str) -> float | None:
     """Parse a time: seconds where SLURM respects SLURM_TIME_FORMAT=%s, else local time."""
-    seconds = _number(text)
+    seconds = whole_number(text)
     if seconds is not None:
         return seconds if seconds < _YEAR_3000 else None
     try:
@@ -291,34 +282,6 @@ _YEAR_3000 = 32_503_680_000
 """A time that no clock shows, in seconds since 1970."""
 
 
-def _number(text: str) -> float | None:
-    """Return a whole number; None for any other text, and for more digits than SLURM prints."""
-    is_number = text.isascii() and text.isdecimal() and len(text) <= _LONGEST_NUMBER
-    return float(text) if is_number else None
-
-
-def parse_duration_s(text: str) -> float | None:
-    """Parse `1-02:03:04`, `1:02:03` or `2:03` into seconds; None for UNLIMITED and the like.
-
-    >>> parse_duration_s("1-02:03:04"), parse_duration_s("2:03"), parse_duration_s("UNLIMITED")
-    (93784.0, 123.0, None)
-    """
-    days, _, rest = text.rpartition("-")
-    parts = rest.split(":")
-    numbers = [_number(part) for part in (days or "0", *parts)]
-    if len(parts) > _PARTS_OF_TIME or None in numbers:
-        return None
-    whole_days, *rest_of_day = (number or 0.0 for number in numbers)
-    seconds = 0.0
-    for number in rest_of_day:
-        seconds = seconds * 60 + number
-    return whole_days * 86_400 + seconds
-
-
-_PARTS_OF_TIME = 3
-"""Hours, minutes, seconds."""
-
-
 def _gpus(tres: str) -> int | None:
     """Return the number of GPUs in an AllocTRES; None if nothing is allocated.
 
@@ -327,15 +290,33 @@ def _gpus(tres: str) -> int | None:
     """
     if not tres:
         return None
-    typed = 0.0
+    typed = 0
     for part in tres.split(","):
         name, _, amount = part.partition("=")
         if name == "gres/gpu":
-            total = _number(amount)
-            return None if total is None else int(total)
+            return whole_number(amount)
         if name.startswith("gres/gpu:"):
-            typed += _number(amount) or 0
-    return int(typed)
+            typed += whole_number(amount) or 0
+    return typed
+
+
+_MEMORY = re.compile(r"\bmem=(\d{1,9}(?:\.\d+)?)([MGT])")
+_NODES = re.compile(r"\bnode=(\d{1,6})")
+_GB = {"M": 1 / 1024, "G": 1.0, "T": 1024.0}
+"""GB of SLURM's units of memory."""
+
+
+def _memory_gb(tres: str) -> float | None:
+    """Return the memory per node in an AllocTRES, in GB; None if it has none.
+
+    >>> _memory_gb("cpu=2,mem=96G,node=2"), _memory_gb("mem=512M"), _memory_gb("cpu=1")
+    (48.0, 0.5, None)
+    """
+    memory, nodes = _MEMORY.search(tres), _NODES.search(tres)
+    if memory is None:
+        return None
+    total_gb = float(memory[1]) * _GB[memory[2]]
+    return total_gb / max(1, int(nodes[1])) if nodes else total_gb
 
 
 def canceller(state: str) -> str:

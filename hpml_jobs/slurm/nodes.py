@@ -3,7 +3,7 @@
 import re
 from typing import NamedTuple
 
-from hpml_jobs.slurm.jobs import parse_duration_s
+from hpml_jobs.core.sbatch import parse_duration_s
 
 
 class Node(NamedTuple):

@@ -2,7 +2,6 @@
 
 import contextlib
 import re
-from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -56,8 +55,11 @@ def read_history(study: Study) -> RecoveredHistory:
             history, f"squeue: {complaint}", no_squeue=answer.absent
         )
     listed = dict.fromkeys([*queued, *_accounted(name, history)])
+    noted = {array for line in lines for array in array_ids(line.jobs)}
+    tasks = ((*array_ids([job]), job) for job in listed if _JOB.fullmatch(job))
+    unknown = by_key((array, job) for array, job in tasks if array not in noted)
     try:
-        recovered = _matched(study, history, _tasks_of_unknown(listed, lines))
+        recovered = _matched(study, history, unknown)
     except HpmlError as fault:
         return RecoveredHistory(history, str(fault))
     # somebody else's study: the jobs are used all the same
@@ -65,15 +67,6 @@ def read_history(study: Study) -> RecoveredHistory:
         for line in recovered:
             study.append(line)
     return RecoveredHistory(fold([*lines, *recovered]))
-
-
-def _tasks_of_unknown(
-    listed: Iterable[str], lines: list[ManifestLine]
-) -> dict[str, list[str]]:
-    """Return the listed jobs that the manifest does not name, by array."""
-    noted = {array for line in lines for array in array_ids(line.jobs)}
-    tasks = ((*array_ids([job]), job) for job in listed if _JOB.fullmatch(job))
-    return by_key((array, job) for array, job in tasks if array not in noted)
 
 
 def _accounted(name: str, history: History) -> list[str]:

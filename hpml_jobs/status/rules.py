@@ -72,25 +72,35 @@ def _state(
 
 def _times(evidence: CellEvidence) -> dict[str, object]:
     """Return the fields of a state with the times of the job; in a shared one, of the cell."""
-    job, shape = evidence.answer.state, evidence.shape
+    job = evidence.answer.state
     if job is None:
-        return {}
+        return _limits(evidence)
     starts = None
     if job.starts is not None:
         starts = datetime.fromtimestamp(job.starts, UTC).isoformat()
     is_waiting = job.outcome is Outcome.PENDING and job.submitted is not None
-    times: dict[str, object] = {
+    return _limits(evidence) | {
         "queued_s": _waited_s(evidence, job) if is_waiting else job.queued_s,
         "starts": starts,
         "elapsed_s": _attempt_s(evidence) if evidence.is_shared else job.elapsed_s,
-        "minutes": job.minutes,
-        "gpus": job.gpus,
         "node": job.node,
     }
-    if shape:
-        times["gpus"] = shape.nodes * shape.gpus_per_node
-        times["minutes"] = shape.minutes if evidence.is_shared else job.minutes
-    return times
+
+
+def _limits(evidence: CellEvidence) -> dict[str, object]:
+    """Return the fields of a state with what the job has; in a shared one, what the cell has."""
+    job, shape = evidence.answer.state, evidence.shape
+    limits: dict[str, object] = {}
+    if job:
+        limits = {"minutes": job.minutes, "gpus": job.gpus, "mem_gb": job.mem_gb}
+    if shape is None or not is_slurm(evidence.job):
+        return limits
+    limits["gpus"] = shape.nodes * shape.gpus_per_node
+    if shape.mem_gb_per_node:
+        limits["mem_gb"] = shape.mem_gb_per_node
+    if job is None or evidence.is_shared:
+        limits["minutes"] = shape.minutes
+    return limits
 
 
 def _waited_s(evidence: CellEvidence, job: JobState) -> float:
@@ -288,8 +298,8 @@ def _by_end(evidence: CellEvidence, end: AttemptEnd) -> CellState:
 
 
 def _out_of_memory(evidence: CellEvidence) -> CellState:
-    words = "memory limit exceeded; request more with resubmit --oom --mem GB"
-    return _state(evidence, Outcome.OOM, f"SLURM ended job {evidence.job}: {words}")
+    reason = f"SLURM ended job {evidence.job}: memory limit exceeded; request more"
+    return _state(evidence, Outcome.OOM, reason)
 
 
 def _unlisted(evidence: CellEvidence) -> CellState:

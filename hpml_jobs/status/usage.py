@@ -1,11 +1,10 @@
 """GPU-hours and times that a study's jobs requested and used."""
 
 import time
+from collections.abc import Container, Iterator
 from itertools import chain
 from statistics import median
 from typing import NamedTuple
-
-import msgspec
 
 from hpml_jobs.core import formulas
 from hpml_jobs.core.strategies import Device
@@ -13,7 +12,7 @@ from hpml_jobs.core.value import Value
 from hpml_jobs.slurm.jobs import is_slurm
 from hpml_jobs.status.query import ARCHIVED, SlurmSnapshot
 from hpml_jobs.status.states import StudyStatus
-from hpml_jobs.study.snapshot import CellState, FolderSnapshot
+from hpml_jobs.study.snapshot import AttemptSnapshot, CellState, FolderSnapshot
 
 _SOURCES = {"": "sacct", ARCHIVED: "the archive"}
 """Source of the times, by why sacct says nothing; any other reason means squeue."""
@@ -22,8 +21,8 @@ _SOURCES = {"": "sacct", ARCHIVED: "the archive"}
 class Usage(Value, frozen=True, kw_only=True):
     """Time that the started jobs of a study requested and have used, by `source`.
 
-    `runs` counts SLURM's jobs, or the cells of a local run, which requests nothing. None means not
-    known. Every run of a requeued job counts, if there is accounting.
+    `runs` counts those of SLURM's jobs, and the attempts of cells in other jobs, which request
+    nothing. None means not known. Every run of a requeued job counts, if there is accounting.
     """
 
     runs: int
@@ -53,16 +52,26 @@ class _Run(NamedTuple):
 def usage_of(status: StudyStatus) -> Usage | None:
     """Return the usage of a study, its status read with `all_jobs`; None if no job has started."""
     gpus_of = {state.job: state.gpus for state in status.states}
-    jobs = [job for job in status.history.sent if is_slurm(job)]
-    of_jobs = [_slurm_runs(status.slurm, job, gpus_of.get(job)) for job in jobs]
-    runs = list(chain.from_iterable(of_jobs))
+    runs_of = {
+        job: _slurm_runs(status.slurm, job, gpus_of.get(job))
+        for job in filter(is_slurm, status.history.sent)
+    }
+    runs = list(chain.from_iterable(runs_of.values()))
+    sources = []
     if runs:
-        source = _SOURCES.get(status.slurm.no_accounts, "squeue, without accounting")
-        return _total(runs, source)
+        slurm = _SOURCES.get(status.slurm.no_accounts, "squeue, without accounting")
+        sources.append(slurm)
+    reported = {job for job, of_job in runs_of.items() if of_job}
     state_of = {state.slug: state for state in status.states}
-    attempts = [_local_run(s, state_of[s.folder.slug]) for s in status.snapshots]
-    runs = [run for run in attempts if run]
-    return _total(runs, "the attempts' own times") if runs else None
+    attempts = [
+        run
+        for snapshot in status.snapshots
+        for run in _attempts(snapshot, state_of[snapshot.folder.slug], reported)
+    ]
+    if attempts:
+        sources.append("the attempts' own times")
+    runs += attempts
+    return _total(runs, " and ".join(sources)) if runs else None
 
 
 def committed_gpu_hours(status: StudyStatus) -> float:
@@ -95,46 +104,50 @@ def _slurm_runs(slurm: SlurmSnapshot, job: str, gpus: int | None) -> list[_Run]:
     return runs
 
 
-def _local_run(snapshot: FolderSnapshot, state: CellState) -> _Run | None:
-    """Return a cell's latest attempt by its own clock, until its end or, if it runs, until now."""
-    attempt, file = snapshot.latest, snapshot.file
-    if attempt is None or file is None:
-        return None
-    began = attempt.began
-    until = time.time() if state.outcome.active else attempt.ended
-    if began is None or until is None:
-        return None
+def _attempts(
+    snapshot: FolderSnapshot, state: CellState, reported: Container[str]
+) -> Iterator[_Run]:
+    """Yield a cell's attempts by their own clocks, but those of jobs that SLURM has reported."""
+    latest, file = snapshot.latest, snapshot.file
+    if latest is None or file is None:
+        return
     gpus = file.cell.gpus if file.cell.device is Device.CUDA else 0
-    return _Run(max(0.0, until - began), None, gpus, None)
+    for folder in snapshot.folder.all_attempts():
+        if folder.job in reported:
+            continue
+        if folder.id == latest.folder.id:
+            attempt = latest
+        else:
+            attempt = AttemptSnapshot(folder, folder.read_end())
+        is_active = attempt is latest and state.outcome.active
+        until = time.time() if is_active else attempt.ended
+        if attempt.began is not None and until is not None:
+            yield _Run(max(0.0, until - attempt.began), None, gpus, None)
 
 
 def _total(runs: list[_Run], source: str) -> Usage:
+    """Return the usage of runs; GPU-hours are of those whose number of GPUs is known."""
     limited = [run for run in runs if run.requested_s]
     requested_s = sum(run.requested_s or 0 for run in limited)
-    limited_used_s = sum(run.used_s for run in limited)
+    share: float | None = None
+    if limited:
+        limited_used_s = sum(run.used_s for run in limited)
+        share = formulas.used_share(limited_used_s, requested_s)
+    used_hours: float | None = None
+    requested_hours: float | None = None
+    if any(run.gpus is not None for run in runs):
+        used_hours = sum(run.gpu_hours(run.used_s) for run in runs)
+        if limited:
+            requested_hours = sum(run.gpu_hours(run.requested_s) for run in runs)
     waits = [run.queued_s for run in runs if run.queued_s is not None]
-    usage = Usage(
+    return Usage(
         runs=len(runs),
         used_s=sum(run.used_s for run in runs),
         asked_s=requested_s or None,
-        used_share=formulas.used_share(limited_used_s, requested_s)
-        if limited
-        else None,
+        used_share=share,
+        gpu_hours_used=used_hours,
+        gpu_hours_asked=requested_hours,
         queue_median_s=median(waits) if waits else None,
         queue_longest_s=max(waits, default=None),
         source=source,
-    )
-    return _with_gpu_hours(usage, runs)
-
-
-def _with_gpu_hours(usage: Usage, runs: list[_Run]) -> Usage:
-    """Return the usage with the GPU-hours of those runs whose number of GPUs is known."""
-    if all(run.gpus is None for run in runs):
-        return usage
-    used = sum(run.gpu_hours(run.used_s) for run in runs)
-    requested = sum(run.gpu_hours(run.requested_s) for run in runs)
-    return msgspec.structs.replace(
-        usage,
-        gpu_hours_used=used,
-        gpu_hours_asked=None if usage.asked_s is None else requested,
     )

@@ -5,7 +5,7 @@ import os
 import re
 import shutil
 import socket
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
@@ -258,7 +258,8 @@ def _texts_of_processes(
     places: Mapping["ScriptProcess", Position], *, has_ranks: bool
 ) -> list[str]:
     """Return where processes without a rank were, the most suspicious first."""
-    started = [process for process in places if process.is_below(places)]
+    pids = {(process.host, process.pid) for process in places}
+    started = [process for process in places if (process.host, process.parent) in pids]
     processes = started if started or has_ranks else [*places]
     by_suspicion = sorted(processes, key=lambda process: places[process])
     return [f"{process} was {places[process].text}" for process in by_suspicion]
@@ -276,10 +277,6 @@ class ScriptProcess(NamedTuple):
         """Return the process of `process<PID>-<PARENT>-<HOST>.txt`; None of another file."""
         match = _PROCESS.fullmatch(path.stem)
         return cls(match[3], int(match[1]), int(match[2])) if match else None
-
-    def is_below(self, processes: Iterable["ScriptProcess"]) -> bool:
-        """Return whether one of these processes has started it."""
-        return (self.host, self.parent) in {(p.host, p.pid) for p in processes}
 
     def __str__(self) -> str:
         return f"process {self.pid} on {self.host}"

@@ -213,10 +213,10 @@ class CellState(Value, frozen=True, kw_only=True):
     None is what is not known. `who` must act before a pending cell can start (empty: nobody);
     `starts` is when SLURM expects it to start (UTC, ISO 8601). Of its job: `queued_s` from
     submission to start (or until now), `elapsed_s` since the start, `minutes` is the time limit,
-    `gpus` of all nodes, `restarts` after a preemption or a node failure. `untried`: a smaller batch
-    of its ladder ran out of memory. Of a running cell: `doing` is its step, `done` the finished
-    share of the training, `left_s` the seconds left; both extrapolated. `checks` are the
-    data-quality checks of its record.
+    `gpus` of all nodes, `mem_gb` the memory per node, `restarts` after a preemption or a node
+    failure. `untried`: a smaller batch of its ladder ran out of memory. Of a running cell: `doing`
+    is its step, `done` the finished share of the training, `left_s` the seconds left; both
+    extrapolated. `checks` are the data-quality checks of its record.
     """
 
     slug: str
@@ -234,6 +234,7 @@ class CellState(Value, frozen=True, kw_only=True):
     elapsed_s: float | None = None
     minutes: float | None = None
     gpus: int | None = None
+    mem_gb: float | None = None
     doing: str = ""
     done: float | None = None
     left_s: float | None = None

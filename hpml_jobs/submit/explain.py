@@ -17,7 +17,7 @@ from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.sbatch import OPTIONS, Option, parse_minutes, replacing_variables
 from hpml_jobs.core.text import few
 from hpml_jobs.core.value import Value
-from hpml_jobs.core.workload import SourceFile, Workload
+from hpml_jobs.core.workload import Workload
 from hpml_jobs.plan.cells import Plan
 from hpml_jobs.plan.rules import IMAGE_KEYS
 from hpml_jobs.slurm.commands import ASK_TIMEOUT_S, has_sbatch, sbatch_environment
@@ -206,16 +206,12 @@ def unused_variables(plan: Plan, requests: Sequence[JobRequest]) -> str:
     for variable, name in replacing_variables(text, os.environ).items():
         option = OPTIONS.get(name, Option(f"cluster.sbatch.{name}="))
         value = os.environ[variable]
+        assignment = f"{variable}={value}" if value else variable
         if name == "time":
             value = str(parse_minutes(value))
         if value != keys.get(option.default_of):
-            unused.append(f"{_assignment(variable)} ({option.set_by} --{name})")
+            unused.append(f"{assignment} ({option.set_by} --{name})")
     return f"not used: {', '.join(unused)}" if unused else ""
-
-
-def _assignment(variable: str) -> str:
-    value = os.environ[variable]
-    return f"{variable}={value}" if value else variable
 
 
 def cell_rows(selection: Selection, jobs: Mapping[str, str]) -> list[CellRow]:
@@ -273,17 +269,14 @@ def _fields_of_workloads(workloads: Sequence[Workload]) -> Iterator[tuple[str, s
         if name == "args":
             yield from _args(values)
         elif name in ("code", "imported"):
-            yield f"workload.{name}", _distinct(map(_files_text, values))
+            texts = [few(map(str, files), FILES) or None for files in values]
+            yield f"workload.{name}", _distinct(texts)
         elif name not in unread:
             yield _KEYS.get(name, f"workload.{name}"), _distinct(values)
 
 
 _KEYS = {"limit": "data.limit", "path": "script"}
 """Keys that are not named as the field of the workload or the script that they set."""
-
-
-def _files_text(files: Iterable[SourceFile]) -> str | None:
-    return few(map(str, files), FILES) or None
 
 
 def _parts_of_extras(cells: Sequence[Cell]) -> Iterator[tuple[str, str]]:

@@ -5,7 +5,7 @@ import math
 import random
 import re
 import sys
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -18,6 +18,7 @@ from hpml_jobs.core.formulas import gpu_hours
 from hpml_jobs.core.text import counted, duration_text, hours_text
 from hpml_jobs.plan import machine
 from hpml_jobs.plan.cells import Plan, PlannedCell
+from hpml_jobs.results.rows import by_key
 from hpml_jobs.slurm import commands
 from hpml_jobs.slurm.nodes import Node
 from hpml_jobs.status.usage import committed_gpu_hours
@@ -113,11 +114,10 @@ def make_requests(plan: Plan, cells: list[PlannedCell]) -> list[JobRequest]:
 
 def ladder_requests(cells: list[PlannedCell]) -> list[JobRequest]:
     """Return one allocation per ladder among the cells, the smallest batch first."""
-    groups = _grouped(
-        (p for p in cells if p.file.ladder), lambda planned: planned.cell.ladder
-    )
+    groups = by_key((p.cell.ladder, p) for p in cells if p.file.ladder)
     ordered = [
-        sorted(group, key=lambda planned: planned.cell.batch) for group in groups
+        sorted(group, key=lambda planned: planned.cell.batch)
+        for group in groups.values()
     ]
     return [JobRequest(JobKind.LADDER, _allocation(group), group) for group in ordered]
 
@@ -134,7 +134,7 @@ def in_rounds(cells: list[PlannedCell]) -> list[PlannedCell]:
         return msgspec.json.encode(replace(planned.cell, seed=0, repeat=0))
 
     rounds: dict[int, list[PlannedCell]] = {}
-    for runs in _grouped(cells, setting):
+    for runs in by_key((setting(planned), planned) for planned in cells).values():
         ordered = sorted(runs, key=lambda p: (p.cell.repeat, p.cell.seed))
         for number, planned in enumerate(ordered):
             rounds.setdefault(number, []).append(planned)
@@ -147,20 +147,14 @@ def in_rounds(cells: list[PlannedCell]) -> list[PlannedCell]:
     return shuffled
 
 
-def _grouped(
-    cells: Iterable[PlannedCell], key: Callable[[PlannedCell], Hashable]
-) -> list[list[PlannedCell]]:
-    groups: dict[Hashable, list[PlannedCell]] = {}
-    for planned in cells:
-        groups.setdefault(key(planned), []).append(planned)
-    return list(groups.values())
-
-
 def _arrays(cells: list[PlannedCell], cluster: Cluster) -> list[JobRequest]:
     """Return one array per shape, in seeded rounds, split at MaxArraySize."""
     size = cluster.max_array_size or _max_array_size()
     requests = []
-    for group in _grouped(cells, lambda planned: msgspec.json.encode(planned.shape)):
+    by_shape = by_key(
+        (msgspec.json.encode(planned.shape), planned) for planned in cells
+    )
+    for group in by_shape.values():
         order = in_rounds(group)
         for start in range(0, len(order), size):
             chunk = order[start : start + size]
@@ -181,9 +175,8 @@ def _packs(cells: list[PlannedCell], cluster: Cluster) -> list[JobRequest]:
     Packs are split where they would exceed the time limit of the partition.
     """
     requests = []
-    for group in _grouped(
-        cells, lambda planned: (planned.shape.gpu_type, planned.shape.nodes)
-    ):
+    by_nodes = by_key(((p.shape.gpu_type, p.shape.nodes), p) for p in cells)
+    for group in by_nodes.values():
         longest = machine.longest_minutes(group[0].shape, cluster)
         for chunk in _split_by_minutes(in_rounds(group), longest):
             requests.append(JobRequest(JobKind.PACK, _allocation(chunk), chunk))

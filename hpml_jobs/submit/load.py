@@ -14,7 +14,7 @@ from hpml_jobs.core.process_times import (
     busy_times,
     stat_fields,
 )
-from hpml_jobs.core.text import counted
+from hpml_jobs.core.text import counted, duration_text
 from hpml_jobs.study.files import owner
 
 WINDOW_S = 1.0
@@ -112,29 +112,49 @@ def _processes() -> Iterator[_Process]:
 MARKED = "Times may be longer, and are then marked with !"
 
 
-def wait_until_quiet(
-    minutes: int,
-    tell: Callable[[str], None],
-    measure: Callable[[], Load | None] = measured_load,
-) -> None:
-    """Say how busy this machine is; with `minutes` wait so long at most until it is quiet."""
-    load = measure()
-    if load is None:
-        return
-    if load.is_quiet:
-        tell(f"this machine is quiet: {load.words}")
-        return
-    busy = f"this machine is busy: {load.words}"
-    if not minutes:
-        waits = "quiet_minutes=10 waits for a quiet machine, 10 minutes at most"
-        tell(f"{busy}.\n{MARKED}; {waits}")
-        return
-    limit = counted(minutes, "minute")
-    tell(f"{busy}. Waiting {limit} at most")
-    begin_s = time.monotonic()
-    while time.monotonic() - begin_s < 60 * minutes:
-        load = measure() or load
-        if load.is_quiet:
-            tell(f"quiet after {time.monotonic() - begin_s:.0f} s: {load.words}")
+class QuietWait:
+    """The waits for a quiet machine before the cells of a run, `minutes` at most in sum."""
+
+    def __init__(
+        self,
+        minutes: int,
+        tell: Callable[[str], None],
+        measure: Callable[[], Load | None] = measured_load,
+    ) -> None:
+        self.minutes = minutes
+        self.left_s = 60.0 * minutes
+        self.is_first = True
+        self.tell = tell
+        self.measure = measure
+
+    def wait(self) -> None:
+        """Wait until this machine is quiet; say how busy it is before the first cell."""
+        is_first, self.is_first = self.is_first, False
+        may_say = is_first or self.left_s > 0
+        load = self.measure() if may_say else None
+        if load is None:
             return
-    tell(f"still busy after {limit}: {load.words}. {MARKED}")
+        if not load.is_quiet:
+            self._wait_for(load)
+        elif is_first:
+            self.tell(f"this machine is quiet: {load.words}")
+
+    def _wait_for(self, load: Load) -> None:
+        """Wait until a busy machine is quiet, or the time to wait is over."""
+        busy = f"this machine is busy: {load.words}"
+        if not self.minutes:
+            waits = "quiet_minutes=10 waits for a quiet machine, 10 minutes at most"
+            self.tell(f"{busy}.\n{MARKED}; {waits}")
+            return
+        self.tell(f"{busy}. Waiting {duration_text(self.left_s)} at most")
+        begin_s = time.monotonic()
+        waited_s = 0.0
+        while not load.is_quiet and waited_s < self.left_s:
+            load = self.measure() or load
+            waited_s = time.monotonic() - begin_s
+        self.left_s -= waited_s
+        if load.is_quiet:
+            self.tell(f"quiet after {waited_s:.0f} s: {load.words}")
+            return
+        limit = counted(self.minutes, "minute")
+        self.tell(f"still busy after {limit} of waiting: {load.words}. {MARKED}")

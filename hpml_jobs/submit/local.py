@@ -47,10 +47,11 @@ def run_all(
     job: str,
     on_progress: Callable[[int, CellFolder, Progress], None],
     on_end: Callable[[CellFolder], None],
+    before_each: Callable[[], None],
 ) -> None:
     """Run the announced cells one by one: ladders first, then seeded rounds of all settings.
 
-    A cell that fails does not stop the next one, but it ends its own ladder.
+    `before_each` may wait. A cell that fails does not stop the next one, but ends its own ladder.
     """
     study, cluster, cells = selection.plan.study, selection.plan.cluster, selection.send
     if cells:
@@ -65,6 +66,7 @@ def run_all(
         folder = study.cell(planned.slug)
         if planned.file.ladder and planned.cell.ladder in ended_ladders:
             continue
+        before_each()
         report = functools.partial(on_progress, index, folder)
         try:
             code = _run(cluster, planned, folder, job, report)

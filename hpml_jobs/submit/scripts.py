@@ -50,9 +50,8 @@ def _array_script(study: Study, cluster: Cluster, request: JobRequest) -> str:
     folder = shlex.quote(str(study.slurm))
     # In a folder that the group may write, slurm/ and its pickle can be exchanged after submission.
     reason = f"{study.slurm} is not yours, or other users can write there"
-    said = shlex.quote(f"{JOB_WORDS}{reason}")
     owned = f'find {folder} -maxdepth 0 -uid "$(id -u)" ! -perm /022'
-    refuse_others = f'[ -n "$({owned})" ] || {{ echo {said} >&2; exit 1; }}'
+    refuse_others = f'[ -n "$({owned})" ] || {_end_with(reason)}'
     job = '"${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}${SLURM_ARRAY_TASK_ID:+_$SLURM_ARRAY_TASK_ID}"'
     link_pickle = f"ln -sf {request.pickle_name} {folder}/{job}_submitted.pkl || exit 1"
     is_array, tasks = len(request.cells) > 1, len(request.cells)
@@ -78,6 +77,11 @@ def _array_script(study: Study, cluster: Cluster, request: JobRequest) -> str:
         "export SUBMITIT_EXECUTOR=slurm",
         f"{step} {python(cluster)} -u -m submitit.core._submit {folder}",
     )
+
+
+def _end_with(reason: str) -> str:
+    """Return the shell command that ends a job with a reason that `status` shows."""
+    return f"{{ echo {shlex.quote(JOB_WORDS + reason)} >&2; exit 1; }}"
 
 
 def _options(
@@ -254,7 +258,7 @@ _RUN_SETUP = (
 
 
 def _user_setup(cluster: Cluster) -> list[str]:
-    """Return the lines of cluster.setup, each of which must succeed; then those of a container."""
+    """Return the lines of cluster.setup, each of which must succeed; then those before Python."""
     lines = ["unset SLURM_CLUSTERS"]  # which the job is on
     if cluster.setup:
         lines.append(_SETUP)
@@ -262,7 +266,14 @@ def _user_setup(cluster: Cluster) -> list[str]:
             lines += [f"hpml_line={shlex.quote(command)}", _RUN_SETUP]
         # as before: set -e is for the lines only
         lines.append('hpml_line=; eval "$hpml_options"')
-    return lines + (["unset PYTHONPATH"] if cluster.container.image else [])
+    program, *_ = cluster.python_command(sys.executable)
+    key = "cluster.python="
+    if cluster.container.image:
+        lines.append("unset PYTHONPATH")
+        key = "cluster.container.runtime="
+    reason = f"{program} was not found on the node: change {key}"
+    has_program = f"command -v {shlex.quote(program)} > /dev/null"
+    return [*lines, f"{has_program} || {_end_with(reason)}"]
 
 
 def _commands(lines: Iterable[str]) -> Iterator[str]:

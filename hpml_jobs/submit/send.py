@@ -15,9 +15,10 @@ from msgspec.structs import replace
 from hpml_jobs.core.cluster import Cluster
 from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.process_times import Process
-from hpml_jobs.core.text import counted
+from hpml_jobs.core.sbatch import OPTIONS, Option
+from hpml_jobs.core.text import alike, counted, did_you_mean
 from hpml_jobs.plan.cells import Plan, PlannedCell
-from hpml_jobs.slurm.commands import ask_cluster, sbatch_environment
+from hpml_jobs.slurm.commands import ask_cluster, ask_slurm, sbatch_environment
 from hpml_jobs.status.query import query_slurm
 from hpml_jobs.status.recover import read_history
 from hpml_jobs.study.files import (
@@ -170,10 +171,10 @@ def _send(
         words = str(error)
         study.append(replace(answered, happening=ManifestEvent.REFUSED, words=words))
         cells = f"{counted(len(slugs), 'cell')} ({request.shape})"
-        before = (
-            f"submitted before it: {counted(submitted, 'cell')}, see {study.manifest}"
-        )
-        raise RefusedError(f"sbatch refused {cells}: {words}; {before}") from error
+        before = ""
+        if submitted:
+            before = f"; submitted before it: {counted(submitted, 'cell')}"
+        raise RefusedError(f"sbatch refused {cells}: {words}{before}") from error
     except NoJobIdError as error:
         return _recovered_jobs(study, slugs, error)
     jobs = request.jobs_of_cells(job)
@@ -223,7 +224,7 @@ def sbatch(
     # else SLURM has the job, even if a site's wrapper failed after that
     if job is None:
         if process.returncode:
-            raise RefusedError(slurm_message(err or out))
+            raise RefusedError(unknown_option(err) or slurm_message(err or out))
         raise NoJobIdError(
             f"sbatch ended with exit code 0, but printed no job id ({out[:200]!r})"
         )
@@ -332,6 +333,23 @@ def _waiting_followup(study: Study, task: str, history: History) -> str | None:
         if state and state.outcome.active:
             return job
     return None
+
+
+_UNKNOWN_OPTION = re.compile(r"unrecognized option '--([^'=]+)")
+_OPTION = re.compile(r"^ .*?--([a-z][a-z0-9-]*)", re.MULTILINE)
+
+
+def unknown_option(text: str) -> str:
+    """Return which option sbatch does not have, by its message; empty if that is another one."""
+    match = _UNKNOWN_OPTION.search(text)
+    if match is None:
+        return ""
+    options = _OPTION.findall(ask_slurm("sbatch", "--help").text)
+    near = []
+    for name in alike(match[1], options):
+        keys = OPTIONS.get(name, Option()).keys
+        near.append(f"--{name} ({keys})" if keys else f"--{name}")
+    return f"cluster.sbatch.{match[1]}=: sbatch has no such option{did_you_mean(near)}"
 
 
 def slurm_message(text: str) -> str:

@@ -54,7 +54,8 @@ _REWRAPPED = "Caught "
 def describe(error: BaseException, rank: int) -> RankError:
     """Return the report of an exception, with the current time."""
     text = "".join(traceback.format_exception(error))
-    refused = refused_allocations() if lacks_engine(error) else ""
+    # cuDNN found no algorithm, which may be for lack of memory
+    refused = refused_allocations() if _says(_NO_ENGINE, error) else ""
     reason = reason_of(error)
     return RankError(
         rank=rank,
@@ -80,11 +81,6 @@ def write_report(error: RankError, folder: AttemptFolder) -> None:
 def is_oom(error: BaseException) -> bool:
     """Return whether the device or the host ran out of memory, also if the error was wrapped."""
     return any(_is_oom_link(link) for link in _chain(error))
-
-
-def lacks_engine(error: BaseException) -> bool:
-    """Return whether cuDNN found no algorithm, which may be for lack of memory."""
-    return _says(_NO_ENGINE, error)
 
 
 def refused_allocations() -> str:

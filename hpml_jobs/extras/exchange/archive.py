@@ -241,15 +241,14 @@ def _paths(
 def _files_of(cell: CellFolder, options: PackOptions) -> Iterator[Path]:
     """Yield the files of a cell; its attempts have no numbers of their own beside a record."""
     yield from (cell.cell_json, cell.record_json, cell.iterations, cell.current)
-    for root in sorted(path for path in cell.attempts.glob("*") if path.is_dir()):
-        attempt = cell.attempt(root.name)
+    for attempt in cell.all_attempts():
         yield from (attempt.about, attempt.end)
         if not cell.record_json.exists():
             yield from (attempt.record, attempt.iterations)
         if options.logs:
             yield from attempt.logs()
         if options.traces:
-            yield from sorted(root.glob("trace-rank*.json.gz"))
+            yield from sorted(attempt.root.glob("trace-rank*.json.gz"))
 
 
 def _parsed(name: str, content: bytes) -> _Member | None:

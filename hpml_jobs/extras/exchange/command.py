@@ -320,6 +320,10 @@ def _parsed(words: list[str]) -> tuple[Path, dict[str, str]]:
         raise UsageError(
             f"{next(iter(values))}=: an archive has its own name and values; leave it out"
         )
+    if file.suffix.lower() in _ARCHIVES and not is_archive(file):
+        raise UsageError(
+            f"{file}: import takes a {SUFFIX} of {PROGRAM} archive, or a CSV file"
+        )
     needs_name = not is_archive(file) and "study" not in values
     if needs_name and not file.exists():
         raise HpmlError(f"{file} does not exist")
@@ -338,6 +342,9 @@ def _check_pair(key: str, value: str, values: Mapping[str, str]) -> None:
         raise UsageError(f"{key} is given twice")
     if not value:
         raise UsageError(f"{key}= has no value")
+
+
+_ARCHIVES = (".zip", ".tar", ".gz", ".bz2", ".xz", ".zst", ".7z", ".rar")
 
 
 def is_archive(file: Path) -> bool:

@@ -4,6 +4,7 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from hpml_jobs.core.sbatch import parse_duration_s
 from hpml_jobs.slurm.commands import (
     ACCOUNT,
     Association,
@@ -13,7 +14,6 @@ from hpml_jobs.slurm.commands import (
     limits,
     parse_associations,
 )
-from hpml_jobs.slurm.jobs import parse_duration_s
 from hpml_jobs.slurm.nodes import parse_gpus, parse_size
 
 ACCOUNTS_TOOL = "my_slurm_accounts"

@@ -17,7 +17,7 @@ from hpml_jobs.core.source_files import (
     without,
 )
 from hpml_jobs.core.text import alike, did_you_mean
-from hpml_jobs.core.workload import RESERVED_ARGS, SourceFile, Workload
+from hpml_jobs.core.workload import RESERVED_ARGS, SourceFile, Workload, refuse_file
 
 
 def load(setting: str, reference: str) -> Callable[..., Any]:
@@ -27,11 +27,7 @@ def load(setting: str, reference: str) -> Callable[..., Any]:
         HpmlError: it cannot be imported; the message names `setting` (e.g. workload.model).
     """
     module_name, _, name = reference.partition(":")
-    if module_name.endswith(".py"):
-        dotted = module_name.removesuffix(".py").replace("/", ".")
-        raise HpmlError(
-            f"{setting}={reference}: name the module, not its file: {dotted}:{name}"
-        )
+    refuse_file(setting, reference)
     try:
         module = import_module(module_name)
     except SystemExit as error:

@@ -118,6 +118,17 @@ def test_local_failure_exits_1_and_logs_give_reason(program):
     assert "failed: rank 0: ValueError: a bad day" in program.ok("collect")
 
 
+def test_failure_comes_before_the_command_that_collects(program):
+    fault = "1 // (0 if self.training and len(x) > 8 else 1)"
+    *words, _ = study_with_faulty_model(program, fault)
+    done = program("-m", *words, "batch=8,16", "study=half")
+    assert "next:" not in done.stdout
+    assert done.stderr.endswith(
+        "1 of 2 cells did not finish; to see why, and to collect the others:\n"
+        "hpml-jobs logs half\nhpml-jobs collect half\n"
+    )
+
+
 def test_local_interrupt_leaves_no_process_and_reports_cells(program):
     words = study_with_faulty_model(program, "time.sleep(600)")
     running = subprocess.Popen(

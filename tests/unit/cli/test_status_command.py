@@ -11,6 +11,7 @@ from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.check_result import CheckResult, Level
 from hpml_jobs.status.states import study_status
 from hpml_jobs.status.usage import usage_of
+from hpml_jobs.study.attempt import AttemptFolder
 from hpml_jobs.study.snapshot import CellState
 from tests.unit.slurm_output import sacct_line, squeue_line
 from tests.unit.study_builder import StudyBuilder
@@ -94,7 +95,31 @@ def test_usage_counts_earlier_jobs_of_a_cell(slurm, builder):
     slurm.set_output("squeue", squeue_line("18", "RUNNING", node="gr001"))
     used = usage_of(study_status(builder.study, all_jobs=True))
     assert used is not None
-    assert (used.runs, used.used_s) == (2, 120)
+    # SLURM does not report 17_0: its attempt counts by its own times
+    assert (used.runs, round(used.used_s)) == (3, 120)
+    assert used.source == "sacct and the attempts' own times"
+
+
+def test_memory_of_the_job_is_doubled_in_the_suggested_command(slurm, builder):
+    slurm.set_output("sacct", sacct_line("17_2", "OUT_OF_MEMORY"))
+    states = study_status(builder.study).states
+    (state,) = [state for state in states if state.outcome is Outcome.OOM]
+    (hint,) = [hint for hint in hints_for([state], "mine") if "--oom" in hint]
+    assert state.mem_gb == 16
+    assert hint.endswith("resubmit mine --oom --mem 32")
+
+
+def test_usage_of_a_local_study_counts_every_attempt(laptop, working_folder):
+    study = StudyBuilder(working_folder / "outputs" / "mine").with_batches(32)
+    for job in ("local-999999999-1", "local-999999999-2"):
+        study.sent_as(job)
+        study.end_attempt(32, job, Outcome.FAILED, "rank 0: no")
+        (end,) = study.folder(32).root.glob(f"attempts/{job}.r0")
+        folder = AttemptFolder(end)
+        folder.write_end(folder.read_end())
+    used = usage_of(study_status(study.study, all_jobs=True))
+    assert used is not None
+    assert (used.runs, used.source) == (2, "the attempts' own times")
 
 
 def test_usage_without_sacct_comes_from_attempts(laptop, working_folder):
@@ -111,7 +136,7 @@ def test_usage_without_sacct_comes_from_attempts(laptop, working_folder):
         (Outcome.INVALID, "resubmit mine --failed"),
         (
             Outcome.OOM,
-            "1 cell ran out of memory:\nhpml-jobs resubmit mine --oom --mem GB",
+            "1 cell ran out of memory:\nhpml-jobs resubmit mine --oom --mem 64",
         ),
         (
             Outcome.NODE_FAIL,

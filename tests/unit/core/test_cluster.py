@@ -385,6 +385,32 @@ def test_each_cluster_has_its_container_runtime(cluster, name, runtime):
     assert with_image.python_command("python")[:2] == [runtime, "exec"]
 
 
+@pytest.mark.parametrize(
+    ("container", "words"),
+    [
+        (
+            Container(overlay="/o.ext3"),
+            r"overlay=/o\.ext3: give cluster\.container\.image=",
+        ),
+        (Container(image="plain"), r"image=plain: the folder is not a sandbox"),
+    ],
+)
+def test_container_that_cannot_run_is_refused(tmp_path, monkeypatch, container, words):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "plain").mkdir()
+    (tmp_path / "sandbox" / ".singularity.d").mkdir(parents=True)
+    Cluster(name="x", container=Container(image="sandbox", overlay="/o.ext3")).check()
+    with pytest.raises(UsageError, match=words):
+        Cluster(name="x", container=container).check()
+
+
+def test_other_runtimes_are_refused(cluster):
+    with pytest.raises(
+        UsageError, match=r"runtime=docker: choose one of apptainer, singularity"
+    ):
+        cluster("greene", "cluster.container.runtime=docker")
+
+
 def test_shape_has_readable_text():
     assert str(shape_of("v100")) == "1 node x 4 v100, 12 CPUs, 128 GB, 30 min"
     assert (

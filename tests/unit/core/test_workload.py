@@ -11,7 +11,7 @@ from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.conditions import requested_conditions
 from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.strategies import Strategy
-from hpml_jobs.core.workload import Workload
+from hpml_jobs.core.workload import Workload, refuse_file
 from hpml_jobs.worker.data.datasets import SOURCES
 
 CONF = Path(__file__).parents[3] / "conf" / "workload"
@@ -130,6 +130,26 @@ def test_slug_has_short_args():
     slug = cell_of(own(args=args)).slug
     assert len(slug) < 200
     assert "-a_rather_long_name_a-" in slug
+
+
+@pytest.mark.parametrize(
+    ("reference", "advice"),
+    [
+        ("./parts.py:build", "workload.model=parts:build"),
+        ("./parts:net", "workload.model=parts:net"),
+        ("sub/parts.py", "workload.model=sub.parts:build"),
+        ("{here}/parts.py:build", "workload.model=parts:build"),
+        (
+            "/own/parts.py:build",
+            "workload.model=parts:build, and run the command in /own",
+        ),
+    ],
+)
+def test_file_in_place_of_a_module_is_refused(tmp_path, monkeypatch, reference, advice):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError) as refused:
+        refuse_file("workload.model", reference.format(here=tmp_path))
+    assert str(refused.value).endswith(f": name the module, not its file: {advice}")
 
 
 @pytest.mark.parametrize(

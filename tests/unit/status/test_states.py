@@ -242,7 +242,7 @@ def test_oom_killer_line_in_log_turns_failed_into_oom(slurm, builder):
     )
     assert builder.state.outcome is Outcome.OOM
     assert builder.state.reason == (
-        "SLURM ended job 101_0: memory limit exceeded; request more with resubmit --oom --mem GB"
+        "SLURM ended job 101_0: memory limit exceeded; request more"
     )
 
 

@@ -91,6 +91,24 @@ def test_failing_line_of_setup_ends_every_job_and_is_named(run_job, kind):
     assert "started" not in done.stdout
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_program_that_the_node_lacks_is_named(run_job, tmp_path, kind):
+    (tmp_path / "fake-python").unlink()
+    done = run_job(kind, "true")
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == (
+        f"hpml-jobs: {tmp_path / 'fake-python'} was not found on the node: change cluster.python="
+    )
+
+
+def test_runtime_that_the_node_lacks_is_named_with_its_key():
+    text = job_script("array", "cluster.container.image=/i.sif")
+    assert (
+        "command -v singularity > /dev/null || { echo 'hpml-jobs: singularity was not found on the "
+        "node: change cluster.container.runtime=' >&2; exit 1; }"
+    ) in text
+
+
 @pytest.mark.parametrize(
     ("setup", "code", "line"),
     [

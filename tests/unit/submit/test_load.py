@@ -6,19 +6,22 @@ from hpml_jobs.core import process_times
 from hpml_jobs.submit.load import (
     Load,
     Program,
+    QuietWait,
     _processes,
     measured_load,
-    wait_until_quiet,
 )
 
 BUSY = Load(cpus=2, used=1.7, withheld=0.0, program=Program("python of alice", 0.9))
 QUIET = Load(cpus=2, used=0.04, withheld=0.0)
 
 
-def said(minutes, *loads):
+def said(minutes, *loads, cells=1):
     lines = []
     answers = iter(loads)
-    wait_until_quiet(minutes, lines.append, lambda: next(answers))
+    quiet = QuietWait(minutes, lines.append, lambda: next(answers))
+    for _ in range(cells):
+        quiet.wait()
+    assert not list(answers)
     return lines
 
 
@@ -38,7 +41,7 @@ def test_quiet_machine_is_one_short_line():
 
 def test_waiting_ends_when_the_machine_is_quiet():
     first, last = said(10, BUSY, BUSY, QUIET)
-    assert first.endswith("the busiest is python of alice. Waiting 10 minutes at most")
+    assert first.endswith("the busiest is python of alice. Waiting 10 min at most")
     assert last.startswith("quiet after 0 s: other programs use 0.0 of 2 CPUs")
 
 
@@ -47,8 +50,26 @@ def test_waiting_ends_at_its_limit(monkeypatch):
     monkeypatch.setattr("hpml_jobs.submit.load.time.monotonic", lambda: next(seconds))
     lines = said(1, BUSY, BUSY, BUSY)
     assert lines[-1].startswith(
-        "still busy after 1 minute: other programs use 1.7 of 2 CPUs"
+        "still busy after 1 minute of waiting: other programs use 1.7 of 2 CPUs"
     )
+
+
+def test_machine_is_measured_before_each_cell(monkeypatch):
+    seconds = iter(range(0, 1000, 40))
+    monkeypatch.setattr("hpml_jobs.submit.load.time.monotonic", lambda: next(seconds))
+    lines = said(2, QUIET, BUSY, QUIET, QUIET, BUSY, BUSY, BUSY, cells=5)
+    assert [line.partition(":")[0] for line in lines] == [
+        "this machine is quiet",
+        "this machine is busy",
+        "quiet after 40 s",
+        "this machine is busy",
+        "still busy after 2 minutes of waiting",
+    ]
+    assert lines[3].endswith("Waiting 1 min at most")
+
+
+def test_without_a_wait_the_load_is_said_once():
+    assert len(said(0, BUSY, cells=3)) == 1
 
 
 def test_hypervisor_that_takes_cpus_is_named():
@@ -79,7 +100,7 @@ def test_kernel_thread_is_the_operating_system(tmp_path, monkeypatch):
 def test_nothing_is_said_where_the_load_cannot_be_read(tmp_path, monkeypatch):
     monkeypatch.setattr(process_times, "PROC", tmp_path)
     lines = []
-    wait_until_quiet(0, lines.append, lambda: measured_load(0.0))
+    QuietWait(0, lines.append, lambda: measured_load(0.0)).wait()
     assert lines == []
 
 

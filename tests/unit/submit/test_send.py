@@ -203,6 +203,26 @@ def test_refusal_has_slurm_message_and_keeps_earlier_jobs(slurm):
     assert set(again.reasons.values()) == {"not submitted yet"}
 
 
+def test_unknown_option_is_named_with_the_most_alike_one(slurm):
+    refusal = (
+        "sbatch: unrecognized option '--exclusve'\nTry --help for more information"
+    )
+    slurm.accept_then_refuse(0, refusal)
+    help_text = (
+        "  -e, --error=err      file for stderr\n      --exclusive[=user]   alone\n"
+    )
+    sbatch = slurm.bin / "sbatch"
+    fake = sbatch.read_text().removeprefix("#!/bin/sh\n")
+    show_help = f'[ "$1" = --help ] && printf %s "{help_text}" && exit 0\n'
+    sbatch.write_text(f"#!/bin/sh\n{show_help}{fake}")
+    with pytest.raises(RefusedError) as refused:
+        send_cells(plan_with_folder("gpus=1", "study=mine"))
+    assert str(refused.value).endswith(
+        "cluster.sbatch.exclusve=: sbatch has no such option; did you mean --exclusive "
+        "(cluster.isolate=)?"
+    )
+
+
 def test_nothing_to_send_runs_no_sbatch(slurm):
     plan = plan_with_folder("gpus=1")
     assert send_cells(plan, []) == {}

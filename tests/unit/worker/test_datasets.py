@@ -246,7 +246,7 @@ def test_prepare_without_torch_has_its_own_exit_code(tmp_path, monkeypatch, caps
         ({"data": "no_such_module:dataset"}, "cannot import no_such_module"),
         (
             {"data": "parts/own.py:dataset"},
-            "name the module, not its file: parts.own:dataset",
+            "name the module, not its file: workload.data=parts.own:dataset",
         ),
         (
             {"model": "own_data:dataset"},

@@ -207,7 +207,7 @@ def advice(choice: Choice, *, is_short: bool = False) -> str:
     winner = choice.ask.candidate
     is_reliable = choice.reference.exclusion is not Exclusion.FAILED_CHECK
     if choice.undecided is None:
-        sentence = f"Use {name(winner)}"
+        sentence = f"Use {winner.words if is_short else name(winner)}"
     else:
         undecided = "Not decided yet" if is_reliable else "Not decided"
         two = _names_of_two(winner, choice.undecided.rival, is_short=is_short)

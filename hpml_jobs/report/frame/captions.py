@@ -294,7 +294,7 @@ MARK = "!"
 
 EXPLAINED = (
     f"{MARK} doubtful, and what is computed from it: see Data-quality checks of "
-    "hpml-jobs report"
+    "the page"
 )
 
 

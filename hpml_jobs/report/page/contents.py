@@ -292,7 +292,8 @@ def _headline(choice: Choice, summary: Overview) -> Headline:
         unit = captions.cost_unit(choice.device)
         figures[f"{unit} {per_work}"] = cost(winner.gpu_s)
     of_names = tuple((value, name) for name, value in figures.items())
-    return Headline(f"{words.advice(choice, is_short=True)}.", of_names)
+    reason = "" if choice.undecided else f": {words.rule(choice)}"
+    return Headline(f"{words.advice(choice, is_short=True)}{reason}.", of_names)
 
 
 _STAMP = re.compile(rb'<meta name="records" content="(\w+)">')

@@ -91,6 +91,7 @@ def _draw(
     ends = axis.get_xlim()
     if not is_speedup:
         axis.set_ylabel("efficiency")
+        axis.yaxis.set_major_formatter(lambda share, _: f"{100 * share:.0f} %")
         axis.set_ylim(0, max(1.08, axis.get_ylim()[1]))
         axis.plot(ends, [1, 1], **style.IDEAL)
         return []

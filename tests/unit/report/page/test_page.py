@@ -71,7 +71,9 @@ def test_page_begins_with_the_answer(root):
     (headline,) = (
         node for node in root.every("div") if node.get("class") == "headline"
     )
-    assert headline.text.startswith("Use 2 GPUs at batch 512 per GPU (ddp).")
+    assert headline.text.startswith(
+        "Use 2 GPUs, batch 512 (ddp): the most GPUs with an efficiency of 70 % or more."
+    )
     figures = {
         node.children[0].text: node.children[1].text for node in headline.every("div")
     }

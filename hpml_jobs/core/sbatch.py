@@ -234,9 +234,8 @@ def parse_minutes(text: str) -> int | None:
     text = text.strip()
     if not text[:1].isdecimal():
         return None
-    needed = (
-        2 if "-" in text else 1
-    )  # of days hours, minutes and seconds; else minutes and seconds
+    # after days, hours need minutes and seconds; without days, minutes need seconds
+    needed = 2 if "-" in text else 1
     missing = needed - text.count(":")
     seconds = parse_duration_s(text + ":00" * missing)
     return math.ceil((seconds or 0) / 60) or None

@@ -106,11 +106,11 @@ def usability(group: ConditionGroup) -> str:
     said: dict[str, list[Affected]] = {}
     for affected in Affected:
         rows = [row for row in group.timed if row.has_number(affected)]
-        text = _judgement(group, rows, affected) if rows else CAN
-        if rows and (affected in TABLE_NUMBERS or text != CAN):
+        text = _judgement(group, rows, affected)
+        if text != CAN:
             said.setdefault(text, []).append(affected)
     parts = [f"{_tables_of(group, numbers)} {text}" for text, numbers in said.items()]
-    if [*said] == [CAN]:
+    if group.timed and not parts:
         parts = [f"all numbers {CAN}"]
     absent = sum(not result.measured for result in group.cells)
     if absent:

@@ -111,9 +111,11 @@ def answer(choice: Choice, study: str | None) -> str:
     if choice.ask is None:
         return f"No cell can be recommended: {_none(choice)}."
     winner = choice.ask.candidate
-    sentences = [advice(choice), _taken(winner, choice)]
+    sentences = [advice(choice)]
     if choice.undecided is None:
-        sentences[0] += f": {_reason(winner, choice)}"
+        has_efficiency = choice.wish.has_limit or is_smallest(choice)
+        taken = figures(winner, choice, has_efficiency=has_efficiency)
+        sentences = [f"{sentences[0]}: {_reason(winner, choice)}", f"It takes {taken}"]
     if choice.wish.epochs:
         sentences.append(training(winner, choice.wish.epochs))
     sentences += undecided(choice)
@@ -146,17 +148,6 @@ def _reason(winner: Candidate, choice: Choice) -> str:
     )
 
 
-def _taken(winner: Candidate, choice: Choice) -> str:
-    """Return what the cell to ask for takes; its efficiency only where no other sentence has it."""
-    if choice.undecided is None:
-        has_efficiency = choice.wish.has_limit or is_smallest(choice)
-        return f"It takes {figures(winner, choice, has_efficiency=has_efficiency)}"
-    candidate = choice.undecided.candidate
-    by_time = choice.undecided.by_time
-    has_efficiency = by_time or candidate is not winner
-    return f"The first takes {figures(winner, choice, has_efficiency=has_efficiency)}"
-
-
 def undecided(choice: Choice) -> list[str]:
     """Return the sentence on what the runs do not decide, with the runs that would; none else."""
     if choice.undecided is None:
@@ -174,7 +165,7 @@ def undecided(choice: Choice) -> list[str]:
         )
         between = f"between {ratio(interval.low)} and {ratio(interval.high)}"
         return [
-            f"It is {faster} times as fast as the second, {between} by {source}: {needed}"
+            f"The first is {faster} times as fast as the second, {between} by {source}: {needed}"
         ]
     have = verb(candidate.row.gpus, "has", "have")
     efficiency_text = efficiency_figure(candidate, choice)

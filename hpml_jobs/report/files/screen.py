@@ -379,15 +379,16 @@ def _group_parts(report: Report, group: ReportGroup) -> Iterator[_Part]:
         if report.several:
             show_title(group, out, several=True)
         _show_lines(summary.answer[:1], out, "bold")
+        _show_lines(summary.deciding, out)
 
     def show_measured(out: Console) -> None:
-        _show_lines(summary.deciding, out)
         out.print()
         show_text(cells, out, "dim")
 
     yield _Part(ranks.answer, show_answer, number)
-    for sentence in summary.answer[1:]:
-        yield _Part(ranks.more, partial(_show_lines, [sentence]), number)
+    for place, sentence in enumerate(summary.answer[1:]):
+        rank = ranks.setting if place else ranks.more
+        yield _Part(rank, partial(_show_lines, [sentence]), number)
     yield _Part(ranks.answer, show_measured, number)
     yield _Part(ranks.setting, partial(show_text, setting, style="dim"), number)
     if any(result.record for result in group.source.cells):
@@ -397,8 +398,9 @@ def _group_parts(report: Report, group: ReportGroup) -> Iterator[_Part]:
             trust = f"{trust} The first {CAUSES} of {len(causes)} remarks:"
         trust_line = partial(show_text, f"\nWhat to trust: {trust}")
         yield _Part(ranks.trust, trust_line, number)
-        for cause in causes[:CAUSES]:
-            yield _Part(ranks.cause, partial(bullets, [cause]), number)
+        for place, cause in enumerate(causes[:CAUSES]):
+            rank = ranks.cause if place else ranks.trust
+            yield _Part(rank, partial(bullets, [cause]), number)
     else:
         reasons = [f"{r.slug}: {r.reason}" for r in group.source.cells if r.reason]
         first = partial(bullets, first_lines(reasons, CAUSES))

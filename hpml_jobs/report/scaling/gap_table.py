@@ -19,7 +19,7 @@ from hpml_jobs.report.frame.picture import Axes, Panel, Picture, cell_label, cut
 from hpml_jobs.report.frame.table import Table
 from hpml_jobs.report.scaling.causes import GapCause
 from hpml_jobs.report.scaling.gap import Gap, GapPart
-from hpml_jobs.report.scaling.sentence import digits, sentence
+from hpml_jobs.report.scaling.sentence import digits, sentences
 from hpml_jobs.results.groups import ConditionGroup
 
 
@@ -95,7 +95,7 @@ def gap_table(
             **{cause.lower(): gap.parts.get(cause) for cause in GapCause},
             strategy=row.strategy.value,
             batch=row.batch_per_gpu,
-            sentence=sentence(group, row, gap),
+            sentence=" ".join(sentences(group, row, gap)),
         )
         items.append((row_name(group, row), line))
     caption = TABLE.format(units=captions.units(group.device))

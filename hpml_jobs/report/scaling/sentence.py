@@ -29,8 +29,8 @@ WORDS: dict[str, tuple[str, str]] = {
 """Each known cause in a sentence, and an epoch without it."""
 
 
-def sentence(group: ConditionGroup, row: Row, gap: Gap) -> str:
-    """Return the speedup, what is missing and what takes it, and the speedup without that."""
+def sentences(group: ConditionGroup, row: Row, gap: Gap) -> list[str]:
+    """Return the speedup, what is missing and what takes it; then the speedup without that."""
     reference = size(round(row.gpus / gap.ideal), group.device)
     speedup = mark(ratio(gap.speedup), is_doubtful=gap.is_doubtful)
     one_run = "one run, " if len(row.runs) == 1 else ""
@@ -39,9 +39,9 @@ def sentence(group: ConditionGroup, row: Row, gap: Gap) -> str:
         f"batch {row.batch_per_gpu} ({one_run}ideal: {gap.ideal:.3g})"
     )
     if gap.speedup > EFFICIENCY_LIMIT * gap.ideal:
-        return f"{text}. This needs an explanation; measure both cells again."
+        return [f"{text}. This needs an explanation; measure both cells again."]
     if gap.speedup >= NEARLY_IDEAL * gap.ideal:
-        return f"{text}: nothing to explain."
+        return [f"{text}: nothing to explain."]
     named = _named(gap)
     names = _names(gap, units(group.device))
     clauses = list(_clauses(gap, named, names))
@@ -60,11 +60,12 @@ def sentence(group: ConditionGroup, row: Row, gap: Gap) -> str:
         ends.append(f"Computation is faster than on {reference}, which adds {added}")
     if not gap.is_decided:
         ends.append("Too few runs to tell which part is largest")
+    texts = [f"{'. '.join([text, *ends])}."]
     if gap.without and gap.without.causes & named.keys():
-        ends.append(_would_be(gap, gap.without, names))
+        texts.append(f"{_would_be(gap, gap.without, names)}.")
     elif gap.unproven and gap.is_split:
-        ends.append(f"Not replayed: {gap.unproven}")
-    return f"{'. '.join([text, *ends])}."
+        texts.append(f"Not replayed: {gap.unproven}.")
+    return texts
 
 
 def _would_be(gap: Gap, without: Without, names: Mapping[str, str]) -> str:

@@ -159,7 +159,7 @@ def test_each_cause_has_one_line_the_most_serious_first(builder, given_checks):
     )
     assert builder.collect().groups[0].usability == (
         "Table 1 can be used, but 5 of 9 numbers have a warning (!); Table 2 cannot be used for 1 "
-        "of 6 numbers, and 4 of 6 numbers have a warning (!); Table 3 can be used."
+        "of 6 numbers, and 4 of 6 numbers have a warning (!)."
     )
 
 
@@ -235,7 +235,7 @@ def test_collect_shows_which_table_can_be_used(laptop, capsys):
     write_study(change_communication(total_s=0.6)(clean_record()), baseline_record())
     assert run(["collect", "mine"]) == 0
     out = " ".join(capsys.readouterr().out.split())
-    assert "Tables 1 and 3 can be used; Table 2 cannot be used." in out
+    assert "What to trust: Table 2 cannot be used." in out
     assert "cannot be used (exposed), 4 GPUs, batch 32 (ddp): 0.64" in out
     assert out.count("(exposed)") == 1
 

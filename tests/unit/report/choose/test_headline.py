@@ -71,7 +71,7 @@ def test_limit_inside_of_the_interval_is_not_decided(two_s, noise, is_decided, b
         return
     either = "2 GPUs or 1 GPU" if two_s < 8 / 1.4 else "1 GPU or 2 GPUs"
     assert answer.startswith(
-        f"Not decided yet: {either}, batch 128 per GPU. The first takes "
+        f"Not decided yet: {either}, batch 128 per GPU. 2 GPUs have "
     )
     interval = (
         r"an efficiency of (\S+) %, between (\S+) % and (\S+) % by the scatter within "
@@ -97,7 +97,9 @@ def test_cells_of_one_size_within_their_noise_are_both_named(builder):
     assert made.table.answer.startswith(
         "Not decided yet: 2 GPUs at batch 128 per GPU (ddp) or 2 GPUs at batch 32 per GPU (ddp). "
     )
-    assert ". It is 1.07 times as fast as the second, between " in made.table.answer
+    assert (
+        ". The first is 1.07 times as fast as the second, between " in made.table.answer
+    )
     assert " -m gpus=2 batch=32,128 repeats=" in made.next_cells[0]
     add(builder, 2, 6.5, noise=0.10, batch=64)  # outside of the noise
     assert made_of(builder).table.answer == made.table.answer

@@ -8,6 +8,7 @@ import pytest
 from rich.console import Console
 
 from hpml_jobs.core.cell import Outcome
+from hpml_jobs.core.check_result import Affected, CheckResult, Level
 from hpml_jobs.core.measurements import Role
 from hpml_jobs.core.script import Script
 from hpml_jobs.core.strategies import Strategy
@@ -280,6 +281,29 @@ def _measured_with(builder, sha256, began, gpus, epoch_s):
     write_whole(builder.study.cell(cell.slug).current, about.id.encode())
 
 
+def test_mark_on_a_full_screen_has_its_reason(builder, given_checks):
+    """At 80 columns, between two cells that the runs do not tell apart, the reason still fits."""
+    reason = "4 runs from 1.01 to 1.282 s, IQR is 16.54 % of the median (limit 10 %): more runs"
+    for repeat, epoch_s in enumerate((1.28, 1.01, 1.02, 1.16)):
+        builder.with_record(lab_record(lab_cell(1, 64, repeat=repeat), 1.66))
+        record = lab_record(lab_cell(2, 64, repeat=repeat), epoch_s)
+        builder.with_record(record)
+        given_checks[record.slug] = [
+            CheckResult(
+                check="scatter",
+                level=Level.WARN,
+                reason=reason,
+                affects=(Affected.TIME,),
+            )
+        ]
+    lines = screen(builder.collect(), width=80)
+    assert len(lines) <= LINES
+    assert lines[0].startswith("Not decided yet: 2 GPUs or 1 GPU")
+    assert any(
+        line.startswith("• warning (scatter), 2 GPUs, batch 64") for line in lines
+    )
+
+
 def test_strong_scaling_study_shows_its_own_table(builder):
     """No batch per GPU has two sizes: Table 1 would be times and dashes."""
     for gpus, epoch_s in ((1, 100.0), (2, 58.1), (4, 38.0)):
@@ -305,7 +329,7 @@ def test_smallest_size_is_asked_for_because_more_is_inefficient(builder):
     builder.with_record(lab_record(lab_cell(1, 32), 40.0))
     builder.with_record(lab_record(lab_cell(2, 32), 36.0))
     report = builder.collect()
-    ask, gap = overview(report, report.groups[0]).answer
+    ask, gap, _ = overview(report, report.groups[0]).answer
     assert ask.startswith(
         "Use 1 GPU at batch 32 per GPU: more GPUs have an efficiency below 70 % (speedup / GPUs)."
     )

@@ -20,7 +20,7 @@ from hpml_jobs.report.pictures import PLOTS
 from hpml_jobs.report.scaling.causes import GapCause
 from hpml_jobs.report.scaling.replay import IN_FORWARD, IN_OPTIMIZER
 from hpml_jobs.report.scaling.seconds import COMPUTE, EPOCH, parts
-from hpml_jobs.report.scaling.sentence import sentence
+from hpml_jobs.report.scaling.sentence import sentences as sentences_of
 from hpml_jobs.report.scaling.without import PARTS
 from hpml_jobs.worker.instruments.phases import IterationPhases
 from tests.unit.builders import lab_cell, lab_record, texts_by_label
@@ -381,7 +381,7 @@ def test_sentence_is_on_first_screen_in_json_and_csv(builder):
         builder.with_record(record)
     report = builder.collect()
     (sentence,) = sentences(report.groups[0])
-    assert sentence in overview(report, report.groups[0]).answer
+    assert sentence in " ".join(overview(report, report.groups[0]).answer)
     (row,) = csv.DictReader(sheets(report)["gap.csv"].splitlines())
     assert (row["sentence"], float(row["exchange"])) == (sentence, pytest.approx(0.9))
     (tables,) = (
@@ -523,7 +523,8 @@ def test_small_causes_that_give_back_are_said(builder):
         GapCause.EXCHANGE: part._replace(value=0.4),
         GapCause.WAITING: part._replace(value=-0.03),
     }
-    text = sentence(group.source, row, gap._replace(speedup=1.63, parts=parts))
+    changed = gap._replace(speedup=1.63, parts=parts)
+    text = " ".join(sentences_of(group.source, row, changed))
     assert "The missing 0.37: exchange between GPUs takes 0.4" in text
     assert "and smaller causes add 0.03." in text
 

@@ -69,7 +69,7 @@ def overview(report: Report, group: ReportGroup) -> Overview:
         _usability(group),
         *warnings.in_brief(source, Tier.NUMBER),
         *dict.fromkeys(tables.unmeasured for tables in group.strategies),
-        *(words.doubts(choice) if choice and choice.has_rivals else ()),
+        *_few_runs(group),
         group.suggestion,
         *warnings.in_brief(source, Tier.TABLE),
     ]
@@ -96,7 +96,8 @@ def _cells(group: ReportGroup) -> str:
     ]
     batches = listed(sorted({row.batch_per_gpu for row in source.rows}))
     cpus = source.conditions.get(CPU_COUNT, "") if device is Device.CPU else ""
-    per_host = f" {cpus} CPUs per host." if cpus else ""
+    threads = counted(source.a_cell.threads, "thread")
+    per_host = f" {cpus} CPUs per host, {threads} per process." if cpus else ""
     return (
         f"{measured} of {counted(len(source.cells), 'cell')} measured: {', '.join(parts)}, "
         f"batch {batches} per {captions.unit(device)}{_runs_each(source.timed)}.{per_host}"
@@ -114,6 +115,16 @@ def _runs_each(rows: Sequence[Row]) -> str:
     if numbers in (set(), {1}):
         return ""
     return f", {span(numbers)} runs of each setting"
+
+
+def _few_runs(group: ReportGroup) -> list[str]:
+    """Return what too few runs leave open."""
+    choice = group.choice
+    doubts = [*words.doubts(choice)] if choice and choice.has_rivals else []
+    counts = {len(row.cells) for row in group.source.timed}
+    if counts == {1} and not doubts:
+        doubts = ["each setting ran once: repeats=4 shows how much the times scatter"]
+    return doubts
 
 
 def _disturbed(group: ReportGroup) -> tuple[int, int]:

@@ -225,7 +225,7 @@ def _busy_time(record: Record) -> Observation | None:
     return Observation(
         share >= BUSY_LIMIT,
         f"the GPU of rank {rank.rank} is busy for {percent_text(min(1.0, share))} of an iteration "
-        f"without stall (limit {BUSY_LIMIT}); in the rest it waits for the host to launch kernels",
+        f"without stall (limit {BUSY_LIMIT}), in the rest it waits for the host to launch kernels",
         _launch_remedy(record),
     )
 

@@ -87,7 +87,7 @@ def paragraph(group: ConditionGroup, choice: Choice) -> str:
     series = _series(choice, winner)
     reference, *larger = series.cells
     parts = [
-        _preliminary(group, series),
+        _preliminary(group, choice, series),
         _measured(group, series, winner),
         _reference(reference),
     ]
@@ -96,9 +96,14 @@ def paragraph(group: ConditionGroup, choice: Choice) -> str:
     return " ".join(part for part in parts if part)
 
 
-def _preliminary(group: ConditionGroup, series: SizeSeries) -> str:
-    """Return what speaks against the figures: a single run, and the most serious check."""
-    reasons = ["one run"] if any(c.timing.runs == 1 for c in series.cells) else []
+def _preliminary(group: ConditionGroup, choice: Choice, series: SizeSeries) -> str:
+    """Return what speaks against the figures: an open choice, a single run, the gravest check."""
+    reasons = []
+    if choice.undecided:
+        two = names((c.words for c in words.asked(choice)), separator="; ")
+        reasons.append(f"the runs do not decide between {two}")
+    if any(c.timing.runs == 1 for c in series.cells):
+        reasons.append("one run")
     doubts = [
         (result, candidate)
         for candidate in series.cells
@@ -157,9 +162,13 @@ def _size(reference: Candidate, candidate: Candidate) -> str:
     return (
         f"On {words.name(candidate)} {takes} {words.time(candidate)} s: speedup "
         f"{ratios[0]}, parallel efficiency {ratios[1]}, "
-        f"{significant(candidate.gpu_hours, 3)} {captions.hours_unit(candidate.device)} per "
+        f"{_hours(candidate.gpu_hours, candidate)} {captions.hours_unit(candidate.device)} per "
         f"{captions.work_text(candidate.timing.work)}."
     )
+
+
+def _hours(gpu_hours: float, candidate: Candidate) -> str:
+    return captions.mark(significant(gpu_hours, 3), is_doubtful=candidate.doubtful)
 
 
 def _request(group: ConditionGroup, choice: Choice, winner: Candidate) -> str:
@@ -169,8 +178,8 @@ def _request(group: ConditionGroup, choice: Choice, winner: Candidate) -> str:
     if wish.runs and wish.epochs:
         cost = wish.runs * wish.epochs * winner.gpu_hours
         total = (
-            f"{significant(cost, 3)} {hours} ({counted(wish.runs, 'run')} x "
-            f"{counted(wish.epochs, 'epoch')} x {significant(winner.gpu_hours, 3)} {hours}), with "
+            f"{_hours(cost, winner)} {hours} ({counted(wish.runs, 'run')} x "
+            f"{counted(wish.epochs, 'epoch')} x {_hours(winner.gpu_hours, winner)} {hours}), with "
         )
     against = "" if wish.has_limit else f" against {choice.reference.words}"
     return (

@@ -55,16 +55,18 @@ class SizeLine(NamedTuple):
     nodes: int
     treatment: str
     epoch_s: Annotated[float, Shown("s per {work}", seconds, doubt="doubtful")]
-    units_per_s: Annotated[Number, Shown("{unit}/s", per_second)]
-    unit: str
-    samples_per_s: Number
     speedup: Annotated[str, Shown("speedup", doubt="doubtful_ratio")]
     efficiency: Annotated[
         float, Shown("efficiency{against}", share_text, doubt="doubtful_ratio")
     ]
+    units_per_s: Annotated[Number, Shown("{unit}/s", per_second, doubt="doubtful")]
+    unit: str
+    samples_per_s: Number
     reference_gpus: int
     reference_batch: int
-    charged_gpu_hours: Annotated[float, Shown("{hours}", three_digits)]
+    charged_gpu_hours: Annotated[
+        float, Shown("{hours}", three_digits, doubt="doubtful")
+    ]
     doubtful: bool
     doubtful_ratio: bool
 

@@ -77,7 +77,7 @@ class ChoiceLine(NamedTuple):
     batch: int
     cells: tuple[str, ...]
     epoch_s: Annotated[float, Shown("s", seconds, doubt="doubtful")]
-    units_per_s: Annotated[Number, Shown("{unit}/s", per_second)]
+    units_per_s: Annotated[Number, Shown("{unit}/s", per_second, doubt="doubtful")]
     unit: str
     samples_per_s: Number
     efficiency: Annotated[
@@ -85,13 +85,19 @@ class ChoiceLine(NamedTuple):
     ]
     reference_gpus: int
     reference_batch: int
-    charged_gpu_s: Annotated[float, Shown("{seconds}", cost, "{cost}")]
-    charged_gpu_hours: Annotated[float, Shown("{hours}", three_digits, "{cost}")]
+    charged_gpu_s: Annotated[
+        float, Shown("{seconds}", cost, "{cost}", doubt="doubtful")
+    ]
+    charged_gpu_hours: Annotated[
+        float, Shown("{hours}", three_digits, "{cost}", doubt="doubtful")
+    ]
     joules: Annotated[Number, Shown("J per epoch", three_digits)]
     joules_per_1000_units: Annotated[Number, Shown("J per 1,000", three_digits)]
     joules_per_1000_samples: Number
-    flop_per_s_per_gpu: Annotated[Number, Shown("TFLOP/s per {device}", tflop_per_s)]
-    utilization: Annotated[Number, Shown("% of peak", percent)]
+    flop_per_s_per_gpu: Annotated[
+        Number, Shown("TFLOP/s per {device}", tflop_per_s, doubt="doubtful")
+    ]
+    utilization: Annotated[Number, Shown("% of peak", percent, doubt="doubtful")]
     charged_gpu_s_per_1000_units: Number
     charged_gpu_s_per_1000_samples: Number
     train_flop_per_s_per_gpu: Number

@@ -93,11 +93,13 @@ def figures(
     per = work_text(candidate.timing.work)
     parts = [f"{time(candidate)} s per {per}"]
     if (rate := candidate.timing.units_per_s) is not None:
-        parts.append(f"{per_second(rate)} {candidate.timing.unit.value}/s")
+        shown_rate = mark(per_second(rate), is_doubtful=candidate.doubtful)
+        parts.append(f"{shown_rate} {candidate.timing.unit.value}/s")
     if has_efficiency and candidate is not choice.reference:
         parts.append(f"efficiency {efficiency(candidate, choice)}")
     if candidate.device is Device.CUDA:  # processes on a CPU are not charged
-        parts.append(f"{cost(candidate.gpu_s)} {cost_unit(candidate.device)} per {per}")
+        price = mark(cost(candidate.gpu_s), is_doubtful=candidate.doubtful)
+        parts.append(f"{price} {cost_unit(candidate.device)} per {per}")
     return ", ".join(parts)
 
 
@@ -375,9 +377,10 @@ def step_text(step: SizeStep) -> str:
             percent(step.saved_s / step.smaller.epoch_s), is_doubtful=is_doubtful
         )
         change = f"save {change_s} s per {work_text(work)} ({share} %)"
-    price = f"save {cost(-step.added_gpu_s)} {cost_unit(device)}"
+    gpu_s = mark(cost(abs(step.added_gpu_s)), is_doubtful=is_doubtful)
+    price = f"save {gpu_s} {cost_unit(device)}"
     if step.added_gpu_s > 0:
-        price = f"cost {cost(step.added_gpu_s)} {cost_unit(device)} more"
+        price = f"cost {gpu_s} {cost_unit(device)} more"
     return f"{step.larger.words}, instead of {step.smaller.words}, {change} and {price}"
 
 

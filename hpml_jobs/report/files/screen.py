@@ -475,7 +475,9 @@ def _bar(length: float) -> str:
 
 
 def _show_rest(report: Report, console: Console) -> None:
-    """Print which command shows the rest."""
+    """Print which command shows the rest; nothing where no cell has a number."""
+    if not any(source.timed for source in report.sources):
+        return
     number = sum(len(group.tables) for group in report.groups) + len(report.tables)
     console.print()
     sentence = f"All {counted(number, 'table')} and the pictures, on a page"

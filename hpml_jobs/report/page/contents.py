@@ -3,6 +3,7 @@
 import hashlib
 import re
 from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 
 from hpml_jobs import __version__
@@ -278,10 +279,11 @@ def _headline(choice: Choice, summary: Overview) -> Headline:
         return Headline(" ".join(summary.answer))
     if winner is None:
         return Headline(summary.answer[0])
+    marked = partial(captions.mark, is_doubtful=winner.doubtful)
     per_work = f"per {captions.work_text(winner.timing.work)}"
     figures = {per_work: f"{words.time(winner)} s"}
     if (rate := winner.timing.units_per_s) is not None:
-        figures[f"{winner.timing.unit.value} per second"] = per_second(rate)
+        figures[f"{winner.timing.unit.value} per second"] = marked(per_second(rate))
     if winner is not choice.reference:
         is_doubtful = choice.doubts_ratio(winner)
         speedup = captions.mark(ratio(choice.speedup(winner)), is_doubtful=is_doubtful)
@@ -290,7 +292,7 @@ def _headline(choice: Choice, summary: Overview) -> Headline:
     figures[f"parallel efficiency{against}"] = words.efficiency_figure(winner, choice)
     if choice.device is Device.CUDA:  # processes on a CPU are not charged
         unit = captions.cost_unit(choice.device)
-        figures[f"{unit} {per_work}"] = cost(winner.gpu_s)
+        figures[f"{unit} {per_work}"] = marked(cost(winner.gpu_s))
     of_names = tuple((value, name) for name, value in figures.items())
     reason = "" if choice.undecided else f": {words.rule(choice)}"
     return Headline(f"{words.advice(choice, is_short=True)}{reason}.", of_names)

@@ -57,7 +57,9 @@ def sentences(group: ConditionGroup, row: Row, gap: Gap) -> list[str]:
         ends.append(f"The {which} {unsplit} is not split{remedy}")
     elif unexplained < 0:
         added = digits(-unexplained)
-        ends.append(f"Computation is faster than on {reference}, which adds {added}")
+        ends.append(
+            f"Computation is faster than on {reference}, which gives back {added}"
+        )
     if not gap.is_decided:
         ends.append("Too few runs to tell which part is largest")
     texts = [f"{'. '.join([text, *ends])}."]
@@ -134,11 +136,11 @@ def _clauses(
 
 
 def _other_clause(cause: str, value: float, gap: Gap) -> Iterator[str]:
-    """Yield what the small causes take or add, or what is unexplained."""
+    """Yield what the small causes take or give back, or what is unexplained."""
     text = mark(digits(abs(value)), is_doubtful=gap.doubts_parts)
     where = "" if gap.has_waiting else " (table Phases of the page)"
     if cause == "rest":
-        verb = "" if value > 0 else "add "
+        verb = "" if value > 0 else "give back "
         yield f"smaller causes {verb}{text}"
     elif value > 0:
         yield f"{text} is unexplained{where}"

@@ -6,6 +6,7 @@ from typing import Annotated, NamedTuple, Self
 import msgspec
 
 from hpml_jobs.core.built_in import Unit
+from hpml_jobs.core.check_result import Affected
 from hpml_jobs.core.place import Place
 from hpml_jobs.core.strategies import Baseline
 from hpml_jobs.report.frame import captions, references
@@ -148,10 +149,10 @@ class ScalingLine(NamedTuple):
     """
 
     epoch_s: Annotated[float, Shown("{time}", seconds, "seconds")]
-    train_s: Annotated[Number, Shown("train", seconds, "seconds")]
+    train_s: Annotated[Number, Shown("train", seconds, "seconds", doubt="doubts_s")]
     stall_s: Annotated[Number, Shown("stall", seconds, "seconds")]
-    step_s: Annotated[Number, Shown("step", seconds, "seconds")]
-    units_per_s: Annotated[Number, Shown("{unit}/s", per_second)]
+    step_s: Annotated[Number, Shown("step", seconds, "seconds", doubt="doubts_s")]
+    units_per_s: Annotated[Number, Shown("{unit}/s", per_second, doubt="doubts_s")]
     unit: str
     images_per_s: Number
     speedup: Annotated[
@@ -180,6 +181,7 @@ class ScalingLine(NamedTuple):
     ]
     strong_reference_gpus: int | None
     strong_reference_s: Number
+    doubts_s: bool
     is_doubtful: bool
     doubts_strong: bool
 
@@ -204,6 +206,7 @@ def _lines(
             unit=timing.unit.value,
             images_per_s=timing.units_per_s,
             work_samples=timing.work.samples if timing.work else None,
+            doubts_s=group.doubts(row, Affected.TIME),
             is_doubtful=group.doubts_ratio(row),
             doubts_strong=group.doubts_ratio(row, pair and pair.reference),
         )

@@ -1,7 +1,9 @@
 """Warnings of a report: marks, which tables can be used, one line per cause, remarks."""
 
+import csv
 import io
 import json
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -265,3 +267,12 @@ def test_reason_is_figures_and_remedy():
     result = a_result("made-up")
     assert (result.figures, result.remedy) == ("37 % apart", FIX)
     assert msgspec.json.decode(msgspec.json.encode(result), type=CheckResult) == result
+
+
+def test_first_figures_of_a_cause_close_what_they_open():
+    """A first screen has the figures up to the first semicolon, which is in no parenthesis."""
+    for path in (Path(__file__).parents[2] / "data/golden").rglob("checks.csv"):
+        with path.open() as file:
+            for row in csv.DictReader(file):
+                first = row["reason"].partition("; ")[0]
+                assert first.count("(") == first.count(")"), row["reason"]

@@ -262,7 +262,7 @@ def test_faster_computation_is_negative(builder):
     group = group_of(builder, a_run(1, 26.0), a_run(4, 10.0, exchange_s=4.5))
     assert values_of(group)[GapCause.UNEXPLAINED] == -0.4
     assert (
-        ". Computation is faster than on 1 GPU, which adds 0.40. Not replayed"
+        ". Computation is faster than on 1 GPU, which gives back 0.40. Not replayed"
         in sentences(group)[0]
     )
 
@@ -526,7 +526,7 @@ def test_small_causes_that_give_back_are_said(builder):
     changed = gap._replace(speedup=1.63, parts=parts)
     text = " ".join(sentences_of(group.source, row, changed))
     assert "The missing 0.37: exchange between GPUs takes 0.4" in text
-    assert "and smaller causes add 0.03." in text
+    assert "and smaller causes give back 0.03." in text
 
 
 def test_epoch_without_exchange_is_what_was_measured(builder):

@@ -370,15 +370,6 @@ def test_misspelt_name_of_a_study_alone_is_refused(slurm, working_folder, capsys
     assert slurm.scripts == []
 
 
-def test_new_study_with_almost_the_name_of_another_is_noted(laptop, capsys):
-    StudyBuilder(laptop / "outputs" / "cifar10")
-    note = "study cifra10 is new; there is another one, cifar10\n"
-    assert run(["study=cifra10", "gpus=1", "-n"]) == 0
-    assert note in capsys.readouterr().err
-    assert run(["study=digits", "gpus=1", "-n"]) == 0
-    assert "is new" not in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     ("words", "shown"),
     [

@@ -88,6 +88,9 @@ def test_blanks_around_equals_sign_are_named(slurm, capsys):
     assert last_line(capsys).endswith(
         "'2'; several values of a key are one word, as in -m gpus=1,2,4"
     )
+    for words in (["gpus=1,", "2,", "4"], ["gpus=1,", "2", "4", "batch=32"]):
+        assert run(["plan", "-m", DIGITS, *words]) == 2
+        assert last_line(capsys).endswith("; write -m gpus=1,2,4")
 
 
 @pytest.mark.parametrize("words", ["gpus=0", "study=../x", "cluster=torch", "gpus=12"])

@@ -189,17 +189,19 @@ def _sent_summary(rows: "Iterable[CellRow]") -> Table:
 
 def _show_blocks(out: Console, rows: "Sequence[BlockRow]") -> None:
     """Print a table of the cells of a grid by the names of its blocks, and what its numbers are."""
+    has_hours = any(row.gpu_hours for row in rows)
     has_queue = any(row.queue_s is not None for row in rows)
     queue = ["queue"] if has_queue else []
-    table = plain_table(("block", "cells", "GPU-hours", *queue), ())
+    gpu_hours = ["GPU-hours"] if has_hours else []
+    table = plain_table(("block", "cells", *gpu_hours, *queue), ())
     for row in rows:
         waits = [_span(row.queue_s)] if has_queue else []
-        table.add_row(row.block, str(row.cells), hours_text(row.gpu_hours), *waits)
+        hours = [hours_text(row.gpu_hours)] if has_hours else []
+        table.add_row(row.block, str(row.cells), *hours, *waits)
     out.print(table)
-    note = (
-        "a cell of several blocks is counted in the first; GPU-hours: the GPUs of each cell until "
-        "its time limit"
-    )
+    note = "a cell of several blocks is counted in the first"
+    if has_hours:
+        note += "; GPU-hours: the GPUs of each cell until its time limit"
     if has_queue:
         note += "; queue: the longest wait of their jobs, by sbatch --test-only"
     print(note)
@@ -220,7 +222,9 @@ def show_preview(
     what = f"{counted(len(selection.send), 'cell')} as {counted(len(preview.scripts), 'job')}"
     if plan.cluster.is_local:
         hosts = ", ".join(plan.cluster.hosts or ["this machine"])
+        limit = duration_text(60 * sum(cell.shape.minutes for cell in selection.send))
         what = f"{counted(len(selection.send), 'cell')} on {hosts}, one after another"
+        what += f"; at most {limit} in all (time limit)"
     if selection.left_out:
         what += f" ({len(selection.left_out)} left out)"
     print(f"nothing was submitted; it would be {what}")

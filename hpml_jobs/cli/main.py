@@ -213,6 +213,8 @@ def _run_command(words: list[str]) -> int:
             error.format_message() if hasattr(error, "format_message") else str(error)
         )
         text = _PYDANTIC.sub("a whole number is needed", text)
+        if "study" in inspect.signature(function_of(words[0])).parameters:
+            text = _EXTRA.sub(rf"one study at a time: {PROGRAM} {words[0]} \1", text)
         remedy = _remedy(words) if "No such option" in text else ""
         hint = f". {remedy}" if remedy else f" ({PROGRAM} {words[0]} --help)"
         raise UsageError(f"{text.removesuffix('.')}{hint}") from error
@@ -257,7 +259,8 @@ def _forget_unlike(error: "TyperException") -> None:
 
 
 _PYDANTIC = re.compile(r"Input should be a valid integer.*")
-"""The words of typer's own dependency."""
+_EXTRA = re.compile(r"Got unexpected extra argument\(s\) \((\S+).*\)")
+"""The words of typer and of its own dependency."""
 
 REPLACED_OPTIONS = {"--dryrun": "--dry-run", "--predicted": "hpml-jobs predict"}
 """What to write instead of options that are gone, or often misspelt."""

@@ -94,8 +94,6 @@ def submit(
     manner = Manner(json, yes, all_cells, dry_run)
     sweep = expand(words, multirun=multirun, config_dir=config_dir)
     plan = make_plan(sweep, fetch=not dry_run, notify=print_note)
-    if f"study={plan.study.name}" in words:
-        _note_similar_study(plan.study)
     deliver(plan.study, lambda: select(plan), manner, command=repeated())
 
 
@@ -133,11 +131,6 @@ def _refuse_name_alone(overrides: list[str]) -> None:
     remedy = f"name the cell, e.g. gpus=1 study={name}; to see {shown}"
     command = f"{PROGRAM} status {shown}"
     raise UsageError(with_command(f"{sentence}, {remedy}", command))
-
-
-def _note_similar_study(study: "Study") -> None:
-    if near := _similar_study(study.root):
-        print_note(f"study {study.name} is new; there is another one, {near}")
 
 
 def _similar_study(root: Path) -> str:

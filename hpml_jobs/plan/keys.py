@@ -3,7 +3,7 @@
 import itertools
 import math
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -199,8 +199,8 @@ def parse_overrides(overrides: list[str], *, multirun: bool) -> Overrides:
     """
     values: dict[str, list[Any]] = {}
     raw: list[str] = []
-    for text, following in itertools.pairwise([*overrides, ""]):
-        override = _parse(text, following)
+    for place, text in enumerate(overrides, 1):
+        override = _parse(text, overrides[place:])
         key = override.key_or_group
         _check_override(text, override)
         if override.type is not OverrideType.CHANGE and not _adds_to_free_keys(
@@ -232,8 +232,8 @@ def _adds_to_free_keys(override: Override) -> bool:
     return override.type is OverrideType.ADD and holds_any_key(parent)
 
 
-def _parse(text: str, following: str) -> Override:
-    """Parse one word; `following` is the next one, for a value that a blank cut in two."""
+def _parse(text: str, following: Sequence[str]) -> Override:
+    """Parse one word; `following` are the next ones, for a value that blanks cut in parts."""
     parse = OverridesParser.create().parse_override
     try:
         return parse(text)
@@ -251,19 +251,20 @@ _WORD = re.compile(r"[^\s,'\"\\\[\](){}]+")
 _WITHOUT_QUOTES = dict.fromkeys(map(ord, "‘’‚“”„«»"))
 
 
-def _remedy(text: str, following: str) -> str:
+def _remedy(text: str, following: Sequence[str]) -> str:
     key, _, value = text.partition("=")
-    next_value = "" if "=" in following else following
+    parts = [*itertools.takewhile(lambda word: "=" not in word, following)]
     plain = text.translate(_WITHOUT_QUOTES)
     if plain != text:
         return f": its quotes are those of a text document; write {plain}"
-    if value.endswith(",") and next_value:
-        return f": a blank follows the comma; write -m {text}{following}, without the blank"
+    if value.endswith(",") and parts:
+        whole = re.sub(",+", ",", ",".join([text, *parts])).rstrip(",")
+        return f": a blank follows the comma; write -m {whole}"
     if key != key.strip() or value != value.strip():
         return f": write {key.strip()}={value.strip()}, without blanks around ="
     if type_of(text) is not None:
-        blanks = ", without blanks around =" if following == "=" else ""
-        return f"; write {text}={next_value or 'VALUE'}{blanks}"
+        blanks = ", without blanks around =" if following[:1] == ["="] else ""
+        return f"; write {text}={parts[0] if parts else 'VALUE'}{blanks}"
     return _remedy_of_no_key(text)
 
 
@@ -286,7 +287,7 @@ def _swept_values(override: Override, *, multirun: bool) -> list[Any]:
         raise UsageError(
             f"{override.input_line}: list the values, e.g. {override.key_or_group}=1,2,4"
         )
-    if not multirun:
+    if not multirun and type_of(override.key_or_group) is not None:
         raise UsageError(f"{override.input_line} is a sweep: add -m")
     # sweep_string_iterator is for Hydra's own multirun; here the values keep their types
     iterator = map(_unquoted, override.sweep_iterator())

@@ -222,7 +222,10 @@ def cell_rows(selection: Selection, jobs: Mapping[str, str]) -> list[CellRow]:
         state = selection.left_out.get(slug)
         why = _left_out(state) if state else selection.reasons[slug]
         job = (state.job if state else jobs.get(slug)) or _ABSENT
-        rows.append(CellRow(cell=slug, shape=str(planned.shape), job=job, why=why))
+        shape = str(planned.shape)
+        if selection.plan.cluster.is_local:  # which requests only the time
+            shape = f"up to {planned.shape.minutes} min"
+        rows.append(CellRow(cell=slug, shape=shape, job=job, why=why))
     return rows
 
 

@@ -63,6 +63,7 @@ def test_entry_of_a_key_of_a_group_names_the_choice_of_its_default(capsys):
         ("greene", ["cluster=greene"]),
         ("warmup", ["recipe=warmup"]),
         ("ladder", ["ladder.start", "ladder.factor", "grid=ladder"]),
+        ("stop", ["stop, kill, scancel", "stop"]),
     ],
 )
 def test_a_word_has_the_entries_of_all_its_meanings(word, titles, capsys):

@@ -88,6 +88,9 @@ def test_blanks_around_equals_sign_are_named(slurm, capsys):
     assert last_line(capsys).endswith(
         "'2'; several values of a key are one word, as in -m gpus=1,2,4"
     )
+    for words in (["gpus=1,", "2,", "4"], ["gpus=1,", "2", "4", "batch=32"]):
+        assert run(["plan", "-m", DIGITS, *words]) == 2
+        assert last_line(capsys).endswith("; write -m gpus=1,2,4")
 
 
 @pytest.mark.parametrize("words", ["gpus=0", "study=../x", "cluster=torch", "gpus=12"])
@@ -368,15 +371,6 @@ def test_misspelt_name_of_a_study_alone_is_refused(slurm, working_folder, capsys
     assert "no study cifra10; did you mean cifar10? For a new study, name" in fault
     assert fault.endswith("; to see cifar10:\nhpml-jobs status cifar10\n")
     assert slurm.scripts == []
-
-
-def test_new_study_with_almost_the_name_of_another_is_noted(laptop, capsys):
-    StudyBuilder(laptop / "outputs" / "cifar10")
-    note = "study cifra10 is new; there is another one, cifar10\n"
-    assert run(["study=cifra10", "gpus=1", "-n"]) == 0
-    assert note in capsys.readouterr().err
-    assert run(["study=digits", "gpus=1", "-n"]) == 0
-    assert "is new" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

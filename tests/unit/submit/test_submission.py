@@ -107,6 +107,17 @@ def test_preview_says_cells_hours_and_queue_of_each_block(slurm, monkeypatch, ca
     assert "queue:" not in out
 
 
+def test_preview_of_cells_that_run_here_has_their_time_limits_alone(laptop, capsys):
+    assert run(["plan", "grid=hw5", "device=cpu"]) == 0
+    out = capsys.readouterr().out
+    assert (
+        "14 cells on this machine, one after another; at most 7 h 00 min in all" in out
+    )
+    assert "up to 30 min  new" in out
+    assert "1 node, " not in out
+    assert "GPU-hours" not in out
+
+
 def test_preview_of_existing_study_says_that_it_is_over_budget(slurm, capsys):
     assert run(["submit", *WORDS]) == 0
     assert run(["plan", *WORDS, "batch=8", "cluster.gpu_hours_budget=0.5"]) == 0

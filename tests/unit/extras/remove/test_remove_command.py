@@ -56,6 +56,11 @@ def test_study_is_deleted_and_others_stay(study, capsys):
     assert [path.name for path in study.root.parent.iterdir()] == ["other"]
 
 
+def test_several_studies_are_refused_with_a_command(study, capsys):
+    shown = refused(capsys, study, "mine", "other", "--yes", code=2)
+    assert shown.startswith("hpml-jobs: one study at a time: hpml-jobs remove other (")
+
+
 def test_json_names_what_was_deleted(study, capsys):
     assert run(["remove", "mine", "--yes", "--json"]) == 0
     about = json.loads(capsys.readouterr().out)

@@ -215,7 +215,7 @@ def test_damage_inside_a_file_is_named_by_the_job(program):
     words = ("workload=digits", "workload.data=folder", "data.root=pictures", "batch=2")
     shown = program("run", *words, "cluster=local", "device=cpu", "protocol=lab")
     assert shown.returncode == 1
-    assert "train/dog/2.png: " in shown.stderr.splitlines()[-1]
+    assert "train/dog/2.png: " in shown.stdout.splitlines()[-1]
 
 
 def test_folder_without_training_images_is_named(slurm, working_folder, capsys):

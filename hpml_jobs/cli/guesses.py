@@ -88,11 +88,11 @@ def refuse_typography(words: Sequence[str]) -> None:
 
 def _is_read_later(word: str) -> bool:
     """Return whether a word gives a key a text, or numbers such as 1–4: the key's reader judges."""
-    from hpml_jobs.plan.key_types import type_of
-
     key, is_pair, value = word.partition("=")
     if not is_pair or key == "study":
         return False
+    from hpml_jobs.plan.key_types import type_of
+
     kind = type_of(key)
     return str in (kind, *get_args(kind)) or not set(DASHES).isdisjoint(value)
 

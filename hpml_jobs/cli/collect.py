@@ -148,7 +148,7 @@ def current_report(
         print_note(f"warning: {status.fault}; jobs that only it names are not shown")
     options = ReportOptions(
         study.last_cluster(),
-        study.commands_to_repeat() or study.commands(),
+        study.commands(),
         gets_cells=not study.is_unpacked,
         **values,
     )
@@ -294,7 +294,8 @@ def _show_cell(out: Console, cell: "CellSummary", *, everything: bool) -> None:
     has_state = cell.outcome is not Outcome.MISSING  # else it may be pending
     state = f"{cell.outcome.value} " if has_state else ""
     out.print(Text(f"==== {cell.slug}: {state}{cell.reason}".rstrip(), "bold"))
-    for line in (lines if everything else in_short)(cell.numbers):
+    numbers_text = lines if everything else in_short
+    for line in numbers_text(cell.numbers):
         out.print(Text(f"  {line}"))
     order = [*LEVEL_COLOURS]
     ranked = sorted(cell.checks, key=lambda result: order.index(result.level))

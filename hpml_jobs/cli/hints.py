@@ -96,17 +96,16 @@ def _with_changed_code(status: "StudyStatus") -> dict[str, bool]:
         except (OSError, HpmlError):  # a colleague's study, whose code may be private
             return False
 
-    files = {s.folder.slug: s.file for s in status.snapshots if s.file}
-    recorded = {s.folder.slug for s in status.snapshots if s.record}
-    changed = {
-        slug: _without_code(file.cell)
-        for slug, file in files.items()
-        if slug not in recorded
-        if has_changed(file.cell.workload.code, file.import_root)
-    }
-    current = [
-        _without_code(f.cell) for slug, f in files.items() if slug not in changed
-    ]
+    changed: dict[str, Cell] = {}
+    current = []
+    for snapshot in status.snapshots:
+        if file := snapshot.file:
+            code = file.cell.workload.code
+            is_old = has_changed(code, file.import_root)
+            if is_old and snapshot.record is None:
+                changed[snapshot.folder.slug] = _without_code(file.cell)
+            elif code and not is_old:
+                current.append(_without_code(file.cell))
     return {slug: cell in current for slug, cell in changed.items()}
 
 

@@ -198,12 +198,14 @@ def _is_replaced(group: ConditionGroup, groups: Sequence[ConditionGroup]) -> boo
     if any(result.outcome.may_run for result in group.cells):
         return False
     began = latest_began(group.cells)
-    later = (other for other in groups if latest_began(other.cells) > began > 0)
-    return any(_replaces(other, group) for other in later)
+    return began > 0 and any(
+        _replaces(other, group) and latest_began(other.cells) > began
+        for other in groups
+    )
 
 
 def _replaces(later: ConditionGroup, group: ConditionGroup) -> bool:
-    """Return whether a later group has other code, and numbers of the same cells.
+    """Return whether a group has other code, and numbers of the same cells; it must be later.
 
     Where nothing came of the earlier cells, other arguments of a script are other code.
     """

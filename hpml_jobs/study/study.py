@@ -238,20 +238,21 @@ class Study:
     def commands(self) -> tuple[str, ...]:
         """Return the commands of the submissions, oldest first; none of a study before 0.7.0.
 
-        A line whose quotes are not closed was damaged, and is left out.
+        They have the name that the study's folder has now, but those of an archive's study. A line
+        whose quotes are not closed was damaged, and is left out.
         """
         try:
             content = read_bytes(self.commands_file, COMMANDS_BYTES)
         except OSError:
             return ()
-        return tuple(filter(_is_command, content.decode(errors="replace").splitlines()))
+        commands = filter(_is_command, content.decode(errors="replace").splitlines())
+        if self.is_unpacked:
+            return tuple(commands)
+        return tuple(_with_study(command, self.name) for command in commands)
 
     def commands_to_repeat(self) -> tuple[str, ...]:
-        """Return its commands, with the name that its folder has now; none of an archive's study,
-        which gets no new cells.
-        """
-        commands = () if self.is_unpacked else self.commands()
-        return tuple(_with_study(command, self.name) for command in commands)
+        """Return its commands; none of a study from an archive, which gets no new cells."""
+        return () if self.is_unpacked else self.commands()
 
     def append(self, line: ManifestLine) -> None:
         """Append a line to the manifest; it is on disk when this returns."""

@@ -192,7 +192,7 @@ def _needed_runs(undecided: Undecided) -> str:
 def advice(choice: Choice, *, is_short: bool = False) -> str:
     """Return what to ask for, or between which two cells the runs do not decide.
 
-    `is_short` shortens two names. It is not reliable yet where a check failed of what it is
+    `is_short` shortens the names. It is not reliable yet where a check failed of what it is
     compared with.
     """
     if choice.ask is None:

@@ -292,10 +292,7 @@ def without_train(group: ConditionGroup, rows: Iterable[Row]) -> list[str]:
 MARK = "!"
 """The mark before a number that a check makes doubtful."""
 
-EXPLAINED = (
-    f"{MARK} doubtful, and what is computed from it: see Data-quality checks of "
-    "the page"
-)
+EXPLAINED = f"{MARK} doubtful, and what is computed from it: see Data-quality checks of the page"
 
 
 def mark(text: str, *, is_doubtful: bool) -> str:
@@ -347,11 +344,11 @@ def row_at_batch(row: Row, device: Device) -> str:
     return f"{row_label(row.setup, device)} at batch {row.batch_per_gpu}"
 
 
-EPOCHS = (*Role, *Step)
+ROLES = (*Role, *Step)
 
 
 def left_out_runs(
-    rows: Iterable[Row], device: Device, roles: Collection[Role | Step] = EPOCHS
+    rows: Iterable[Row], device: Device, roles: Collection[Role | Step] = ROLES
 ) -> list[str]:
     """Return a line for every epoch of which a row leaves runs out, with the first reason."""
     lines = []

@@ -258,12 +258,12 @@ def absent(
     group: ConditionGroup,
     rows: Sequence[Row],
     places: set[Place],
-    epochs: Collection[Role | Step] = (Role.TIMED,),
+    roles: Collection[Role | Step] = (Role.TIMED,),
 ) -> list[str]:
-    """Return notes on missing numbers, then the warnings of the numbers that are there."""
+    """Return notes on missing numbers and on runs left out for these roles, then warnings."""
     return [
         *_absences(group, rows, places),
-        *captions.left_out_runs(rows, group.device, epochs),
+        *captions.left_out_runs(rows, group.device, roles),
         *(
             f"{result.slug}: {result.warning}"
             for result in group.cells

@@ -307,7 +307,7 @@ def _below(selection: StrategyRows, affected: Affected) -> list[str]:
     rows = selection.parallel_rows
     group = selection.group
     places = {place for place in selection.places if not place.setup.is_baseline}
-    notes = absent(group, rows, places, captions.EPOCHS)
+    notes = absent(group, rows, places, captions.ROLES)
     return captions.explained(group, rows, affected) + notes
 
 

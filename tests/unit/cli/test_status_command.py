@@ -13,8 +13,18 @@ from hpml_jobs.status.states import study_status
 from hpml_jobs.status.usage import usage_of
 from hpml_jobs.study.attempt import AttemptFolder
 from hpml_jobs.study.snapshot import CellState
+from hpml_jobs.study.study import Study
 from tests.unit.slurm_output import sacct_line, squeue_line
 from tests.unit.study_builder import StudyBuilder
+
+OWN_PART = """\
+def build():
+    from torch import nn
+    return nn.Sequential(nn.Flatten(), nn.Linear(3 * 32 * 32, 10))
+
+def later():
+"""
+"""A model, and a function that differs between two versions of its file."""
 
 
 @pytest.fixture
@@ -197,3 +207,27 @@ def test_watch_json_prints_one_line_per_change(slurm, builder, capsys):
     slurm.set_output("squeue")
     (line,) = stdout_of(capsys, "status", "mine", "--watch", "--json").splitlines()
     assert len(json.loads(line)["cells"]) == 4
+
+
+@pytest.mark.parametrize("is_repeated", [False, True])
+def test_failed_cell_of_older_code_is_hinted_at_until_it_is_repeated(
+    is_repeated, slurm, working_folder, capsys
+):
+    module = working_folder / "parts.py"
+    module.write_text(f"{OWN_PART}    raise ValueError\n")
+    model = (
+        "workload=digits",
+        "workload.model=parts:build",
+        "workload.parameters=null",
+    )
+    words = ("gpus=1", "batch=64", *model)
+    assert run([*words, "cluster=greene", "study=mine"]) == 0
+    (job,) = Study(working_folder / "outputs" / "mine").history().sent
+    slurm.set_output("sacct", sacct_line(job, "FAILED", "1:0"))
+    module.write_text(f"{OWN_PART}    ...\n")
+    if is_repeated:
+        assert run([*words, "cluster=greene", "study=mine"]) == 0
+    capsys.readouterr()
+    assert run(["status", "mine"]) in (0, 1)
+    shown = capsys.readouterr().out
+    assert ("of older code without a record" in shown) is not is_repeated

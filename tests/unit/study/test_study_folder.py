@@ -172,3 +172,15 @@ def test_missing_study_is_named_with_next_step(tmp_path):
         find(tmp_path, "/x")
     with pytest.raises(UsageError, match=r"is not a name"):
         find(tmp_path, "x..")
+
+
+def test_renamed_study_names_itself_in_its_commands(study):
+    """The commands of a copy would else add cells to the study that it was copied from."""
+    study.add_command("hpml-jobs -m gpus=1,2 'args=--out study=x' study=mine")
+    study.add_command("hpml-jobs gpus=4")
+    copy = Study(study.root.rename(study.root.with_name("again")))
+    commands = (
+        "hpml-jobs -m gpus=1,2 'args=--out study=x' study=again",
+        "hpml-jobs gpus=4",
+    )
+    assert copy.commands() == copy.commands_to_repeat() == commands

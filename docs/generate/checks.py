@@ -26,7 +26,7 @@ limit below are those of most parts.
 | | warn | The number is true, but may not mean what it seems to. |
 | | fail | The number cannot be used: it, what it is compared with, or this program is wrong. |
 | shown | number | The number may be wrong: `!` in the tables it affects, a line in the report |
-| | table | The number is right, its meaning is limited: one line under the table |
+| | table | The number is right, its meaning is limited: a line that begins with note |
 | | list | Only in `checks.csv`, `hpml-jobs record` and `--json` |
 | | list with X | In the list where the record violates check X too, which explains it |
 | affects | T1 | times and speedups (Table 1) |

@@ -4,11 +4,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from hpml_jobs.checks.result import names
 from hpml_jobs.core.conditions import NONE
 from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.text import percent_text
 from hpml_jobs.extras.compare import table, words
-from hpml_jobs.extras.compare.reference import EPOCH, Reference, ReferenceCell
+from hpml_jobs.extras.compare.reference import (
+    EPOCH,
+    Reference,
+    ReferenceCell,
+    ReferenceGroup,
+)
 from hpml_jobs.extras.compare.rules import (
     PARTS,
     ComparedCell,
@@ -151,25 +157,38 @@ def _drift(old: Reference, again: Reference) -> float:
 
 
 def _nothing_shared(old: Reference, new: Reference) -> str:
-    """Return why two studies cannot be compared: what each of them measured."""
-    sides = " | ".join(f"{side.study}: {_measured(side)}" for side in (old, new))
+    """Return why two studies cannot be compared: other work, or the same with other cells."""
+    old_groups, new_groups = _measured_groups(old), _measured_groups(new)
+    old_works = dict.fromkeys(_work_words(group) for group in old_groups)
+    new_works = dict.fromkeys(_work_words(group) for group in new_groups)
+    if old_works.keys().isdisjoint(new_works):
+        difference = "measured different work"
+        sides = names(old_works), names(new_works)
+    else:
+        difference = "have no cell in common (GPUs, batch, strategy)"
+        sides = _places(old_groups), _places(new_groups)
     return (
-        f"{old.study} and {new.study} have no cell in common, with the same workload, samples per "
-        f"epoch, GPUs, batch and strategy: {sides}"
+        f"{old.study} and {new.study} {difference}: {old.study} {sides[0]}; "
+        f"{new.study} {sides[1]}"
     )
 
 
-def _measured(side: Reference) -> str:
-    parts = []
-    for group in side.groups:
-        if any(cell.runs for cell in group.cells):
-            workload, images, timed = group.work
-            epoch = "epochs of a script"
-            if images not in (NONE, None):
-                epoch = f"{images} samples per epoch"
-            size = epoch if timed == EPOCH else f"times of {timed}"
-            parts.append(f"{workload} ({size}): {words.places_text(group)}")
-    return "; ".join(dict.fromkeys(parts))
+def _measured_groups(side: Reference) -> list[ReferenceGroup]:
+    return [group for group in side.groups if any(cell.runs for cell in group.cells)]
+
+
+def _places(groups: list[ReferenceGroup]) -> str:
+    return names(dict.fromkeys(words.places_text(group) for group in groups))
+
+
+def _work_words(group: ReferenceGroup) -> str:
+    """Return `digits (512 samples per epoch)`."""
+    workload, images, timed = group.work
+    if timed != EPOCH:
+        return f"{workload} (times of {timed})"
+    if images in (NONE, None):
+        return f"{workload} (epochs of a script)"
+    return f"{workload} ({images} samples per epoch)"
 
 
 def write_picture(text: ComparisonText, folder: Path) -> list[Path]:

@@ -38,7 +38,8 @@ def speedup_text(reference: Candidate, candidate: Candidate) -> str:
     text = f"{text} [{ratio(interval.low)}, {ratio(interval.high)}]"
     if interval.coverage >= CONFIDENCE:
         return text
-    return f"{text} ({100 * interval.coverage:.0f} % interval)"
+    runs = min(len(reference.epochs_s), len(candidate.epochs_s))
+    return f"{text} ({100 * interval.coverage:.0f} % interval from {runs} runs)"
 
 
 SIZES = (

@@ -183,10 +183,12 @@ def _needed_runs(undecided: Undecided) -> str:
     """Return how many runs would decide between two cells."""
     candidate, rival, _, runs, _ = undecided
     if not runs:
-        return f"{MOST_RUNS} runs do not decide"
+        return (
+            f"even {MOST_RUNS} runs of each setting would not decide, so close are they"
+        )
     if candidate.row.disturbed_runs or rival.row.disturbed_runs:
-        return f"{runs} undisturbed runs of each cell would decide"
-    return f"{runs} runs of each cell would decide (repeats={runs})"
+        return f"{runs} undisturbed runs of each setting would decide"
+    return f"{runs} runs of each setting would decide (repeats={runs})"
 
 
 def advice(choice: Choice, *, is_short: bool = False) -> str:
@@ -202,9 +204,11 @@ def advice(choice: Choice, *, is_short: bool = False) -> str:
     if choice.undecided is None:
         sentence = f"Use {winner.words if is_short else name(winner)}"
     else:
-        undecided = "Not decided yet" if is_reliable else "Not decided"
+        undecided = (
+            "Not decided yet" if choice.undecided.runs else "Too close to decide"
+        )
         two = _names_of_two(winner, choice.undecided.rival, is_short=is_short)
-        sentence = f"{undecided}: {two}"
+        sentence = f"{undecided if is_reliable else 'Not decided'}: {two}"
     if is_reliable:
         return sentence
     smallest = size(choice.reference)

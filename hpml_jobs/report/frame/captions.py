@@ -1,12 +1,15 @@
 """Words of captions and notes: units, names of cells, workload, hardware, runs, marks of checks."""
 
+import re
 from collections.abc import Callable, Collection, Iterable, Sequence
+from itertools import chain
 
 from hpml_jobs.core.built_in import DATASETS, UNREPORTED, UNREPORTED_MODEL
 from hpml_jobs.core.check_result import Affected
 from hpml_jobs.core.conditions import CPU_MODEL, GPU_MODEL, NONE, RECIPE, TORCH, UNKNOWN
 from hpml_jobs.core.measurements import Role, Step
 from hpml_jobs.core.place import Place, Setup
+from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import BASELINE, Device, Loader, Strategy
 from hpml_jobs.core.text import counted
 from hpml_jobs.core.workload import Optimizer, Workload
@@ -292,7 +295,9 @@ def without_train(group: ConditionGroup, rows: Iterable[Row]) -> list[str]:
 MARK = "!"
 """The mark before a number that a check makes doubtful."""
 
-EXPLAINED = f"{MARK} doubtful, and what is computed from it: see Data-quality checks of the page"
+EXPLAINED = (
+    f"{MARK} doubtful, and what is computed from it: see the table Data-quality checks"
+)
 
 
 def mark(text: str, *, is_doubtful: bool) -> str:
@@ -361,3 +366,32 @@ def left_out_runs(
             why = f"the {epoch} was disturbed: {runs[0].reason}"
             lines.append(f"{row_at_batch(row, device)}: {left_out}: {why}")
     return lines
+
+
+def why_unsplit(group: ConditionGroup, row: Row) -> str:
+    """Return why exchange and waiting of a row are not known."""
+    records = group.records(row)
+    files = sorted({record.source.file for record in records if record.source.file})
+    if files:
+        return f"{', '.join(files)} does not report it"
+    if group.a_cell.script is not None:
+        return why_unsplit_script(records)
+    if all(record.least_waiting is None for record in records):
+        return "protocol=lab ends before the instrumented epoch"
+    return "the record has no times of the exchange"
+
+
+def why_unsplit_script(records: Iterable[Record]) -> str:
+    """Return why the exchange of a script is not known, in the words of its observer."""
+    records = list(records)
+    facts = [record.facts for record in records if record.facts]
+    missing = chain.from_iterable(of_record.missing for of_record in facts)
+    texts = [re.sub(r"^rank \d+: ", "", text) for text in missing]
+    start = "phases: "
+    of_phases = [text.removeprefix(start) for text in texts if text.startswith(start)]
+    reasons = "; ".join(dict.fromkeys(of_phases or texts))
+    if reasons:
+        return reasons
+    if any(record.phases for record in records):
+        return "no message between processes was seen"
+    return "the script ended before its third window"

@@ -1,13 +1,10 @@
 """The lab's tables: Q1, and Tables 1, 2 and 3 of a strategy, measured and by residual (2r, 3r)."""
 
-import re
 from collections.abc import Callable, Iterable
-from itertools import chain
 
 from hpml_jobs.checks.waiting import IMBALANCE_LIMIT
 from hpml_jobs.core.check_result import Affected
 from hpml_jobs.core.rank import least_waiting
-from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import Baseline, Device, Strategy
 from hpml_jobs.core.value import Value
 from hpml_jobs.report.frame import captions, references
@@ -125,9 +122,7 @@ def table1(selection: StrategyRows) -> Table:
     return strategy_table(selection, text, selection.setups, names, notes)
 
 
-SAME_GLOBAL_BATCH = (
-    "speedups at the same global batch are in the table Scaling of the page"
-)
+SAME_GLOBAL_BATCH = "speedups at the same global batch are in the table Scaling"
 
 
 def _elsewhere(selection: StrategyRows) -> list[str]:
@@ -268,39 +263,14 @@ def _small_peaks(selection: StrategyRows) -> list[str]:
 
 def _unmeasured(selection: StrategyRows, affected: Affected) -> list[str]:
     """Return a line for each reason why a cell that has its time has no number in this table."""
+    group = selection.group
     reasons = []
     for row in selection.parallel_rows:
         if row.timing and not row.has_number(affected):
-            reasons.append((_why_unmeasured(selection, row), row.place))
+            reasons.append(
+                (f"not measured: {captions.why_unsplit(group, row)}", row.place)
+            )
     return captions.by_reason(reasons, selection.group.device)
-
-
-def _why_unmeasured(selection: StrategyRows, row: Row) -> str:
-    records = selection.group.records(row)
-    files = sorted({record.source.file for record in records if record.source.file})
-    if files:
-        return f"{', '.join(files)} does not report it"
-    if selection.group.a_cell.script is not None:
-        return _of_script(records)
-    if all(record.least_waiting is None for record in records):
-        return "not measured: protocol=lab ends before the instrumented epoch"
-    return "not measured: no collective of gradients was recorded"
-
-
-def _of_script(records: Iterable[Record]) -> str:
-    """Return why the exchange of a script was not measured, in the words of its observer."""
-    records = list(records)
-    facts = [record.facts for record in records if record.facts]
-    missing = chain.from_iterable(of_record.missing for of_record in facts)
-    texts = [re.sub(r"^rank \d+: ", "", text) for text in missing]
-    start = "phases: "
-    of_phases = [text.removeprefix(start) for text in texts if text.startswith(start)]
-    reason = "; ".join(dict.fromkeys(of_phases or texts))
-    if not reason:
-        reason = "it ended before its third window"
-        if any(record.phases for record in records):
-            reason = "no message between processes was seen"
-    return f"not measured from outside: {reason}"
 
 
 def _below(selection: StrategyRows, affected: Affected) -> list[str]:
@@ -347,7 +317,9 @@ def _unsplit(selection: StrategyRows) -> str:
     if selection.group.a_cell.script is None or selection.instrumented:
         return ""
     if records := selection.parallel_records:
-        return f"Tables 2 and 3 are {_of_script(records)}."
+        return (
+            f"Tables 2 and 3 are not measured: {captions.why_unsplit_script(records)}."
+        )
     ends = dict.fromkeys(
         result.reason
         for result in selection.group.cells

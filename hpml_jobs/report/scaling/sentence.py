@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from hpml_jobs.checks.efficiency import EFFICIENCY_LIMIT
 from hpml_jobs.core.cell import Protocol
 from hpml_jobs.core.text import listed
-from hpml_jobs.report.frame.captions import mark, size, units
+from hpml_jobs.report.frame.captions import mark, size, units, why_unsplit
 from hpml_jobs.report.frame.numbers import ratio, significant
 from hpml_jobs.report.scaling.causes import EACH_OTHER, GapCause
 from hpml_jobs.report.scaling.gap import Gap, Without
@@ -51,16 +51,17 @@ def sentences(group: ConditionGroup, row: Row, gap: Gap) -> list[str]:
     if not gap.is_split:
         known_sum = sum(part for cause, part in named.items() if cause in WORDS)
         which = "other" if clauses else "missing"
+        unsplit = digits(gap.missing - known_sum)
+        why = why_unsplit(group, row)
         is_lab = group.a_cell.protocol is Protocol.LAB
         remedy = "; protocol=full splits it" if is_lab else ""
-        unsplit = digits(gap.missing - known_sum)
-        ends.append(f"The {which} {unsplit} is not split{remedy}")
+        ends.append(f"The {which} {unsplit} is not split: {why}{remedy}")
     elif unexplained < 0:
         added = digits(-unexplained)
         ends.append(
             f"Computation is faster than on {reference}, which gives back {added}"
         )
-    if not gap.is_decided:
+    if gap.is_split and not gap.is_decided:
         ends.append("Too few runs to tell which part is largest")
     texts = [f"{'. '.join([text, *ends])}."]
     if gap.without and gap.without.causes & named.keys():
@@ -138,7 +139,7 @@ def _clauses(
 def _other_clause(cause: str, value: float, gap: Gap) -> Iterator[str]:
     """Yield what the small causes take or give back, or what is unexplained."""
     text = mark(digits(abs(value)), is_doubtful=gap.doubts_parts)
-    where = "" if gap.has_waiting else " (table Phases of the page)"
+    where = "" if gap.has_waiting else " (table Phases)"
     if cause == "rest":
         verb = "" if value > 0 else "give back "
         yield f"smaller causes {verb}{text}"

@@ -64,7 +64,8 @@ def test_proposal_requests_a_total_on_a_machine_at_one_batch_and_strategy(
     )
     assert "On 1 GPU at batch 64 per GPU, the smallest size measured" in text
     assert (
-        "speedup 3.33 [3.33, 3.33] (75 % interval), parallel efficiency 83.3 %" in text
+        "speedup 3.33 [3.33, 3.33] (75 % interval from 3 runs), parallel efficiency 83.3 %"
+        in text
     )
     assert "batch 128 per GPU" not in text
     assert "(allreduce)" not in text

@@ -136,7 +136,7 @@ def test_few_runs_compare_medians_and_say_so(builder):
     assert made.table.answer.startswith(
         "Not decided yet: 2 GPUs or 4 GPUs, batch 128 per GPU."
     )
-    assert "6 runs of each cell would decide (repeats=6)." in made.table.answer
+    assert "6 runs of each setting would decide (repeats=6)." in made.table.answer
 
 
 def test_exclusive_cells_are_charged_whole_nodes(builder):
@@ -217,6 +217,17 @@ def test_efficiency_near_the_limit_is_called_not_decided(four_s, clause, builder
     assert (
         "Not decided yet"
         not in chosen(builder, epochs=90, deadline_min=24).table.answer
+    )
+
+
+def test_an_efficiency_at_the_limit_is_too_close_to_decide(builder):
+    add_runs(builder, 1, 8.0, 8.1, 8.0, 8.1)
+    add_runs(builder, 4, 2.87, 2.88, 2.87, 2.88)
+    answer = chosen(builder).table.answer
+    assert answer.startswith("Too close to decide: 4 GPUs or 1 GPU")
+    assert answer.endswith(
+        "the limit is 70 %: even 50 runs of each setting would not decide, so close are "
+        "they."
     )
 
 

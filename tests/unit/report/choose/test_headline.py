@@ -76,7 +76,7 @@ def test_limit_inside_of_the_interval_is_not_decided(two_s, noise, is_decided, b
     interval = (
         r"an efficiency of (\S+) %, between (\S+) % and (\S+) % by the scatter within "
         r"single runs, and the limit is "
-        r"70 %: (\d+) runs of each cell would decide"
+        r"70 %: (\d+) runs of each setting would decide"
     )
     clause = re.search(interval, answer)
     assert clause

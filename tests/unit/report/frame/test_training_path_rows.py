@@ -56,7 +56,7 @@ def test_buckets_are_compared_with_the_plain_gpu(builder):
 
 
 def test_table_1_of_one_global_batch_leads_to_strong_scaling(builder):
-    note = "speedups at the same global batch are in the table Scaling of the page"
+    note = "speedups at the same global batch are in the table Scaling"
     add(builder, 1, 40.0, batch=512)
     add(builder, 2, 25.0, batch=256)
     assert note in builder.table("table1-ddp").notes

@@ -133,7 +133,7 @@ def test_bandwidth_without_gradient_time_is_a_dash(builder):
     table = builder.table("table3-ddp")
     assert texts_by_label(table)["2-GPU"] == ("–",)
     assert table.notes == (
-        "not measured: no collective of gradients was recorded: 2-GPU at batch 128",
+        "not measured: the record has no times of the exchange: 2-GPU at batch 128",
     )
 
 

@@ -232,8 +232,7 @@ def test_waiting_for_cpus_that_is_not_recorded_is_unexplained(builder):
     group = group_of(builder, a_run(1, 26.0), replace(record, ranks=tuple(older)))
     assert GapCause.CPUS not in values_of(group)
     assert (
-        "The missing 1.40: 1.40 is unexplained (table Phases of the page)."
-        in sentences(group)[0]
+        "The missing 1.40: 1.40 is unexplained (table Phases)." in sentences(group)[0]
     )
 
 
@@ -242,13 +241,12 @@ def test_waiting_for_cpus_that_is_not_recorded_is_unexplained(builder):
     [
         (
             {"exchange_s": 1.0},
-            "1.00 is unexplained (table Phases of the page) and exchange between GPUs "
-            "takes 0.40.",
+            "1.00 is unexplained (table Phases) and exchange between GPUs takes 0.40.",
         ),
         (
             {"exchange_s": 2.0, "stall_s": 0.2, "waits_s": (0.1, 0.1)},
             "exchange between GPUs takes 0.80, smaller causes 0.12 and 0.48 is unexplained "
-            "(table Phases of the page).",
+            "(table Phases).",
         ),
     ],
     ids=["largest first", "smaller last"],
@@ -297,8 +295,9 @@ def test_protocol_lab_splits_off_the_loader_only(builder):
     group = group_of(builder, a_run(1, 26.0, **lab), a_run(4, 10.0, stall_s=2.0, **lab))
     assert values_of(group) == {GapCause.LOADER: 0.8, GapCause.UNEXPLAINED: 0.6}
     assert (
-        ". The missing 1.40: the loader takes 0.80. The other 0.60 is not split; "
-        "protocol=full splits it." in (sentences(group)[0])
+        ". The missing 1.40: the loader takes 0.80. The other 0.60 is not split: "
+        "protocol=lab ends before the instrumented epoch; protocol=full splits it."
+        in sentences(group)[0]
     )
 
 
@@ -306,7 +305,8 @@ def test_protocol_lab_without_stall_names_the_protocol(builder):
     lab = {"protocol": Protocol.LAB}
     group = group_of(builder, a_run(1, 26.0, **lab), a_run(4, 10.0, **lab))
     assert sentences(group)[0].endswith(
-        "The missing 1.40 is not split; protocol=full splits it."
+        "The missing 1.40 is not split: protocol=lab ends before the instrumented "
+        "epoch; protocol=full splits it."
     )
 
 
@@ -314,7 +314,9 @@ def test_records_before_0_6_0_are_not_split(builder):
     record = a_run(4, 10.0, exchange_s=2.0)
     older = replace(record.exchange, exchange_s=None)
     group = group_of(builder, a_run(1, 26.0), replace(record, exchange=older))
-    assert sentences(group)[0].endswith("The missing 1.40 is not split.")
+    assert sentences(group)[0].endswith(
+        "The missing 1.40 is not split: the record has no times of the exchange."
+    )
 
 
 def test_one_process_with_all_gpus_waits_for_no_rank(builder):
@@ -533,8 +535,8 @@ def test_epoch_without_exchange_is_what_was_measured(builder):
     """It takes 10.8 s, not 9.8 s: exchange took nothing from computation, something else did."""
     group = exchanging_pair(builder, alone_s=10.78)
     assert sentences(group)[0].endswith(
-        "exchange between GPUs takes 0.48 and 0.19 is unexplained (table Phases of "
-        "the page). An epoch that was measured without exchange has a speedup of 1.81."
+        "exchange between GPUs takes 0.48 and 0.19 is unexplained (table Phases). "
+        "An epoch that was measured without exchange has a speedup of 1.81."
     )
 
 

@@ -63,6 +63,7 @@ gallery: $(VENV)/ready  ## Write the report of the study in docs/gallery/cifar10
 env: $(VENV)/ready  ## Create the environment .venv/ only.
 
 $(VENV)/ready: $(LOCK) locks/dev.txt pyproject.toml
+	@echo "creating $(VENV)/ (half a minute or more)"
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv==$(UV)
 	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/uv pip install --quiet --compile-bytecode -r $(LOCK) -r locks/dev.txt

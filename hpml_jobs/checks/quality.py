@@ -148,7 +148,7 @@ def speed_drifts(record: Record) -> Observation | None:
     {DRIFT_ITERATIONS} iterations. Without a trend 1.7 % of epochs have such an S (of {MOST_S}).
 
     Limit: {DRIFT_LIMIT} between the first and the last three tenths, with Kendall's S at {DRIFT_S}
-    Fix: repeat the cell after a longer warm-up, and compare clocks and temperature
+    Fix: measure longer epochs (iterations=), and compare clocks and temperature
     """
     steps = [rank.timed.steps for rank in record.ranks]
     blocks = [s.block_medians_s for s in steps if s and s.block_medians_s]
@@ -160,7 +160,8 @@ def speed_drifts(record: Record) -> Observation | None:
     direction = "faster" if change < 0 else "slower"
     text = (
         f"the last {ENDS} tenths of the iterations are {percent_text(abs(change))} "
-        f"{direction} than the first {ENDS} (limit {DRIFT_LIMIT}, S = {trend}, limit {DRIFT_S})"
+        f"{direction} than the first {ENDS} (limit {DRIFT_LIMIT}); "
+        f"Kendall's S is {trend} (limit {DRIFT_S})"
     )
     if abs(change) <= DRIFT_LIMIT or abs(trend) < DRIFT_S:
         return Observation(True, text, share=abs(change), about=direction)

@@ -171,9 +171,8 @@ def batch_of_script_is_given(sweep: Sweep) -> str | None:
     if script is None or is_given or script.has_placeholder("batch"):
         return None
     return (
-        f"script={script.path} without batch=: give the samples of an iteration on one GPU, as "
-        "the script has them, e.g. batch=32; or let it have them from here, e.g. batch=64 "
-        "args='--batch-size {batch}'"
+        f"script={script.path} needs batch=, the samples of an iteration on one GPU: as the "
+        "script has them (batch=32), or passed to it (batch=64 args='--batch-size {batch}')"
     )
 
 

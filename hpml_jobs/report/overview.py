@@ -27,8 +27,8 @@ class Overview(NamedTuple):
     `answer`: the cell to ask for, then what more GPUs bring and what the missing part is.
     `deciding`: the command of the runs that decide between two cells, or of those that were
     disturbed. `measured`: the workload and the hardware, then the cells. `next_cells`: cells worth
-    a run, with their commands. `trust`: which tables can be used, then a line per cause of wrong,
-    doubtful or limited numbers, the most serious first.
+    a run, with their commands. `trust`: which tables can be used, then a line per cause of wrong or
+    doubtful numbers, the most serious first. `notes`: a line per cause of limited ones.
     """
 
     answer: tuple[str, ...]
@@ -36,6 +36,7 @@ class Overview(NamedTuple):
     measured: tuple[str, str]
     next_cells: tuple[str, ...]
     trust: tuple[str, ...]
+    notes: tuple[str, ...]
 
 
 class SpeedupBar(NamedTuple):
@@ -63,22 +64,23 @@ def overview(report: Report, group: ReportGroup) -> Overview:
     """Return the overview of one group of a report."""
     choice = group.choice
     source = group.source
+    study = report.resubmitted
     repeated = report.commands if report.gets_cells else ()
     commands = commands_of(repeated, source.a_cell.script)
     trust = [
-        _usability(group),
+        usability(group),
         *warnings.in_brief(source, Tier.NUMBER),
         *dict.fromkeys(tables.unmeasured for tables in group.strategies),
         *_few_runs(group),
         group.suggestion,
-        *warnings.in_brief(source, Tier.TABLE),
     ]
     return Overview(
         answer=tuple(_answer(report, group)),
-        deciding=tuple(_deciding(report, group, commands)),
+        deciding=tuple(words.deciding(choice, commands, study)) if choice else (),
         measured=(group.setting, _cells(group)),
-        next_cells=words.next_cells(choice, commands) if choice else (),
+        next_cells=words.next_cells(choice, commands, study) if choice else (),
         trust=(trust[0], *filter(None, trust[1:])),
+        notes=tuple(warnings.in_brief(source, Tier.TABLE)),
     )
 
 
@@ -122,40 +124,22 @@ def _few_runs(group: ReportGroup) -> list[str]:
     choice = group.choice
     doubts = [*words.doubts(choice)] if choice and choice.has_rivals else []
     counts = {len(row.cells) for row in group.source.timed}
-    if counts == {1} and not doubts:
+    is_undecided = choice is not None and choice.undecided is not None
+    if counts == {1} and not doubts and not is_undecided:
         doubts = ["each setting ran once: repeats=4 shows how much the times scatter"]
     return doubts
 
 
-def _disturbed(group: ReportGroup) -> tuple[int, int]:
-    """Return how many cells were disturbed and left out, and of how many."""
-    rows = group.source.timed
-    return sum(row.disturbed_runs for row in rows), sum(len(row.cells) for row in rows)
-
-
-def _usability(group: ReportGroup) -> str:
+def usability(group: ReportGroup) -> str:
     """Return how many cells the tables leave out, and which tables can be used."""
-    disturbed, cells = _disturbed(group)
-    usability = group.usability
-    if not disturbed or not usability:
-        return usability
+    rows = group.source.timed
+    disturbed = sum(row.disturbed_runs for row in rows)
+    if not disturbed or not group.usability:
+        return group.usability
+    cells = sum(len(row.cells) for row in rows)
     were = verb(disturbed, "was", "were")
     left_out = f"{disturbed} of {counted(cells, 'cell')} {were} disturbed and left out"
-    return f"{left_out}. {usability}"
-
-
-def _deciding(
-    report: Report, group: ReportGroup, commands: Sequence[str]
-) -> Iterator[str]:
-    """Yield the command that measures disturbed cells again, else of repeats that decide."""
-    choice = group.choice
-    disturbed, cells = _disturbed(group)
-    is_undecided = choice is not None and choice.undecided is not None
-    if disturbed and report.resubmitted and (is_undecided or 2 * disturbed >= cells):
-        again = f"{PROGRAM} resubmit {report.resubmitted} --disturbed"
-        yield with_command("To measure the disturbed cells again", again)
-    elif choice:
-        yield from words.deciding(choice, commands)
+    return f"{left_out}. {group.usability}"
 
 
 def _answer(report: Report, group: ReportGroup) -> Iterator[str]:

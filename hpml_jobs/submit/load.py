@@ -109,7 +109,7 @@ def _processes() -> Iterator[_Process]:
             yield _Process(int(folder.name), words, sum(map(int, ticks)) * TICK_S)
 
 
-MARKED = "Times may be longer, and are then marked with !"
+MARKED = "Times may be longer: collect marks those with ! or leaves them out"
 
 
 class QuietWait:

@@ -220,7 +220,8 @@ def mistakes(
         asked = choice.ask.candidate.row
         text = " ".join([words.answer(choice, "study"), *words.doubts(choice)])
         is_marked = any(
-            mark in text for mark in ("Not reliable", "Not decided", "too few runs")
+            mark in text
+            for mark in ("Not reliable", "Not decided", "Too close", "too few runs")
         )
         others = [
             c.row.batch_per_gpu

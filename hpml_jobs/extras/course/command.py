@@ -66,9 +66,11 @@ def report(  # noqa: D103  (its help is that of the kernel's command)
     handed_in = write_handin(contents, folder, Student(student, number))
     files = [path.name for path in handed_in.files if path.parent == folder]
     print(f"written: {', '.join([*files, 'data/*.csv'])} in {folder}")
+    is_named = student is not None or number is not None
+    with_name = ", with your name," if is_named else ""
     for file, beside in handed_in.kept.items():
         new = (
-            f"the new text is {beside}"
+            f"the new text{with_name} is {beside}"
             if beside
             else "it has the study's newest numbers"
         )

@@ -66,13 +66,18 @@ def refusal(choice: Choice, *, is_preliminary: bool = False) -> str:
             "no proposal from one size: measure another one at the batch and strategy of "
             f"{choice.ask.candidate.words}"
         )
-    single = [c.words for c in cells if c.timing.runs == 1]
-    if single and not is_preliminary:
-        return (
-            f"no proposal from one run of {names(single, separator='; ')}: submit with repeats=3, "
-            "or add --preliminary to choose epochs=90 runs=10"
-        )
-    return ""
+    single = [c for c in cells if c.timing.runs == 1]
+    if not single or is_preliminary:
+        return ""
+    cell_words = names((c.words for c in single), separator="; ")
+    remedy = "submit with repeats=3"
+    if any(c.row.disturbed_runs for c in single):
+        cell_words = f"{cell_words}, the other runs were disturbed"
+        remedy = "measure them again (resubmit --disturbed)"
+    return (
+        f"no proposal from one run of {cell_words}: {remedy}, or add --preliminary to "
+        "choose epochs=90 runs=10"
+    )
 
 
 def paragraph(group: ConditionGroup, choice: Choice) -> str:

@@ -286,7 +286,7 @@ def choices(
         choice = choose(group, wish, cluster)
         if choice:
             of_group = commands_of(public.commands, group.a_cell.script)
-            next_cells = words.next_cells(choice, of_group)
+            next_cells = words.next_cells(choice, of_group, study)
             table = choice_table(group, choice, study)
             group_choices.append(GroupChoice(group, choice, table, next_cells))
     return group_choices

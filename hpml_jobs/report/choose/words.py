@@ -134,6 +134,10 @@ def _no_answer_yet(choice: Choice, study: str | None) -> str:
     if study is None:
         return f"{sentence}."
     sentence += ". Measure them again when the machine is quiet"
+    return _measured_again(sentence, study)
+
+
+def _measured_again(sentence: str, study: str) -> str:
     return with_command(sentence, f"{PROGRAM} resubmit {study} --disturbed")
 
 
@@ -180,14 +184,12 @@ def undecided(choice: Choice) -> list[str]:
 
 
 def _needed_runs(undecided: Undecided) -> str:
-    """Return how many runs would decide between two cells."""
+    """Return what would decide between two cells: their disturbed runs again, or more runs."""
     candidate, rival, _, runs, _ = undecided
-    if not runs:
-        return (
-            f"even {MOST_RUNS} runs of each setting would not decide, so close are they"
-        )
     if candidate.row.disturbed_runs or rival.row.disturbed_runs:
-        return f"{runs} undisturbed runs of each setting would decide"
+        return "the disturbed runs are left out"
+    if not runs:
+        return f"even {MOST_RUNS} runs of each setting would not decide"
     return f"{runs} runs of each setting would decide (repeats={runs})"
 
 
@@ -402,17 +404,32 @@ def doubts(choice: Choice) -> Iterator[str]:
         )
 
 
-def next_cells(choice: Choice, commands: Sequence[str]) -> tuple[str, ...]:
+def next_cells(
+    choice: Choice, commands: Sequence[str], study: str | None
+) -> tuple[str, ...]:
     """Return what decides, and the cells beyond the edges of the grid, with their commands."""
     edges = (
         _edge_text(edge, command_of(edge, commands), choice.device)
         for edge in choice.edges
     )
-    return *deciding(choice, commands), *edges
+    return *deciding(choice, commands, study), *edges
 
 
-def deciding(choice: Choice, commands: Sequence[str]) -> Iterator[str]:
-    """Yield the command of the repeats that decide between two cells, if there is one."""
+def deciding(
+    choice: Choice, commands: Sequence[str], study: str | None
+) -> Iterator[str]:
+    """Yield the command that measures disturbed cells again, else of repeats that decide.
+
+    `study` is as in `answer`.
+    """
+    rows = [candidate.row for candidate in choice.candidates]
+    disturbed = sum(row.disturbed_runs for row in rows)
+    is_mostly_disturbed = 2 * disturbed >= sum(len(row.cells) for row in rows)
+    if choice.measure_again:  # the answer has the command
+        return
+    if disturbed and study and (choice.undecided or is_mostly_disturbed):
+        yield _measured_again("To measure the disturbed cells again", study)
+        return
     if choice.undecided is None or choice.undecided.runs is None:
         return
     candidate, rival, _, runs, by_time = choice.undecided

@@ -289,11 +289,15 @@ _EIGHTHS = " ▏▎▍▌▋▊▉"
 
 
 class _Part(NamedTuple):
-    """A part of the screen, of a group if it has a number; lower ranks are kept first."""
+    """A part of the screen, of a group if it has a number; lower ranks are kept first.
+
+    One that `follows` is shown only below the part before it.
+    """
 
     rank: int
     show: Callable[[Console], None]
     group: int | None = None
+    follows: bool = False
 
 
 ALWAYS, TRUST, TABLE, MORE, CAUSE, SETTING, ANSWER, LATER_TRUST, LATER_TABLE = range(9)
@@ -327,8 +331,8 @@ def show_first(report: Report, console: Console) -> None:
     hidden: set[int | None] = set()
     for number, part in sorted(enumerate(parts), key=lambda item: item[1].rank):
         height = _height(part.show, console)
-        if part.rank == TABLE_NOTES and number - 1 not in kept:
-            continue  # the table, or the note, before it is not shown
+        if part.follows and number - 1 not in kept:
+            continue
         if part.rank == ALWAYS or (height <= left and part.group not in hidden):
             kept.add(number)
             left -= height
@@ -388,18 +392,20 @@ def _group_parts(report: Report, group: ReportGroup) -> Iterator[_Part]:
     yield _Part(ranks.answer, show_answer, number)
     for place, sentence in enumerate(summary.answer[1:]):
         rank = ranks.setting if place else ranks.more
-        yield _Part(rank, partial(_show_lines, [sentence]), number)
+        show = partial(_show_lines, [sentence])
+        yield _Part(rank, show, number, follows=place > 0)
     yield _Part(ranks.answer, show_measured, number)
     yield _Part(ranks.setting, partial(show_text, setting, style="dim"), number)
     if any(result.record for result in group.source.cells):
         yield from _number_parts(group, ranks.table)
-        trust, *causes = summary.trust
+        trust, *causes = *summary.trust, *summary.notes
         if len(causes) > CAUSES:
             trust = f"{trust} The first {CAUSES} of {len(causes)} remarks:"
         trust_line = partial(show_text, f"\nWhat to trust: {trust}")
         yield _Part(ranks.trust, trust_line, number)
         for place, cause in enumerate(causes[:CAUSES]):
-            rank = ranks.cause if place else ranks.trust
+            is_first = place == 0 and len(summary.trust) > 1
+            rank = ranks.trust if is_first else ranks.cause
             yield _Part(rank, partial(bullets, [cause]), number)
     else:
         reasons = [f"{r.slug}: {r.reason}" for r in group.source.cells if r.reason]
@@ -440,7 +446,7 @@ def _table_parts(group: ReportGroup, table: Table, rank: int) -> Iterator[_Part]
     printed_above.add(EXPLAINED)
     notes = [note for note in table.notes if note not in printed_above]
     for note in first_lines(notes, NOTES):
-        yield _Part(TABLE_NOTES, partial(bullets, [note]), group.number)
+        yield _Part(TABLE_NOTES, partial(bullets, [note]), group.number, follows=True)
 
 
 def _show_lines(texts: Iterable[str], console: Console, style: str = "") -> None:

@@ -20,7 +20,7 @@ from hpml_jobs.report.frame import captions
 from hpml_jobs.report.frame.numbers import cost, per_second, ratio
 from hpml_jobs.report.frame.picture import Picture
 from hpml_jobs.report.frame.table import Table
-from hpml_jobs.report.overview import Overview, overview
+from hpml_jobs.report.overview import Overview, overview, usability
 from hpml_jobs.report.page.formats import (
     Bullets,
     Commands,
@@ -41,7 +41,7 @@ from hpml_jobs.study.files import read_from
 NO_CELLS = "This study has no cells yet."
 UNREADABLE = "No cell of this study can be read."
 TRUST = "What to trust: data-quality checks"
-ONE_RUN = "One run of {cells}: how much the times scatter is not known."
+ONE_RUN = "One run of {cells}: how much times scatter between runs is not known."
 LAB_GRIDS = ("grid=lab", "grid=hw5")
 GLOSSARY = (
     "A cell is one measurement of a configuration; single is training on one {unit} without a "
@@ -184,8 +184,8 @@ def _sheet(
 
 def _trust(group: ReportGroup) -> Iterator[Item]:
     """Yield which tables can be used, then the causes of doubt, the most serious first."""
-    if group.usability:
-        yield Paragraph(group.usability, is_lead=True)
+    if text := usability(group):
+        yield Paragraph(text, is_lead=True)
     if group.suggestion:
         yield Paragraph(group.suggestion)
     source = group.source
@@ -262,7 +262,7 @@ def _limits(report: Report, choice: Choice, summary: Overview) -> list[str]:
     lines = []
     if choice.has_rivals:
         key_cells = [choice.reference, *words.asked(choice)]
-        single = [cell.words for cell in key_cells if cell.timing.runs == 1]
+        single = [cell.words for cell in key_cells if len(cell.row.cells) == 1]
         cells = " and of ".join(dict.fromkeys(single))
         lines += [ONE_RUN.format(cells=cells)] if single else []
         lines += [line for line in summary.answer if line != answer]
@@ -273,12 +273,14 @@ def _limits(report: Report, choice: Choice, summary: Overview) -> list[str]:
 
 
 def _headline(choice: Choice, summary: Overview) -> Headline:
-    """Return the answer with the figures of the cell to ask for."""
+    """Return the answer with the figures of the cell to ask for, if the runs decide on one."""
     winner = choice.winner
     if not choice.has_rivals:
         return Headline(" ".join(summary.answer))
     if winner is None:
         return Headline(summary.answer[0])
+    if choice.undecided:
+        return Headline(f"{words.advice(choice, is_short=True)}.")
     marked = partial(captions.mark, is_doubtful=winner.doubtful)
     per_work = f"per {captions.work_text(winner.timing.work)}"
     figures = {per_work: f"{words.time(winner)} s"}
@@ -294,8 +296,8 @@ def _headline(choice: Choice, summary: Overview) -> Headline:
         unit = captions.cost_unit(choice.device)
         figures[f"{unit} {per_work}"] = marked(cost(winner.gpu_s))
     of_names = tuple((value, name) for name, value in figures.items())
-    reason = "" if choice.undecided else f": {words.rule(choice)}"
-    return Headline(f"{words.advice(choice, is_short=True)}{reason}.", of_names)
+    advice = words.advice(choice, is_short=True)
+    return Headline(f"{advice}: {words.rule(choice)}.", of_names)
 
 
 _STAMP = re.compile(rb'<meta name="records" content="(\w+)">')

@@ -33,7 +33,8 @@ def sentences(group: ConditionGroup, row: Row, gap: Gap) -> list[str]:
     """Return the speedup, what is missing and what takes it; then the speedup without that."""
     reference = size(round(row.gpus / gap.ideal), group.device)
     speedup = mark(ratio(gap.speedup), is_doubtful=gap.is_doubtful)
-    one_run = "one run, " if len(row.runs) == 1 else ""
+    undisturbed = "undisturbed " if row.disturbed_runs else ""
+    one_run = f"one {undisturbed}run, " if len(row.runs) == 1 else ""
     text = (
         f"{size(row.gpus, group.device)} are {speedup} times as fast as {reference} at "
         f"batch {row.batch_per_gpu} ({one_run}ideal: {gap.ideal:.3g})"
@@ -78,11 +79,13 @@ def _would_be(gap: Gap, without: Without, names: Mapping[str, str]) -> str:
     speedup = f"{least}{mark(ratio(without.speedup), is_doubtful=gap.doubts_parts)}"
     if len(causes) > 1:
         both = listed([names[cause] for cause in causes])
-        return f"Without {both}, which run side by side, a replay has a speedup of {speedup}"
+        return (
+            f"Replayed without {both}, which run side by side, the speedup is {speedup}"
+        )
     words = WORDS[causes[0]][1]
     if without.is_measured:
-        return f"An epoch that was measured {words} has a speedup of {speedup}"
-    return f"A replay of the epoch {words} has a speedup of {speedup}"
+        return f"Measured {words}, the speedup is {speedup}"
+    return f"Replayed {words}, the speedup is {speedup}"
 
 
 def _names(gap: Gap, gpus: str) -> dict[str, str]:

@@ -418,7 +418,7 @@ ALONE = [
         "drift",
         WARN,
         change_epoch("timed", steps=replace(STEPS, block_medians_s=RISING)),
-        "are 13.73 % slower than the first 3 (limit 5 %, S = 45, limit 27): repeat the cell after",
+        "are 13.73 % slower than the first 3 (limit 5 %); Kendall's S is 45 (limit 27): measure",
     ),
     CheckCase(
         "oversubscribed",

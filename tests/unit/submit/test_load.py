@@ -28,8 +28,8 @@ def said(minutes, *loads, cells=1):
 def test_busy_machine_is_named_with_what_it_means_and_the_key_that_waits():
     assert said(0, BUSY) == [
         "this machine is busy: other programs use 1.7 of 2 CPUs; the busiest is python of alice.\n"
-        "Times may be longer, and are then marked with !; quiet_minutes=10 waits for a quiet "
-        "machine, 10 minutes at most"
+        "Times may be longer: collect marks those with ! or leaves them out; quiet_minutes=10 "
+        "waits for a quiet machine, 10 minutes at most"
     ]
 
 

@@ -264,7 +264,10 @@ def test_edited_text_is_kept(hand_in, tmp_path, name):
     for number, student in ((2, "Ada"), (3, "Grace")):
         beside = f"{stem}-{number}.{suffix}"
         shown = hand_in("--name", student)
-        assert f"kept: {name}, which was edited; the new text is {beside}" in shown
+        kept = (
+            f"kept: {name}, which was edited; the new text, with your name, is {beside}"
+        )
+        assert kept in shown
         assert f"Name: {student}" in (folder / beside).read_text()
         (folder / beside).write_text("more words")
     assert (folder / name).read_text() == "my own words"

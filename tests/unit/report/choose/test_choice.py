@@ -226,8 +226,7 @@ def test_an_efficiency_at_the_limit_is_too_close_to_decide(builder):
     answer = chosen(builder).table.answer
     assert answer.startswith("Too close to decide: 4 GPUs or 1 GPU")
     assert answer.endswith(
-        "the limit is 70 %: even 50 runs of each setting would not decide, so close are "
-        "they."
+        "the limit is 70 %: even 50 runs of each setting would not decide."
     )
 
 

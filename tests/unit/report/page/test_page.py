@@ -116,7 +116,7 @@ def test_page_of_a_lab_is_open(published, grid):
 def test_page_says_once_how_many_runs_there_are(files):
     text = files["report.md"]
     assert text.count("One run, unless a table says otherwise.") == 1
-    assert text.count("how much the times scatter is not known") == 1
+    assert text.count("how much times scatter between runs is not known") == 1
 
 
 def test_page_of_several_runs_says_nothing_of_one(builder):

@@ -511,8 +511,8 @@ def test_replayed_speedup_is_in_the_sentence(builder):
     group = exchanging_pair(builder)
     assert sentences(group) == [
         "2 GPUs are 1.33 times as fast as 1 GPU at batch 128 (one run, ideal: 2). The missing "
-        "0.67: exchange between GPUs takes 0.66 and smaller causes 0.01. A replay of the "
-        "epoch without exchange has a speedup of at least 1.99."
+        "0.67: exchange between GPUs takes 0.66 and smaller causes 0.01. "
+        "Replayed without exchange, the speedup is at least 1.99."
     ]
 
 
@@ -536,7 +536,7 @@ def test_epoch_without_exchange_is_what_was_measured(builder):
     group = exchanging_pair(builder, alone_s=10.78)
     assert sentences(group)[0].endswith(
         "exchange between GPUs takes 0.48 and 0.19 is unexplained (table Phases). "
-        "An epoch that was measured without exchange has a speedup of 1.81."
+        "Measured without exchange, the speedup is 1.81."
     )
 
 
@@ -548,7 +548,7 @@ def test_waiting_for_cpus_that_ends_with_the_exchange_is_of_the_exchange(builder
     (group,) = builder.collect().groups
     assert values_of(group)[GapCause.CPUS] == 0.0
     assert sentences(group)[0].endswith(
-        "smaller causes 0.01. An epoch that was measured without exchange has a speedup of 1.99."
+        "smaller causes 0.01. Measured without exchange, the speedup is 1.99."
     )
 
 
@@ -581,8 +581,8 @@ def test_causes_side_by_side_are_said_to_be_that(builder):
         in sentence
     )
     assert sentence.endswith(
-        ". Without the loader and waiting for the slowest (rank 1 on node1), which run side by "
-        "side, a replay has a speedup of 1.99."
+        ". Replayed without the loader and waiting for the slowest (rank 1 on node1), which "
+        "run side by side, the speedup is 1.99."
     )
 
 
@@ -594,7 +594,7 @@ def test_late_ranks_are_all_named(builder):
     (group,) = builder.collect().groups
     assert sentences(group)[0].endswith(
         "waiting for the slowest (ranks 1 and 2 on node1) takes 1.50 and smaller causes 0.01. "
-        "A replay of the epoch without waiting has a speedup of 3.99."
+        "Replayed without waiting, the speedup is 3.99."
     )
 
 

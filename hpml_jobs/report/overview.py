@@ -63,7 +63,7 @@ def overview(report: Report, group: ReportGroup) -> Overview:
     """Return the overview of one group of a report."""
     choice = group.choice
     source = group.source
-    repeated = report.commands if report.gets_cells else ()
+    repeated = report.commands if report.resubmitted(group) else ()
     commands = commands_of(repeated, source.a_cell.script)
     trust = [
         _usability(group),
@@ -151,8 +151,9 @@ def _deciding(
     choice = group.choice
     disturbed, cells = _disturbed(group)
     is_undecided = choice is not None and choice.undecided is not None
-    if disturbed and report.resubmitted and (is_undecided or 2 * disturbed >= cells):
-        again = f"{PROGRAM} resubmit {report.resubmitted} --disturbed"
+    study = report.resubmitted(group)
+    if disturbed and study and (is_undecided or 2 * disturbed >= cells):
+        again = f"{PROGRAM} resubmit {study} --disturbed"
         yield with_command("To measure the disturbed cells again", again)
     elif choice:
         yield from words.deciding(choice, commands)
@@ -165,7 +166,7 @@ def _answer(report: Report, group: ReportGroup) -> Iterator[str]:
             "No cell has a number; to see why", f"{PROGRAM} status {report.study}"
         )
     elif choice.has_rivals or choice.measure_again:
-        yield words.answer(choice, report.resubmitted)
+        yield words.answer(choice, report.resubmitted(group))
         if not choice.measure_again:
             yield from _evidence(group, choice)
     else:

@@ -17,6 +17,7 @@ from typer import Option
 
 from hpml_jobs.cli.commands import repeated
 from hpml_jobs.cli.console import console, print_json, print_note
+from hpml_jobs.cli.hints import REPLACED, changed_code, current_and_replaced
 from hpml_jobs.cli.options import (
     REPORT_KEYS,
     Json,
@@ -103,7 +104,8 @@ def collect(
         written = write()
     if written and not json:
         _say_what_is_written(written, report, selected)
-    check_finished(status.states, strict=strict)
+    changed = changed_code(status.snapshots)
+    check_finished(current_and_replaced(status.states, changed)[0], strict=strict)
 
 
 def _show(report: "Report", study: "Study", *, all_tables: bool) -> None:
@@ -282,7 +284,12 @@ def record(
         print_json({"study": selection.study.name, "cells": cells})
         return
     out = console()
-    for cell in cells:
+    current_cells, replaced = current_and_replaced(cells, changed_code(snapshots))
+    for cell in current_cells:
+        _show_cell(out, cell, everything=everything)
+    if replaced:
+        out.print(Text(f"{counted(len(replaced), 'cell')} {REPLACED}:"))
+    for cell in replaced:
         _show_cell(out, cell, everything=everything)
     if not everything:
         out.print(Text(with_command("All numbers and checks", f"{repeated()} --all")))

@@ -1,51 +1,48 @@
 """Suggested next commands for a study, from the states of its cells."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from math import ceil
 from pathlib import Path
-from types import MappingProxyType
-from typing import TYPE_CHECKING
-
-import msgspec
 
 from hpml_jobs.checks.disturbance import is_worth_repeating
-from hpml_jobs.cli.options import StudySelection, study_words
+from hpml_jobs.cli.options import study_words
 from hpml_jobs.core.cell import Cell, Outcome
 from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.source_files import changed_files
 from hpml_jobs.core.text import PROGRAM, counted, with_command
 from hpml_jobs.core.workload import SourceFile
-from hpml_jobs.study.snapshot import CellState
-
-if TYPE_CHECKING:
-    from hpml_jobs.status.states import StudyStatus
-
+from hpml_jobs.study.selection import OfCell
+from hpml_jobs.study.snapshot import CellState, FolderSnapshot
+from hpml_jobs.study.study import Study
 
 EXAMPLE_MINUTES, EXAMPLE_GB = 60, 64
 """Limits in suggested commands where those of the job are not known."""
 
+REPLACED = "of older code, submitted again with the current code"
+"""What replaced cells are."""
 
-def hints_of(selection: StudySelection, status: "StudyStatus") -> list[str]:
-    """Return a line per thing to do for the selected cells, with complete commands."""
-    cells, study = selection.chosen(status.states), study_words(selection.study)
-    if selection.study.is_unpacked:  # it gets no new cells
-        return _next(cells, study)
-    return hints_for(cells, study, _with_changed_code(status))
+
+def hints_of(
+    study: Study, cells: list[CellState], changed: Mapping[str, bool]
+) -> list[str]:
+    """Return a line per thing to do for cells of a study, with complete commands."""
+    if study.is_unpacked:  # it gets no new cells
+        return _next(cells, study_words(study))
+    return hints_for(cells, study_words(study), changed)
 
 
 def hints_for(
-    cells: list[CellState],
-    study: str,
-    changed: Mapping[str, bool] = MappingProxyType({}),
+    cells: list[CellState], study: str, changed: Mapping[str, bool] = {}
 ) -> list[str]:
     """Return a line per thing to do; `changed` are cells whose code is not that of now.
 
     `study` is the study's name with the option that commands need to find it.
     """
+    current = [state for state in cells if state.slug not in changed]
     lines = [*_blocked(cells, study), *_unknown(cells, study)]
-    lines += [*_of_older_code(cells, changed), *_unfinished(cells, study, changed)]
-    return [*lines, *_disturbed(cells, study), *_next(cells, study)]
+    lines += [*_of_older_code(cells, changed), *_unfinished(current, study)]
+    return [*lines, *_disturbed(current, study), *_next(cells, study)]
 
 
 def _next(cells: list[CellState], study: str) -> list[str]:
@@ -83,10 +80,10 @@ def _unknown(cells: list[CellState], study: str) -> Iterator[str]:
         yield "SLURM does not say how the unknown cells are: try again later; no data is lost"
 
 
-def _with_changed_code(status: "StudyStatus") -> dict[str, bool]:
-    """Return the cells without a record whose user's code is not what they were submitted with.
+def changed_code(snapshots: Iterable[FolderSnapshot]) -> dict[str, bool]:
+    """Return the cells whose user's code is not what they were submitted with.
 
-    Each with whether the study has the same cell with the current code.
+    Each with whether it is replaced: the study has the same cell with the current code.
     """
 
     @cache
@@ -97,21 +94,24 @@ def _with_changed_code(status: "StudyStatus") -> dict[str, bool]:
             return False
 
     changed: dict[str, Cell] = {}
-    current = []
-    for snapshot in status.snapshots:
-        if file := snapshot.file:
-            code = file.cell.workload.code
-            is_old = has_changed(code, file.import_root)
-            if is_old and snapshot.record is None:
-                changed[snapshot.folder.slug] = _without_code(file.cell)
-            elif code and not is_old:
-                current.append(_without_code(file.cell))
+    current = set()
+    for snapshot in snapshots:
+        file = snapshot.file
+        if file is None or not file.cell.workload.code:
+            continue
+        if has_changed(file.cell.workload.code, file.import_root):
+            changed[snapshot.folder.slug] = file.cell.without_code
+        else:
+            current.add(file.cell.without_code)
     return {slug: cell in current for slug, cell in changed.items()}
 
 
-def _without_code(cell: Cell) -> Cell:
-    workload = msgspec.structs.replace(cell.workload, code=())
-    return msgspec.structs.replace(cell, workload=workload)
+def current_and_replaced(
+    cells: Sequence[OfCell], changed: Mapping[str, bool]
+) -> tuple[list[OfCell], list[OfCell]]:
+    """Return the cells that are not replaced, and those that are, by `changed_code`."""
+    replaced = [cell for cell in cells if changed.get(cell.slug)]
+    return [cell for cell in cells if not changed.get(cell.slug)], replaced
 
 
 def _of_older_code(
@@ -124,15 +124,15 @@ def _of_older_code(
             f"{counted(len(old), 'cell')} of older code without a record: repeat the command that "
             "submitted the study; it submits the current code"
         )
+    replaced = sum(changed.get(state.slug, False) for state in cells)
+    if replaced:
+        yield f"{counted(replaced, 'cell')} {REPLACED}"
 
 
-def _unfinished(
-    cells: list[CellState], study: str, changed: Mapping[str, bool]
-) -> Iterator[str]:
-    """Yield a hint for each way in which cells of the current code ended without a result."""
-    current = [state for state in cells if state.slug not in changed]
+def _unfinished(cells: list[CellState], study: str) -> Iterator[str]:
+    """Yield a hint for each way in which cells ended without a result."""
     # an untried batch of a ladder is a result, too
-    unfinished = [state for state in current if not (state.recorded or state.untried)]
+    unfinished = [state for state in cells if not (state.recorded or state.untried)]
     for outcomes, words, command in _ends(cells, study):
         ended = [state for state in unfinished if state.outcome in outcomes]
         if ended:

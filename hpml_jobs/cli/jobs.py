@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Option
 
-from hpml_jobs.cli.console import print_json
+from hpml_jobs.cli.console import print_json, print_note
+from hpml_jobs.cli.hints import REPLACED, changed_code, current_and_replaced
 from hpml_jobs.cli.options import (
     AllCells,
     DryRun,
@@ -174,7 +175,11 @@ def _cells_again(
     for state in in_question:
         if state.outcome is Outcome.UNKNOWN:
             print(f"left out: {state.slug}: {state.reason}", file=sys.stderr)
-    chosen = _of_kinds(kinds, in_question, status)
+    of_kinds = _of_kinds(kinds, in_question, status)
+    changed = changed_code(status.snapshots)
+    chosen, replaced = current_and_replaced(of_kinds, changed)
+    if replaced:
+        print_note(f"left out: {counted(len(replaced), 'cell')} {REPLACED}")
     exclude: tuple[str, ...] = ()
     if retries is not None:
         chosen, exclude = within_retries(chosen, status.history, retries)

@@ -20,7 +20,7 @@ from hpml_jobs.cli.console import (
     totals,
     usage_line,
 )
-from hpml_jobs.cli.hints import hints_of
+from hpml_jobs.cli.hints import changed_code, current_and_replaced, hints_of
 from hpml_jobs.cli.options import (
     AllCells,
     Json,
@@ -80,22 +80,24 @@ def status(
     if live:
         check_finished(_watch(selection, every, json=json), strict=strict)
         return
-    study_name = selection.study.name
     current = study_status(selection.study, all_jobs=True, with_checks=True)
-    states, usage = selection.chosen(current.states), usage_of(current)
-    hints = [*_warnings(selection.study, current, states)]
-    hints += [*_followup_job(selection.study, current), *hints_of(selection, current)]
+    chosen, usage = selection.chosen(current.states), usage_of(current)
+    changed = changed_code(current.snapshots)
+    current_states, replaced = current_and_replaced(chosen, changed)
+    states = [*current_states, *replaced]
+    hints = [*_warnings(selection.study, current, current_states)]
+    hints += _followup_job(selection.study, current)
+    hints += hints_of(selection.study, states, changed)
     if json:
-        print_json(
-            {"study": study_name, "cells": states, "usage": usage, "advice": hints}
-        )
+        cells = {"study": selection.study.name, "cells": states}
+        print_json(cells | {"usage": usage, "advice": hints})
     else:
-        _print_states(states, all_cells=all_cells)
+        _print_states(current_states, replaced, all_cells=all_cells)
         if usage and selection.pattern is None:
             print(usage_line(usage))
         for hint in hints:
             print(hint)
-    check_finished(states, strict=strict)
+    check_finished(current_states, strict=strict)
 
 
 def _warnings(
@@ -114,14 +116,17 @@ def check_finished(states: list[CellState], *, strict: bool) -> None:
         raise typer.Exit(1)
 
 
-def _print_states(states: list[CellState], *, all_cells: bool) -> None:
+def _print_states(
+    current_states: list[CellState], replaced: list[CellState], *, all_cells: bool
+) -> None:
     """Print every cell and the totals; of a large study the totals and what needs attention."""
+    states = current_states + replaced
     if len(states) <= MOST_LISTED or all_cells:
         console().print(states_table(states))
         print(totals(states))
         return
     print(totals(states))
-    listed = [state for state in states if needs_attention(state)]
+    listed = [state for state in current_states if needs_attention(state)]
     if listed:
         console().print(states_table(listed, rows=MOST_LISTED))
     print(
@@ -144,11 +149,12 @@ def _followup_job(study: Study, current: "StudyStatus") -> list[str]:
 
 
 def _watch(selection: StudySelection, every_s: float, *, json: bool) -> list[CellState]:
-    """Show the states live, then what to do next; return the last states."""
+    """Show the states live, then what to do next; return the last states of the current code."""
     last = show_until_idle(selection, every_s, json=json)
+    states, changed = selection.chosen(last.states), changed_code(last.snapshots)
     if not json and console().is_terminal:
-        print("\n".join(hints_of(selection, last)))
-    return selection.chosen(last.states)
+        print("\n".join(hints_of(selection.study, states, changed)))
+    return current_and_replaced(states, changed)[0]
 
 
 def show_until_idle(
@@ -215,14 +221,17 @@ def logs(
 
     Example: hpml-jobs logs demo 'ddp-2proc-*'
     """
-    from hpml_jobs.status.states import cell_states
+    from hpml_jobs.status.states import study_status
     from hpml_jobs.status.watch import log_text
 
     selection = select_study(study, pattern, outputs)
     selected = selection.study
-    states = selection.chosen(cell_states(selected, with_checks=json))
+    current = study_status(selected, with_checks=json)
+    states = selection.chosen(current.states)
     if selection.pattern is None:
         states = [s for s in states if not (s.outcome.active or s.recorded) and s.job]
+        changed = changed_code(current.snapshots)
+        states, _ = current_and_replaced(states, changed)
     if json:
         cells = [
             {"slug": s.slug, "state": s, "text": log_text(selected, s, lines)}
@@ -231,7 +240,7 @@ def logs(
         print_json({"study": selected.name, "cells": cells})
         return
     if not states:
-        print("no cell has failed; with a PATTERN, logs shows the log of any cell")
+        print("no current cell has failed; with a PATTERN, logs shows any log")
     for state in states:
         print(f"==== {state.slug}: {state.outcome.value} {state.reason}")
         print(log_text(selected, state, lines))

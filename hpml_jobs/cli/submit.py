@@ -260,15 +260,12 @@ def _confirm(
     limit = selection.plan.cluster.confirm_gpu_hours
     if manner.yes or limit is None or hours <= limit or not is_interactive():
         return
-    if not _agrees(f"more than cluster.confirm_gpu_hours={limit:g}; submit? [y/N] "):
-        raise HpmlError("nothing was submitted; --yes submits without asking")
-
-
-def _agrees(question: str) -> bool:
     try:
-        return input(question).strip().lower() in ("y", "yes")
+        answer = input(f"more than cluster.confirm_gpu_hours={limit:g}; submit? [y/N] ")
     except EOFError:
-        return False
+        answer = ""
+    if answer.strip().lower() not in ("y", "yes"):
+        raise HpmlError("nothing was submitted; --yes submits without asking")
 
 
 def is_interactive() -> bool:

@@ -313,6 +313,13 @@ class Cell(Value, frozen=True, kw_only=True, dict=True):
             )
 
     @property
+    def without_code(self) -> "Cell":
+        """The cell without the user's code and data, and what is counted of them."""
+        without = {"code": (), "imported": (), "data_sha256": None, "images": None}
+        workload = msgspec.structs.replace(self.workload, **without, parameters=None)
+        return msgspec.structs.replace(self, workload=workload)
+
+    @property
     def parts(self) -> dict[str, Unread]:
         """The settings of extras that the cell has, by key."""
         settings = {name: getattr(self, name) for name in PARTS}

@@ -64,8 +64,8 @@ def overview(report: Report, group: ReportGroup) -> Overview:
     """Return the overview of one group of a report."""
     choice = group.choice
     source = group.source
-    study = report.resubmitted
-    repeated = report.commands if report.gets_cells else ()
+    study = report.resubmitted(group)
+    repeated = report.commands if study else ()
     commands = commands_of(repeated, source.a_cell.script)
     trust = [
         usability(group),
@@ -149,7 +149,7 @@ def _answer(report: Report, group: ReportGroup) -> Iterator[str]:
             "No cell has a number; to see why", f"{PROGRAM} status {report.study}"
         )
     elif choice.has_rivals or choice.measure_again:
-        yield words.answer(choice, report.resubmitted)
+        yield words.answer(choice, report.resubmitted(group))
         if not choice.measure_again:
             yield from _evidence(group, choice)
     else:

@@ -126,10 +126,9 @@ class Report(Value, frozen=True, kw_only=True):
     commands: tuple[str, ...] = ()
     gets_cells: bool = True
 
-    @property
-    def resubmitted(self) -> str | None:
-        """The words that select the study in a command for more cells; None if it gets none."""
-        return self.study if self.gets_cells else None
+    def resubmitted(self, group: ReportGroup) -> str | None:
+        """Return what selects the study in a command for more cells of a group; None: no more."""
+        return self.study if self.gets_cells and not group.is_replaced else None
 
     @property
     def several(self) -> bool:
@@ -264,7 +263,7 @@ def _report_group(  # noqa: PLR0913, PLR0917  (what is known of a group)
     is_replaced: bool,
 ) -> ReportGroup:
     cluster = options.cluster
-    commands = options.commands if options.gets_cells else ()
+    commands = options.commands if options.gets_cells and not is_replaced else ()
     choice = choose(group, Wish(), cluster)
     labels = [label for label in FULL if label not in OF_FEATURES]
     tables = {label: FULL[label](group) for label in labels}
@@ -276,7 +275,7 @@ def _report_group(  # noqa: PLR0913, PLR0917  (what is known of a group)
     has_baseline = any(row.is_baseline for row in group.rows)
     reported = ReportGroup(
         number=number,
-        title=title,
+        title=f"{title} (older version)" if is_replaced else title,
         differences=differences,
         source=group,
         usability=warnings.usability(group),

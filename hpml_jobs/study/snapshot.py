@@ -1,7 +1,6 @@
 """A snapshot of a cell's folder, each file read and decoded once; the state that is made of it."""
 
 import contextlib
-import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -79,8 +78,10 @@ class _DecodedFiles(Generic[T]):
 
         A decoding that fails is not remembered: the reason may be the file system.
         """
-        status = _status(path)
-        identity = status and (status.st_mtime_ns, status.st_ino, status.st_size)
+        identity = None
+        with contextlib.suppress(OSError):
+            status = path.stat()
+            identity = (status.st_mtime_ns, status.st_ino, status.st_size)
         cached = self._values.get(path)
         if cached is not None and cached[0] == identity:
             return cached[1]
@@ -96,14 +97,6 @@ class RecordCache:
     def __init__(self) -> None:
         self.cells: _DecodedFiles[CellFile] = _DecodedFiles()
         self.records: _DecodedFiles[Record | None] = _DecodedFiles()
-
-
-def _status(path: Path) -> os.stat_result | None:
-    """Return the status of a file; None where there is none."""
-    try:
-        return path.stat()
-    except OSError:
-        return None
 
 
 def read_study(
@@ -151,7 +144,8 @@ def _read_snapshot(folder: CellFolder, cache: RecordCache) -> FolderSnapshot:
         record = cache.records.read(folder.record_json, folder.read_record)
     except InvalidRecordError as fault:
         record_fault = str(fault)
-    latest, source = _latest_attempt(folder), None
+    attempt, source = folder.latest_attempt(), None
+    latest = AttemptSnapshot(attempt, attempt.read_end()) if attempt else None
     if record is None and not record_fault:
         record = _lost_record(folder, latest, cache)
         source = latest.folder if latest and record else None
@@ -185,13 +179,6 @@ def _cell_file(folder: CellFolder, cache: RecordCache) -> tuple[CellFile | None,
     if not folder.is_of(file.cell):
         return None, f"its cell.json is the cell {file.cell.slug}"
     return file, ""
-
-
-def _latest_attempt(folder: CellFolder) -> AttemptSnapshot | None:
-    attempt = folder.latest_attempt()
-    if attempt is None:
-        return None
-    return AttemptSnapshot(attempt, attempt.read_end())
 
 
 _IN_JOB = ", job {}"

@@ -109,13 +109,11 @@ def _reason(
 def _notes_on_code(new: Iterable[Cell], status: StudyStatus) -> Iterator[str]:
     """Yield a sentence on new cells that differ from cells of the study in code or data only."""
     cells = [(s.file.cell, s.record) for s in status.snapshots if s.file is not None]
-    earlier = {_without_code(cell): cell for cell, _ in reversed(cells)}
-    earlier |= {
-        _without_code(cell): cell for cell, record in cells if record is not None
-    }
+    earlier = {cell.without_code: cell for cell, _ in reversed(cells)}
+    earlier |= {cell.without_code: cell for cell, record in cells if record is not None}
     slugs: dict[str, list[str]] = {}
     for cell in new:
-        old = earlier.get(_without_code(cell))
+        old = earlier.get(cell.without_code)
         if old is not None and (cell.workload.sources or cell.workload.data_sha256):
             slugs.setdefault(_change(old.workload, cell.workload), []).append(old.slug)
     for change, (first, *following) in slugs.items():
@@ -149,7 +147,7 @@ def _notes_on_conditions(new: Sequence[Cell], status: StudyStatus) -> Iterator[s
 
 def _table_conditions(cell: Cell) -> Conditions:
     """Return what cells of a table share, but for code and data, which have their own sentence."""
-    return requested_conditions(_without_code(cell))
+    return requested_conditions(cell.without_code)
 
 
 def _change(old: Workload, new: Workload) -> str:
@@ -163,13 +161,6 @@ def _change(old: Workload, new: Workload) -> str:
     sources = (old.sources, new.sources) if is_known else (old.code, new.code)
     names = differing_names(*sources)
     return f"{few(names) or 'the number of samples or parameters'} changed"
-
-
-def _without_code(cell: Cell) -> Cell:
-    """Return the cell without its code and data, and what is counted of them."""
-    without = {"code": (), "imported": (), "data_sha256": None, "images": None}
-    workload = replace(cell.workload, **without, parameters=None)
-    return replace(cell, workload=workload)
 
 
 def superseding(planned: PlannedCell, record: Record | None) -> PlannedCell:

@@ -162,15 +162,12 @@ def _group_sections(
         Section(f"{prefix}tables", "Tables 1 to 3", tables),
         Section(f"{prefix}trust", TRUST, tuple(_trust(group))),
         Section(f"{prefix}full", "Choice and other tables", folded),
-        *_added_sections(group, prefix),
+        *(
+            Section(f"{prefix}{name}", *load(entry)(group))
+            for feature in features().values()
+            for name, entry in feature.sections.items()
+        ),
     )
-
-
-def _added_sections(group: ReportGroup, prefix: str) -> Iterator[Section]:
-    """Yield the sections that features add to a group."""
-    for feature in features().values():
-        for name, entry in feature.sections.items():
-            yield Section(f"{prefix}{name}", *load(entry)(group))
 
 
 def _sheet(
@@ -247,7 +244,8 @@ def answer_items(report: Report, group: ReportGroup) -> Iterator[Item]:
         return
     summary = overview(report, group)
     yield _headline(choice, summary)
-    if lines := _limits(report, choice, summary):
+    answer = words.answer(choice, report.resubmitted(group))
+    if lines := _limits(answer, choice, summary):
         yield Bullets(tuple(lines))
     table = sizes(group.source, choice)
     yield _sheet(table, {table.setting}, captions.runs(group.source.timed))
@@ -256,9 +254,8 @@ def answer_items(report: Report, group: ReportGroup) -> Iterator[Item]:
             yield from load(feature.answer)(report.study, group.source, choice)
 
 
-def _limits(report: Report, choice: Choice, summary: Overview) -> list[str]:
+def _limits(answer: str, choice: Choice, summary: Overview) -> list[str]:
     """Return the sentences below the headline: what limits it, and the cells worth a run."""
-    answer = words.answer(choice, report.resubmitted)
     lines = []
     if choice.has_rivals:
         key_cells = [choice.reference, *words.asked(choice)]

@@ -213,6 +213,7 @@ def test_watch_json_prints_one_line_per_change(slurm, builder, capsys):
 def test_failed_cell_of_older_code_is_hinted_at_until_it_is_repeated(
     is_repeated, slurm, working_folder, capsys
 ):
+    """Also where the corrected code has other parameters; then nothing is left to resubmit."""
     module = working_folder / "parts.py"
     module.write_text(f"{OWN_PART}    raise ValueError\n")
     model = (
@@ -224,10 +225,20 @@ def test_failed_cell_of_older_code_is_hinted_at_until_it_is_repeated(
     assert run([*words, "cluster=greene", "study=mine"]) == 0
     (job,) = Study(working_folder / "outputs" / "mine").history().sent
     slurm.set_output("sacct", sacct_line(job, "FAILED", "1:0"))
-    module.write_text(f"{OWN_PART}    ...\n")
+    module.write_text(f"{OWN_PART.replace(', 10', ', 20')}    ...\n")
     if is_repeated:
         assert run([*words, "cluster=greene", "study=mine"]) == 0
     capsys.readouterr()
     assert run(["status", "mine"]) in (0, 1)
     shown = capsys.readouterr().out
     assert ("of older code without a record" in shown) is not is_repeated
+    replaced = "1 cell of older code, submitted again with the current code"
+    assert (replaced in shown) is is_repeated
+    cells = [line for line in shown.splitlines() if line.startswith("single-")]
+    is_failed = ["failed" in line for line in cells]
+    assert is_failed == ([False, True] if is_repeated else [True])
+    assert run(["resubmit", "mine", "--failed"]) == (0 if is_repeated else 1)
+    printed = capsys.readouterr()
+    refusal, skipped = "your code changed since", f"left out: {replaced}"
+    assert (skipped if is_repeated else refusal) in printed.err
+    assert ("nothing to resubmit" in printed.out) is is_repeated

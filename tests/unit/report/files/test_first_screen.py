@@ -268,7 +268,13 @@ def test_numbers_of_older_code_give_way_to_those_of_the_corrected_one(builder):
     _measured_with(builder, "fix", 31, 2, 10.0)
     (only,) = builder.collect().first_screen.groups
     assert [row.timing.epoch_s for row in only.source.timed] == [19.0, 10.0]
-    assert "Left out: 2 cells of older code" in "\n".join(screen(builder.collect()))
+    report = builder.collect()
+    assert "Left out: 2 cells of older code" in "\n".join(screen(report))
+    assert ["(older version)" in group.title for group in report.groups] == [
+        False,
+        True,
+    ]
+    assert [bool(report.resubmitted(group)) for group in report.groups] == [True, False]
 
 
 def _measured_with(builder, sha256, began, gpus, epoch_s):

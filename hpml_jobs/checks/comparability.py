@@ -8,12 +8,10 @@ from hpml_jobs.checks.conditions import distinct, names_of
 from hpml_jobs.checks.efficiency import EFFICIENCY_LIMIT, Efficiency, between
 from hpml_jobs.checks.result import Observation, check, names
 from hpml_jobs.core.check_result import Affected, Level, Tier
-from hpml_jobs.core.gpus import POWER_CAP
 from hpml_jobs.core.statistics import Sample
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.text import Share, counted, duration_text, percent_text
 
-POWER_CLOCK_LIMIT = Share(0.9)
 SCATTER_LIMIT = Share(0.10)
 
 
@@ -144,29 +142,6 @@ def _scatter(epochs: Sample) -> Observation | None:
         spread <= SCATTER_LIMIT,
         f"{len(times_s)} runs from {min(times_s):.4g} to {max(times_s):.4g} s, IQR is "
         f"{percent_text(spread)} of the median (limit {SCATTER_LIMIT})",
-    )
-
-
-@check("power-cap", Level.WARN, Tier.TABLE, Affected.TIME, Affected.SPLIT)
-def slow_by_power(run: ComparedRun) -> Observation | None:
-    """A GPU at its power limit was slower than those of the other cells: its limit is lower, or it
-    is warmer. At the limit alone nothing is wrong, many GPUs are under load.
-
-    Limit: {POWER_CLOCK_LIMIT} of the median SM clock of the table's cells
-    Fix: measure again on another node, or compare cells of one node only
-    """
-    cards = [card for card in run.record.cards if card.clock_mhz is not None]
-    usual = run.table.usual_clock_mhz
-    if not cards or usual is None:
-        return None
-    clocks = [card.clock_mhz or 0 for card in cards if POWER_CAP in card.reasons]
-    if not clocks:
-        gpus = counted(len(cards), "GPU")
-        return Observation(True, f"0 of {gpus} at the power limit")
-    return Observation(
-        min(clocks) >= POWER_CLOCK_LIMIT * usual,
-        f"{counted(len(clocks), 'GPU')} at the power limit, at {min(clocks)} MHz or more; the "
-        f"median of {names(run.table.clocks_mhz)} is {usual:.0f} MHz",
     )
 
 

@@ -4,6 +4,7 @@ from hpml_jobs.core.features import Feature, Part
 
 FEATURE = Feature(
     watchers={"cards": "extras.cards.samples:sampler_of"},
+    checks={"Power": ("extras.cards.checks:slow_by_power",)},
     record_checks={
         "Correctness": {
             "memory-bandwidth": Part(

@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from hpml_jobs.checks.result import Observation, check
+from hpml_jobs.checks.comparison import ComparedRun
+from hpml_jobs.checks.result import Observation, check, names
 from hpml_jobs.core.check_result import TIMES, Affected, Level, Tier
 from hpml_jobs.core.formulas import launch_share
 from hpml_jobs.core.gpus import (
@@ -27,6 +28,7 @@ NO_FAULT = ", ".join(sorted(HARMLESS | {POWER_CAP}))
 
 LAUNCH_LIMIT = Share(0.9)
 BUSY_LIMIT = Share(0.8)
+POWER_CLOCK_LIMIT = Share(0.9)
 
 
 @check("throttled", Level.WARN, Tier.TABLE, Affected.TIME, Affected.SPLIT)
@@ -291,4 +293,27 @@ def _allocations(record: Record) -> Observation | None:
         f"{counted(retries, 'allocation')} freed cached memory first, at {reserved / 1e9:.3g} GB",
         "use a smaller batch=",
         tier=Tier.NUMBER,
+    )
+
+
+@check("power-cap", Level.WARN, Tier.TABLE, Affected.TIME, Affected.SPLIT)
+def slow_by_power(run: ComparedRun) -> Observation | None:
+    """A GPU at its power limit was slower than those of the other cells: its limit is lower, or it
+    is warmer. At the limit alone nothing is wrong, many GPUs are under load.
+
+    Limit: {POWER_CLOCK_LIMIT} of the median SM clock of the table's cells
+    Fix: measure again on another node, or compare cells of one node only
+    """
+    cards = [card for card in run.record.cards if card.clock_mhz is not None]
+    usual = run.table.usual_clock_mhz
+    if not cards or usual is None:
+        return None
+    clocks = [card.clock_mhz or 0 for card in cards if POWER_CAP in card.reasons]
+    if not clocks:
+        gpus = counted(len(cards), "GPU")
+        return Observation(True, f"0 of {gpus} at the power limit")
+    return Observation(
+        min(clocks) >= POWER_CLOCK_LIMIT * usual,
+        f"{counted(len(clocks), 'GPU')} at the power limit, at {min(clocks)} MHz or more; the "
+        f"median of {names(run.table.clocks_mhz)} is {usual:.0f} MHz",
     )

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from hpml_jobs.core.check_result import Affected
+from hpml_jobs.core.place import Setup
 from hpml_jobs.core.strategies import BandwidthKind
 from hpml_jobs.extras.course.words import (
     cells,
@@ -14,10 +15,16 @@ from hpml_jobs.extras.course.words import (
     unusable,
     usable,
 )
-from hpml_jobs.report.communication.messages import gradients_only
+from hpml_jobs.report.communication.messages import SentMessages, messages_by_setup
 from hpml_jobs.report.frame import captions
 from hpml_jobs.report.frame.captions import cell_words, work_text
-from hpml_jobs.report.frame.numbers import count, percent, seconds, three_digits
+from hpml_jobs.report.frame.numbers import (
+    aside,
+    count,
+    percent,
+    seconds,
+    three_digits,
+)
 from hpml_jobs.report.page.formats import Answer
 from hpml_jobs.results.groups import ConditionGroup
 from hpml_jobs.results.rows import Row
@@ -178,11 +185,31 @@ def _gb_per_s(row: Row) -> float:
 
 def other_messages(group: ConditionGroup) -> Answer:
     """Answer Q6: the messages of an iteration that are not gradients."""
-    texts = gradients_only(group)
+    texts = _gradients_only(group)
     if not texts:
         remedy = "" if group.a_cell.script else " (protocol=full)"
         needed = f"messages are counted in the instrumented epoch{remedy}"
         return unanswered(*Q6, need(group, is_instrumented, needed))
     text = "; ".join(texts)
-    evidence = "Table Communication; messages.csv"
-    return Answer(*Q6, f"Are gradients the only messages? {text}.", evidence)
+    return Answer(*Q6, f"Are gradients the only messages? {text}.", "messages.csv")
+
+
+def _gradients_only(group: ConditionGroup) -> list[str]:
+    """Return for each strategy whether it sends gradients only, with the bytes of the others."""
+    sent_by_setup = messages_by_setup(group)
+    answers = (_sent_text(setup, sent) for setup, sent in sent_by_setup.items())
+    return list(dict.fromkeys(answers))
+
+
+def _sent_text(setup: Setup, sent_messages: list[SentMessages]) -> str:
+    """Return `ddp: no, every iteration sends 104,616 B of gradients and 904 B of buffers`."""
+    volumes: dict[str, float] = {}
+    for sent in sent_messages:
+        volumes[sent.purpose] = volumes.get(sent.purpose, 0) + sent.bytes_per_iteration
+    gradients = volumes.pop("gradients", 0)
+    name = f"{setup.strategy.value}{aside(setup.treatment)}"
+    if not volumes:
+        return f"{name}: yes"
+    others = [f"{count(round(size))} B of {what}" for what, size in volumes.items()]
+    rest = " and ".join(others)
+    return f"{name}: no, every iteration sends {count(round(gradients))} B of gradients and {rest}"

@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 from hpml_jobs.core.place import Setup
 from hpml_jobs.report.frame.builder import Number, filled, row_sheet
-from hpml_jobs.report.frame.numbers import aside, count
 from hpml_jobs.report.frame.table import Sheet
 from hpml_jobs.results.groups import ConditionGroup
 from hpml_jobs.results.rows import Row
@@ -29,23 +28,17 @@ class SentMessages(NamedTuple):
 
 def messages(group: ConditionGroup) -> Sheet | None:
     """Return every kind of message; None if none was counted."""
-    sent = tuple(chain.from_iterable(_messages_by_setup(group).values()))
+    sent = tuple(chain.from_iterable(messages_by_setup(group).values()))
     return Sheet(columns=SentMessages._fields, rows=sent) if sent else None
 
 
-def _messages_by_setup(group: ConditionGroup) -> dict[Setup, list[SentMessages]]:
+def messages_by_setup(group: ConditionGroup) -> dict[Setup, list[SentMessages]]:
+    """Return the messages of each row that has some, by its setup."""
     return {
         row.setup: sent_messages
         for row in group.timed
         if (sent_messages := list(_sent(group, row)))
     }
-
-
-def gradients_only(group: ConditionGroup) -> list[str]:
-    """Return for each strategy whether it sends gradients only, with the bytes of the others."""
-    messages_by_setup = _messages_by_setup(group)
-    answers = (_answer(setup, sent) for setup, sent in messages_by_setup.items())
-    return list(dict.fromkeys(answers))
 
 
 def _sent(group: ConditionGroup, row: Row) -> Iterator[SentMessages]:
@@ -68,23 +61,6 @@ def _sent(group: ConditionGroup, row: Row) -> Iterator[SentMessages]:
                     bytes_per_iteration=message.bytes * times,
                 )
             return
-
-
-def _answer(setup: Setup, sent_messages: list[SentMessages]) -> str:
-    """Return `ddp: no, every iteration sends 104,616 B of gradients and 904 B of buffers`."""
-    volumes: dict[str, float] = {}
-    for sent in sent_messages:
-        volumes[sent.purpose] = volumes.get(sent.purpose, 0) + sent.bytes_per_iteration
-    gradients = volumes.pop("gradients", 0)
-    name = f"{setup.strategy.value}{aside(setup.treatment)}"
-    if not volumes:
-        return f"{name}: yes"
-    others = [f"{count(round(size))} B of {what}" for what, size in volumes.items()]
-    rest = " and ".join(others)
-    return f"{name}: no, every iteration sends {count(round(gradients))} B of gradients and {rest}"
-
-
-QUESTION = "Are gradients the only messages (lab Q6)?"
 
 
 class BandwidthLine(NamedTuple):

@@ -5,7 +5,6 @@ from typing import Annotated, NamedTuple, Self
 
 from hpml_jobs.core import formulas
 from hpml_jobs.core.check_result import Affected
-from hpml_jobs.report.communication.messages import QUESTION, gradients_only
 from hpml_jobs.report.frame import captions
 from hpml_jobs.report.frame.builder import (
     UNMEASURED,
@@ -85,13 +84,11 @@ def communication(group: ConditionGroup) -> Table | None:
     rows = [row for row in parallel if row.figures.comm_total_s is not None]
     if not rows:
         return None
-    answers = gradients_only(group)
     text = TableText(
         "communication",
         "Communication",
         "instrumented epoch",
         (COMMUNICATION, captions.runs(rows)),
-        answer=f"{QUESTION} {'; '.join(answers)}." if answers else "",
         affected=Affected.SPLIT,
     )
     notes = [

@@ -29,7 +29,6 @@ from tests.unit.check_cases import (
     attempt_between,
     baseline_record,
     case_id,
-    change_card,
     change_communication,
     change_epoch,
     change_facts,
@@ -44,7 +43,6 @@ from tests.unit.check_cases import (
     imported_record,
     late_rank,
     result_of,
-    samples_at,
     wait_for_cpu,
     with_attempt_times,
     with_neighbours,
@@ -542,15 +540,6 @@ def test_other_systems_are_compared_within_a_table(changes, differing):
     assert result.reason.count("theirs") == 1
 
 
-def test_gpu_at_its_power_limit_is_compared_with_its_table():
-    capped = change_card(samples=samples_at(1100, "sw_power_cap"))(clean_record())
-    usual = change_card(0, samples=samples_at(1410, "none"))(baseline_record())
-    result = result_of(check_records([capped, usual])[DDP4.slug], "power-cap")
-    assert result.level is Level.WARN
-    text = "1 GPU at the power limit, at 1100 MHz or more; the median of ddp-4gpu"
-    assert text in result.reason
-
-
 def clean_study():
     """A clean study: a cell with two repeats, and its baseline."""
     again = clean_record(
@@ -654,6 +643,8 @@ def test_clean_study_passes_and_every_check_has_a_case():
     by_slug = check_records(clean_study())
     assert [in_short(results) for results in by_slug.values()] == ["", "", ""]
     names = {result.check for results in by_slug.values() for result in results}
+    of_features = {c.name for group in checks.OF_FEATURES.values() for c in group}
+    names -= of_features
     assert (
         names
         == {
@@ -667,7 +658,7 @@ def test_clean_study_passes_and_every_check_has_a_case():
     assert (names - OF_EXTRAS) | OF_OTHERS == {
         case.check for case in [*ALONE, *BESIDE]
     } | {
-        *("scatter", "epoch-samples", "power-cap"),
+        *("scatter", "epoch-samples"),
     }
 
 

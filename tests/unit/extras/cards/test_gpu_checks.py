@@ -9,8 +9,10 @@ from hpml_jobs.core.measurements import Card, Memory
 from hpml_jobs.core.strategies import Strategy
 from tests.unit.builders import a_cell, a_record
 from tests.unit.check_cases import (
+    DDP4,
     CheckCase,
     assert_fires,
+    baseline_record,
     case_id,
     change_card,
     change_epoch,
@@ -18,6 +20,7 @@ from tests.unit.check_cases import (
     change_facts,
     change_model,
     change_trace,
+    check_records,
     clean_record,
     result_of,
     samples_at,
@@ -225,3 +228,12 @@ def test_gpu_that_computes_all_the_time_passes():
     )
     assert result.level is Level.PASS
     assert "busy for 97.12 % of an iteration" in result.reason
+
+
+def test_gpu_at_its_power_limit_is_compared_with_its_table():
+    capped = change_card(samples=samples_at(1100, "sw_power_cap"))(clean_record())
+    usual = change_card(0, samples=samples_at(1410, "none"))(baseline_record())
+    result = result_of(check_records([capped, usual])[DDP4.slug], "power-cap")
+    assert result.level is WARN
+    text = "1 GPU at the power limit, at 1100 MHz or more; the median of ddp-4gpu"
+    assert text in result.reason

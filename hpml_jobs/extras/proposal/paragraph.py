@@ -9,9 +9,10 @@ from hpml_jobs.core.strategies import BASELINE
 from hpml_jobs.core.text import counted
 from hpml_jobs.report.choose import words
 from hpml_jobs.report.choose.rules import Candidate, Choice, Exclusion
-from hpml_jobs.report.choose.sizes import speedup_text
+from hpml_jobs.report.choose.sizes import coverage_text, speedup_text
 from hpml_jobs.report.frame import captions
 from hpml_jobs.report.frame.numbers import (
+    aside,
     gigabytes,
     per_second,
     share_text,
@@ -160,9 +161,11 @@ def _size(reference: Candidate, candidate: Candidate) -> str:
     speedup = formulas.speedup(reference.epoch_s, candidate.epoch_s)
     efficiency = formulas.efficiency(speedup, candidate.row.gpus, reference.row.gpus)
     is_doubtful = candidate.doubtful or reference.doubtful
+    interval = aside(coverage_text(reference, candidate))
+    speedup_words = f"{speedup_text(reference, candidate)}{interval}"
     ratios = [
         captions.mark(text, is_doubtful=is_doubtful)
-        for text in (speedup_text(reference, candidate), share_text(efficiency))
+        for text in (speedup_words, share_text(efficiency))
     ]
     return (
         f"On {words.name(candidate)} {takes} {words.time(candidate)} s: speedup "

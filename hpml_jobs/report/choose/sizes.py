@@ -27,19 +27,21 @@ from hpml_jobs.results.groups import ConditionGroup
 
 
 def speedup_text(reference: Candidate, candidate: Candidate) -> str:
-    """Return the speedup over the reference with its interval, if both have repeats.
-
-    Few runs cover less than 95 %, which is said.
-    """
+    """Return the speedup over the reference with its interval, if both have repeats."""
     text = ratio(formulas.speedup(reference.epoch_s, candidate.epoch_s))
     interval = ratio_interval(reference.epochs_s, candidate.epochs_s)
     if interval is None or candidate is reference:
         return text
-    text = f"{text} [{ratio(interval.low)}, {ratio(interval.high)}]"
-    if interval.coverage >= CONFIDENCE:
-        return text
+    return f"{text} [{ratio(interval.low)}, {ratio(interval.high)}]"
+
+
+def coverage_text(reference: Candidate, candidate: Candidate) -> str:
+    """Return `88 % interval from 4 runs` where they are too few for 95 %; else nothing."""
+    interval = ratio_interval(reference.epochs_s, candidate.epochs_s)
+    if interval is None or candidate is reference or interval.coverage >= CONFIDENCE:
+        return ""
     runs = min(len(reference.epochs_s), len(candidate.epochs_s))
-    return f"{text} ({100 * interval.coverage:.0f} % interval from {runs} runs)"
+    return f"{100 * interval.coverage:.0f} % interval from {runs} runs"
 
 
 SIZES = (
@@ -116,4 +118,6 @@ def sizes(group: ConditionGroup, choice: Choice) -> Table:
     text = TableText(
         "sizes", "Speedup against the smallest size", "cell", (caption, runs)
     )
-    return item_table([group], text, items, heads)
+    coverages = dict.fromkeys(coverage_text(reference, c) for c in candidates)
+    notes = [f"in brackets: {coverage}" for coverage in coverages if coverage]
+    return item_table([group], text, items, heads, notes)

@@ -256,15 +256,14 @@ def answer_items(report: Report, group: ReportGroup) -> Iterator[Item]:
 
 def _limits(answer: str, choice: Choice, summary: Overview) -> list[str]:
     """Return the sentences below the headline: what limits it, and the cells worth a run."""
-    lines = []
+    lines = [f"{line}." for line in words.undecided(choice)]
     if choice.has_rivals:
         key_cells = [choice.reference, *words.asked(choice)]
         single = [cell.words for cell in key_cells if len(cell.row.cells) == 1]
         cells = " and of ".join(dict.fromkeys(single))
         lines += [ONE_RUN.format(cells=cells)] if single else []
         lines += [line for line in summary.answer if line != answer]
-    limits = [*words.undecided(choice), *words.doubts(choice)]
-    lines += [f"{line[0].upper()}{line[1:]}." for line in limits]
+    lines += [f"{line[0].upper()}{line[1:]}." for line in words.doubts(choice)]
     # no full stop after a command
     return lines + [f"{line[0].upper()}{line[1:]}" for line in summary.next_cells]
 

@@ -97,7 +97,7 @@ def collect(
     if json:
         from hpml_jobs.report.files import json_tables
 
-        print(json_tables.document(report), end="")
+        print(json_tables.document(report).decode(), end="")
     else:
         _show(report, selected, all_tables=all_tables)
     if written is None:

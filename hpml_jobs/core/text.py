@@ -13,8 +13,8 @@ MOST_DIGITS = 18
 LATEST_S = 1e11
 """A time after the year 5138, in seconds since 1970, is damage: calendars end in the year 9999."""
 
-_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
-_ASCII_CONTROL = "".join(_CONTROL.findall("".join(map(chr, range(128))))).encode()
+_ASCII_CONTROL = bytes({*range(32), 0x7F} - {*b"\t\n\r"})
+_OTHER_CONTROL = re.compile(rb"\xc2[\x80-\x9f]")  # U+0080 to U+009F in UTF-8
 
 
 def printable(text: str) -> str:
@@ -23,12 +23,15 @@ def printable(text: str) -> str:
     >>> printable("a\\x1b]0;title\\x07\\tb\\r\\nc\\rd")
     'a]0;title\\tb\\nc\\nd'
     """
-    if "\r" in text:
-        text = text.replace("\r\n", "\n").replace("\r", "\n")
-    # tables of a large study have megabytes: five times as fast as the other
-    if text.isascii():
-        return text.encode().translate(None, _ASCII_CONTROL).decode()
-    return _CONTROL.sub("", text)
+    content = text.encode(errors="surrogatepass")
+    return printable_bytes(content).decode(errors="surrogatepass")
+
+
+def printable_bytes(text: bytes) -> bytes:
+    """Return a text in UTF-8 as `printable` does: faster, for files of megabytes."""
+    if b"\r" in text:
+        text = text.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+    return _OTHER_CONTROL.sub(b"", text.translate(None, _ASCII_CONTROL))
 
 
 PROGRAM = "hpml-jobs"

@@ -21,7 +21,7 @@ from typing import TypeAlias
 
 from hpml_jobs.core.errors import HpmlError, UsageError
 from hpml_jobs.core.features import features, in_order, load, merged
-from hpml_jobs.core.text import printable
+from hpml_jobs.core.text import printable_bytes
 from hpml_jobs.report import page, pictures
 from hpml_jobs.report.files import csv_tables, json_tables, markdown
 from hpml_jobs.report.report import LABELS, SHEETS, TOGETHER, Report
@@ -96,9 +96,9 @@ def write_all(report: Report, folder: Path) -> list[Path]:
     return write(contents, folder, (*SHEET_FILES, *_PICTURES))
 
 
-def tables(report: Report) -> dict[str, str]:
+def tables(report: Report) -> Contents:
     """Return the files of tables by name, in their order."""
-    texts = {
+    texts: dict[str, str | bytes] = {
         "tables.md": markdown.document(report),
         TABLES: json_tables.document(report),
         **csv_tables.sheets(report),
@@ -130,7 +130,7 @@ def write(
         changed = {}
         for name, text in contents.items():
             path = folder / name
-            content = text if isinstance(text, bytes) else printable(text).encode()
+            content = printable_bytes(text.encode()) if isinstance(text, str) else text
             if not (path.is_file() and path.read_bytes() == content):
                 changed[path] = content
         _refuse_others(path for path in changed if not is_ours(path.name))

@@ -56,21 +56,11 @@ class Cause(NamedTuple):
 
 
 def causes(group: ConditionGroup, tiers: Collection[Tier] = tuple(Tier)) -> list[Cause]:
-    """Return the causes of these tiers: failures first, then by the tables that they affect.
-
-    Checks of a run that medians leave out are no cause: a note under the table names the run.
-    """
-    members = [
-        (result, row, slug)
-        for row in group.rows
-        for slug in row.cells
-        for result in group.checks.get(slug, ())
-        if result.level is not Level.PASS and result.tier in tiers
-        if any(row.counts(slug, affected) for affected in result.affects)
-    ]
+    """Return the causes of these tiers: failures first, then by the tables that they affect."""
     by_fix = by_key(
         ((result.check, result.level, result.remedy), (result, row, slug))
-        for result, row, slug in members
+        for result, row, slug in group.violations
+        if result.tier in tiers
     )
     causes_by_fix = []
     for of_fix in by_fix.values():

@@ -7,7 +7,6 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from functools import cache
-from itertools import product
 from math import ceil, comb, floor, log, pi, sqrt
 from statistics import NormalDist, median, variance
 from typing import NamedTuple, TypeVar
@@ -170,7 +169,9 @@ def hodges_lehmann(subject: tuple[float, ...], other: tuple[float, ...]) -> Rati
     >>> hodges_lehmann((2.0, 2.0, 2.0, 2.0), (1.0, 1.0, 1.0, 1.0)).estimate
     2.0
     """
-    ratios = sorted(above / below for above, below in product(subject, other))
+    rising, falling = sorted(subject), sorted(other, reverse=True)
+    # rows of rising ratios are sorted in half of the time
+    ratios = sorted(above / below for below in falling for above in rising)
     interval = None
     if min(len(subject), len(other)) >= LEAST_RUNS:
         k, tail = interval_rank(len(subject), len(other))

@@ -157,10 +157,10 @@ def _figures_of(record: Record, rank: Rank | None) -> Figures:
         Role.INSTRUMENTED: record.per_instrumented,
         Role.UNSYNCED: record.per_work,
     }
-    for name, value in figures.items():
-        times = times_of.get(EPOCHS.get(name, Role.TIMED), 1)
-        if value is not None and times != 1 and name not in RATIOS:
-            figures[name] = times * value
+    for name, epoch in EPOCHS.items():
+        times = times_of.get(epoch, 1)
+        if times != 1 and name not in RATIOS and figures.get(name) is not None:
+            figures[name] *= times
     return Figures(**figures)
 
 

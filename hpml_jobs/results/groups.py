@@ -26,7 +26,7 @@ from hpml_jobs.core.strategies import Baseline, Device
 from hpml_jobs.core.text import NaturalKey, natural_key
 from hpml_jobs.core.value import Value
 from hpml_jobs.results.cells import CellResult
-from hpml_jobs.results.rows import Row, Timing, Work, make_rows, place_order
+from hpml_jobs.results.rows import Row, Timing, Work, by_key, make_rows, place_order
 
 
 class ConditionGroup(Value, frozen=True, kw_only=True, dict=True):
@@ -128,28 +128,32 @@ class ConditionGroup(Value, frozen=True, kw_only=True, dict=True):
         return [record for record in records if row.counts(record.slug, affected)]
 
     @cached_property
-    def _doubts(self) -> dict[str, list[CheckResult]]:
-        """The results of checks that make numbers doubtful, by slug."""
-        return {
-            slug: [result for result in results if result.is_doubt]
-            for slug, results in self.checks.items()
-        }
+    def violations(self) -> list[tuple[CheckResult, Row, str]]:
+        """The results that are not passed, each with its row and the name of its cell.
+
+        Without those of a run that medians leave out: a note under the table names the run.
+        """
+        return [
+            (result, row, slug)
+            for row in self.rows
+            for slug in row.cells
+            for result in self.checks.get(slug, ())
+            if result.level is not Level.PASS
+            if any(row.counts(slug, affected) for affected in result.affects)
+        ]
 
     @cached_property
-    def _doubts_of_rows(self) -> dict[tuple[Place, Affected], list[CheckResult]]:
-        return {}
+    def _doubts(self) -> dict[tuple[Place, Affected], list[CheckResult]]:
+        return by_key(
+            ((row.place, affected), result)
+            for result, row, slug in self.violations
+            for affected in result.affects
+            if result.is_doubt and row.counts(slug, affected)
+        )
 
     def doubts_of(self, row: Row, affected: Affected) -> list[CheckResult]:
         """Return the results of the checks that make these numbers of a row doubtful."""
-        of_row = row.place, affected
-        if of_row not in self._doubts_of_rows:
-            self._doubts_of_rows[of_row] = [
-                result
-                for slug in row.cells
-                for result in self._doubts.get(slug, ())
-                if affected in result.affects and row.counts(slug, affected)
-            ]
-        return self._doubts_of_rows[of_row]
+        return self._doubts.get((row.place, affected), [])
 
     def worst(self, row: Row, affected: Affected) -> Level:
         """Return the worst level of the checks that make these numbers of a row doubtful."""

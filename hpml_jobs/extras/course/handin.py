@@ -207,7 +207,9 @@ def files(report: Report, student: Student) -> dict[str, str]:
     """Return the files by name; secrets, accounts and home folders are taken out of them."""
     public = _redaction(report)
     sheets = {
-        name: text for name, text in tables(report).items() if name.endswith(".csv")
+        name: text
+        for name, text in tables(report).items()
+        if isinstance(text, str) and name.endswith(".csv")
     }
     script, about = _script(report)
     commands = "\n".join(report.commands) or "# no submission is recorded"

@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 
+from hpml_jobs.core.text import printable_bytes
 from hpml_jobs.report.frame.table import Table
 from hpml_jobs.report.report import Report, ReportGroup
 from hpml_jobs.report.warnings import Cause, causes
@@ -25,8 +26,8 @@ METHOD = (
 )
 
 
-def document(report: Report) -> str:
-    """Return the whole report as one JSON text."""
+def document(report: Report) -> bytes:
+    """Return the whole report as one JSON text in UTF-8."""
     content = {
         "schema": SCHEMA,
         "study": report.study,
@@ -36,7 +37,7 @@ def document(report: Report) -> str:
         "tables": [_table(table) for table in report.tables],
         "in_no_table": [_absent(result) for result in report.unplaced],
     }
-    return encode(content).decode()
+    return printable_bytes(encode(content))
 
 
 def _group(group: ReportGroup) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from hpml_jobs.core.record import Attempt, Neighbours
 from hpml_jobs.extras.exchange import unpack as unpacking
 from hpml_jobs.extras.exchange.archive import PackOptions, pack
 from hpml_jobs.report.files import json_tables
-from hpml_jobs.report.folder import tables
+from hpml_jobs.report.folder import write_tables
 from hpml_jobs.report.page.contents import contents as contents_of_page
 from hpml_jobs.report.page.formats import html_document
 from hpml_jobs.report.report import make_report
@@ -91,11 +91,10 @@ def original(tmp_path_factory):
     outputs = tmp_path_factory.mktemp("original")
     builder = build(outputs)
     report = builder.collect()
-    texts = tables(report) | {
-        "report.html": html_document(contents_of_page(report, {}))
-    }
-    for name, text in texts.items():  # without pictures, which have no names in them
-        write_whole(builder.study.report / name, text.encode())
+    write_tables(report, builder.study.report)
+    # without pictures, which have no names in them
+    page = html_document(contents_of_page(report, {}))
+    write_whole(builder.study.report / "report.html", page.encode())
     return outputs
 
 

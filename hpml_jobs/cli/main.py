@@ -212,7 +212,8 @@ def _run_command(words: list[str]) -> int:
         text = (
             error.format_message() if hasattr(error, "format_message") else str(error)
         )
-        text = _PYDANTIC.sub("a whole number is needed", text)
+        text = text.replace(" is not a valid int", ": a whole number is needed")
+        text = text.replace(" is not a valid float", ": a number is needed")
         if "study" in inspect.signature(function_of(words[0])).parameters:
             text = _EXTRA.sub(rf"one study at a time: {PROGRAM} {words[0]} \1", text)
         remedy = _remedy(words) if "No such option" in text else ""
@@ -258,9 +259,8 @@ def _forget_unlike(error: "TyperException") -> None:
         vars(error)["possibilities"] = [f"--{likely}"] if likely else []
 
 
-_PYDANTIC = re.compile(r"Input should be a valid integer.*")
 _EXTRA = re.compile(r"Got unexpected extra argument\(s\) \((\S+).*\)")
-"""The words of typer and of its own dependency."""
+"""The words of typer."""
 
 REPLACED_OPTIONS = {"--dryrun": "--dry-run", "--predicted": "hpml-jobs predict"}
 """What to write instead of options that are gone, or often misspelt."""

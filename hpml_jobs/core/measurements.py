@@ -412,10 +412,6 @@ class Message(Value, frozen=True, kw_only=True):
     busy_s: float
 
 
-OVERLAPPED = 1.05
-"""Messages whose durations sum to more than this times their union overlap each other."""
-
-
 class Communication(Value, frozen=True, kw_only=True):
     """The collectives of the instrumented epoch on one rank.
 
@@ -442,12 +438,6 @@ class Communication(Value, frozen=True, kw_only=True):
         """The collective that carries the gradients; None without one, or with several."""
         kinds = {message.kind for message in self.sent(Purpose.GRADIENTS)}
         return kinds.pop() if len(kinds) == 1 else None
-
-    @property
-    def gradients_overlap(self) -> bool:
-        """Whether messages of gradients overlap each other: their durations exceed their union."""
-        total_s = sum(message.busy_s for message in self.sent(Purpose.GRADIENTS))
-        return total_s > OVERLAPPED * self.gradients_s
 
 
 class Volume(Value, frozen=True, kw_only=True):

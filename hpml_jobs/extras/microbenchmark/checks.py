@@ -8,9 +8,12 @@ from hpml_jobs.checks.result import Observation, check
 from hpml_jobs.core.check_result import Affected, Level, Tier
 from hpml_jobs.core.disturbance import outside_causes
 from hpml_jobs.core.formulas import bus_gb_per_s, interpolated_s
-from hpml_jobs.core.measurements import Message, Purpose, Step
+from hpml_jobs.core.measurements import Communication, Message, Purpose, Step
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import BUS_BANDWIDTHS, Device
+
+OVERLAPPED = 1.05
+"""Messages whose durations sum to more than this times their union overlap each other."""
 
 BUSBW_LIMIT = 1.1
 LARGE_MIB = 1
@@ -124,7 +127,13 @@ def _race(record: Record) -> _Race | None:
     if not best_s:
         return None
     sent = communication.sent(Purpose.GRADIENTS)
-    return _Race(sent, time_s, best_s, cell.gpus, communication.gradients_overlap)
+    return _Race(sent, time_s, best_s, cell.gpus, _gradients_overlap(communication))
+
+
+def _gradients_overlap(communication: Communication) -> bool:
+    """Return whether messages of gradients overlap: their durations exceed their union."""
+    total_s = sum(message.busy_s for message in communication.sent(Purpose.GRADIENTS))
+    return total_s > OVERLAPPED * communication.gradients_s
 
 
 def _least_s(times_s: dict[int, float], size: int) -> float:
@@ -157,7 +166,7 @@ def slower_than_training(record: Record) -> Observation | None:
         communication is None
         or alone_s is None
         or not net_s
-        or communication.gradients_overlap
+        or _gradients_overlap(communication)
     ):
         return None
     return Observation(

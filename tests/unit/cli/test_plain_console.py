@@ -20,5 +20,4 @@ def test_tables_and_bars_are_plain_in_ascii(working_folder, monkeypatch):
     )
     assert done.returncode == 0, done.stderr
     assert "-+-" in done.stdout
-    assert "(lab Q6)?" in done.stdout
-    assert done.stdout.count("?") == 1
+    assert "?" not in done.stdout

@@ -213,6 +213,7 @@ def _run_cells(selection: "Selection", job: str, out: TextIO) -> set[str]:
     from hpml_jobs.submit.local import run_all
 
     total, plan = len(selection.send), selection.plan
+    name_width = max((len(planned.slug) for planned in selection.send), default=0)
     ended: set[str] = set()
     with Console(stderr=True).status("starting") as status:
 
@@ -224,7 +225,8 @@ def _run_cells(selection: "Selection", job: str, out: TextIO) -> set[str]:
 
         def show_end(folder: CellFolder) -> None:
             ended.add(folder.slug)
-            print(f"  {len(ended)}/{total}  {_cell_line(folder)}", flush=True, file=out)
+            line = f"{folder.slug:{name_width}}  {_ending(folder)}"
+            print(f"  {len(ended)}/{total}  {line}", flush=True, file=out)
 
         quiet = QuietWait(
             plan.quiet_minutes, lambda sentence: print(sentence, file=out, flush=True)
@@ -234,11 +236,11 @@ def _run_cells(selection: "Selection", job: str, out: TextIO) -> set[str]:
     return ended
 
 
-def _cell_line(folder: CellFolder) -> str:
-    """Return an ended cell in one line: its epoch time and accuracy, or why it has none."""
+def _ending(folder: CellFolder) -> str:
+    """Return how a cell ended: its epoch time and accuracy, or why it has none."""
     end = folder.last_end()
     if end is None:
-        return f"{folder.slug:34} failed: ended without an exit report"
+        return "failed: ended without an exit report"
     record = folder.read_record() if end.outcome.finished else None
     if record is not None and record.ranks:
         rank, what = record.ranks[0], "epoch"
@@ -247,5 +249,5 @@ def _cell_line(folder: CellFolder) -> str:
         words = end.reason or ""
         if rank.test_accuracy is not None:
             words = f"test accuracy {rank.test_accuracy:.3f}"
-        return f"{folder.slug:34} {what} {record.timed_s:8.3f} s   {words}".rstrip()
-    return f"{folder.slug:34} {end.outcome.value}: {end.reason}"
+        return f"{what} {record.timed_s:8.3f} s   {words}".rstrip()
+    return f"{end.outcome.value}: {end.reason}"

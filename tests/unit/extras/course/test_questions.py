@@ -252,3 +252,10 @@ def test_answers_of_two_groups_are_under_what_differs(builder):
     (q5,) = (answer for answer in shown.answers if answer.question == "Q5")
     assert q5.title == "Shuffling and set_epoch"
     assert summary.startswith("Q1 to Q7: ")
+
+
+def test_answer_on_messages_covers_every_treatment(builder):
+    builder.with_record(lab_record(lab_cell(2, 128), 20.0))
+    off = lab_record(lab_cell(2, 128, sync_buffers=SyncBuffers.OFF), 20.0)
+    builder.with_record(off)
+    assert "ddp (buffers off): " in answers_of(builder)["Q6"].text

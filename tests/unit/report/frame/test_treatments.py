@@ -6,7 +6,6 @@ import pandas as pd
 import pytest
 
 from hpml_jobs.core.recipe import Recipe
-from hpml_jobs.core.strategies import SyncBuffers
 from hpml_jobs.report.files.markdown import grid
 from hpml_jobs.report.folder import write_tables
 from tests.unit.builders import lab_cell, lab_record
@@ -67,10 +66,3 @@ def test_csv_tables_and_json_name_the_treatment(builder):
     (group,) = json.loads((builder.study.report / "tables.json").read_text())["groups"]
     treated = {row["treatment"] for row in group["entries"]}
     assert treated == {"", "warmup 2"}
-
-
-def test_messages_answer_covers_every_treatment(builder):
-    builder.with_record(lab_record(lab_cell(2, 128), 20.0))
-    off = lab_record(lab_cell(2, 128, sync_buffers=SyncBuffers.OFF), 20.0)
-    builder.with_record(off)
-    assert "ddp (buffers off): " in builder.table("communication").answer

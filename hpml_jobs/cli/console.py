@@ -91,6 +91,11 @@ def states_table(states: Iterable[CellState], rows: int | None = None) -> Table:
     if has_times:
         headings += ["waited", "ran"]
     table = plain_table(headings, ("",))
+    for column in (
+        table.columns[0],
+        table.columns[2],
+    ):  # on a narrow screen the names fold
+        column.no_wrap, column.overflow = False, "fold"
     overflow: OverflowMethod = "ellipsis" if rows else "fold"
     for state in listed:
         columns: list[str | Text] = [

@@ -120,13 +120,13 @@ def _judgement(group: ConditionGroup, rows: Sequence[Row], affected: Affected) -
     levels = [group.worst(row, affected) for row in rows]
     failed = levels.count(Level.FAIL)
     warned = levels.count(Level.WARN)
-    numbers = counted(len(rows), "number")
+    settings = counted(len(rows), "setting")
     text = CAN
     if failed:
-        where = "" if failed == len(rows) else f" for {failed} of {numbers}"
+        where = "" if failed == len(rows) else f" for {failed} of {settings}"
         text = f"cannot be used{where}"
     if warned:
-        where = "all numbers" if warned == len(rows) > 1 else f"{warned} of {numbers}"
+        where = "all settings" if warned == len(rows) > 1 else f"{warned} of {settings}"
         link = "and" if failed else "but"
         text += f", {link} {where} {verb(warned, 'has', 'have')} a warning (!)"
     return text

@@ -148,7 +148,10 @@ def _measured(group: ConditionGroup, series: SizeSeries, winner: Candidate) -> s
 
 def _reference(reference: Candidate) -> str:
     timing, rate = reference.timing, reference.timing.units_per_s
-    throughput = "" if rate is None else f" ({per_second(rate)} {timing.unit.value}/s)"
+    throughput = ""
+    if rate is not None:
+        shown_rate = captions.mark(per_second(rate), is_doubtful=reference.doubtful)
+        throughput = f" ({shown_rate} {timing.unit.value}/s)"
     return (
         f"On {words.name(reference)}, the smallest size measured, "
         f"{captions.an_epoch(timing.work)} {'take' if timing.work else 'takes'} "

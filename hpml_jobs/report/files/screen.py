@@ -400,7 +400,7 @@ def _group_parts(report: Report, group: ReportGroup) -> Iterator[_Part]:
         yield from _number_parts(group, ranks.table)
         trust, *causes = *summary.trust, *summary.notes
         if len(causes) > CAUSES:
-            trust = f"{trust} The first {CAUSES} of {len(causes)} remarks:"
+            trust = f"{trust} The first {CAUSES} of {len(causes)} remarks (the page has all):"
         trust_line = partial(show_text, f"\nWhat to trust: {trust}")
         yield _Part(ranks.trust, trust_line, number)
         for place, cause in enumerate(causes[:CAUSES]):

@@ -67,7 +67,7 @@ def q1(group: ConditionGroup) -> Table:
         lines=tuple(
             Line(
                 label=f"{row.batch_per_gpu}{aside(row.path)}",
-                texts=captions.marked(group, row, _q1(row), Affected.TIME),
+                texts=_q1(row, is_doubtful=group.doubts(row, Affected.TIME)),
             )
             for row in baselines
         ),
@@ -91,13 +91,14 @@ def _without_iterations(group: ConditionGroup, rows: Iterable[Row]) -> list[str]
     return [f"Iterations: the number of {name} is not reported."] if unknown else []
 
 
-def _q1(row: Row) -> tuple[str, ...]:
+def _q1(row: Row, *, is_doubtful: bool) -> tuple[str, ...]:
     timing = row.timing
     if timing is None:
         return dash_or_oom(row), DASH, DASH
     train_s = DASH if timing.train_s is None else seconds(timing.train_s)
     iterations = DASH if timing.iterations is None else count(timing.iterations)
-    return train_s, seconds(timing.epoch_s), iterations
+    times = (train_s, seconds(timing.epoch_s))
+    return *(captions.mark(time, is_doubtful=is_doubtful) for time in times), iterations
 
 
 def table1(selection: StrategyRows) -> Table:

@@ -1,6 +1,7 @@
 """Picture of speedup and efficiency by GPUs."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -101,9 +102,10 @@ def _draw(
     for line, shares in zip(scaling.speedups, scaling.efficiencies, strict=True):
         largest = line.points[-1]
         share = shares.points[-1]
+        marked = partial(captions.mark, is_doubtful=largest.is_doubtful)
         texts.append(
-            f"{scaling.kind}, {line.label}: {ratio(largest.value)} on {largest.gpus} "
-            f"{scaling.units} (efficiency {percent(share.value)} %)"
+            f"{scaling.kind}, {line.label}: {marked(ratio(largest.value))} on {largest.gpus} "
+            f"{scaling.units} (efficiency {marked(percent(share.value))} %)"
         )
     return texts
 

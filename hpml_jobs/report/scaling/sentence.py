@@ -58,10 +58,8 @@ def sentences(group: ConditionGroup, row: Row, gap: Gap) -> list[str]:
         remedy = "; protocol=full splits it" if is_lab else ""
         ends.append(f"The {which} {unsplit} is not split: {why}{remedy}")
     elif unexplained < 0:
-        added = digits(-unexplained)
-        ends.append(
-            f"Computation is faster than on {reference}, which gives back {added}"
-        )
+        surplus = mark(digits(-unexplained), is_doubtful=gap.doubts_parts)
+        ends.append(f"That is {surplus} too much, unexplained (table Phases)")
     if gap.is_split and not gap.is_decided:
         ends.append("Too few runs to tell which part is largest")
     texts = [f"{'. '.join([text, *ends])}."]

@@ -160,8 +160,8 @@ def test_each_cause_has_one_line_the_most_serious_first(builder, given_checks):
         "5 checks passed in 6 cells; 5 warnings without effect on a table: see checks.csv."
     )
     assert builder.collect().groups[0].usability == (
-        "Table 1 can be used, but 5 of 9 numbers have a warning (!); Table 2 cannot be used for 1 "
-        "of 6 numbers, and 4 of 6 numbers have a warning (!)."
+        "Table 1 can be used, but 5 of 9 settings have a warning (!); Table 2 cannot be used for 1 "
+        "of 6 settings, and 4 of 6 settings have a warning (!)."
     )
 
 

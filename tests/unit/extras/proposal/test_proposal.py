@@ -202,4 +202,4 @@ def test_rates_of_text_are_in_tokens(builder):
         cell = a_cell(gpus=gpus, batch=32, workload=workload, protocol=Protocol.LAB)
         builder.with_record(a_record(cell, epoch_s=epoch_s))
     group = builder.collect().groups[0]
-    assert "(65,536 tokens/s)" in paragraph(group.source, group.choice)
+    assert "(!65,536 tokens/s)" in paragraph(group.source, group.choice)

@@ -97,7 +97,7 @@ def test_each_cause_is_named_once_most_serious_first(builder):
     report = builder.collect()
     trust = overview(report, report.groups[0]).trust
     assert trust[0].startswith(
-        "Table 1 can be used, but 1 of 9 numbers has a warning (!)"
+        "Table 1 can be used, but 1 of 9 settings has a warning (!)"
     )
     assert trust[1].startswith("warning (disturbed), 2 GPUs, batch 512 (ddp): ")
     text = " ".join(" ".join(screen(report)).split())
@@ -138,7 +138,7 @@ def test_answer_on_cells_that_waited_too_long_is_to_measure_again(gpus, label, b
     assert answer == (expected,)
     assert not any("█" in line for line in screen(report))
     assert report.groups[0].choice.ask is None
-    assert "cannot be used for 1 of 3 numbers" in report.groups[0].usability
+    assert "cannot be used for 1 of 3 settings" in report.groups[0].usability
 
 
 def test_disturbed_cell_beside_another_of_its_size_leaves_an_answer(builder):

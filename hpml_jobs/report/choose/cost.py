@@ -166,8 +166,6 @@ def peak_text(group: ConditionGroup, costs: Sequence[Cost]) -> str:
             f"% of peak (MFU): TFLOP/s / {significant(peak.flop_per_s / 1e12, 4)} TFLOP/s dense "
             f"{peak.precision}, {captions.hardware(group)} ({peak.source}).{_winograd(costs, peak)}"
         )
-    if group.device is Device.CPU:
-        return "No % of peak: the peak of a CPU is not known (set cluster.peak_tflop_per_s=)."
     if not group.origin.has_facts:
         return "No % of peak: the precision is not reported."
     if group.a_cell.workload.own_code:

@@ -10,6 +10,7 @@ from hpml_jobs.checks.study import checked_groups
 from hpml_jobs.core.check_result import Affected
 from hpml_jobs.core.cluster import Cluster
 from hpml_jobs.core.errors import HpmlError
+from hpml_jobs.core.strategies import Device
 from hpml_jobs.report.choose import words
 from hpml_jobs.report.choose.cost import (
     Cost,
@@ -55,6 +56,7 @@ ACCURACY_GAP = 0.005
 """Difference of test accuracies from which equal epochs are called unequal training."""
 
 NOT_COLUMNS = ("path", "cells")
+FLOP = ("flop_per_s_per_gpu", "utilization")
 ENERGY = ("joules", "joules_per_1000_units", "joules_per_1000_samples")
 JOULES = (
     "J: NVML's energy counters of the cell's own boards, from right before to right after the "
@@ -173,11 +175,12 @@ def choice_table(
         for candidate, cell_cost in zip(choice.candidates, costs, strict=True)
     ]
     has_energy = any(line.joules is not None for _, line in items)
+    has_flop = device is Device.CUDA or any(cell_cost.peak for cell_cost in costs)
+    unknown = (() if has_energy else ENERGY) + (() if has_flop else FLOP)
     lines = (
         caption,
         JOULES if has_energy else "",
-        flop_text(group, costs),
-        peak_text(group, costs),
+        *((flop_text(group, costs), peak_text(group, costs)) if has_flop else ()),
         clocks_text(group),
         captions.runs(group.timed),
     )
@@ -185,7 +188,7 @@ def choice_table(
     text = text._replace(answer=words.answer(choice, study))
     heads = columns_of(
         ChoiceLine,
-        without=[*NOT_COLUMNS, *(() if has_energy else ENERGY)],
+        without=NOT_COLUMNS + unknown,
         device=captions.unit(device),
         unit=reference.timing.unit.value,
         against=words.against(choice),

@@ -134,23 +134,17 @@ def test_gpu_shared_by_two_ranks_counts_once():
     assert change_epoch("timed", 1, energy=same)(record).joules == 510.0
 
 
-def test_cpu_has_flop_per_s_but_no_share_of_peak(builder):
+def test_cpu_without_a_peak_has_costs_but_no_flop_per_s(builder):
     cell = lab_cell(1, 128, device=Device.CPU)
     table = builder.with_record(lab_record(cell, 100.0, facts=CPU)).table("choice")
-    assert texts_by_label(table)["single 1-process b128"][3:7] == (
-        "100",
-        "0.0278",
-        "1.66",
-        "–",
-    )
+    assert texts_by_label(table)["single 1-process b128"][3:5] == ("100", "0.0278")
     assert table.blocks[3].names == ("process-s", "process-hours")
     assert (
         table.sheet.rows[0][table.sheet.columns.index("charged_gpu_s_per_1000_units")]
         == 2.0
     )
-    assert any(
-        line.startswith("No % of peak: the peak of a CPU is") for line in table.caption
-    )
+    assert not any("FLOP" in head for head in (block.head for block in table.blocks))
+    assert not any("peak" in line for line in table.caption)
 
 
 def test_boards_are_printed_with_clocks_and_power_limit(builder):

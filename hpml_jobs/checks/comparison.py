@@ -6,7 +6,6 @@ from datetime import datetime, timedelta
 from fractions import Fraction
 from functools import cached_property
 from itertools import chain
-from statistics import median
 from typing import Any, NamedTuple
 
 from hpml_jobs.checks.efficiency import Efficiency, efficiencies
@@ -193,18 +192,6 @@ class GroupRuns:
         return Starts(self.runs)
 
     @cached_property
-    def clocks_mhz(self) -> dict[str, float]:
-        """By run, the median clock of the SMs of its GPUs in the timed epoch."""
-        clocks = {run.slug: _clocks_mhz(run.record) for run in self.runs}
-        return {slug: median(of_run) for slug, of_run in clocks.items() if of_run}
-
-    @cached_property
-    def usual_clock_mhz(self) -> float | None:
-        """The median of these clocks; None of a single run."""
-        clocks = self.clocks_mhz.values()
-        return median(clocks) if len(clocks) > 1 else None
-
-    @cached_property
     def efficiencies(self) -> list[Efficiency]:
         """Those of its rows with more than one GPU."""
         return efficiencies(self.group)
@@ -237,10 +224,6 @@ def _rivalry(row: Row) -> tuple[int, int, str]:
 
 def _workers_per_gpu(run: ComparedRun) -> tuple[Fraction, ...]:
     return (Fraction(run.loader_workers, run.row.gpus),) if run.record.ranks else ()
-
-
-def _clocks_mhz(record: Record) -> list[int]:
-    return [card.clock_mhz for card in record.cards if card.clock_mhz is not None]
 
 
 def by_conditions(tables: Iterable[GroupRuns]) -> dict[GroupRuns, ByValue]:

@@ -6,6 +6,7 @@ from typing import NamedTuple
 from hpml_jobs.checks.result import names
 from hpml_jobs.core.check_result import Tier
 from hpml_jobs.core.conditions import CPU_COUNT
+from hpml_jobs.core.measurements import Role
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.text import PROGRAM, counted, listed, with_command
 from hpml_jobs.report import warnings
@@ -132,13 +133,19 @@ def _few_runs(group: ReportGroup) -> list[str]:
 def usability(group: ReportGroup) -> str:
     """Return how many cells the tables leave out, and which tables can be used."""
     rows = group.source.timed
-    disturbed = sum(row.disturbed_runs for row in rows)
-    if not disturbed or not group.usability:
-        return group.usability
-    cells = sum(len(row.cells) for row in rows)
-    were = verb(disturbed, "was", "were")
-    left_out = f"{disturbed} of {counted(cells, 'cell')} {were} disturbed and left out"
-    return f"{left_out}. {group.usability}"
+    runs = [run for row in rows for run in row.left_out]
+    wholly = {run.slug for run in runs if run.role is Role.TIMED}
+    partly = {run.slug for run in runs} - wholly
+    cells = counted(sum(len(row.cells) for row in rows), "cell")
+    texts = []
+    for slugs, of_what in (
+        (wholly, "disturbed and left out"),
+        (partly, "disturbed after the timed epoch and left out of Table 2"),
+    ):
+        were = verb(len(slugs), "was", "were")
+        if slugs and group.usability:
+            texts.append(f"{len(slugs)} of {cells} {were} {of_what}.")
+    return " ".join([*texts, group.usability])
 
 
 def _answer(report: Report, group: ReportGroup) -> Iterator[str]:

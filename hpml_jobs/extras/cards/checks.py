@@ -1,8 +1,10 @@
 """Data-quality checks of a cell's GPUs: lowered clocks, other users, health, links and places."""
 
 from collections.abc import Sequence
+from functools import lru_cache
+from statistics import median
 
-from hpml_jobs.checks.comparison import ComparedRun
+from hpml_jobs.checks.comparison import ComparedRun, GroupRuns
 from hpml_jobs.checks.result import Observation, check, names
 from hpml_jobs.core.check_result import TIMES, Affected, Level, Tier
 from hpml_jobs.core.formulas import launch_share
@@ -305,9 +307,10 @@ def slow_by_power(run: ComparedRun) -> Observation | None:
     Fix: measure again on another node, or compare cells of one node only
     """
     cards = [card for card in run.record.cards if card.clock_mhz is not None]
-    usual = run.table.usual_clock_mhz
-    if not cards or usual is None:
+    clocks_of_runs = _clocks_mhz(run.table)
+    if not cards or len(clocks_of_runs) == 1:
         return None
+    usual = median(clocks_of_runs.values())
     clocks = [card.clock_mhz or 0 for card in cards if POWER_CAP in card.reasons]
     if not clocks:
         gpus = counted(len(cards), "GPU")
@@ -315,5 +318,16 @@ def slow_by_power(run: ComparedRun) -> Observation | None:
     return Observation(
         min(clocks) >= POWER_CLOCK_LIMIT * usual,
         f"{counted(len(clocks), 'GPU')} at the power limit, at {min(clocks)} MHz or more; the "
-        f"median of {names(run.table.clocks_mhz)} is {usual:.0f} MHz",
+        f"median of {names(clocks_of_runs)} is {usual:.0f} MHz",
     )
+
+
+@lru_cache(maxsize=1)
+def _clocks_mhz(table: GroupRuns) -> dict[str, float]:
+    """Return by run the median clock of the SMs of its GPUs in the timed epoch."""
+    cards_of_runs = {run.slug: run.record.cards for run in table.runs}
+    clocks_of_runs = {
+        slug: [card.clock_mhz for card in cards if card.clock_mhz is not None]
+        for slug, cards in cards_of_runs.items()
+    }
+    return {slug: median(clocks) for slug, clocks in clocks_of_runs.items() if clocks}

@@ -4,6 +4,7 @@ from typing import Annotated, NamedTuple, Self
 
 from hpml_jobs.core import formulas
 from hpml_jobs.core.statistics import CONFIDENCE, ratio_interval
+from hpml_jobs.core.strategies import Device
 from hpml_jobs.report.choose import words
 from hpml_jobs.report.choose.rules import Candidate, Choice
 from hpml_jobs.report.frame import captions
@@ -46,8 +47,9 @@ def coverage_text(reference: Candidate, candidate: Candidate) -> str:
 
 SIZES = (
     "The fastest cell of each size. Speedup: seconds of {reference} / seconds; efficiency: "
-    "speedup{times} / {units}. {hours}: those charged per {work}."
+    "speedup{times} / {units}."
 )
+HOURS = "{hours}: those charged per {work}."
 
 
 class SizeLine(NamedTuple):
@@ -102,21 +104,24 @@ def sizes(group: ConditionGroup, choice: Choice) -> Table:
         reference=reference.words,
         times="" if size == 1 else f" x {size}",
         units=captions.units(device),
-        hours=captions.hours_unit(device),
-        work=captions.work_text(group.work),
     )
+    hours = captions.hours_unit(device)
+    work = captions.work_text(group.work)
+    is_charged = device is Device.CUDA  # processes on a CPU are not
+    charged = HOURS.format(hours=hours, work=work) if is_charged else ""
     candidates = choice.by_size or [reference]
     runs = captions.runs([candidate.row for candidate in candidates])
     heads = columns_of(
         SizeLine,
-        work=captions.work_text(group.work),
+        without=() if is_charged else ("charged_gpu_hours",),
+        work=work,
         unit=reference.timing.unit.value,
         against=words.against(choice),
-        hours=captions.hours_unit(device),
+        hours=hours,
     )
     items = [(c.label, SizeLine.of(c, choice)) for c in candidates]
     text = TableText(
-        "sizes", "Speedup against the smallest size", "cell", (caption, runs)
+        "sizes", "Speedup against the smallest size", "cell", (caption, charged, runs)
     )
     coverages = dict.fromkeys(coverage_text(reference, c) for c in candidates)
     notes = [f"in brackets: {coverage}" for coverage in coverages if coverage]

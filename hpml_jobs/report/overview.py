@@ -140,7 +140,7 @@ def usability(group: ReportGroup) -> str:
     texts = []
     for slugs, of_what in (
         (wholly, "disturbed and left out"),
-        (partly, "disturbed after the timed epoch and left out of Table 2"),
+        (partly, "disturbed after the timed epoch and left out of the gap's parts"),
     ):
         were = verb(len(slugs), "was", "were")
         if slugs and group.usability:

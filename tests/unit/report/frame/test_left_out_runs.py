@@ -73,6 +73,16 @@ def test_first_screen_counts_the_runs_and_has_one_next_step(builder, given_check
     assert command.endswith(f":\nhpml-jobs resubmit {report.study} --disturbed")
 
 
+def test_first_screen_counts_the_runs_that_are_left_out_of_parts(builder):
+    add(builder, runs(30.0, 30.0))
+    add(builder, runs(8.0, 8.0, 12.0, gpus=4, change=SPLIT_STOPPED, changed=[2]))
+    report = builder.collect()
+    trust = overview(report, report.groups[0]).trust[0]
+    assert trust.startswith(
+        "1 of 5 cells was disturbed after the timed epoch and left out of the gap's parts. "
+    )
+
+
 def test_runs_that_all_count_are_only_counted(builder):
     add(builder, [*runs(8.0, 9.0), *runs(4.0, 4.5, 5.0, gpus=4)])
     report = builder.collect()

@@ -65,7 +65,7 @@ env: $(VENV)/ready  ## Create the environment .venv/ only.
 $(VENV)/ready: $(LOCK) locks/dev.txt pyproject.toml
 	@echo "creating $(VENV)/ (half a minute or more)"
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv==$(UV)
+	$(BIN)/python -m pip install -qq --disable-pip-version-check uv==$(UV)
 	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/uv pip install --quiet --compile-bytecode -r $(LOCK) -r locks/dev.txt
 	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/uv pip install --quiet --no-deps --editable .
 	$(BIN)/python -m compileall -q -j 0 hpml_jobs

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.rule import Rule
 from rich.text import Text
 
+from hpml_jobs.checks.result import names
 from hpml_jobs.core.text import PROGRAM, counted, is_command, with_command
 from hpml_jobs.report import warnings
 from hpml_jobs.report.frame.captions import EXPLAINED, MARK
@@ -21,6 +22,7 @@ from hpml_jobs.report.lab.tables import StrategyTables
 from hpml_jobs.report.overview import SpeedupBars, main_strategy, overview, speedup_bars
 from hpml_jobs.report.report import Report, ReportGroup
 from hpml_jobs.report.scaling.table import strong_table
+from hpml_jobs.results.rows import by_key
 
 _STYLES = {DASH: "dim", OOM: "bold red"}
 
@@ -395,8 +397,8 @@ def _group_parts(report: Report, group: ReportGroup) -> Iterator[_Part]:
         show = partial(_show_lines, [sentence])
         yield _Part(rank, show, number, follows=place > 0)
     yield _Part(ranks.answer, show_measured, number)
-    yield _Part(ranks.setting, partial(show_text, setting, style="dim"), number)
     if any(result.record for result in group.source.cells):
+        yield _Part(ranks.setting, partial(show_text, setting, style="dim"), number)
         yield from _number_parts(group, ranks.table)
         trust, *causes = *summary.trust, *summary.notes
         if len(causes) > CAUSES:
@@ -408,7 +410,8 @@ def _group_parts(report: Report, group: ReportGroup) -> Iterator[_Part]:
             rank = ranks.trust if is_first else ranks.cause
             yield _Part(rank, partial(bullets, [cause]), number)
     else:
-        reasons = [f"{r.slug}: {r.reason}" for r in group.source.cells if r.reason]
+        by_reason = by_key((r.reason, r.slug) for r in group.source.cells if r.reason)
+        reasons = [f"{names(slugs)}: {reason}" for reason, slugs in by_reason.items()]
         first = partial(bullets, first_lines(reasons, CAUSES))
         yield _Part(ranks.trust, first, number)
 

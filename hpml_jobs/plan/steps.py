@@ -380,11 +380,10 @@ def leave_out_duplicates(plan: PlanDraft) -> PlanDraft:
         unique[planned.cell.digest] = planned._replace(block=first.block)
     if len(unique) < len(plan.cells):
         reason = ""
-        if any(planned.cell.gpus == 1 for planned in plan.cells):
+        if len({settings.strategy for settings in plan.sweep.settings}) > 1:
             reason = ": with gpus=1 all strategies share one baseline (single)"
         plan.notify(
-            f"{len(plan.cells)} combinations are {len(unique)} cells{reason}, duplicates are left "
-            "out"
+            f"{len(plan.cells)} combinations, {len(unique)} without duplicates{reason}"
         )
     return replace(plan, cells=tuple(unique.values()))
 

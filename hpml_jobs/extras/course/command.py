@@ -15,6 +15,7 @@ from hpml_jobs.cli.options import (
     parse_words,
 )
 from hpml_jobs.core.errors import UsageError
+from hpml_jobs.core.text import counted
 
 
 def report(  # noqa: D103  (its help is that of the kernel's command)
@@ -60,7 +61,7 @@ def report(  # noqa: D103  (its help is that of the kernel's command)
         Student,
         write_handin,
     )
-    from hpml_jobs.report.page import HTML
+    from hpml_jobs.report.page import HTML, MARKDOWN
 
     folder = handin.expanduser()
     handed_in = write_handin(contents, folder, Student(student, number))
@@ -75,6 +76,8 @@ def report(  # noqa: D103  (its help is that of the kernel's command)
             else "it has the study's newest numbers"
         )
         print(f"kept: {file}, which was edited; {new}")
+    if missing := _missing(folder / MARKDOWN):
+        print(f"still yours: {missing}")
     if PDF not in files:
         print(
             f"no {PDF}: Chromium is not here; open {HTML} in a browser and save it as PDF"
@@ -83,6 +86,19 @@ def report(  # noqa: D103  (its help is that of the kernel's command)
         print(f"no {SCRIPT}: it repeats no cell of this study; {README} has the reason")
     if is_opened:
         open_page(folder / HTML)
+
+
+def _missing(text_file: Path) -> str:
+    """Return what a text still lacks: `9 answers in report.md, name or number`."""
+    from hpml_jobs.extras.course.handin import OWN_WORDS, TO_FILL_IN
+
+    text = text_file.read_text(encoding="utf-8", errors="replace")
+    parts = []
+    if blanks := text.count(OWN_WORDS):
+        parts.append(f"{counted(blanks, 'answer')} in {text_file.name}")
+    if TO_FILL_IN in text:
+        parts.append("name or number (--name, --number)")
+    return ", ".join(parts)
 
 
 report.__doc__ = collect.report.__doc__

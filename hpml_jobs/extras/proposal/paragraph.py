@@ -67,6 +67,11 @@ def refusal(choice: Choice, *, is_preliminary: bool = False) -> str:
             "no proposal from one size: measure another one at the batch and strategy of "
             f"{choice.ask.candidate.words}"
         )
+    if choice.undecided and not is_preliminary:
+        return (
+            "no proposal while the runs do not decide: follow the answer above, or add "
+            "--preliminary to choose epochs=90 runs=10"
+        )
     single = [c for c in cells if c.timing.runs == 1]
     if not single or is_preliminary:
         return ""

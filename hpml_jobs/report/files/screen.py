@@ -401,8 +401,8 @@ def _group_parts(report: Report, group: ReportGroup) -> Iterator[_Part]:
         yield _Part(ranks.setting, partial(show_text, setting, style="dim"), number)
         yield from _number_parts(group, ranks.table)
         trust, *causes = *summary.trust, *summary.notes
-        if len(causes) > CAUSES:
-            trust = f"{trust} The first {CAUSES} of {len(causes)} remarks (the page has all):"
+        if causes:
+            trust = f"{trust} {counted(len(causes), 'remark')}:"
         trust_line = partial(show_text, f"\nWhat to trust: {trust}")
         yield _Part(ranks.trust, trust_line, number)
         for place, cause in enumerate(causes[:CAUSES]):
@@ -411,9 +411,8 @@ def _group_parts(report: Report, group: ReportGroup) -> Iterator[_Part]:
             yield _Part(rank, partial(bullets, [cause]), number)
     else:
         by_reason = by_key((r.reason, r.slug) for r in group.source.cells if r.reason)
-        reasons = [f"{names(slugs)}: {reason}" for reason, slugs in by_reason.items()]
-        first = partial(bullets, first_lines(reasons, CAUSES))
-        yield _Part(ranks.trust, first, number)
+        lines = [f"{names(slugs)}: {reason}" for reason, slugs in by_reason.items()]
+        yield _Part(ranks.trust, partial(bullets, first_lines(lines, CAUSES)), number)
 
 
 def _number_parts(group: ReportGroup, rank: int) -> Iterator[_Part]:

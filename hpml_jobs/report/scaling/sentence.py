@@ -49,6 +49,10 @@ def sentences(group: ConditionGroup, row: Row, gap: Gap) -> list[str]:
     missing = mark(digits(gap.missing), is_doubtful=gap.is_doubtful)
     ends = [f"The missing {missing}: {listed(clauses)}"] if clauses else []
     unexplained = named.get(GapCause.UNEXPLAINED, 0.0)
+    surplus = mark(digits(-unexplained), is_doubtful=gap.doubts_parts)
+    if -unexplained > gap.missing:
+        why = f"its parts are {surplus} too much (table Gap)"
+        return [f"{text}. The missing {missing} cannot be split: {why}."]
     if not gap.is_split:
         known_sum = sum(part for cause, part in named.items() if cause in WORDS)
         which = "other" if clauses else "missing"
@@ -58,7 +62,6 @@ def sentences(group: ConditionGroup, row: Row, gap: Gap) -> list[str]:
         remedy = "; protocol=full splits it" if is_lab else ""
         ends.append(f"The {which} {unsplit} is not split: {why}{remedy}")
     elif unexplained < 0:
-        surplus = mark(digits(-unexplained), is_doubtful=gap.doubts_parts)
         ends.append(f"That is {surplus} too much, unexplained (table Phases)")
     if gap.is_split and not gap.is_decided:
         ends.append("Too few runs to tell which part is largest")

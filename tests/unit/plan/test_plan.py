@@ -26,7 +26,7 @@ def test_dp_and_ddp_share_baseline_and_duplicates_are_reported(slurm):
     )
     assert counts(plan) == {Strategy.SINGLE: 3, Strategy.DP: 6, Strategy.DDP: 6}
     assert notes[-1].startswith(
-        "18 combinations are 15 cells: with gpus=1 all strategies"
+        "18 combinations, 15 without duplicates: with gpus=1 all strategies"
     )
 
 

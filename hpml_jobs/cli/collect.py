@@ -104,8 +104,10 @@ def collect(
         written = write()
     if written and not json:
         _say_what_is_written(written, report, selected)
-    changed = changed_code(status.snapshots)
-    check_finished(current_and_replaced(status.states, changed)[0], strict=strict)
+    if strict:
+        changed = changed_code(status.snapshots)
+        current_states, _ = current_and_replaced(status.states, changed)
+        check_finished(current_states, strict=strict)
 
 
 def _show(report: "Report", study: "Study", *, all_tables: bool) -> None:

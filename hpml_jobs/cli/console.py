@@ -91,10 +91,8 @@ def states_table(states: Iterable[CellState], rows: int | None = None) -> Table:
     if has_times:
         headings += ["waited", "ran"]
     table = plain_table(headings, ("",))
-    for column in (
-        table.columns[0],
-        table.columns[2],
-    ):  # on a narrow screen the names fold
+    name, _, job = table.columns[:3]
+    for column in (name, job):  # they fold on a narrow screen, the state does not
         column.no_wrap, column.overflow = False, "fold"
     overflow: OverflowMethod = "ellipsis" if rows else "fold"
     for state in listed:

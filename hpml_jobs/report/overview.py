@@ -143,7 +143,7 @@ def usability(group: ReportGroup) -> str:
         (partly, "disturbed after the timed epoch and left out of the gap's parts"),
     ):
         were = verb(len(slugs), "was", "were")
-        if slugs and group.usability:
+        if slugs:
             texts.append(f"{len(slugs)} of {cells} {were} {of_what}.")
     return " ".join([*texts, group.usability])
 

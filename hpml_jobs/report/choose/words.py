@@ -422,11 +422,11 @@ def deciding(
 
     `study` is as in `answer`.
     """
+    if choice.measure_again:  # the answer has the command
+        return
     rows = [candidate.row for candidate in choice.candidates]
     disturbed = sum(row.disturbed_runs for row in rows)
     is_mostly_disturbed = 2 * disturbed >= sum(len(row.cells) for row in rows)
-    if choice.measure_again:  # the answer has the command
-        return
     if disturbed and study and (choice.undecided or is_mostly_disturbed):
         yield _measured_again("To measure the disturbed cells again", study)
         return

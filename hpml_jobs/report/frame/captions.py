@@ -381,9 +381,8 @@ def why_unsplit(group: ConditionGroup, row: Row) -> str:
     return "the record has no times of the exchange"
 
 
-def why_unsplit_script(records: Iterable[Record]) -> str:
+def why_unsplit_script(records: Sequence[Record]) -> str:
     """Return why the exchange of a script is not known, in the words of its observer."""
-    records = list(records)
     facts = [record.facts for record in records if record.facts]
     missing = chain.from_iterable(of_record.missing for of_record in facts)
     texts = [re.sub(r"^rank \d+: ", "", text) for text in missing]

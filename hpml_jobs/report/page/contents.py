@@ -162,12 +162,15 @@ def _group_sections(
         Section(f"{prefix}tables", "Tables 1 to 3", tables),
         Section(f"{prefix}trust", TRUST, tuple(_trust(group))),
         Section(f"{prefix}full", "Choice and other tables", folded),
-        *(
-            Section(f"{prefix}{name}", *load(entry)(group))
-            for feature in features().values()
-            for name, entry in feature.sections.items()
-        ),
+        *_added_sections(group, prefix),
     )
+
+
+def _added_sections(group: ReportGroup, prefix: str) -> Iterator[Section]:
+    """Yield the sections that features add to a group."""
+    for feature in features().values():
+        for name, entry in feature.sections.items():
+            yield Section(f"{prefix}{name}", *load(entry)(group))
 
 
 def _sheet(
@@ -244,8 +247,7 @@ def answer_items(report: Report, group: ReportGroup) -> Iterator[Item]:
         return
     summary = overview(report, group)
     yield _headline(choice, summary)
-    answer = words.answer(choice, report.resubmitted(group))
-    if lines := _limits(answer, choice, summary):
+    if lines := _limits(choice, summary):
         yield Bullets(tuple(lines))
     table = sizes(group.source, choice)
     yield _sheet(table, {table.setting}, captions.runs(group.source.timed))
@@ -254,7 +256,7 @@ def answer_items(report: Report, group: ReportGroup) -> Iterator[Item]:
             yield from load(feature.answer)(report.study, group.source, choice)
 
 
-def _limits(answer: str, choice: Choice, summary: Overview) -> list[str]:
+def _limits(choice: Choice, summary: Overview) -> list[str]:
     """Return the sentences below the headline: what limits it, and the cells worth a run."""
     lines = [f"{line}." for line in words.undecided(choice)]
     if choice.has_rivals:
@@ -262,7 +264,7 @@ def _limits(answer: str, choice: Choice, summary: Overview) -> list[str]:
         single = [cell.words for cell in key_cells if len(cell.row.cells) == 1]
         cells = " and of ".join(dict.fromkeys(single))
         lines += [ONE_RUN.format(cells=cells)] if single else []
-        lines += [line for line in summary.answer if line != answer]
+        lines += summary.answer[1:]
     lines += [f"{line[0].upper()}{line[1:]}." for line in words.doubts(choice)]
     # no full stop after a command
     return lines + [f"{line[0].upper()}{line[1:]}" for line in summary.next_cells]
@@ -275,8 +277,9 @@ def _headline(choice: Choice, summary: Overview) -> Headline:
         return Headline(" ".join(summary.answer))
     if winner is None:
         return Headline(summary.answer[0])
+    advice = words.advice(choice, is_short=True)
     if choice.undecided:
-        return Headline(f"{words.advice(choice, is_short=True)}.")
+        return Headline(f"{advice}.")
     marked = partial(captions.mark, is_doubtful=winner.doubtful)
     per_work = f"per {captions.work_text(winner.timing.work)}"
     figures = {per_work: f"{words.time(winner)} s"}
@@ -292,7 +295,6 @@ def _headline(choice: Choice, summary: Overview) -> Headline:
         unit = captions.cost_unit(choice.device)
         figures[f"{unit} {per_work}"] = marked(cost(winner.gpu_s))
     of_names = tuple((value, name) for name, value in figures.items())
-    advice = words.advice(choice, is_short=True)
     return Headline(f"{advice}: {words.rule(choice)}.", of_names)
 
 

@@ -214,9 +214,7 @@ def test_what_cannot_run_is_refused_in_one_line(
 
 
 def test_a_script_gets_no_batch_that_nobody_gave(folder: Path) -> None:
-    with pytest.raises(
-        UsageError, match=r"script=train.py needs batch=, the samp"
-    ):
+    with pytest.raises(UsageError, match=r"script=train.py needs batch=, the samp"):
         plan("gpus=2", "script=train.py", "args=--lr 1")
     [cell] = (planned.cell for planned in plan("gpus=2", "script=train.py", ARGS).cells)
     assert cell.batch == 128

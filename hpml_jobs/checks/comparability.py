@@ -36,7 +36,7 @@ def too_efficient(run: ComparedRun) -> Observation | None:
     greatest = max(efficiencies, key=lambda reached: reached.with_loading)
     text = _efficiency_text(run, greatest)
     if noise := greatest.of_one_run:
-        text += f"; {between(noise)} by the scatter within single runs"
+        text += f"; {between(noise)} by one run of each"
     level = None if any(reached.is_certain for reached in above) else Level.WARN
     if not all(reached.is_explained for reached in above):
         return Observation(not above, text, level=level)

@@ -114,10 +114,13 @@ def _sizes_text(sizes: Set[int], device: Device) -> str:
 
 def _runs_each(rows: Sequence[Row]) -> str:
     """Return how many cells measured each row, where any has several."""
-    numbers = {len(row.cells) for row in rows}
-    if numbers in (set(), {1}):
+    numbers = {len(row.cells) - row.disturbed_runs for row in rows}
+    is_disturbed = any(row.disturbed_runs for row in rows)
+    if not numbers or (numbers == {1} and not is_disturbed):
         return ""
-    return f", {span(numbers)} runs of each setting"
+    undisturbed = "undisturbed " if is_disturbed else ""
+    runs = "run" if numbers == {1} else "runs"
+    return f", {span(numbers)} {undisturbed}{runs} of each setting"
 
 
 def _few_runs(group: ReportGroup) -> list[str]:

@@ -163,7 +163,7 @@ def undecided(choice: Choice) -> list[str]:
     candidate, rival, interval, _, by_time = choice.undecided
     needed = _needed_runs(choice.undecided)
     is_single = all(len(cell.epochs_s) == 1 for cell in (candidate, rival))
-    source = "the scatter within single runs" if is_single else "these runs"
+    source = "one run of each" if is_single else "these runs"
     if by_time:
         faster = mark(
             ratio(rival.epoch_s / candidate.epoch_s),

@@ -377,7 +377,7 @@ def why_unsplit(group: ConditionGroup, row: Row) -> str:
     if group.a_cell.script is not None:
         return why_unsplit_script(records)
     if all(record.least_waiting is None for record in records):
-        return "protocol=lab ends before the instrumented epoch"
+        return "protocol=lab ends before the instrumented epoch (protocol=full measures it)"
     return "the record has no times of the exchange"
 
 

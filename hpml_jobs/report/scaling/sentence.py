@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Mapping
 
 from hpml_jobs.checks.efficiency import EFFICIENCY_LIMIT
-from hpml_jobs.core.cell import Protocol
 from hpml_jobs.core.text import listed
 from hpml_jobs.report.frame.captions import mark, size, units, why_unsplit
 from hpml_jobs.report.frame.numbers import ratio, significant
@@ -47,24 +46,19 @@ def sentences(group: ConditionGroup, row: Row, gap: Gap) -> list[str]:
     names = _names(gap, units(group.device))
     clauses = list(_clauses(gap, named, names))
     missing = mark(digits(gap.missing), is_doubtful=gap.is_doubtful)
+    is_open = gap.is_split and not gap.is_decided
     ends = [f"The missing {missing}: {listed(clauses)}"] if clauses else []
-    unexplained = named.get(GapCause.UNEXPLAINED, 0.0)
-    surplus = mark(digits(-unexplained), is_doubtful=gap.doubts_parts)
-    if -unexplained > gap.missing:
-        why = f"its parts are {surplus} too much (table Gap)"
-        return [f"{text}. The missing {missing} cannot be split: {why}."]
-    if not gap.is_split:
+    if named.get(GapCause.UNEXPLAINED, 0.0) < 0:
+        # The parts are more than the gap: computation is faster than on the reference.
+        largest = next(cause for cause in named if cause in names)
+        ends = [] if is_open else [f"Largest cause: {names[largest]}"]
+    elif not gap.is_split:
         known_sum = sum(part for cause, part in named.items() if cause in WORDS)
         which = "other" if clauses else "missing"
         unsplit = digits(gap.missing - known_sum)
-        why = why_unsplit(group, row)
-        is_lab = group.a_cell.protocol is Protocol.LAB
-        remedy = "; protocol=full splits it" if is_lab else ""
-        ends.append(f"The {which} {unsplit} is not split: {why}{remedy}")
-    elif unexplained < 0:
-        ends.append(f"That is {surplus} too much, unexplained (table Phases)")
-    if gap.is_split and not gap.is_decided:
-        ends.append("Too few runs to tell which part is largest")
+        ends.append(f"The {which} {unsplit} is not split: {why_unsplit(group, row)}")
+    if is_open:
+        ends.append("Too few runs to tell which cause is the largest")
     texts = [f"{'. '.join([text, *ends])}."]
     if gap.without and gap.without.causes & named.keys():
         texts.append(f"{_would_be(gap, gap.without, names)}.")
@@ -84,14 +78,18 @@ def _would_be(gap: Gap, without: Without, names: Mapping[str, str]) -> str:
             f"Replayed without {both}, which run side by side, the speedup is {speedup}"
         )
     words = WORDS[causes[0]][1]
-    if without.is_measured:
-        return f"Measured {words}, the speedup is {speedup}"
-    return f"Replayed {words}, the speedup is {speedup}"
+    above = ", above the ideal" if without.speedup > gap.ideal else ""
+    how = "Measured" if without.is_measured else "Replayed"
+    return f"{how} {words}, the speedup is {speedup}{above}"
 
 
 def _names(gap: Gap, gpus: str) -> dict[str, str]:
     """Return each known cause in a sentence on this gap; `gpus`: GPUs or processes."""
-    late = gap.late if gap.late == EACH_OTHER else f"the slowest ({gap.late})"
+    late = (
+        "the slowest of each step"
+        if gap.late == EACH_OTHER
+        else f"the slowest ({gap.late})"
+    )
     names = {
         cause: name.format(units=gpus, late=late) for cause, (name, _) in WORDS.items()
     }

@@ -74,8 +74,8 @@ def test_limit_inside_of_the_interval_is_not_decided(two_s, noise, is_decided, b
         f"Not decided yet: {either}, batch 128 per GPU. 2 GPUs have "
     )
     interval = (
-        r"an efficiency of (\S+) %, between (\S+) % and (\S+) % by the scatter within "
-        r"single runs, and the limit is "
+        r"an efficiency of (\S+) %, between (\S+) % and (\S+) % by one run of each, "
+        r"and the limit is "
         r"70 %: (\d+) runs of each setting would decide"
     )
     clause = re.search(interval, answer)

@@ -154,8 +154,8 @@ def test_mixed_study_shows_dash_with_reason(builder):
     assert texts_by_label(table)["4-GPU"][:2] == ("–", "–")
     assert texts_by_label(table)["2-GPU"][:2] == ("27.88", "2.478")
     assert table.notes == (
-        "not measured: protocol=lab ends before the instrumented epoch (protocol=full measures it): "
-        "4-GPU at batch 32",
+        "not measured: protocol=lab ends before the instrumented epoch (protocol=full measures "
+        "it): 4-GPU at batch 32",
     )
     assert texts_by_label(builder.table("table2r-ddp"))["4-GPU"][0] != "–"
 

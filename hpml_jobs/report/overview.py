@@ -17,7 +17,7 @@ from hpml_jobs.report.frame.captions import mark
 from hpml_jobs.report.frame.numbers import ratio, span, verb
 from hpml_jobs.report.lab.tables import StrategyTables
 from hpml_jobs.report.report import Report, ReportGroup
-from hpml_jobs.report.scaling.sentence import sentences
+from hpml_jobs.report.scaling.sentence import gap_sentence
 from hpml_jobs.results.rows import Row, by_key
 from hpml_jobs.study.study import commands_of
 
@@ -175,7 +175,7 @@ def _evidence(group: ReportGroup, choice: Choice) -> Iterator[str]:
         yield _fastest(fastest, choice)
     rows = {row.place: row for row in group.source.timed}
     for place, gap in gaps.items():
-        yield from sentences(group.source, rows[place], gap)
+        yield gap_sentence(group.source, rows[place], gap)
     if group.gaps and not gaps:
         more = captions.units(group.source.device)
         yield f"Whether more {more} are faster cannot be said: data-quality checks failed."

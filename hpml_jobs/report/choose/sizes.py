@@ -37,12 +37,12 @@ def speedup_text(reference: Candidate, candidate: Candidate) -> str:
 
 
 def coverage_text(reference: Candidate, candidate: Candidate) -> str:
-    """Return `88 % interval from 4 runs` where they are too few for 95 %; else nothing."""
+    """Return `87.5 % interval from 4 runs` where they are too few for 95 %; else nothing."""
     interval = ratio_interval(reference.epochs_s, candidate.epochs_s)
     if interval is None or candidate is reference or interval.coverage >= CONFIDENCE:
         return ""
     runs = min(len(reference.epochs_s), len(candidate.epochs_s))
-    return f"{100 * interval.coverage:.0f} % interval from {runs} runs"
+    return f"{share_text(interval.coverage)} interval from {runs} runs"
 
 
 SIZES = (

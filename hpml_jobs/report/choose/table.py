@@ -46,10 +46,9 @@ from hpml_jobs.study.snapshot import FolderSnapshot
 from hpml_jobs.study.study import commands_of
 
 CAPTION = (
-    "Seconds of {what}{how}. Efficiency: {units} x seconds of {cell}, the fastest of the smallest "
-    "size ({size} x {reference} s), divided by {units} x seconds of the row. Cost: {units} that "
-    "are charged x seconds. Equal epochs are not equal training: another global batch may need "
-    "another learning rate and reach another accuracy."
+    "Seconds of {what}{how}. Efficiency: {size} x {reference} s ({cell}, the fastest of the "
+    "smallest size) / ({units} x s). Cost: {units} that are charged x s. Another global batch may "
+    "need another learning rate and reach another accuracy."
 )
 
 ACCURACY_GAP = 0.005
@@ -58,6 +57,7 @@ ACCURACY_GAP = 0.005
 NOT_COLUMNS = ("path", "cells")
 FLOP = ("flop_per_s_per_gpu", "utilization")
 ENERGY = ("joules", "joules_per_1000_units", "joules_per_1000_samples")
+HOURS = ("charged_gpu_hours",)
 JOULES = (
     "J: NVML's energy counters of the cell's own boards, from right before to right after the "
     "epoch; hosts are not in it. A counter advances every 20 to 100 ms."
@@ -177,6 +177,8 @@ def choice_table(
     has_energy = any(line.joules is not None for _, line in items)
     has_flop = device is Device.CUDA or any(cell_cost.peak for cell_cost in costs)
     unknown = (() if has_energy else ENERGY) + (() if has_flop else FLOP)
+    if device is Device.CPU:
+        unknown += HOURS
     lines = (
         caption,
         JOULES if has_energy else "",
@@ -215,9 +217,8 @@ def _accuracies(group: ConditionGroup, choice: Choice) -> Iterator[str]:
     )
     if winner and reference and winner.mean < reference.mean - ACCURACY_GAP:
         yield (
-            f"equal epochs are not equal training: test accuracy {accuracy(winner.mean)} % of "
-            f"{cells[0].words} and {accuracy(reference.mean)} % of {cells[1].words} after as many "
-            "epochs"
+            f"test accuracy after as many epochs: {accuracy(winner.mean)} % with "
+            f"{cells[0].words}, {accuracy(reference.mean)} % with {cells[1].words}"
         )
 
 

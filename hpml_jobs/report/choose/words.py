@@ -1,7 +1,7 @@
 """The choice of a cell in sentences: which to ask for, what more would bring, what to run next."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from hpml_jobs.checks.result import names
 from hpml_jobs.core.disturbance import WITHHELD_MOST
@@ -145,9 +145,10 @@ def _reason(winner: Candidate, choice: Choice) -> str:
     """Return the rule that chose a cell, with the efficiency where that is what decides."""
     if choice.wish.has_limit:
         return rule(choice)
-    formula = "" if against(choice) else f" (speedup / {units(choice.device)})"
+    formula = f" (speedup / {units(choice.device)})"
     if is_smallest(choice):
-        return f"{rule(choice)}{formula}"
+        best = _most_efficient(_larger(choice))
+        return f"{rule(choice)}{efficiency_reference(best, choice) or formula}"
     here = efficiency_figure(winner, choice)
     return (
         f"{rule(choice)}, here {here}{efficiency_reference(winner, choice) or formula}"
@@ -250,7 +251,7 @@ def _none(choice: Choice) -> str:
         return "a data-quality check failed for every cell"
     wish = choice.wish
     if not wish.has_limit:
-        best = max(sound, key=lambda candidate: candidate.efficiency)
+        best = _most_efficient(sound)
         return (
             f"the best efficiency is {efficiency(best, choice)}, below "
             f"{share_text(wish.min_efficiency)}"
@@ -289,7 +290,9 @@ def rule(choice: Choice) -> str:
         return f"the fastest within {limits(choice)}"
     least = share_text(wish.min_efficiency)
     if is_smallest(choice):
-        return f"more {units(choice.device)} have an efficiency below {least}"
+        most = efficiency_figure(_most_efficient(_larger(choice)), choice)
+        have = f"more {units(choice.device)} have an efficiency of"
+        return f"{have} {most} at most, below {least}"
     return f"the most {units(choice.device)} with an efficiency of {least} or more"
 
 
@@ -298,8 +301,18 @@ def is_smallest(choice: Choice) -> bool:
     smallest = choice.reference.row.gpus
     if choice.ask is None or choice.ask.candidate.row.gpus != smallest:
         return False
-    larger = [c for c in choice.candidates if c.row.gpus > smallest]
+    larger = _larger(choice)
     return bool(larger) and all(c.exclusion is Exclusion.INEFFICIENT for c in larger)
+
+
+def _larger(choice: Choice) -> list[Candidate]:
+    """Return the cells of more GPUs than the smallest size."""
+    smallest = choice.reference.row.gpus
+    return [cell for cell in choice.candidates if cell.row.gpus > smallest]
+
+
+def _most_efficient(candidates: Iterable[Candidate]) -> Candidate:
+    return max(candidates, key=lambda candidate: candidate.efficiency)
 
 
 def why(candidate: Candidate, choice: Choice) -> str:
@@ -323,7 +336,8 @@ def _exclusion(candidate: Candidate, choice: Choice) -> str:
             minutes = significant(epochs * candidate.epoch_s / 60, 3)
             return f"needs {minutes} of {wish.deadline_min:g} min"
         case Exclusion.INEFFICIENT:
-            return f"efficiency below {share_text(wish.min_efficiency)}"
+            against = efficiency_reference(candidate, choice)
+            return f"efficiency below {share_text(wish.min_efficiency)}{against}"
         case _:
             return _beaten(candidate, choice)
 
@@ -340,7 +354,7 @@ def _roles(candidate: Candidate, choice: Choice) -> Iterator[str]:
     if choice.undecided and candidate in asked(choice):
         yield "not decided yet"
     elif choice.ask and candidate is choice.ask.candidate:
-        yield f"use this: {rule(choice)}{_instead(choice.ask)}"
+        yield f"use this{_instead(choice.ask)}"
     if choice.fastest and candidate is choice.fastest.candidate:
         yield f"fastest{_instead(choice.fastest)}"
     if candidate is choice.cheapest:

@@ -396,10 +396,11 @@ def _group_parts(report: Report, group: ReportGroup) -> Iterator[_Part]:
         rank = ranks.setting if place else ranks.more
         show = partial(_show_lines, [sentence])
         yield _Part(rank, show, number, follows=place > 0)
-    yield _Part(ranks.answer, show_measured, number)
+    measured = _Part(ranks.answer, show_measured, number)
     if any(result.record for result in group.source.cells):
-        yield _Part(ranks.setting, partial(show_text, setting, style="dim"), number)
         yield from _number_parts(group, ranks.table)
+        yield measured
+        yield _Part(ranks.setting, partial(show_text, setting, style="dim"), number)
         trust, *causes = *summary.trust, *summary.notes
         if causes:
             trust = f"{trust} {counted(len(causes), 'remark')}:"
@@ -410,6 +411,7 @@ def _group_parts(report: Report, group: ReportGroup) -> Iterator[_Part]:
             rank = ranks.trust if is_first else ranks.cause
             yield _Part(rank, partial(bullets, [cause]), number)
     else:
+        yield measured
         by_reason = by_key((r.reason, r.slug) for r in group.source.cells if r.reason)
         lines = [f"{names(slugs)}: {reason}" for reason, slugs in by_reason.items()]
         yield _Part(ranks.trust, partial(bullets, first_lines(lines, CAUSES)), number)

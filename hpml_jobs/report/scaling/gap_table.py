@@ -19,7 +19,7 @@ from hpml_jobs.report.frame.picture import Axes, Panel, Picture, cell_label, cut
 from hpml_jobs.report.frame.table import Table
 from hpml_jobs.report.scaling.causes import GapCause
 from hpml_jobs.report.scaling.gap import Gap, GapPart
-from hpml_jobs.report.scaling.sentence import digits, sentences
+from hpml_jobs.report.scaling.sentence import digits, gap_sentence, without_sentence
 from hpml_jobs.results.groups import ConditionGroup
 
 
@@ -85,9 +85,17 @@ def gap_table(
     rows = [row for row in group.timed if row.place in gaps_by_place]
     if not rows:
         return None
+    without = {
+        place: of_place
+        for place, gap in gaps_by_place.items()
+        if (of_place := without_sentence(group, gap))
+    }
     items = []
     for row in rows:
         gap = gaps_by_place[row.place]
+        sentence = gap_sentence(group, row, gap)
+        if text_without := without.get(row.place):
+            sentence += f" {text_without}."
         line = filled(
             GapLine,
             gap,
@@ -95,7 +103,7 @@ def gap_table(
             **{cause.lower(): gap.parts.get(cause) for cause in GapCause},
             strategy=row.strategy.value,
             batch=row.batch_per_gpu,
-            sentence=" ".join(sentences(group, row, gap)),
+            sentence=sentence,
         )
         items.append((row_name(group, row), line))
     caption = TABLE.format(units=captions.units(group.device))
@@ -107,10 +115,12 @@ def gap_table(
         for place, gap in gaps_by_place.items()
         if gap.unproven and gap.is_split
     ]
+    reasons = [(text, place) for place, text in without.items()]
     notes = [
         captions.EXPLAINED if any(line.doubts_parts for _, line in items) else "",
         *left_out(group, "exchange and waiting are not known", unsplit),
         *left_out(group, WITH_WAITING, unphased),
+        *captions.by_reason(reasons, group.device, captions.full_label),
         *captions.by_reason(unproven, group.device, captions.full_label),
     ]
     return item_table([group], text, items, columns_of(GapLine), notes)

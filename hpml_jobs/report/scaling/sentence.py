@@ -1,4 +1,4 @@
-"""The sentence on a gap: the speedup, what is missing, what takes it, and the speedup without."""
+"""Sentences on a gap: the speedup, what is missing and what takes it; the speedup without."""
 
 from collections.abc import Iterator, Mapping
 
@@ -7,7 +7,7 @@ from hpml_jobs.core.text import listed
 from hpml_jobs.report.frame.captions import mark, size, units, why_unsplit
 from hpml_jobs.report.frame.numbers import ratio, significant
 from hpml_jobs.report.scaling.causes import EACH_OTHER, GapCause
-from hpml_jobs.report.scaling.gap import Gap, Without
+from hpml_jobs.report.scaling.gap import Gap
 from hpml_jobs.results.groups import ConditionGroup
 from hpml_jobs.results.rows import Row
 
@@ -28,8 +28,8 @@ WORDS: dict[str, tuple[str, str]] = {
 """Each known cause in a sentence, and an epoch without it."""
 
 
-def sentences(group: ConditionGroup, row: Row, gap: Gap) -> list[str]:
-    """Return the speedup, what is missing and what takes it; then the speedup without that."""
+def gap_sentence(group: ConditionGroup, row: Row, gap: Gap) -> str:
+    """Return the speedup, what is missing and what takes it."""
     reference = size(round(row.gpus / gap.ideal), group.device)
     speedup = mark(ratio(gap.speedup), is_doubtful=gap.is_doubtful)
     undisturbed = "undisturbed " if row.disturbed_runs else ""
@@ -39,9 +39,9 @@ def sentences(group: ConditionGroup, row: Row, gap: Gap) -> list[str]:
         f"batch {row.batch_per_gpu} ({one_run}ideal: {gap.ideal:.3g})"
     )
     if gap.speedup > EFFICIENCY_LIMIT * gap.ideal:
-        return [f"{text}. This needs an explanation; measure both cells again."]
-    if gap.speedup >= NEARLY_IDEAL * gap.ideal:
-        return [f"{text}: nothing to explain."]
+        return f"{text}. This needs an explanation; measure both cells again."
+    if _is_explained(gap):
+        return f"{text}: nothing to explain."
     named = _named(gap)
     names = _names(gap, units(group.device))
     clauses = list(_clauses(gap, named, names))
@@ -59,16 +59,21 @@ def sentences(group: ConditionGroup, row: Row, gap: Gap) -> list[str]:
         ends.append(f"The {which} {unsplit} is not split: {why_unsplit(group, row)}")
     if is_open:
         ends.append("Too few runs to tell which cause is the largest")
-    texts = [f"{'. '.join([text, *ends])}."]
-    if gap.without and gap.without.causes & named.keys():
-        texts.append(f"{_would_be(gap, gap.without, names)}.")
-    elif gap.unproven and gap.is_split:
-        texts.append(f"Not replayed: {gap.unproven}.")
-    return texts
+    return f"{'. '.join([text, *ends])}."
 
 
-def _would_be(gap: Gap, without: Without, names: Mapping[str, str]) -> str:
-    """Return the speedup without the largest cause: as it was measured, or as it was replayed."""
+def _is_explained(gap: Gap) -> bool:
+    return gap.speedup >= NEARLY_IDEAL * gap.ideal
+
+
+def without_sentence(group: ConditionGroup, gap: Gap) -> str:
+    """Return the speedup without the largest cause, as it was measured or replayed; "" if none."""
+    without = gap.without
+    if without is None or _is_explained(gap):
+        return ""
+    if not without.causes & _named(gap).keys():
+        return ""
+    names = _names(gap, units(group.device))
     causes = [cause for cause in GapCause if cause in without.causes]
     least = "at least " if without.is_least else ""
     speedup = f"{least}{mark(ratio(without.speedup), is_doubtful=gap.doubts_parts)}"
@@ -141,12 +146,11 @@ def _clauses(
 def _other_clause(cause: str, value: float, gap: Gap) -> Iterator[str]:
     """Yield what the small causes take or give back, or what is unexplained."""
     text = mark(digits(abs(value)), is_doubtful=gap.doubts_parts)
-    where = "" if gap.has_waiting else " (table Phases)"
     if cause == "rest":
         verb = "" if value > 0 else "give back "
         yield f"smaller causes {verb}{text}"
     elif value > 0:
-        yield f"{text} is unexplained{where}"
+        yield f"{text} is unexplained"
 
 
 def digits(value: float) -> str:

@@ -47,8 +47,8 @@ LAB_GRIDS = ("grid=lab", "grid=hw5")
 GLOSSARY = (
     "A cell is one measurement of a configuration; single is training on one {unit} without a "
     "strategy; a rank is one process of a cell, and rank 0 is the first. Exposed communication is "
-    "what no computation hides; stall is waiting for data. A number with ! is doubtful, and what "
-    "is computed from it: see What to trust. {runs}, unless a table says otherwise."
+    "what no computation hides; stall is waiting for data. A number with ! is doubtful: see What "
+    "to trust. {runs}, unless a table says otherwise."
 )
 """The words of the tables, above the first one."""
 
@@ -130,14 +130,10 @@ def _sentence(group: ReportGroup) -> str:
     return words.answer(group.choice, None)
 
 
-def _figures(
-    pictures: dict[str, Picture],
-) -> tuple[tuple[Figure, ...], tuple[Figure, ...]]:
+def _figures(drawn: dict[str, Picture]) -> tuple[tuple[Figure, ...], ...]:
     """Return the pictures of scaling, and those of training."""
-    scaling = [
-        Figure(shown) for name, shown in pictures.items() if name not in TRAINING
-    ]
-    training = [Figure(shown) for name, shown in pictures.items() if name in TRAINING]
+    scaling = [Figure(shown) for name, shown in drawn.items() if name not in TRAINING]
+    training = [Figure(shown) for name, shown in drawn.items() if name in TRAINING]
     return tuple(scaling), tuple(training)
 
 

@@ -72,11 +72,11 @@ def communication_seconds(group: ConditionGroup) -> Answer:
         for row in (least, most)
     ]
     if shares[0] == shares[1]:
-        text += f" Communication is {shares[0]} % of the two."
+        text += f" Communication is {shares[0]} % of the sum."
     else:
         where = cell_words(most.place, group.device)
         text += (
-            f" Communication is {' to '.join(shares)} % of the two, most on {where}."
+            f" Communication is {' to '.join(shares)} % of the sum, most on {where}."
         )
     text += " As the imported file reports them." if group.imported else f" {HOW}"
     evidence = f"Table 2 of {answered[0].strategy.value}; {cells(group, answered)}"

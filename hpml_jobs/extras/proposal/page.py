@@ -8,7 +8,7 @@ from hpml_jobs.report.page.formats import Item, Paragraph, Quote
 from hpml_jobs.results.groups import ConditionGroup
 
 TITLE = "Paragraph for a proposal"
-TOTAL = "With the total of a whole project: hpml-jobs choose {study} epochs=90 runs=10"
+TOTAL = "To add the total cost of a project: hpml-jobs choose {study} epochs=90 runs=10"
 
 
 def below_answer(study: str, group: ConditionGroup, choice: Choice) -> Iterator[Item]:

@@ -24,18 +24,16 @@ from hpml_jobs.results.groups import ConditionGroup
 from hpml_jobs.results.rows import Row
 
 COMMUNICATION = (
-    "Of the rank that waits least, which the other ranks wait for. Total: seconds in which any "
-    "collective is active. Exposed: the part that no computation hides; forward: the part of "
-    "exposed inside forward (ddp: buffers). Overlap: total - exposed, hidden behind backward, in "
-    "s and in % of total. Of exposed: exchange is the least of any rank, summed over collectives "
-    "(over iterations before version 0.9.0: at most this); waiting, the rest, is for ranks that "
-    "came later. All-reduces: net is the least of any rank, skew the waiting beyond it. Rooted: "
-    "rank 0's time in broadcasts, gathers and scatters; in gathers it contains waiting for late "
-    "ranks. Pack: flattening, copying back and averaging by hand, after backward; Table 2's Comm "
-    "is exposed + pack. Cost: the timed epoch - the same epoch without gradient exchange, "
-    "contention and copies included; +- its resolution, by the quartiles of the steps of both "
-    "epochs. Residual: the lab's estimate (derived, not measured). The columns answer different "
-    "questions, so they differ."
+    "Of the rank that waits least. Total: seconds in which any collective is active. Exposed: the "
+    "part that no computation hides; forward: the part of exposed inside forward (ddp: buffers). "
+    "Overlap: total - exposed. Exposed is exchange, the least of any rank, summed over collectives "
+    "(over iterations before version 0.9.0: at most this), and waiting for ranks that came later. "
+    "All-reduces: net is the least of any rank, skew the waiting beyond it. Rooted: rank 0's time "
+    "in broadcasts, gathers and scatters; in gathers with waiting for late ranks. Pack: "
+    "flattening, copying back and averaging by hand, after backward. Exposed + pack is Comm of "
+    "Table 2. Cost: the timed epoch - the same epoch without gradient exchange, contention and "
+    "copies included; +- its resolution, by the quartiles of the steps of both epochs. Residual: "
+    "the lab's estimate (derived, not measured). The columns are different quantities."
 )
 
 

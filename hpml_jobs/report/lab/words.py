@@ -19,12 +19,11 @@ Q1 = (
     "gradients and update are included. Time: everything."
 )
 MEASURED = (
-    "Measured: seconds of the instrumented epoch on the rank that waits least, which the other "
-    "ranks wait for; one rank for all runs of a row. Compute: copies to the device, forward, "
-    "backward, optimizer. Comm: exposed communication, which no computation hides, waiting for "
-    "later ranks included (the table Communication splits it); communication hidden behind "
-    "backward is in neither. In every run, Compute + Comm + stall = the epoch of that rank; "
-    "medians of them need not add up."
+    "Measured: seconds of the instrumented epoch on the rank that waits least, the same rank for "
+    "all runs of a row. Compute: copies to the device, forward, backward, optimizer. Comm: exposed "
+    "communication, which no computation hides, with waiting for later ranks (the table "
+    "Communication splits it). Communication hidden behind backward is in neither. In every run, "
+    "Compute + Comm + stall = the epoch of that rank; medians need not add up."
 )
 WITH_OTHER = "Of a script other is in neither, time that nothing accounts for (the table Phases)."
 OF_WINDOW = (

@@ -40,21 +40,24 @@ from hpml_jobs.study.files import read_from
 
 NO_CELLS = "This study has no cells yet."
 UNREADABLE = "No cell of this study can be read."
+SEVERAL = "{groups} groups of cells, measured under different conditions: they are not compared."
 TRUST = "What to trust: data-quality checks"
 ONE_RUN = "One run of {cells}: how much times scatter between runs is not known."
 LAB_GRIDS = ("grid=lab", "grid=hw5")
 GLOSSARY = (
     "A cell is one measurement of a configuration; single is training on one {unit} without a "
     "strategy; a rank is one process of a cell, and rank 0 is the first. Exposed communication is "
-    "what no computation hides; stall is waiting for data. A number with ! is doubtful, and what "
-    "is computed from it: see What to trust. {runs}, unless a table says otherwise."
+    "what no computation hides; stall is waiting for data. A number with ! is doubtful: see What "
+    "to trust. {runs}, unless a table says otherwise."
 )
 """The words of the tables, above the first one."""
 
 
 def contents(report: Report, pictures: dict[str, Picture]) -> Page:
     """Return the page of a report with its pictures, by name."""
+    subtitle: tuple[str, ...] = ()
     if report.several:
+        subtitle = (SEVERAL.format(groups=len(report.groups)),)
         sections = _of_several(report, pictures)
     elif report.groups:
         sections = _of_one(report, report.groups[0], pictures)
@@ -64,7 +67,7 @@ def contents(report: Report, pictures: dict[str, Picture]) -> Page:
         sections = (answer, *_unplaced(report))
     return Page(
         title=report.study,
-        subtitle=tuple(_subtitles(report)),
+        subtitle=subtitle,
         sections=tuple(
             section for section in sections if section.items or section.sections
         ),
@@ -74,23 +77,17 @@ def contents(report: Report, pictures: dict[str, Picture]) -> Page:
     )
 
 
-def _subtitles(report: Report) -> list[str]:
-    if report.several:
-        differing = f"{len(report.groups)} groups of cells under different conditions"
-        return [f"{differing}, which are never compared with each other."]
-    return [
-        line for group in report.groups for line in overview(report, group).measured
-    ]
-
-
 def _of_one(
     report: Report, group: ReportGroup, pictures: dict[str, Picture]
 ) -> tuple[Section, ...]:
     answer, *sections = _group_sections(report, group, "")
     scaling, training = _figures(pictures)
+    headline, *reasons = answer.items
+    gap = [figure for figure in scaling if figure.picture.name == "gap"]
+    others = tuple(figure for figure in scaling if figure not in gap)
     return (
-        answer,
-        Section("pictures", "Scaling", scaling),
+        answer._replace(items=(headline, *gap, *reasons)),
+        Section("pictures", "Scaling", others),
         *sections,
         Section("training", "Training", training),
         *_endings(report),
@@ -104,17 +101,15 @@ def _of_several(report: Report, pictures: dict[str, Picture]) -> tuple[Section, 
         ("group", "answer"),
         tuple((_group_title(group), _sentence(group)) for group in report.groups),
     )
-    differences = Bullets(tuple(report.differences))
-    intro = (answers_by_group, Paragraph("The groups differ in:"), differences)
+    differing = Bullets(tuple(report.differences))
+    intro = (answers_by_group, Paragraph("The groups differ in:"), differing)
     groups = []
     for group in report.groups:
         sections = _group_sections(report, group, f"group{group.number}-")
-        texts = [*overview(report, group).measured]
-        if group.differences:
-            texts.append(f"Differs from the other groups in: {group.differences}.")
+        differences = f"Differs from the other groups in: {group.differences}."
+        items = (Paragraph(differences),) if group.differences else ()
         sections = tuple(section for section in sections if section.items)
         anchor = f"group{group.number}"
-        items = tuple(map(Paragraph, texts))
         groups.append(Section(anchor, _group_title(group), items, sections=sections))
     return (
         Section("answer", "Answers", intro),
@@ -135,12 +130,10 @@ def _sentence(group: ReportGroup) -> str:
     return words.answer(group.choice, None)
 
 
-def _figures(pictures: dict[str, Picture]) -> tuple[tuple[Item, ...], tuple[Item, ...]]:
+def _figures(drawn: dict[str, Picture]) -> tuple[tuple[Figure, ...], ...]:
     """Return the pictures of scaling, and those of training."""
-    scaling = [
-        Figure(shown) for name, shown in pictures.items() if name not in TRAINING
-    ]
-    training = [Figure(shown) for name, shown in pictures.items() if name in TRAINING]
+    scaling = [Figure(shown) for name, shown in drawn.items() if name not in TRAINING]
+    training = [Figure(shown) for name, shown in drawn.items() if name in TRAINING]
     return tuple(scaling), tuple(training)
 
 
@@ -240,15 +233,17 @@ NO_NUMBER = "No cell has a number yet: the notes under the tables, and hpml-jobs
 
 
 def answer_items(report: Report, group: ReportGroup) -> Iterator[Item]:
-    """Yield the answer, what limits it, the speedup by size, and what features add."""
+    """Yield the answer, what limits it, what ran, the speedup by size, and what features add."""
     choice = group.choice
-    if choice is None:
-        yield Paragraph(NO_NUMBER, is_lead=True)
-        return
     summary = overview(report, group)
+    measured = [Paragraph(line) for line in summary.measured]
+    if choice is None:
+        yield from (Paragraph(NO_NUMBER, is_lead=True), *measured)
+        return
     yield _headline(choice, summary)
     if lines := _limits(choice, summary):
         yield Bullets(tuple(lines))
+    yield from measured
     table = sizes(group.source, choice)
     yield _sheet(table, {table.setting}, captions.runs(group.source.timed))
     for feature in features().values():

@@ -1,5 +1,6 @@
 """What a page is made of, and how it is written: as Markdown, and as one HTML file."""
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -141,7 +142,7 @@ class Section(NamedTuple):
 
 
 class Page(NamedTuple):
-    """A page; `subtitle` says what ran, `records` is its stamp; parts fold unless `is_whole`."""
+    """A page; `subtitle` is below its title, `records` its stamp; parts fold unless `is_whole`."""
 
     title: str
     subtitle: tuple[str, ...]
@@ -220,9 +221,16 @@ def _grid(heads: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
     return grid(table)
 
 
+_NO_BREAK = re.compile(
+    r"(?<=\d) (?=%|(m?s|[kMGT]?i?B|GB/s|[a-z]+s/s)\b(?!=))|(?<=,) (?=[-\d.]+])"
+)
+"""The spaces of `84 %`, `0.687 s`, `237 images/s` and `[0.39, 0.55]`: lines do not break there."""
+
+
 def html_document(page: Page) -> str:
     """Return the page as HTML; every text is escaped."""
     template = _environment().get_template("page.html")
+    page = with_texts(page, lambda text: _NO_BREAK.sub("\u00a0", text))
     return template.render(page=page, colours=style.VARIABLES) + "\n"
 
 

@@ -30,13 +30,13 @@ def _with_interval(part: GapPart) -> str:
 
 
 TABLE = (
-    "Ideal: {units} / those that the row is compared with. Missing: ideal - speedup. The recorded "
-    "iterations of all ranks are replayed without each set of causes: exchange (without it as in "
-    "the epoch without exchange of gradients, if there is one), loader (it never stalls), waiting "
-    "(every rank computes as the fastest does), CPUs (no run queue beyond that of the reference). "
-    "A part is what the removal of a cause gains, the mean over all orders (Shapley), so the parts "
-    "add up. Unexplained is what is left: below zero, computation is faster than on the reference. "
-    "Intervals, of several runs only: from the same resamples as that of the speedup."
+    "Ideal: {units} / {units} of the reference. Missing: ideal - speedup. The recorded iterations "
+    "of all ranks are replayed without exchange (as in the epoch without exchange of gradients, if "
+    "there is one), without stalls of the loader, without waiting (every rank as fast as the "
+    "fastest), and with the CPUs' run queue of the reference. A part is the speedup gained without "
+    "its cause, the mean over all orders of removal (Shapley), so the parts add up. Unexplained is "
+    "the rest; below zero, computation is faster than on the reference. Intervals, of several "
+    "runs only: from the same resamples as that of the speedup."
 )
 
 WITH_WAITING = (
@@ -127,9 +127,9 @@ def gap_table(
 
 
 PICTURE = (
-    "Shown are the fastest cell and the one to ask for; if neither has a gap, the one with the "
-    "highest speedup. Each cause takes a part of the ideal speedup: the table Gap to the ideal "
-    "speedup has them. Lines: intervals of the parts, none with a single run."
+    "Each cause takes a part of the ideal speedup. Lines: intervals of the parts, none with a "
+    "single run. Shown are the fastest cell and the one to use; if neither has a gap, the one with "
+    "the highest speedup. The table Gap to the ideal speedup has every cell with a gap."
 )
 
 

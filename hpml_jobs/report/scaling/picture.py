@@ -26,9 +26,9 @@ GROUPS = 3
 
 SPEEDUP_CAPTION = (
     "Speedup: {time} of the smallest size / {time} of N {units}, at the same batch per {unit} "
-    "(weak scaling) or the same global batch (strong scaling); efficiency: speedup / growth in "
-    "{units}. Timed epoch, the longest of all ranks; medians over runs. Bars: bootstrap intervals "
-    "of the ratio, none with a single run. Dashed: ideal."
+    "(weak scaling) or the same global batch (strong scaling); efficiency: speedup / ideal. Timed "
+    "epoch, the longest of all ranks; medians over runs. Bars: bootstrap intervals of the ratio, "
+    "none with a single run. Dashed: ideal."
 )
 
 

@@ -216,7 +216,7 @@ def test_phases_are_stacked_and_add_up_to_the_epoch(repeated):
     ]
     assert legend_labels(picture) == [
         *("stall", "copy to device", "forward", "backward"),
-        *("exposed communication", "optimizer"),
+        *("backward communication", "optimizer"),
     ]
     widths = [[bar.get_width() for bar in axis.patches[at::4]] for at in range(4)]
     assert [sum(of) for of in widths] == pytest.approx(

@@ -73,7 +73,7 @@ def test_published_study_asks_for_two_gpus(builder):
         for note in made.table.notes
     )
     assert why_of(made, 4, 512) == "fastest"
-    assert why_of(made, 4, 32) == "efficiency below 70 %"
+    assert why_of(made, 4, 32) == "efficiency below 70 % (against batch 512)"
     assert why_of(made, 1, 128) == "fewer GPUs than can be used efficiently"
 
 

@@ -16,14 +16,7 @@ import typer
 from typer import Argument
 
 from hpml_jobs.cli.commands import COMMANDS, COMPLETION_VARIABLE, UNNAMED, function_of
-from hpml_jobs.cli.help import (
-    GROUPS,
-    TOPICS,
-    Folders,
-    all_keys,
-    explanations,
-    files_of,
-)
+from hpml_jobs.cli.help import GROUPS, TOPICS, Folders, all_keys, explanations, files_of
 from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.paths import conf_folder
 from hpml_jobs.core.text import PROGRAM

@@ -204,7 +204,7 @@ def _show_blocks(out: Console, rows: "Sequence[BlockRow]") -> None:
     out.print(table)
     note = "a cell of several blocks is counted in the first"
     if has_hours:
-        note += "; GPU-hours: the GPUs of each cell until its time limit"
+        note += "; GPU-hours: of the time limits"
     if has_queue:
         note += "; queue: the longest wait of their jobs, by sbatch --test-only"
     print(note)
@@ -223,20 +223,20 @@ def show_preview(
     out = console()
     out.print(sent_table(preview.cells, all_cells=all_cells))
     what = f"{counted(len(selection.send), 'cell')} as {counted(len(preview.scripts), 'job')}"
+    limit = f"{hours_text(preview.gpu_hours)} GPU-hours" if preview.gpu_hours else ""
     if plan.cluster.is_local:
         hosts = ", ".join(plan.cluster.hosts or ["this machine"])
         limit = duration_text(60 * sum(cell.shape.minutes for cell in selection.send))
         what = f"{counted(len(selection.send), 'cell')} on {hosts}, one after another"
-        what += f"; at most {limit} in all (time limit)"
     if selection.left_out:
         what += f" ({len(selection.left_out)} left out)"
     print(f"nothing was submitted; it would be {what}")
-    if preview.gpu_hours:
-        print(f"up to {hours_text(preview.gpu_hours)} GPU-hours")
+    if limit:
+        print(f"time limits: {limit} in all")
     print(f"study {preview.study} in {plan.study.root}")
     if preview.blocks:
         _show_blocks(out, preview.blocks)
-    notes = (preview.partial_nodes, preview.overlap, preview.exclusive, preview.unused)
+    notes = (preview.partial_nodes, preview.overlap, preview.unused)
     for sentence in filter(None, notes):
         print(sentence)
     if preview.refused:

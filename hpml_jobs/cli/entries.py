@@ -19,6 +19,7 @@ from hpml_jobs.plan.key_types import (
     type_words,
     words_of_type,
 )
+from hpml_jobs.plan.keys import OTHER_WORDS
 
 OWN_CODE = "workload=custom workload.model=mine:build workload.data=mine:data"
 OWN_SCRIPT = "script=train.py batch=64 args='--batch-size {batch}'"
@@ -102,14 +103,16 @@ class Entries:
         ]
 
     def _keys_of(self, word: str) -> list[str]:
-        """Return the key of this name, else those that end so, else those below it."""
+        """Return the key of this name, else those that end so, those below it, or its synonym."""
         for name in (word, _singular(word)):
             if name in self.docs:
                 return [name]
             ends = [key for key in self.docs if leaf_of(key) == name]
             if ends:
                 return ends
-        return [key for key in self.docs if f".{word}." in f".{key}"]
+        below = [key for key in self.docs if f".{word}." in f".{key}"]
+        synonyms = [OTHER_WORDS[word]] if word in OTHER_WORDS else []
+        return below or synonyms
 
     def _matches(self, keys: Iterable[str], word: str) -> Iterator[tuple[str, Choice]]:
         """Yield the keys that have a word among their choices, with that choice."""

@@ -20,7 +20,7 @@ from hpml_jobs.cli.options import (
     Yes,
     select_study,
 )
-from hpml_jobs.cli.submit import Manner, deliver
+from hpml_jobs.cli.submit import Manner, confirm, deliver
 from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.errors import HpmlError, UsageError
 from hpml_jobs.core.text import counted
@@ -79,6 +79,8 @@ def cancel(
 ) -> None:
     """Cancel the jobs of a study, by job id. A job that several cells share ends for all of them.
 
+    Without STUDY it says which study it is, and asks.
+
     Example: hpml-jobs cancel demo 'ddp-2*'
     """
     from hpml_jobs.status.cancel import active_jobs, cancel_jobs, queued_jobs
@@ -93,7 +95,11 @@ def cancel(
     whole_study = not pattern and chosen == {state.slug for state in all_states}
     named = selection.study.closing_name
     closing = queued_jobs(status.history.closing, named) if whole_study else []
-    cancel_jobs([*jobs, *closing])
+    ids = [*jobs, *closing]
+    if ids and not selection.is_named:
+        question = f"cancel {counted(len(ids), 'job')} of study {selection.study.name}?"
+        confirm(question, "nothing was cancelled", "name the study", json=json)
+    cancel_jobs(ids)
     if json:
         print_json({"study": selection.study.name, "jobs": jobs, "closing": closing})
     else:

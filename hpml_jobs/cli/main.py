@@ -148,49 +148,57 @@ def _show_hydra_page(words: list[str]) -> None:
 
 
 def _help(words: list[str]) -> int:
-    """Print the first page, or that of a topic (`help keys`), a command, a key or a value."""
+    """Print the first page, or that of a topic (`help keys`), a command or other words."""
     from hpml_jobs.cli.help import TOPICS, first_page, topic
 
-    named = words[1].lower() if len(words) > 1 and words[0] == "help" else ""
+    typed = words[1:] if words[0] == "help" else []
+    before_options = itertools.takewhile(lambda word: not word.startswith("-"), typed)
+    named = " ".join(before_options).lower()
     folders = [conf_folder(), *_config_dirs(words)]
     if named in TOPICS:
         print(topic(named, folders), end="")
     elif named in COMMANDS:
         return _run_command([named, "--help"])
-    elif named and not named.startswith("-"):
+    elif named:
         print(_entry(named, folders), end="")
     else:
         print(first_page(__version__, COMMANDS.values()), end="")
     return 0
 
 
-def _entry(word: str, folders: list[Path]) -> str:
-    """Return the entries of a word: a term, a check, a key or a value.
+def _entry(phrase: str, folders: list[Path]) -> str:
+    """Return the entries of a phrase, else of its words: terms, checks, keys and values.
 
     Raises:
-        UsageError: the word is none of them; the message names the most alike that is.
+        UsageError: there is none; the message names what is most alike.
     """
     from hpml_jobs.cli.entries import Entries
     from hpml_jobs.cli.help import TOPICS, check_explanation, explanations
 
     entries, terms = Entries(folders), explanations()
-    term = terms.get(word) or terms.get(word.removesuffix("s"), "")
-    parts = [term, check_explanation(word), entries.entry(word)]
-    if any(parts):
-        return "\n".join(filter(None, parts))
-    if word == "help":
+    words = phrase.split()
+    for names in ((phrase, "_".join(words), "-".join(words)), words):
+        parts: list[str] = []
+        for name in names:
+            term = terms.get(name) or terms.get(name.removesuffix("s"), "")
+            parts += [term, check_explanation(name), entries.entry(name)]
+        if any(parts):
+            return "\n".join(filter(None, dict.fromkeys(parts)))
+    if phrase == "help":
         raise UsageError(
             f"help on what? e.g. {PROGRAM} help gpus; {PROGRAM} --help lists the commands"
         )
-    if word in MEANT:
-        raise UsageError(f"no help on {word}: did you mean {MEANT[word]}?")
-    near = nearest(word, (*COMMANDS, *TOPICS, *terms, *entries.words()), cutoff=0.7)
-    if near:
-        raise UsageError(f"no help on {word}: did you mean {PROGRAM} help {near}?")
+    if phrase in MEANT:
+        raise UsageError(f"no help on {phrase}: did you mean {MEANT[phrase]}?")
+    with_help = (*COMMANDS, *TOPICS, *terms, *entries.words())
+    for name in (phrase, *words):
+        if near := nearest(name, with_help, cutoff=0.7):
+            command = f"{PROGRAM} help {near}"
+            raise UsageError(f"no help on {phrase}: did you mean {command}?")
     topics = ", ".join(TOPICS)
     raise UsageError(
-        f"no help on {word}: name a command, a key, a value, a term of docs/words.md, or {topics}; "
-        "docs/README.md lists the pages by task"
+        f"no help on {phrase}: name a command, a key, a value, a term of docs/words.md, or "
+        f"{topics}; docs/README.md lists the pages by task"
     )
 
 
@@ -262,9 +270,6 @@ def _forget_unlike(error: "TyperException") -> None:
 _EXTRA = re.compile(r"Got unexpected extra argument\(s\) \((\S+).*\)")
 """The words of typer."""
 
-REPLACED_OPTIONS = {"--dryrun": "--dry-run", "--predicted": "hpml-jobs predict"}
-"""What to write instead of options that are gone, or often misspelt."""
-
 
 def _remedy(words: list[str]) -> str:
     """Return what to type instead of an option that is a key elsewhere; empty if none is."""
@@ -278,8 +283,6 @@ def _remedy(words: list[str]) -> str:
         if not option.startswith("--"):
             continue
         key = option.removeprefix("--").replace("-", "_")
-        if option in REPLACED_OPTIONS:
-            return f"Write {REPLACED_OPTIONS[option]}"
         if key in COMMANDS:
             return f"Write {PROGRAM} {key}"
         is_setting = type_of(key) is not None

@@ -84,10 +84,7 @@ DryRun = Annotated[
     bool,
     Option("--dry-run", "-n", help="only show what would be done, as plan does"),
 ]
-Yes = Annotated[
-    bool,
-    Option("--yes", "-y", help="submit any number of GPU-hours without a question"),
-]
+Yes = Annotated[bool, Option("--yes", "-y", help="submit without a question")]
 AllCells = Annotated[
     bool, Option("--all", help="show every cell; plan: every script and value, too")
 ]
@@ -100,10 +97,11 @@ _WILDCARDS = frozenset("*?[")
 
 
 class StudySelection(NamedTuple):
-    """A study, and a pattern of its cells' names; None selects all cells."""
+    """A study, whether its name was typed, and a pattern of its cells; None selects all cells."""
 
     study: Study
     pattern: str | None = None
+    is_named: bool = True
 
     def chosen(self, items: Iterable[OfCell]) -> list[OfCell]:
         """Return the items whose slug is or matches the pattern.
@@ -131,7 +129,7 @@ def select_study(
                 f"{study} {pattern}: both are patterns; give the name of a study, then a pattern"
             )
         study, pattern = None, study
-    return StudySelection(find_study(study, outputs), pattern)
+    return StudySelection(find_study(study, outputs), pattern, study is not None)
 
 
 def outputs_of(outputs: Path | None) -> Path:
@@ -207,8 +205,12 @@ def parse_words(
 
 
 def _list_of(keys: Collection[str], typed: str) -> str:
+    from hpml_jobs.plan.key_types import type_of
+
     noun = "keys" if len(keys) > 1 else "key"
     hint = did_you_mean(f"{name}=" for name in alike(typed, keys))
+    if type_of(typed) is not None:
+        hint = f"; {typed}= belongs to a submission"
     return f"the {noun} {', '.join(keys)}{hint}"
 
 

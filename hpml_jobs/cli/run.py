@@ -158,10 +158,8 @@ def fetch(
     from hpml_jobs.plan.data import fetch as fetch_data
     from hpml_jobs.plan.sweep import expand
 
-    settings = expand(overrides or [], multirun=False, config_dir=config_dir).settings[
-        0
-    ]
-    fetch_data(settings, print_note, dry_run=dry_run)
+    sweep = expand(overrides or [], multirun=False, config_dir=config_dir)
+    fetch_data(sweep.first, print_note, dry_run=dry_run)
 
 
 def run_here(selection: "Selection", job: str, *, json: bool) -> None:

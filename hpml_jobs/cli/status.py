@@ -112,7 +112,8 @@ def _warnings(
 
 def check_finished(states: list[CellState], *, strict: bool) -> None:
     """Exit with 1 if that was asked for and a cell has not finished."""
-    if strict and not all(state.outcome.finished for state in states):
+    are_finished = bool(states) and all(state.outcome.finished for state in states)
+    if strict and not are_finished:
         raise typer.Exit(1)
 
 

@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -44,7 +43,7 @@ from hpml_jobs.core.text import (
 )
 from hpml_jobs.slurm.commands import has_sbatch
 from hpml_jobs.slurm.jobs import array_ids
-from hpml_jobs.study.selection import all_studies, is_study
+from hpml_jobs.study.selection import all_studies
 
 if TYPE_CHECKING:
     from hpml_jobs.plan.cells import Plan
@@ -120,25 +119,16 @@ def _refuse_name_alone(overrides: list[str]) -> None:
     name = overrides[0].removeprefix("study=") if len(overrides) == 1 else ""
     if overrides != [f"study={name}"]:
         return
-    root = user_outputs().expanduser() / name
-    near = _similar_study(root)
-    if is_study(root):
-        shown, sentence = name, f"study {name} exists; to add a cell to it"
-    elif near:
-        shown, sentence = near, f"no study {name}; did you mean {near}? For a new study"
-    else:
+    names = [study.name for study in all_studies(user_outputs().expanduser())]
+    shown = name if name in names else nearest(name, names, SIMILAR)
+    if shown is None:
         return
+    sentence = f"study {name} exists; to add a cell to it"
+    if shown != name:
+        sentence = f"no study {name}; did you mean {shown}? For a new study"
     remedy = f"name the cell, e.g. gpus=1 study={name}; to see {shown}"
     command = f"{PROGRAM} status {shown}"
     raise UsageError(with_command(f"{sentence}, {remedy}", command))
-
-
-def _similar_study(root: Path) -> str:
-    """Return the name of a study beside a new one that is almost its name; empty: none."""
-    if is_study(root):
-        return ""
-    names = [study.name for study in all_studies(root.parent)]
-    return nearest(root.name, names, SIMILAR) or ""
 
 
 def deliver(
@@ -183,7 +173,9 @@ def _start(selection: "Selection", manner: Manner, command: str) -> str:
 
     plan = selection.plan
     restore_records(selection.status.snapshots)
-    print_note(*selection.notes)
+    print_note(*selection.notes, selection.unlike)
+    if selection.unlike:
+        _ask("run them anyway?", manner)
     if plan.cluster.hosts and selection.send:
         load(runner("cluster.hosts").check)(plan.cluster, plan.study.root)
     requests = [] if plan.cluster.is_local else _checked_requests(selection, manner)
@@ -218,7 +210,7 @@ def _checked_requests(selection: "Selection", manner: Manner) -> "list[JobReques
 
 def _preview(selection: "Selection", manner: Manner) -> None:
     """Show what would be submitted, and what would refuse it."""
-    print_note(*selection.notes)
+    print_note(*selection.notes, selection.unlike)
     if has_sbatch():
         try:
             _refuse_before_queue(selection.plan)
@@ -243,11 +235,7 @@ def _refuse_before_queue(plan: "Plan") -> None:
 def _confirm(
     selection: "Selection", requests: "list[JobRequest]", manner: Manner
 ) -> None:
-    """Print the GPU-hours and the number of jobs; on a terminal ask above the cluster's limit.
-
-    Raises:
-        HpmlError: the user declined.
-    """
+    """Print the GPU-hours and the number of jobs; on a terminal ask above the cluster's limit."""
     if manner.json:
         return
     from hpml_jobs.submit.job_requests import gpu_hours_of
@@ -258,14 +246,40 @@ def _confirm(
     rest = f", and then {hours_text(later)} of them" if later else ""
     say(f"up to {hours_text(hours)} GPU-hours: {cells} as {jobs}{rest}")
     limit = selection.plan.cluster.confirm_gpu_hours
-    if manner.yes or limit is None or hours <= limit or not is_interactive():
-        return
-    try:
-        answer = input(f"more than cluster.confirm_gpu_hours={limit:g}; submit? [y/N] ")
-    except EOFError:
-        answer = ""
-    if answer.strip().lower() not in ("y", "yes"):
+    if limit is not None and hours > limit:
+        _ask(f"more than cluster.confirm_gpu_hours={limit:g}; submit?", manner)
+
+
+def _ask(question: str, manner: Manner) -> None:
+    """Ask on a terminal whether to submit, where neither --yes nor --json forbids a question.
+
+    Raises:
+        HpmlError: the user declined.
+    """
+    may_ask = not (manner.yes or manner.json) and is_interactive()
+    if may_ask and not is_yes(question):
         raise HpmlError("nothing was submitted; --yes submits without asking")
+
+
+def confirm(question: str, declined: str, remedy: str, *, json: bool) -> None:
+    """Ask whether to do what cannot be undone; `declined` says that it was not done.
+
+    Raises:
+        UsageError: there is nobody to ask, with the remedy.
+        HpmlError: the user declined.
+    """
+    if json or not is_interactive():
+        raise UsageError(f"{declined}: there is no terminal to ask on; {remedy}")
+    if not is_yes(question):
+        raise HpmlError(declined)
+
+
+def is_yes(question: str) -> bool:
+    """Return whether the answer to a question is yes."""
+    try:
+        return input(f"{question} [y/N] ").strip().lower() in ("y", "yes")
+    except EOFError:
+        return False
 
 
 def is_interactive() -> bool:

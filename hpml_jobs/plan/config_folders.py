@@ -89,6 +89,8 @@ class ConfigFolders:
     def grid_blocks(self, name: str) -> list[dict[str, list[Any]]]:
         """Return the blocks of a grid: each maps keys to the values they take.
 
+        A key beside `blocks:` is one of every block.
+
         Raises:
             UsageError: the file is not a list of blocks, one chooses the cluster or a grid, is for
                 a device that does not exist, or has a name that is no text.
@@ -100,7 +102,8 @@ class ConfigFolders:
             isinstance(block, dict) for block in blocks
         ):
             raise UsageError(f"{path}: a grid is `blocks:`, a list of `key: [values]`")
-        return [_checked(block, path) for block in blocks]
+        of_all_blocks = {key: loaded[key] for key in loaded if key != "blocks"}
+        return [_checked(of_all_blocks | block, path) for block in blocks]
 
 
 def _checked(block: dict[str, Any], path: Path) -> dict[str, list[Any]]:

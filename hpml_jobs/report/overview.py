@@ -91,10 +91,10 @@ def _cells(group: ReportGroup) -> str:
     device = group.source.device
     measured = sum(result.measured for result in source.cells)
     of_strategies = by_key(
-        (captions.strategy_word(row.strategy), row.gpus) for row in source.rows
+        (captions.strategy_aside(row.strategy, source), row.gpus) for row in source.rows
     )
     parts = [
-        f"{_sizes_text({*gpus}, device)} ({strategy})"
+        f"{_sizes_text({*gpus}, device)}{strategy}"
         for strategy, gpus in of_strategies.items()
     ]
     batches = listed(sorted({row.batch_per_gpu for row in source.rows}))

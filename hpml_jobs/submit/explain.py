@@ -26,7 +26,6 @@ from hpml_jobs.study.snapshot import CellState
 from hpml_jobs.submit.job_requests import (
     JobRequest,
     check_submission,
-    exclusive_note,
     gpu_hours_of,
     isolation_note,
     make_requests,
@@ -77,8 +76,8 @@ class Preview(Value, frozen=True, kw_only=True):
     """The output of `hpml-jobs plan`; `refused` is the reason why the plan cannot be submitted.
 
     `overlap` says how long the cells take one by one, or that several would share a node;
-    `exclusive` what nodes without jobs of others cost; `partial_nodes` which nodes are not filled;
-    `unused` which variables of sbatch the jobs do not follow.
+    `partial_nodes` which nodes are not filled; `unused` which variables of sbatch the jobs do not
+    follow.
     `blocks` are those of a grid that names them.
     `values` are empty where their origins are not known, as in a resubmission.
     """
@@ -87,7 +86,6 @@ class Preview(Value, frozen=True, kw_only=True):
     gpu_hours: float
     refused: str
     overlap: str
-    exclusive: str
     partial_nodes: str
     unused: str
     cells: list[CellRow]
@@ -107,7 +105,6 @@ def preview_of(selection: Selection) -> Preview:
         gpu_hours=gpu_hours_of(requests),
         refused="" if is_local else _refusal(selection, requests),
         overlap=isolation_note(plan.cluster, submitted),
-        exclusive=exclusive_note(plan.cluster, submitted),
         partial_nodes=partial_nodes_note(plan.cluster, requests),
         unused=unused_variables(plan, submitted),
         cells=cell_rows(selection, {}),
@@ -224,7 +221,7 @@ def cell_rows(selection: Selection, jobs: Mapping[str, str]) -> list[CellRow]:
         job = (state.job if state else jobs.get(slug)) or _ABSENT
         shape = str(planned.shape)
         if selection.plan.cluster.is_local:  # which requests only the time
-            shape = f"up to {planned.shape.minutes} min"
+            shape = f"time limit {planned.shape.minutes} min"
         rows.append(CellRow(cell=slug, shape=shape, job=job, why=why))
     return rows
 

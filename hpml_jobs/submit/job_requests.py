@@ -30,12 +30,6 @@ DEFAULT_MAX_ARRAY_SIZE = 1001
 MARGIN_MINUTES = 1
 """Added per cell of a shared allocation, for the time between two cells."""
 
-SERIAL = "one cell at a time (cluster.isolate=serial)"
-REMEDY = (
-    "without the time in the queue; cluster.isolate=off is faster, but cells that share a node "
-    "slow each other down"
-)
-
 
 class JobKind(StrEnum):
     """The way in which the cells of a job share it."""
@@ -266,7 +260,11 @@ def isolation_note(cluster: Cluster, requests: Sequence[JobRequest]) -> str:
         if sum(request.tasks for request in requests) < 2:
             return ""
         minutes = sum(request.shape.minutes * request.tasks for request in requests)
-        return f"{SERIAL}: up to {duration_text(60 * minutes)}, {REMEDY}"
+        return (
+            "one cell at a time (cluster.isolate=serial): time limits of "
+            f"{duration_text(60 * minutes)} in all, without the queue; cluster.isolate=off is "
+            "faster, but cells on one node slow each other down"
+        )
     shapes = []  # of what can run at the same time
     for request in requests:
         shapes += [request.shape] * min(request.tasks, cluster.array_parallelism)
@@ -276,32 +274,6 @@ def isolation_note(cluster: Cluster, requests: Sequence[JobRequest]) -> str:
     return (
         f"{most} of these cells fit on one node at the same time and would slow each other down: "
         "add cluster.isolate=serial (one cell at a time)"
-    )
-
-
-def exclusive_note(cluster: Cluster, requests: Sequence[JobRequest]) -> str:
-    """Return what keeps jobs of others off the nodes of cells, with its GPU-hours.
-
-    It is empty where nodes are not shared, and of cells without GPUs.
-    """
-    hours = gpu_hours_of(requests)
-    if cluster.isolate is Isolate.EXCLUSIVE or not hours:
-        return ""
-    nodes = _nodes(cluster)
-    whole = sum(
-        gpu_hours(
-            request.shape.nodes * _gpus_of_node(request.shape, nodes),
-            request.shape.minutes,
-        )
-        * request.tasks
-        for request in requests
-    )
-    cost = "no more"
-    if whole > hours:
-        cost = f"up to {hours_text(whole)} GPU-hours instead of {hours_text(hours)}"
-    return (
-        "jobs of others may run on the node of a cell; cluster.isolate=exclusive asks for whole "
-        f"nodes, and costs {cost}"
     )
 
 

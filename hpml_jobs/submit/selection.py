@@ -32,7 +32,7 @@ class Selection(NamedTuple):
     """Cells of a plan to submit with the reason, and cells left out with their state, by slug.
 
     `status` is the study's status that the selection was made from. `notes` tell which cells are
-    new because the user's code or data changed.
+    new because the user's code or data changed, `unlike` which share no table with the study's.
     """
 
     plan: Plan
@@ -41,6 +41,7 @@ class Selection(NamedTuple):
     left_out: dict[str, CellState]
     status: StudyStatus
     notes: tuple[str, ...] = ()
+    unlike: str = ""
 
 
 def select(plan: Plan) -> Selection:
@@ -82,8 +83,8 @@ def select(plan: Plan) -> Selection:
         is_again = state is not None and state.recorded
         send.append(superseding(planned, record) if is_again else planned)
     new = [planned.cell for planned in send if reasons[planned.slug] == _NEW]
-    notes = (*_notes_on_code(new, status), *_notes_on_conditions(new, status))
-    return Selection(plan, send, reasons, left_out, status, notes)
+    notes, unlike = tuple(_notes_on_code(new, status)), _unlike(new, status)
+    return Selection(plan, send, reasons, left_out, status, notes, unlike)
 
 
 _NEW = "new"
@@ -123,13 +124,13 @@ def _notes_on_code(new: Iterable[Cell], status: StudyStatus) -> Iterator[str]:
         yield f"{change} since {since} sent: {counted(1 + len(following), 'cell')} {be} new"
 
 
-def _notes_on_conditions(new: Sequence[Cell], status: StudyStatus) -> Iterator[str]:
-    """Yield a sentence on new cells that share no table with a cell that the study has."""
+def _unlike(new: Sequence[Cell], status: StudyStatus) -> str:
+    """Return a sentence on new cells that share no table with a cell of the study; else nothing."""
     cells = [s.file.cell for s in status.snapshots if s.file is not None]
     there = set(map(_table_conditions, cells))
     alone = [asked for asked in map(_table_conditions, new) if asked not in there]
     if not there or not alone:
-        return
+        return ""
     wanted = alone[0]
     nearest = max(sorted(there), key=lambda had: len({*had} & {*wanted}))
     differences = [
@@ -138,7 +139,7 @@ def _notes_on_conditions(new: Sequence[Cell], status: StudyStatus) -> Iterator[s
             [dict(wanted), dict(nearest)]
         ).items()
     ]
-    yield (
+    return (
         f"{counted(len(alone), 'new cell')} cannot be compared with the "
         f"{counted(len(cells), 'cell')} of the study: {'; '.join(differences)}. "
         "Give the same values, or study=NAME for a study of their own"

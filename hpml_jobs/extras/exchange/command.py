@@ -22,7 +22,7 @@ from hpml_jobs.core.strategies import Baseline
 from hpml_jobs.core.text import PROGRAM, counted, nearest, with_command
 from hpml_jobs.extras.exchange.unjudged import unjudged_options
 from hpml_jobs.study.files import read_bytes, reading
-from hpml_jobs.study.selection import check_name
+from hpml_jobs.study.selection import check_name, find
 from hpml_jobs.study.study import Study
 
 if TYPE_CHECKING:
@@ -182,7 +182,16 @@ def _import_archive(file: Path, outputs: Path | None, *, json: bool) -> None:
         return
     cells = f"{counted(note.cells, 'cell')}, {note.records} with a record"
     print(f"study {study.name} in {study.root}: {cells}; all hashes match")
-    print(with_command("next", f"{PROGRAM} collect {study_words(study)}"))
+    _print_next(study)
+
+
+def _print_next(study: Study, key: str = "") -> None:
+    """Print the next command, and which other study is meant by commands without a name."""
+    latest = find(study.root.parent, None)
+    if latest.root != study.root:
+        print(f"commands without the name of a study mean {latest.name}")
+    command = f"{PROGRAM} collect {study_words(study)}{key}"
+    print(with_command("next", command))
 
 
 KEYS = (
@@ -269,7 +278,7 @@ def import_(
     key = ""
     if 1 not in sizes and len(sizes) > 1:
         key = f" baseline={Baseline.SMALLEST.value}"
-    print(with_command("next", f"{PROGRAM} collect {study_words(study)}{key}"))
+    _print_next(study, key)
 
 
 def _rules(values: Mapping[str, str]) -> "Rules":

@@ -40,6 +40,11 @@ class Question(Value, frozen=True, kw_only=True):
         for gpus in self.gpus:
             self._check_size(gpus)
 
+    @property
+    def names_size(self) -> bool:
+        """Whether it says on how many GPUs or nodes, or how many GPUs a node has."""
+        return bool(self.gpus or self.nodes or self.gpus_per_node)
+
     def _check_size(self, gpus: int) -> None:
         if gpus == 1:
             raise UsageError("gpus=1: 2 or more are predicted; one is measured")

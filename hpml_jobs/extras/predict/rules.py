@@ -33,6 +33,11 @@ FROM_RATES = (
     "tables (mean 3 % in a node, 5 % across nodes)"
 )
 
+FULL_HOST = (
+    "the measured host has CPUs for {most} processes: no larger size is predicted; "
+    "gpus=N predicts N processes on several such hosts"
+)
+
 OF_TOKENS = (
     "a batch counts sequences of unreported length, so the time of an iteration is not known; "
     "seconds of --json are those of GPUs x batch tokens"
@@ -82,7 +87,10 @@ def forecast(
         return command_of(place, cluster, commands)
 
     targets = targets_of(question, measured, per_node, command)
-    answers = predict(measured, targets, command)
+    kept = targets if question.names_size else _on_host(group, measured, targets)
+    if len(kept) < len(targets):
+        notes += (FULL_HOST.format(most=per_node),)
+    answers = predict(measured, kept, command)
     predictions = tuple(answer for answer in answers if isinstance(answer, Prediction))
     if not targets:
         notes = (ALL_MEASURED, *notes)
@@ -194,6 +202,17 @@ def gpus_per_node(
     if of_node is not None:
         return max(most, of_node)
     return most if any(cell.nodes > 1 for cell in measured) else None
+
+
+def _on_host(
+    group: ConditionGroup, measured: Iterable[MeasuredPlace], targets: list[Target]
+) -> list[Target]:
+    """Return the targets without those beyond the CPUs of a host, if only one was measured."""
+    cpus_are_known = group.conditions.get(CPU_COUNT, "").isdecimal()
+    is_on_cpus = group.device is Device.CPU and not group.imported and cpus_are_known
+    if not is_on_cpus or any(cell.nodes > 1 for cell in measured):
+        return targets
+    return [target for target in targets if target.nodes == 1]
 
 
 def _refuse_fewer(per_node: int, most: int, group: ConditionGroup) -> None:

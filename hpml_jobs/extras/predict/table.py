@@ -63,8 +63,14 @@ def remarks(forecast: Forecast, device: Device) -> Iterator[str]:
                 cell_words(prediction.target.place, device)
             )
     for remark, labels in by_remark.items():
+        text = _in_units(remark, device)
         is_of_all = len(labels) == len(forecast.predictions)
-        yield remark if is_of_all else f"{'; '.join(labels)}: {remark}"
+        yield text if is_of_all else f"{'; '.join(labels)}: {text}"
+
+
+def _in_units(text: str, device: Device) -> str:
+    """Return a remark or a reason with the unit of a device: the model counts GPUs."""
+    return text.replace("GPUs", units(device))
 
 
 def refused(refusals: Iterable[Refusal], device: Device) -> Iterator[str]:
@@ -73,7 +79,8 @@ def refused(refusals: Iterable[Refusal], device: Device) -> Iterator[str]:
     for refusal in refusals:
         by_reason.setdefault((refusal.reason, refusal.command), []).append(refusal)
     for (reason, command), members in by_reason.items():
-        sentence = f"not predicted: {_places(members, device)}: {reason}"
+        places, why = _places(members, device), _in_units(reason, device)
+        sentence = f"not predicted: {places}: {why}"
         yield with_command(sentence, command) if command else sentence
 
 

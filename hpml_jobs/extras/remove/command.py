@@ -7,7 +7,7 @@ import typer
 from hpml_jobs.cli.completion import studies
 from hpml_jobs.cli.console import print_json
 from hpml_jobs.cli.options import Json, Outputs, find_study, study_words
-from hpml_jobs.core.errors import HpmlError, UsageError
+from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.features import features
 from hpml_jobs.core.text import PROGRAM, counted, few, with_command
 from hpml_jobs.core.value import Value
@@ -52,6 +52,7 @@ def remove(
 
     Example: hpml-jobs remove demo
     """
+    from hpml_jobs.cli.submit import confirm
     from hpml_jobs.extras.remove.removal import remove_files, without_submission
 
     selected = find_study(study, outputs)
@@ -67,34 +68,13 @@ def remove(
     if not json:
         print(about)
     if not yes:
-        _ask(json=json)
+        confirm("remove it?", "nothing was removed", "add --yes", json=json)
     with without_submission(selected):
         remove_files(selected, _checked(selected))
     if json:
         print_json(about)
     else:
         print(f"removed study {selected.name}")
-
-
-def _ask(*, json: bool) -> None:
-    """Ask whether to delete.
-
-    Raises:
-        UsageError: there is nobody to ask.
-        HpmlError: the user declined.
-    """
-    from hpml_jobs.cli.submit import is_interactive
-
-    if json or not is_interactive():
-        raise UsageError(
-            "nothing was removed: there is no terminal to ask on; add --yes"
-        )
-    try:
-        answer = input("remove it? [y/N] ")
-    except EOFError:
-        answer = ""
-    if answer.strip().lower() not in ("y", "yes"):
-        raise HpmlError("nothing was removed")
 
 
 def _checked(study: "Study") -> "Removal":

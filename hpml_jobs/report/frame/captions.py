@@ -269,9 +269,12 @@ def _data(workload: Workload) -> str:
     )
 
 
-def strategy_word(strategy: Strategy) -> str:
-    """Return a strategy in a sentence: without one it is the plain loop."""
-    return "plain loop" if strategy is Strategy.SINGLE else strategy.value
+def strategy_aside(strategy: Strategy, group: ConditionGroup) -> str:
+    """Return ` (ddp)`, a strategy after a size: without one, it is the plain loop of a workload."""
+    if strategy is not Strategy.SINGLE:
+        return aside(strategy.value)
+    is_own_loop = not group.imported and group.a_cell.script is None
+    return aside("plain loop") if is_own_loop else ""
 
 
 def runs(rows: Iterable[Row]) -> str:

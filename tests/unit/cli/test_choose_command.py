@@ -56,10 +56,7 @@ def test_choose_json_has_every_cell_with_its_reason(study, capsys):
         (["min_efficiency=nan"], "min_efficiency=nan: use more than 0"),
         (["gpu_hours_budget=-1", "epochs=3"], "gpu_hours_budget=-1: use more than 0"),
         (["mine", "yours"], "choose is for one study"),
-        (
-            ["--predicted", "gpus=4"],
-            "No such option: --predicted. Write hpml-jobs predict",
-        ),
+        (["gpus=4"], "deadline_min; gpus= belongs to a submission"),
     ],
 )
 def test_choose_refuses_bad_words_in_one_line(words, message, study, capsys):

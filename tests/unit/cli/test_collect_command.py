@@ -2,6 +2,7 @@
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 
@@ -56,6 +57,13 @@ def test_collect_json_prints_the_json_tables_only(builder, capsys):
 def test_collect_strict_fails_while_a_cell_is_unfinished(builder, capsys):
     assert run(["collect", "mine", "--strict"]) == 1
     assert "Table 1" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", ["collect", "status"])
+def test_strict_fails_without_any_cell(command, laptop, capsys):
+    StudyBuilder(Path("outputs") / "empty")
+    assert run([command, "empty"]) == 0
+    assert run([command, "empty", "--strict"]) == 1
 
 
 def test_collect_wait_reports_after_the_last_cell(builder, slurm, capsys, monkeypatch):

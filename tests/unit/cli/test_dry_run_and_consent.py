@@ -114,6 +114,59 @@ def test_submission_does_not_ask(words, slurm, terminal):
     assert len(slurm.scripts) == 2
 
 
+UNLIKE = ("-m", "gpus=1,2", "study=mine", "workload=digits", "data.limit=512")
+
+
+@pytest.mark.parametrize("cluster", ["cluster=greene", "cluster=local"])
+def test_cells_that_share_no_table_with_the_study_are_asked_about(
+    cluster, slurm, working_folder, terminal, capsys
+):
+    assert run([*WORDS]) == 0
+    questions = terminal("n")
+    assert run([*UNLIKE, cluster]) == 1
+    assert questions == ["run them anyway? [y/N] "]
+    printed = capsys.readouterr().err
+    assert "2 new cells cannot be compared with the 2 cells of the study" in printed
+    assert "nothing was submitted; --yes submits without asking" in printed
+    assert len(slurm.scripts) == 2
+
+
+@pytest.mark.parametrize("option", ["--yes", "--json"])
+def test_cells_that_share_no_table_are_submitted_without_a_question(
+    option, slurm, terminal
+):
+    assert run([*WORDS]) == 0
+    questions = terminal("n")
+    assert run([option, *UNLIKE, "cluster=greene"]) == 0
+    assert questions == []
+    assert len(slurm.scripts) == 4
+
+
+@pytest.mark.parametrize(("answer", "code"), [("y", 0), ("n", 1)])
+def test_cancel_without_a_study_names_it_and_asks(answer, code, slurm, terminal):
+    assert run([*WORDS]) == 0
+    slurm.set_output("scancel")
+    slurm.set_output("squeue", squeue_line("101", "PENDING"))
+    questions = terminal(answer)
+    assert run(["cancel"]) == code
+    assert questions == ["cancel 1 job of study mine? [y/N] "]
+    assert len(slurm.calls("scancel")) == 1 - code
+    assert run(["cancel", "mine"]) == 0
+    assert len(questions) == 1
+
+
+@pytest.mark.parametrize("words", [[], ["*"], ["--json"]])
+def test_cancel_without_a_study_and_a_terminal_is_refused(words, slurm, capsys):
+    assert run([*WORDS]) == 0
+    slurm.set_output("squeue", squeue_line("101", "PENDING"))
+    assert run(["cancel", *words]) == 2
+    assert (
+        "nothing was cancelled: there is no terminal to ask on; name the study"
+        in capsys.readouterr().err
+    )
+    assert slurm.calls("scancel") == []
+
+
 def test_submission_into_a_pipe_never_asks(slurm, monkeypatch):
     monkeypatch.setattr("builtins.input", pytest.fail)
     assert run([*WORDS, "minutes=60", "cluster.confirm_gpu_hours=1"]) == 0

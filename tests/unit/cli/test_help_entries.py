@@ -126,6 +126,33 @@ def test_a_word_without_help_gets_the_right_guess(word, message, capsys):
     assert not shown.out
 
 
+@pytest.mark.parametrize(
+    ("phrase", "title"),
+    [
+        ("gpu hours", "cost, price, money, budget, gpu-hours"),
+        ("learning rate", "workload.lr"),
+        ("LR", "workload.lr"),
+        ("batch size", "batch"),
+        ("world size", "rank, process, processes, world_size"),
+        ("how many gpus", "gpus"),
+        ("what is efficiency", "efficiency"),
+        ("why is it too slow", "gap, why, slow, bottleneck, exchange, waiting"),
+        ("out of memory", "oom, memory"),
+    ],
+)
+def test_several_words_have_the_entries_of_the_phrase_or_of_each(phrase, title, capsys):
+    assert run(["help", *phrase.split()]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith(f"{title}\n")
+    assert shown.count("The gap is the ideal") <= 1
+
+
+def test_words_without_help_get_the_nearest_of_each(capsys):
+    assert run(["help", "how", "to", "cancl", "it"]) == 2
+    shown = capsys.readouterr().err
+    assert "no help on how to cancl it: did you mean hpml-jobs help cancel?" in shown
+
+
 @pytest.mark.parametrize("key", DOCS)
 def test_every_key_has_an_entry(key):
     entry = Entries(FOLDERS).entry(key)

@@ -67,41 +67,13 @@ def test_cells_run_one_by_one_unless_the_key_says_otherwise(
     words = ["-m", "gpus=1,2", "batch=32,64", "minutes=10", "cluster.isolate=serial"]
     serial = note(words, capsys)
     assert serial.startswith(
-        "one cell at a time (cluster.isolate=serial): up to 40 min, "
+        "one cell at a time (cluster.isolate=serial): time limits of 40 min in all, "
     )
     assert "cluster.isolate=off is faster" in serial
     assert (
         run(["plan", *words[:-1], "workload=digits", "cluster=greene", "--json"]) == 0
     )
     assert json.loads(capsys.readouterr().out)["overlap"] == serial
-
-
-@pytest.mark.parametrize(
-    ("words", "cost"),
-    [
-        (["-m", "gpus=1,2", "minutes=30"], "up to 4 GPU-hours instead of 1.5"),
-        (["gpus=4", "minutes=30"], "no more"),
-        (["gpus=1", "cluster.isolate=exclusive"], None),
-        (["gpus=1", "device=cpu"], None),
-    ],
-)
-def test_plan_names_the_cost_of_whole_nodes(slurm, working_folder, capsys, words, cost):
-    command = [
-        "plan",
-        *words,
-        "workload=digits",
-        "study=mine",
-        "cluster=greene",
-        "--json",
-    ]
-    assert run(command) == 0
-    expected = (
-        "jobs of others may run on the node of a cell; cluster.isolate=exclusive asks for whole "
-        f"nodes, and costs {cost}"
-    )
-    assert json.loads(capsys.readouterr().out)["exclusive"] == (
-        expected if cost else ""
-    )
 
 
 @pytest.mark.parametrize(

@@ -111,6 +111,23 @@ def test_user_configs_are_found_and_may_extend_package_ones(working_folder):
         sweep_of("cluster=other", config_dir=folder)
 
 
+def test_key_beside_the_blocks_of_a_grid_is_one_of_every_block(working_folder):
+    folder = write_config(
+        working_folder,
+        "grid/two.yaml",
+        "study: both\nbatch: 8\nblocks:\n- {gpus: [1]}\n- {gpus: [2], batch: 16}\n",
+    )
+    sweep = sweep_of("cluster=greene", "grid=two", config_dir=folder)
+    assert points(sweep) == [(1, 8), (2, 16)]
+    assert {settings.study for settings in sweep.settings} == {"both"}
+    typed = sweep_of("cluster=greene", "grid=two", "study=mine", config_dir=folder)
+    assert typed.settings[0].study == "mine"
+
+
+def test_the_assignment_has_a_study_of_its_own(laptop):
+    assert expand(["grid=hw5"], multirun=False).settings[0].study == "hw5"
+
+
 def test_blocks_have_the_names_of_their_combinations(working_folder):
     folder = write_config(
         working_folder,

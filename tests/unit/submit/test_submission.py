@@ -111,9 +111,10 @@ def test_preview_of_cells_that_run_here_has_their_time_limits_alone(laptop, caps
     assert run(["plan", "grid=hw5", "device=cpu"]) == 0
     out = capsys.readouterr().out
     assert (
-        "14 cells on this machine, one after another; at most 7 h 00 min in all" in out
+        "14 cells on this machine, one after another\ntime limits: 7 h 00 min in all\n"
+        in out
     )
-    assert "up to 30 min  new" in out
+    assert "time limit 30 min  new" in out
     assert "1 node, " not in out
     assert "GPU-hours" not in out
 

@@ -154,6 +154,21 @@ def test_unpacked_study_has_the_same_states(packed, laptop):
     assert failed.reason.startswith("No file /home/user/data/a, WANDB_TOKEN=[removed]")
 
 
+def test_import_names_the_study_of_commands_without_a_name(packed, laptop, capsys):
+    assert run(["import", str(packed)]) == 0
+    name = find(Path("outputs"), None).name
+    shown = capsys.readouterr().out
+    assert "commands without the name" not in shown
+    assert shown.endswith(f"hpml-jobs collect {name}\n")
+    shutil.rmtree(Path("outputs") / name)
+    later = StudyBuilder(Path("outputs") / "later").with_record(a_record(a_cell()))
+    later.sent_as("local-1-1")
+    assert run(["import", str(packed)]) == 0
+    shown = capsys.readouterr().out
+    assert "commands without the name of a study mean later\n" in shown
+    assert shown.endswith(f"hpml-jobs collect {name}\n")
+
+
 def test_archive_has_no_personal_data_and_no_secret(original, laptop, capsys):
     assert run(["archive", "mine", "--outputs", str(original)]) == 0
     files = contents("mine.tar.gz")

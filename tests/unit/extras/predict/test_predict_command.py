@@ -259,3 +259,21 @@ def test_predict_leaves_out_processes_that_shared_cpus(laptop, capsys):
     (group,) = document_of(capsys, "predict", "mine", "gpus=8", PER_NODE)["groups"]
     assert {place["gpus"] for place in group["measured"]} == {1, 2}
     assert any("processes shared CPUs" in note for note in group["notes"])
+
+
+@pytest.mark.parametrize(("words", "is_asked"), [([], False), (["gpus=4"], True)])
+def test_predict_names_no_size_beyond_the_cpus_of_the_host(
+    words, is_asked, laptop, capsys
+):
+    builder = StudyBuilder(Path("outputs") / "mine")
+    for gpus, epoch_s in ((1, 8.0), (2, 4.4)):
+        cell = a_cell(gpus=gpus, batch=128, device=Device.CPU)
+        record = a_record(cell, f"1{gpus}.r0", epoch_s)
+        facts = msgspec.structs.replace(record.facts, cpu_count=2)
+        builder.with_record(msgspec.structs.replace(record, facts=facts))
+    assert run(["predict", "mine", *words]) == 1
+    printed = " ".join("".join(capsys.readouterr()).split())
+    assert ("4 processes on 2 nodes, batch 128" in printed) is is_asked
+    sentence = "the measured host has CPUs for 2 processes: no larger size is predicted"
+    assert (sentence in printed) is not is_asked
+    assert "GPUs" not in printed

@@ -50,6 +50,15 @@ def test_answer_comes_first(builder):
     assert first.index(step) < first.index("Table 1") < first.index(measured)
 
 
+def test_one_process_of_a_script_is_not_called_the_plain_loop(builder):
+    for gpus in (1, 2):
+        cell = lab_cell(gpus, 512, script=Script(path="train.py"))
+        builder.with_record(lab_record(cell, 30.0 / gpus))
+    first = " ".join(screen(builder.collect()))
+    assert "2 of 2 cells measured: 1 GPU, 2 GPUs (ddp), batch 512 per GPU" in first
+    assert "plain loop" not in first
+
+
 @pytest.mark.parametrize("width", [60, 80, 110, 200])
 def test_first_screen_has_at_most_30_lines(builder, width):
     builder.with_published_study(but=((4, 512), (1, 32)))

@@ -82,6 +82,7 @@ class RecordCache:
         with contextlib.suppress(OSError):
             status = path.stat()
             identity = (status.st_mtime_ns, status.st_ino, status.st_size)
+        value: T
         cached_identity, value = self._values.get(path, (None, None))
         if identity is None or cached_identity != identity:
             value = decode()

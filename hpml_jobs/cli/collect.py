@@ -140,6 +140,8 @@ def current_report(
     for.
     """
     status = _status(study, wait=wait, out_of_the_way=out_of_the_way)
+    # else numpy starts a thread per CPU of the node, which a report does not need
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from hpml_jobs.report.report import ReportOptions, make_report
     from hpml_jobs.study.snapshot import restore_records
 

@@ -1,7 +1,6 @@
 """Commands collect, report and record."""
 
 import contextlib
-import gc
 import os
 import sys
 import webbrowser
@@ -58,9 +57,6 @@ ReportFolder = Annotated[
     ),
 ]
 """The option of where a report is written."""
-
-ALLOCATIONS = 2_000_000
-"""Objects between two garbage collections while a report is made: the command ends with it."""
 
 
 def collect(
@@ -144,7 +140,8 @@ def current_report(
     for.
     """
     status = _status(study, wait=wait, out_of_the_way=out_of_the_way)
-    gc.set_threshold(ALLOCATIONS)
+    # else numpy starts a thread per CPU of the node, which a report does not need
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from hpml_jobs.report.report import ReportOptions, make_report
     from hpml_jobs.study.snapshot import restore_records
 

@@ -9,7 +9,6 @@ from hpml_jobs.checks.disturbance import is_worth_repeating
 from hpml_jobs.cli.options import study_words
 from hpml_jobs.core.cell import Cell, Outcome
 from hpml_jobs.core.errors import HpmlError
-from hpml_jobs.core.source_files import changed_files
 from hpml_jobs.core.text import PROGRAM, counted, with_command
 from hpml_jobs.core.workload import SourceFile
 from hpml_jobs.study.selection import OfCell
@@ -85,6 +84,7 @@ def changed_code(snapshots: Iterable[FolderSnapshot]) -> dict[str, bool]:
 
     Each with whether it is replaced: the study has the same cell with the current code.
     """
+    from hpml_jobs.core.source_files import changed_files
 
     @cache
     def has_changed(code: tuple[SourceFile, ...], root: Path) -> bool:

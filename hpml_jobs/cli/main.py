@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as in shells."""
 
-ALLOCATIONS = 200_000
+ALLOCATIONS = 1_000_000
 """Objects between two garbage collections: records have no cycles, and there may be thousands."""
 
 HELP = frozenset(("-h", "--help", "help"))

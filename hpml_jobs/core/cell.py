@@ -17,7 +17,7 @@ from hpml_jobs.core.cluster import Shape
 from hpml_jobs.core.errors import UsageError, refuse_below
 from hpml_jobs.core.features import cell_parts, load
 from hpml_jobs.core.formulas import iterations
-from hpml_jobs.core.recipe import Recipe
+from hpml_jobs.core.recipe import PLAIN, Recipe
 from hpml_jobs.core.script import Script
 from hpml_jobs.core.source import IMPORT, OWN_LOOP, SCRIPT, Origin
 from hpml_jobs.core.strategies import (
@@ -435,7 +435,7 @@ class Cell(Value, frozen=True, kw_only=True, dict=True):
         parts += [f"{self.nodes}nodes"] if self.nodes > 1 else []
         parts += [f"b{self.batch}", _slug_text(self.workload.name, 40)]
         parts += _slug_parts(self.workload)
-        is_default = self.recipe == Recipe() and self.recipe.is_usual(self.workload)
+        is_default = self.recipe == PLAIN and self.recipe.is_usual(self.workload)
         parts += [] if is_default else [_slug_text(self.recipe.name, 20)]
         parts += [] if self.set_epoch else ["no_set_epoch"]
         parts += [f"sync_{self.sync_buffers.value}"] if self.sync_buffers else []

@@ -184,7 +184,7 @@ _WAITING = (CauseKind.FOREIGN, CauseKind.THROTTLED, CauseKind.RUN_QUEUE)
 
 def is_measured(record: Record, role: Role | Step = Role.TIMED) -> bool:
     """Return whether any outside cause could have been measured in an epoch or a step."""
-    return bool(_accounts(record, role))
+    return bool(host_cpus(record, role))
 
 
 def host_cpus(record: Record, role: Role | Step = Role.TIMED) -> list[HostCpu]:

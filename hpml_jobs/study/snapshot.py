@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from hpml_jobs.core.cell import CellFile, Outcome
 from hpml_jobs.core.check_result import CheckResult
@@ -67,11 +67,11 @@ class FolderSnapshot(NamedTuple):
     source: AttemptFolder | None = None
 
 
-class _DecodedFiles(Generic[T]):
-    """Values of files that were decoded before, by path and what changes in a replaced file."""
+class RecordCache:
+    """Cell files and records that were decoded before; a file that was replaced is read again."""
 
     def __init__(self) -> None:
-        self._values: dict[Path, tuple[tuple[int, int, int], T]] = {}
+        self._values: dict[Path, tuple[tuple[int, int, int] | None, Any]] = {}
 
     def read(self, path: Path, decode: Callable[[], T]) -> T:
         """Return the file's value; decode it where the file is new or was replaced.
@@ -82,21 +82,12 @@ class _DecodedFiles(Generic[T]):
         with contextlib.suppress(OSError):
             status = path.stat()
             identity = (status.st_mtime_ns, status.st_ino, status.st_size)
-        cached = self._values.get(path)
-        if cached is not None and cached[0] == identity:
-            return cached[1]
-        value = decode()
-        if identity is not None:
+        value: T
+        cached_identity, value = self._values.get(path, (None, None))
+        if identity is None or cached_identity != identity:
+            value = decode()
             self._values[path] = (identity, value)
         return value
-
-
-class RecordCache:
-    """Cell files and records that were decoded before; a file that was replaced is read again."""
-
-    def __init__(self) -> None:
-        self.cells: _DecodedFiles[CellFile] = _DecodedFiles()
-        self.records: _DecodedFiles[Record | None] = _DecodedFiles()
 
 
 def read_study(
@@ -141,7 +132,7 @@ def _read_snapshot(folder: CellFolder, cache: RecordCache) -> FolderSnapshot:
     file, file_fault = _cell_file(folder, cache)
     record, record_fault = None, ""
     try:
-        record = cache.records.read(folder.record_json, folder.read_record)
+        record = cache.read(folder.record_json, folder.read_record)
     except InvalidRecordError as fault:
         record_fault = str(fault)
     attempt, source = folder.latest_attempt(), None
@@ -164,16 +155,14 @@ def _lost_record(
         return None
     attempt = latest.folder
     try:
-        return cache.records.read(
-            attempt.record, lambda: folder.read_record_of(attempt)
-        )
+        return cache.read(attempt.record, lambda: folder.read_record_of(attempt))
     except (OSError, InvalidRecordError):
         return None
 
 
 def _cell_file(folder: CellFolder, cache: RecordCache) -> tuple[CellFile | None, str]:
     try:
-        file = cache.cells.read(folder.cell_json, folder.read)
+        file = cache.read(folder.cell_json, folder.read)
     except HpmlError as fault:
         return None, str(fault)
     if not folder.is_of(file.cell):

@@ -1,5 +1,6 @@
 """The folder of a study: its paths, schema and lock; its last command with other keys."""
 
+import os
 import re
 import shlex
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
@@ -86,13 +87,10 @@ class Study:
         with reading(self.cells_folder):
             if not self.cells_folder.is_dir():
                 return []
-            paths = [
-                path
-                for path in self.cells_folder.iterdir()
-                if is_name(path.name) and path.is_dir()
-            ]
-        by_name = sorted(paths, key=lambda path: natural(path.name))
-        return [CellFolder(path) for path in by_name]
+            with os.scandir(self.cells_folder) as entries:
+                names = [entry.name for entry in entries if entry.is_dir()]
+        by_name = sorted(filter(is_name, names), key=natural)
+        return [CellFolder(self.cells_folder / name) for name in by_name]
 
     @property
     def is_unpacked(self) -> bool:

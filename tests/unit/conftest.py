@@ -215,6 +215,7 @@ def working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
         "SCRATCH",
         "SBATCH_ACCOUNT",
         "HPML_JOBS_JOB",
+        "OPENBLAS_NUM_THREADS",
     ):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(machine, "local_gpus", lambda: ())

@@ -236,7 +236,7 @@ def show_preview(
     print(f"study {preview.study} in {plan.study.root}")
     if preview.blocks:
         _show_blocks(out, preview.blocks)
-    notes = (preview.partial_nodes, preview.overlap, preview.unused)
+    notes = (preview.partial_nodes, preview.overlap, preview.exclusive, preview.unused)
     for sentence in filter(None, notes):
         print(sentence)
     if preview.refused:

@@ -26,6 +26,7 @@ from hpml_jobs.study.snapshot import CellState
 from hpml_jobs.submit.job_requests import (
     JobRequest,
     check_submission,
+    exclusive_note,
     gpu_hours_of,
     isolation_note,
     make_requests,
@@ -76,8 +77,8 @@ class Preview(Value, frozen=True, kw_only=True):
     """The output of `hpml-jobs plan`; `refused` is the reason why the plan cannot be submitted.
 
     `overlap` says how long the cells take one by one, or that several would share a node;
-    `partial_nodes` which nodes are not filled; `unused` which variables of sbatch the jobs do not
-    follow.
+    `exclusive` what nodes without jobs of others cost; `partial_nodes` which nodes are not filled;
+    `unused` which variables of sbatch the jobs do not follow.
     `blocks` are those of a grid that names them.
     `values` are empty where their origins are not known, as in a resubmission.
     """
@@ -86,6 +87,7 @@ class Preview(Value, frozen=True, kw_only=True):
     gpu_hours: float
     refused: str
     overlap: str
+    exclusive: str
     partial_nodes: str
     unused: str
     cells: list[CellRow]
@@ -105,6 +107,7 @@ def preview_of(selection: Selection) -> Preview:
         gpu_hours=gpu_hours_of(requests),
         refused="" if is_local else _refusal(selection, requests),
         overlap=isolation_note(plan.cluster, submitted),
+        exclusive=exclusive_note(plan.cluster, submitted),
         partial_nodes=partial_nodes_note(plan.cluster, requests),
         unused=unused_variables(plan, submitted),
         cells=cell_rows(selection, {}),

@@ -277,6 +277,32 @@ def isolation_note(cluster: Cluster, requests: Sequence[JobRequest]) -> str:
     )
 
 
+def exclusive_note(cluster: Cluster, requests: Sequence[JobRequest]) -> str:
+    """Return what keeps jobs of others off the nodes of cells, with its GPU-hours.
+
+    It is empty where nodes are not shared, and of cells without GPUs.
+    """
+    hours = gpu_hours_of(requests)
+    if cluster.isolate is Isolate.EXCLUSIVE or not hours:
+        return ""
+    nodes = _nodes(cluster)
+    whole = sum(
+        gpu_hours(
+            request.shape.nodes * _gpus_of_node(request.shape, nodes),
+            request.shape.minutes,
+        )
+        * request.tasks
+        for request in requests
+    )
+    cost = "no more"
+    if whole > hours:
+        cost = f"{hours_text(whole)} GPU-hours at most instead of {hours_text(hours)}"
+    return (
+        "jobs of others may run on the node of a cell; cluster.isolate=exclusive asks for whole "
+        f"nodes, and costs {cost}"
+    )
+
+
 def partial_nodes_note(cluster: Cluster, requests: Sequence[JobRequest]) -> str:
     """Return how the GPUs of cells are spread that do not fill their nodes; else nothing."""
     nodes = _nodes(cluster)

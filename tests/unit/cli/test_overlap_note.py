@@ -77,6 +77,34 @@ def test_cells_run_one_by_one_unless_the_key_says_otherwise(
 
 
 @pytest.mark.parametrize(
+    ("words", "cost"),
+    [
+        (["-m", "gpus=1,2", "minutes=30"], "4 GPU-hours at most instead of 1.5"),
+        (["gpus=4", "minutes=30"], "no more"),
+        (["gpus=1", "cluster.isolate=exclusive"], None),
+        (["gpus=1", "device=cpu"], None),
+    ],
+)
+def test_plan_names_the_cost_of_whole_nodes(slurm, working_folder, capsys, words, cost):
+    command = [
+        "plan",
+        *words,
+        "workload=digits",
+        "study=mine",
+        "cluster=greene",
+        "--json",
+    ]
+    assert run(command) == 0
+    expected = (
+        "jobs of others may run on the node of a cell; cluster.isolate=exclusive asks for whole "
+        f"nodes, and costs {cost}"
+    )
+    assert json.loads(capsys.readouterr().out)["exclusive"] == (
+        expected if cost else ""
+    )
+
+
+@pytest.mark.parametrize(
     ("words", "spread"),
     [
         (["gpus=6"], "6 GPUs are 2 nodes x 3 GPUs; a node has 4"),

@@ -3,7 +3,8 @@
 Numbers are unrounded. A missing number is empty; cells.csv has the reason.
 """
 
-import re
+import csv
+import io
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, compress
 from math import isnan
@@ -91,38 +92,34 @@ def _without_empty_columns(sheet: Sheet) -> Sheet:
 def _text(sheet: Sheet) -> str:
     """Return a sheet as CSV."""
     columns = [_as_written(values) for values in zip(*sheet.rows, strict=True)]
-    rows = [map(_field, sheet.columns), *zip(*columns, strict=True)]
-    return "".join(f"{','.join(row)}\n" for row in rows)
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(sheet.columns)
+    writer.writerows(zip(*columns, strict=True))
+    return text.getvalue()
 
 
-def _as_written(values: Sequence[Any]) -> list[str]:
-    """Return the fields of a column; whole numbers beside others, or missing ones, have .0."""
+def _as_written(values: Sequence[Any]) -> list[Any]:
+    """Return the values of a column; whole numbers beside others, or missing ones, have .0."""
     types = {*map(type, values)}
     if types != {int} and types <= {int, float, NoneType}:
         return [
-            "" if value is None or isnan(value) else repr(float(value))
-            for value in values
+            None if value is None or isnan(value) else float(value) for value in values
         ]
-    if len(types - {NoneType}) > 1:  # 1 and True are equal, and written differently
-        return [*map(_field, values)]
-    fields = {value: _field(value) for value in {*values}}
-    return [fields[value] for value in values]
+    first_characters = {value[:1] for value in {*values} if isinstance(value, str)}
+    if first_characters.isdisjoint(FORMULA):
+        return list(values)
+    return [no_formula(value) for value in values]
 
 
 FORMULA = ("=", "+", "-", "@")
 """The first characters of a text that a spreadsheet would compute."""
 
-_QUOTED = re.compile(r'[,"\r\n]')
-"""The characters of a text that is written in quotes."""
 
-
-def _field(value: Any) -> str:
-    """Return a value as CSV; a text that a spreadsheet would compute begins with '."""
-    if not isinstance(value, str):
-        return "" if value is None else str(value)
-    text = f"'{value}" if value.startswith(FORMULA) else value
-    quoted = text.replace('"', '""')
-    return f'"{quoted}"' if _QUOTED.search(text) else text
+def no_formula(value: Any) -> Any:
+    """Return a value of a sheet; a text that a spreadsheet would compute begins with '."""
+    is_formula = isinstance(value, str) and value.startswith(FORMULA)
+    return f"'{value}" if is_formula else value
 
 
 def _wide(places: Sequence[Mapping[str, Any]], quantities: Sequence[str]) -> Sheet:

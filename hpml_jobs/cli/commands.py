@@ -28,12 +28,6 @@ UNNAMED = "submit"
 """The command of a line that names none."""
 
 KERNEL = {
-    "fetch": Command(
-        "cli.run:fetch",
-        HelpSection.SET_UP,
-        "fetch KEY=VALUE...",
-        "download the data set, once, on the login node",
-    ),
     "completion": Command(
         "cli.completion:completion",
         HelpSection.SET_UP,

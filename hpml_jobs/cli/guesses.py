@@ -26,7 +26,6 @@ _OTHER_TOOLS = {
     "collect": "results result show view table tables summary analyze analyse gather",
     "report": "plot plots page html pdf figures",
     "choose": "recommend best advise",
-    "fetch": "download data",
     "--help": "man usage commands",
 }
 

@@ -1,4 +1,4 @@
-"""Commands run and fetch; a study that runs on this machine."""
+"""Command run; a study that runs on this machine."""
 
 import sys
 from contextlib import redirect_stdout, suppress
@@ -146,20 +146,6 @@ def _check_idle(study: "Study", slug: str) -> None:
             f"{PROGRAM} cancel {study_words(study)} {slug}",
         )
     )
-
-
-def fetch(
-    overrides: Overrides = None, config_dir: ConfigDir = None, dry_run: DryRun = False
-) -> None:
-    """Download the data set, once, on the login node.
-
-    Example: hpml-jobs fetch data.root=/scratch/me/data
-    """
-    from hpml_jobs.plan.data import fetch as fetch_data
-    from hpml_jobs.plan.sweep import expand
-
-    sweep = expand(overrides or [], multirun=False, config_dir=config_dir)
-    fetch_data(sweep.first, print_note, dry_run=dry_run)
 
 
 def run_here(selection: "Selection", job: str, *, json: bool) -> None:

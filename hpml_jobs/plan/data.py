@@ -21,7 +21,7 @@ from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.text import PROGRAM, with_command
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.plan import rules
-from hpml_jobs.plan.settings import Notify, Settings
+from hpml_jobs.plan.settings import Notify
 
 PREPARE_TIMEOUT_S = 3600
 
@@ -116,8 +116,7 @@ def _provide(
     if dataset is None or not dataset.is_missing(root):
         return
     if not fetch:
-        how = f"{PROGRAM} fetch or a submission downloads it"
-        notify(f"{dataset.title} is not in {root}: {how}")
+        notify(f"{dataset.title} is not in {root}: a submission downloads it")
         return
     notify(f"downloading {dataset.title} into {root}, once (jobs never download)")
     prepare(workload, root, cluster, download=True)
@@ -143,25 +142,6 @@ def _with_parameters(workload: Workload, given: Container[str]) -> Workload:
             f"has {parameters:,}; leave workload.parameters= out"
         )
     return replace(workload, parameters=parameters)
-
-
-def fetch(settings: Settings, notify: Notify, *, dry_run: bool = False) -> None:
-    """Download the data set of a workload, if it is one to download and is not there.
-
-    With `dry_run`, only say what would be downloaded.
-    """
-    workload = settings.workload
-    root = data_root(settings.data.root, settings.cluster)
-    dataset = DATASETS.get(workload.data)
-    if dataset is None or not dataset.downloaded:
-        notify(f"workload={workload.name} (data {workload.data}): nothing to download")
-    elif not dataset.is_missing(root):
-        notify(f"{dataset.title} is already in {root}")
-    elif dry_run:
-        notify(f"{dataset.title} would be downloaded into {root}")
-    else:
-        notify(f"downloading {dataset.title} into {root}")
-        prepare(workload, root, settings.cluster, download=True)
 
 
 def prepare(

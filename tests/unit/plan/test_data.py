@@ -1,7 +1,6 @@
 """Data sets on the login node: counted, downloaded by a worker process, and what can fail."""
 
 import subprocess
-import sys
 
 import pytest
 from msgspec.structs import replace
@@ -9,7 +8,6 @@ from msgspec.structs import replace
 from hpml_jobs.core.cluster import Cluster
 from hpml_jobs.core.errors import HpmlError, UsageError
 from hpml_jobs.plan import data
-from hpml_jobs.plan.sweep import expand
 from tests.unit.builders import DIGITS, RESNET
 
 CLUSTER = Cluster(name="local")
@@ -73,27 +71,6 @@ def test_absent_python_of_jobs_is_named(tmp_path):
         HpmlError, match=r"absent could not open the data: .*No such file"
     ):
         data.prepare(DIGITS, tmp_path, cluster)
-
-
-def test_fetch_downloads_only_what_is_missing(monkeypatch, working_folder):
-    commands, notes = (
-        replace_worker(
-            monkeypatch, stdout='{"images": 1, "parameters": 1, "effective": 1}'
-        ),
-        [],
-    )
-
-    def fetch(*words):
-        data.fetch(expand(list(words), multirun=False).settings[0], notes.append)
-
-    fetch("workload=digits", "cluster=local")
-    assert notes.pop().endswith("nothing to download")
-    assert commands == []
-    fetch("workload=resnet18_cifar10", "cluster=local", f"data.root={working_folder}")
-    assert notes.pop().startswith("downloading ")
-    (command,) = commands
-    assert command[0] == sys.executable
-    assert command[-1] == "--download"
 
 
 def test_unknown_or_empty_data_set_is_refused(tmp_path):

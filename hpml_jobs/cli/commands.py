@@ -81,7 +81,7 @@ KERNEL = {
         "cli.collect:collect",
         HelpSection.RESULTS,
         "collect [STUDY]",
-        "print the answer; write the tables to report/",
+        "print how many GPUs to use and why; write the tables",
     ),
     "choose": Command(
         "cli.choose:choose",

@@ -97,7 +97,7 @@ PAGE = """\
 hpml_jobs {version}: how does PyTorch training scale on a SLURM cluster?
 
   hpml-jobs -m gpus=1,2,4 batch=32,128,512   submit a study of 3 x 3 cells
-  hpml-jobs collect --wait                   wait for them, print the answer
+  hpml-jobs collect --wait                   wait for them, say how many to use
 
 A study is a set of cells; a cell is one measurement, e.g. on 4 GPUs with batch
 128. Submitted again, a study skips its finished, pending and running cells. On

@@ -241,7 +241,7 @@ def logs(
         print_json({"study": selected.name, "cells": cells})
         return
     if not states:
-        print("no current cell has failed; with a PATTERN, logs shows any log")
+        print("no cell has failed; name a cell to see its log")
     for state in states:
         print(f"==== {state.slug}: {state.outcome.value} {state.reason}")
         print(log_text(selected, state, lines))

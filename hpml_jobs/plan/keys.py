@@ -288,7 +288,7 @@ def _swept_values(override: Override, *, multirun: bool) -> list[Any]:
             f"{override.input_line}: list the values, e.g. {override.key_or_group}=1,2,4"
         )
     if not multirun and type_of(override.key_or_group) is not None:
-        raise UsageError(f"{override.input_line} is a sweep: add -m")
+        raise UsageError(f"{override.input_line} has several values: add -m")
     # sweep_string_iterator is for Hydra's own multirun; here the values keep their types
     iterator = map(_unquoted, override.sweep_iterator())
     values = list(itertools.islice(iterator, MOST_VALUES + 1))

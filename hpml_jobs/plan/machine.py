@@ -87,7 +87,9 @@ def detect_cluster(profiles: dict[str, tuple[str, ...]]) -> tuple[str, str]:
             "no sbatch on PATH: the cells run on this machine (cluster=local)",
         )
     if not limits() and not cluster_sign():
-        reason = "sbatch is on PATH, but there is no cluster behind it: cluster=local"
+        reason = (
+            "no SLURM cluster answers: the cells run on this machine (cluster=local)"
+        )
         return "local", reason
     name = limits().get("ClusterName", "")
     for profile, names in profiles.items():

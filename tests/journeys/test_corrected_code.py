@@ -90,7 +90,7 @@ def test_corrected_code_is_submitted_again_and_shown_first(rig, tmp_path):
         assert shown.count(REPLACED) == 1
         assert "repeat the command" not in shown
         assert "--failed" not in shown
-    assert "no current cell has failed" in login.ok("logs")
+    assert "no cell has failed" in login.ok("logs")
     assert "nothing to resubmit" in login.ok("resubmit", "--failed")
 
     login.ok("report")

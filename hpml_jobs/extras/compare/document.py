@@ -162,7 +162,7 @@ def _nothing_shared(old: Reference, new: Reference) -> str:
     old_works = dict.fromkeys(_work_words(group) for group in old_groups)
     new_works = dict.fromkeys(_work_words(group) for group in new_groups)
     if old_works.keys().isdisjoint(new_works):
-        difference = "measured different work"
+        difference = "measured different work, name two studies of one workload"
         sides = names(old_works), names(new_works)
     else:
         difference = "have no cell in common (GPUs, batch, strategy)"

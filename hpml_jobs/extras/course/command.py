@@ -77,7 +77,7 @@ def report(  # noqa: D103  (its help is that of the kernel's command)
         )
         print(f"kept: {file}, which was edited; {new}")
     if missing := _missing(folder / MARKDOWN):
-        print(f"still yours: {missing}")
+        print(f"to fill in: {missing}")
     if PDF not in files:
         print(
             f"no {PDF}: Chromium is not here; open {HTML} in a browser and save it as PDF"
@@ -97,7 +97,7 @@ def _missing(text_file: Path) -> str:
     if blanks := text.count(OWN_WORDS):
         parts.append(f"{counted(blanks, 'answer')} in {text_file.name}")
     if TO_FILL_IN in text:
-        parts.append("name or number (--name, --number)")
+        parts.append("your name or number (--name, --number)")
     return ", ".join(parts)
 
 

@@ -53,7 +53,7 @@ def section(report: Report) -> tuple[str, tuple[Item, ...], str]:
     answered = {answer.question for answer in questions if answer.is_answered}
     numbers = f"{questions[0].question} to {questions[-1].question}"
     summary = (
-        f"{numbers}: {len(answered)} of {len(QUESTIONS)} are answered by this study"
+        f"{numbers}: {len(answered)} of {len(QUESTIONS)} are measured by this study"
     )
     return "Questions of the lab", (Answers(questions),), summary
 

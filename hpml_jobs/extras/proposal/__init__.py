@@ -8,7 +8,7 @@ FEATURE = Feature(
             "extras.proposal.command:choose",
             HelpSection.RESULTS,
             "choose [STUDY] KEY=VALUE",
-            "say which cell to ask for, e.g. within a budget",
+            "recommend a cell, e.g. within a budget",
         )
     },
     answer="extras.proposal.page:below_answer",

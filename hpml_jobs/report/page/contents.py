@@ -47,7 +47,7 @@ LAB_GRIDS = ("grid=lab", "grid=hw5")
 GLOSSARY = (
     "A cell is one measurement of a configuration; single is training on one {unit} without a "
     "strategy; a rank is one process of a cell, and rank 0 is the first. Exposed communication is "
-    "what no computation hides; stall is waiting for data. A number with ! is doubtful: see What "
+    "what no computation hides; stall is waiting for data. A number with ! may be wrong: see What "
     "to trust. {runs}, unless a table says otherwise."
 )
 """The words of the tables, above the first one."""

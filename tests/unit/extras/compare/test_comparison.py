@@ -448,8 +448,8 @@ def test_studies_without_a_shared_cell_are_refused(studies):
     with pytest.raises(HpmlError) as fault:
         compared(studies)
     assert str(fault.value) == (
-        "before and after measured different work: before digits (20480 samples per epoch); "
-        "after resnet18_cifar10 (50000 samples per epoch)"
+        "before and after measured different work, name two studies of one workload: before "
+        "digits (20480 samples per epoch); after resnet18_cifar10 (50000 samples per epoch)"
     )
 
 

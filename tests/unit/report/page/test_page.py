@@ -98,7 +98,7 @@ def test_page_folds_what_is_not_of_the_first_answer(root):
     assert "Replicas and accuracy" in folded
     assert "Hardware and software" in folded
     (questions,) = (line for line in folded if line.startswith("Q1 to Q7: "))
-    assert questions.endswith(" of 9 are answered by this study")
+    assert questions.endswith(" of 9 are measured by this study")
     opened = ("Table 1", "Speedup", "Gap", "Choice")
     assert [line for line in folded if line.startswith(opened)] == []
 

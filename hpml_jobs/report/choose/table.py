@@ -57,7 +57,6 @@ ACCURACY_GAP = 0.005
 NOT_COLUMNS = ("path", "cells")
 FLOP = ("flop_per_s_per_gpu", "utilization")
 ENERGY = ("joules", "joules_per_1000_units", "joules_per_1000_samples")
-HOURS = ("charged_gpu_hours",)
 JOULES = (
     "J: NVML's energy counters of the cell's own boards, from right before to right after the "
     "epoch; hosts are not in it. A counter advances every 20 to 100 ms."
@@ -178,7 +177,7 @@ def choice_table(
     has_flop = device is Device.CUDA or any(cell_cost.peak for cell_cost in costs)
     unknown = (() if has_energy else ENERGY) + (() if has_flop else FLOP)
     if device is Device.CPU:
-        unknown += HOURS
+        unknown += ("charged_gpu_hours",)
     lines = (
         caption,
         JOULES if has_energy else "",

@@ -78,10 +78,8 @@ def without_sentence(group: ConditionGroup, gap: Gap) -> str:
     least = "at least " if without.is_least else ""
     speedup = f"{least}{mark(ratio(without.speedup), is_doubtful=gap.doubts_parts)}"
     if len(causes) > 1:
-        both = listed([names[cause] for cause in causes])
-        return (
-            f"Replayed without {both}, which run side by side, the speedup is {speedup}"
-        )
+        both = f"{listed([names[cause] for cause in causes])}, which run side by side"
+        return f"Replayed without {both}, the speedup is {speedup}"
     words = WORDS[causes[0]][1]
     above = ", above the ideal" if without.speedup > gap.ideal else ""
     how = "Measured" if without.is_measured else "Replayed"

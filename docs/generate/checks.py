@@ -23,7 +23,7 @@ limit below are those of most parts.
 | column | value | meaning |
 |---|---|---|
 | level | pass | The check applies, and the number is within the limit. |
-| | warn | The number is true, but may not mean what it seems to. |
+| | warn | The number may be wrong, or its meaning is limited: the next column says which. |
 | | fail | The number cannot be used: it, what it is compared with, or this program is wrong. |
 | shown | number | The number may be wrong: `!` in the tables it affects, a line in the report |
 | | table | The number is right, its meaning is limited: a line that begins with note |

@@ -40,6 +40,20 @@ COMMON = """\
 These have the same meaning in every command that takes them.
 """
 
+FIELDS_OF_STATUS = """\
+| field of `status --json` | meaning |
+|---|---|
+| `queued_s`, `elapsed_s` | seconds from submission to start, or until now; since the start |
+| `starts`, `minutes` | when SLURM expects a pending job to start; its time limit |
+| `gpus`, `mem_gb`, `restarts` | GPUs of the cell; GB of a node; restarts of its job |
+| `who`, `untried` | who must act; true if a smaller batch of its ladder ran out of memory |
+| `doing`, `done`, `left_s` | step of a running cell; finished share, seconds left (extrapolated) |
+| `usage` | GPU-hours and waits of the study, over all runs of a requeued job |
+"""
+
+AFTER = {"status": FIELDS_OF_STATUS}
+"""What follows the options of a command."""
+
 TITLES = {
     "cluster": "Keys of a cluster",
     "workload": "Keys of a workload",
@@ -94,6 +108,7 @@ def _command(name: str, command: Any, common: list[Row]) -> str:
         f"```text\n{' '.join(usage)}\nexample: {' '.join(example.split())}\n```",
         *([_filled(f"Common options: {', '.join(options)}.")] if options else []),
         *([_option_table(own).rstrip()] if own else []),
+        *([AFTER[name].rstrip()] if name in AFTER else []),
     ]
     return "\n\n".join(parts) + "\n"
 

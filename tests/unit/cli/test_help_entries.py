@@ -63,7 +63,7 @@ def test_entry_of_a_key_of_a_group_names_the_choice_of_its_default(capsys):
         ("greene", ["cluster=greene"]),
         ("warmup", ["recipe=warmup"]),
         ("ladder", ["ladder.start", "ladder.factor", "grid=ladder"]),
-        ("stop", ["stop, kill, scancel", "stop"]),
+        ("stop", ["stop, kill, scancel, delete, disk", "stop"]),
     ],
 )
 def test_a_word_has_the_entries_of_all_its_meanings(word, titles, capsys):
@@ -136,7 +136,7 @@ def test_a_word_without_help_gets_the_right_guess(word, message, capsys):
         ("world size", "rank, process, processes, world_size"),
         ("how many gpus", "gpus"),
         ("what is efficiency", "efficiency"),
-        ("why is it too slow", "gap, why, slow, bottleneck, exchange, waiting"),
+        ("why is it too slow", "gap, why, slow, bottleneck, waiting"),
         ("out of memory", "oom, memory"),
     ],
 )

@@ -72,6 +72,9 @@ NODES = """\
 gr001|gpu:a100:8|48|190000|main
 gr002|gpu:a100:8|48|190000|main
 gr003|gpu:rtx8000:4|48|190000|main
+b-1|gpu:l4:1|12|48000|g2-standard-12
+b-2|gpu:l4:2|24|96000|g2-standard-24
+b-4|gpu:l4:4|48|192000|g2-standard-48
 """
 
 NOT_RUN = {
@@ -119,7 +122,7 @@ def desk(tmp_path_factory):
         )
     for source, names in {
         demo: ("table4", "transformers", "hw5"),
-        repeated: ("after", "digits-old", "digits-new"),
+        repeated: ("after", "digits-old", "digits-new", "scaling"),
         large: ("STUDY",),
     }.items():
         for name in names:

@@ -6,8 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.gpu.catalog import PARTS
-
 pytestmark = pytest.mark.whole
 
 ROOT = Path(__file__).parents[3]
@@ -32,9 +30,3 @@ def test_every_raw_table_has_a_version_and_whole_rows():
             assert table["version"], name
             assert table["command"], name
             assert {len(row) for row in table["rows"]} == {len(table["columns"])}, name
-
-
-def test_readme_counts_the_figures_of_the_gpu_tests():
-    figures = sum(len(part.expected) for part in PARTS)
-    readme = " ".join((ROOT / "README.md").read_text().split())
-    assert f"`make test-gpu` measures {figures} figures" in readme

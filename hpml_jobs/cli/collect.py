@@ -36,6 +36,7 @@ from hpml_jobs.cli.options import (
 from hpml_jobs.cli.status import check_finished, show_until_idle
 from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.check_result import Level
+from hpml_jobs.core.paths import typed_path
 from hpml_jobs.core.text import PROGRAM, counted, with_command
 from hpml_jobs.study.snapshot import read_study
 
@@ -83,7 +84,7 @@ def collect(
     from hpml_jobs.report.folder import make, write_tables
 
     if to is not None:
-        make(to.expanduser())
+        make(typed_path(to))
     report, status = current_report(selected, values, wait=wait, out_of_the_way=json)
 
     def write() -> list[Path]:
@@ -172,7 +173,7 @@ def write_report(
     from hpml_jobs.report.folder import ReadOnlyError
 
     try:
-        return write(study.report if to is None else to.expanduser())
+        return write(study.report if to is None else typed_path(to))
     except ReadOnlyError as fault:
         if to is not None:
             raise

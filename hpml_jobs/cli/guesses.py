@@ -88,7 +88,7 @@ def refuse_typography(words: Sequence[str]) -> None:
 def _is_read_later(word: str) -> bool:
     """Return whether a word gives a key a text, or numbers such as 1–4: the key's reader judges."""
     key, is_pair, value = word.partition("=")
-    if not is_pair or key == "study":
+    if not is_pair or key in ("study", "script"):
         return False
     from hpml_jobs.plan.key_types import type_of
 

@@ -177,7 +177,8 @@ def _entry(phrase: str, folders: list[Path]) -> str:
 
     entries, terms = Entries(folders), explanations()
     words = phrase.split()
-    for names in ((phrase, "_".join(words), "-".join(words)), words):
+    whole = (phrase, "_".join(words), "-".join(words), phrase.replace("-", " "))
+    for names in (whole, words):
         parts: list[str] = []
         for name in names:
             term = terms.get(name) or terms.get(name.removesuffix("s"), "")

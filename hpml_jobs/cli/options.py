@@ -13,7 +13,7 @@ from typer import Argument, Option
 from hpml_jobs.cli.commands import repeated
 from hpml_jobs.cli.completion import StudiesAndKeys, cells, keys, studies
 from hpml_jobs.core.errors import HpmlError, UsageError, example
-from hpml_jobs.core.paths import resolve_path
+from hpml_jobs.core.paths import resolve_path, typed_path
 from hpml_jobs.core.strategies import Baseline
 from hpml_jobs.core.text import alike, did_you_mean, nearest, one_of, with_command
 from hpml_jobs.study.manifest import History
@@ -138,7 +138,7 @@ def outputs_of(outputs: Path | None) -> Path:
         from hpml_jobs.plan.user_config import user_outputs
 
         outputs = user_outputs()
-    return outputs.expanduser()
+    return typed_path(outputs)
 
 
 def study_words(study: Study) -> str:

@@ -30,6 +30,11 @@ def resolve_path(text: str | Path) -> Path:
         ) from fault
 
 
+def typed_path(path: Path) -> Path:
+    """Return a typed path with ~ expanded and without `..`, which a missing folder has not."""
+    return Path(os.path.normpath(path.expanduser()))
+
+
 def user_folder(variable: str, default: str) -> Path:
     """Return the program's folder below $VARIABLE or a default below the home folder.
 

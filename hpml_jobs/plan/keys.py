@@ -127,9 +127,9 @@ OTHER_VALUES = {"gpu": "cuda", "float16": "fp16", "float32": "fp32", "zero": "ze
 
 def alike_keys(key: str, valid: Collection[str]) -> list[str]:
     """Return the keys that were probably meant: alike in their last part, then as a whole."""
-    if key in OTHER_WORDS:
-        return [OTHER_WORDS[key]]
     leaf = leaf_of(key)
+    if leaf in OTHER_WORDS:
+        return [OTHER_WORDS[leaf]]
     leaves = alike(leaf, {leaf_of(name) for name in valid})
     ends = sorted(name for name in valid if leaf_of(name) in leaves)
     near = alike(key, ends)

@@ -12,6 +12,7 @@ from hpml_jobs.core.text import PROGRAM, counted, listed, with_command
 from hpml_jobs.report import warnings
 from hpml_jobs.report.choose import words
 from hpml_jobs.report.choose.rules import Candidate, Choice, Exclusion
+from hpml_jobs.report.choose.table import accuracies
 from hpml_jobs.report.frame import captions
 from hpml_jobs.report.frame.captions import mark
 from hpml_jobs.report.frame.numbers import ratio, span, verb
@@ -41,17 +42,12 @@ class Overview(NamedTuple):
 
 
 class SpeedupBar(NamedTuple):
-    """The speedup of a size beside the ideal one; both are against the reference's size."""
+    """The speedup of a size, its text with the mark of checks, and the ideal one."""
 
     label: str
     speedup: float
+    text: str
     ideal: float
-    is_doubtful: bool = False
-
-    @property
-    def text(self) -> str:
-        """The speedup with the mark of checks."""
-        return mark(ratio(self.speedup), is_doubtful=self.is_doubtful)
 
 
 class SpeedupBars(NamedTuple):
@@ -179,6 +175,7 @@ def _evidence(group: ReportGroup, choice: Choice) -> Iterator[str]:
     if group.gaps and not gaps:
         more = captions.units(group.source.device)
         yield f"Whether more {more} are faster cannot be said: data-quality checks failed."
+    yield from accuracies(group.source, choice)
     if winner is None or words.is_smallest(choice):
         return
     larger = [step for step in choice.steps if step.smaller.row.gpus >= winner.row.gpus]
@@ -218,10 +215,7 @@ def main_strategy(group: ReportGroup) -> StrategyTables | None:
 
 
 def speedup_bars(group: ReportGroup) -> SpeedupBars | None:
-    """Return the speedups at the batch of the fastest cell; None if there are not two.
-
-    None too where there is no answer yet: a bar would say more than the disturbed times know.
-    """
+    """Return the speedups at the batch of the fastest cell; None without two, or an answer."""
     tables = main_strategy(group)
     choice = group.choice
     source = group.source
@@ -238,8 +232,11 @@ def speedup_bars(group: ReportGroup) -> SpeedupBars | None:
         SpeedupBar(
             captions.row_label(row.setup, source.device),
             row.speedup,
+            mark(
+                ratio(row.speedup),
+                is_doubtful=row.is_compared and source.doubts_ratio(row),
+            ),
             row.gpus / row.reference.gpus,
-            row.is_compared and source.doubts_ratio(row),
         )
         for row in rows
         if row.batch_per_gpu == batch and row.speedup is not None and row.reference

@@ -15,6 +15,7 @@ from hpml_jobs.cli.completion import outputs_of_words, studies
 from hpml_jobs.cli.console import console, print_json
 from hpml_jobs.cli.options import Json, Outputs, find_study, history_of, outputs_of
 from hpml_jobs.core.errors import HpmlError, UsageError
+from hpml_jobs.core.paths import typed_path
 from hpml_jobs.core.text import alike, counted, did_you_mean
 from hpml_jobs.extras.compare import PICTURES
 from hpml_jobs.study.selection import all_studies, check_name
@@ -198,7 +199,7 @@ def _write_picture(
     from hpml_jobs.extras.compare.document import write_picture
 
     if to:
-        folder = to.expanduser()
+        folder = typed_path(to)
     elif new.study:
         folder = new.study.report
     else:

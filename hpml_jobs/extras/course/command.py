@@ -15,6 +15,7 @@ from hpml_jobs.cli.options import (
     parse_words,
 )
 from hpml_jobs.core.errors import UsageError
+from hpml_jobs.core.paths import typed_path
 from hpml_jobs.core.text import counted
 
 
@@ -63,7 +64,7 @@ def report(  # noqa: D103  (its help is that of the kernel's command)
     )
     from hpml_jobs.report.page import HTML, MARKDOWN
 
-    folder = handin.expanduser()
+    folder = typed_path(handin)
     handed_in = write_handin(contents, folder, Student(student, number))
     files = [path.name for path in handed_in.files if path.parent == folder]
     print(f"written: {', '.join([*files, 'data/*.csv'])} in {folder}")
@@ -76,8 +77,9 @@ def report(  # noqa: D103  (its help is that of the kernel's command)
             else "it has the study's newest numbers"
         )
         print(f"kept: {file}, which was edited; {new}")
-    if missing := _missing(folder / MARKDOWN):
+    if missing := _missing(folder / MARKDOWN, is_named=is_named):
         print(f"to fill in: {missing}")
+        print(f"{HTML} has the measured answers only: hand in {MARKDOWN}, too")
     if PDF not in files:
         print(
             f"no {PDF}: Chromium is not here; open {HTML} in a browser and save it as PDF"
@@ -88,7 +90,7 @@ def report(  # noqa: D103  (its help is that of the kernel's command)
         open_page(folder / HTML)
 
 
-def _missing(text_file: Path) -> str:
+def _missing(text_file: Path, *, is_named: bool) -> str:
     """Return what a text still lacks: `9 answers in report.md, name or number`."""
     from hpml_jobs.extras.course.handin import OWN_WORDS, TO_FILL_IN
 
@@ -96,7 +98,7 @@ def _missing(text_file: Path) -> str:
     parts = []
     if blanks := text.count(OWN_WORDS):
         parts.append(f"{counted(blanks, 'answer')} in {text_file.name}")
-    if TO_FILL_IN in text:
+    if TO_FILL_IN in text and not is_named:
         parts.append("your name or number (--name, --number)")
     return ", ".join(parts)
 

@@ -159,6 +159,8 @@ def _earlier(folder: Path, study: str) -> Written:
     Raises:
         UsageError: it was another study, or the files are not of a call.
     """
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"--handin {folder} is a file: name an empty or a new folder")
     earlier = read_valid(folder / EARLIER, Written)
     if earlier is None:
         is_ours = (folder / NOTEBOOK).exists()

@@ -17,7 +17,7 @@ from hpml_jobs.cli.console import print_json, print_note
 from hpml_jobs.cli.options import Json, Outputs, StudyName, find_study, study_words
 from hpml_jobs.core.cell import CellFile
 from hpml_jobs.core.errors import HpmlError, UsageError
-from hpml_jobs.core.paths import resolve_path
+from hpml_jobs.core.paths import resolve_path, typed_path
 from hpml_jobs.core.strategies import Baseline
 from hpml_jobs.core.text import PROGRAM, counted, nearest, with_command
 from hpml_jobs.extras.exchange.unjudged import unjudged_options
@@ -70,7 +70,7 @@ def archive(
             "--traces with --anonymous: traces are not searched for names; leave one out"
         )
     selected = find_study(study, outputs)
-    file = Path(f"{selected.name}{SUFFIX}") if to is None else to.expanduser()
+    file = Path(f"{selected.name}{SUFFIX}") if to is None else typed_path(to)
     if not is_archive(file):
         raise UsageError(
             f"--to {file}: it becomes a {SUFFIX} file, so give it a name that ends so"
@@ -437,7 +437,7 @@ def export(
         raise HpmlError(
             f"no cell of study {study.name} has a record (status shows why)"
         )
-    folder = study.export / form if to is None else to.expanduser()
+    folder = study.export / form if to is None else typed_path(to)
     try:
         written = write(content, folder)
     except OSError as fault:

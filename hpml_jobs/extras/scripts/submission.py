@@ -14,7 +14,7 @@ import msgspec
 from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.script import PLACEHOLDER_FORM, Script, ScriptLauncher
 from hpml_jobs.core.source_files import local_texts, named_file, source_files
-from hpml_jobs.core.text import few
+from hpml_jobs.core.text import few, listed
 from hpml_jobs.core.workload import SourceFile, Workload
 from hpml_jobs.plan.settings import Settings
 
@@ -70,12 +70,23 @@ def workload_of(sweep: Sequence[Settings], notify: Callable[[str], None]) -> Wor
     code = _code_of(script, notify)
     gpus = max(settings.gpus for settings in sweep)
     if gpus > 1:
-        _refuse_other_exchange(script, gpus)
+        _check_exchange(script, gpus, notify)
+    is_told_batch = any(map(script.has_placeholder, ("batch", "global_batch")))
+    batches = {settings.batch for settings in sweep} - {None}
+    if batches and not is_told_batch:
+        sizes = listed(sorted(batches))
+        notify(
+            f"args has no {{batch}}: {script.path} has to use batch {sizes} by itself, else the "
+            "cell fails; to pass it: args='--batch-size {batch}'"
+        )
     return msgspec.structs.replace(sweep[0].workload, code=code)
 
 
-def _refuse_other_exchange(script: Script, gpus: int) -> None:
-    """Refuse a script whose processes exchange by Horovod or MPI alone: each would train alone."""
+def _check_exchange(script: Script, gpus: int, notify: Callable[[str], None]) -> None:
+    """Refuse a script whose processes exchange by Horovod or MPI alone: each would train alone.
+
+    Where they may not exchange at all, say so.
+    """
     reference, root = script.module, Path.cwd()
     if reference is None:
         path = root / script.path
@@ -89,6 +100,10 @@ def _refuse_other_exchange(script: Script, gpus: int) -> None:
                 f"script={script.path} exchanges by {library}, which is not seen: for gpus={gpus} "
                 "wrap its model in torch's DistributedDataParallel, or measure gpus=1"
             )
+    notify(
+        f"{script.path} and the files that it imports here do not name DistributedDataParallel or "
+        f"a library that wraps it: with gpus={gpus} each process may train alone, and the cell fail"
+    )
 
 
 def _code_of(script: Script, notify: Callable[[str], None]) -> tuple[SourceFile, ...]:

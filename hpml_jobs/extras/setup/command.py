@@ -19,6 +19,7 @@ from hpml_jobs.cli.submit import Manner, deliver
 from hpml_jobs.core.answers import Finding, Severity
 from hpml_jobs.core.cluster import Launcher
 from hpml_jobs.core.errors import HpmlError, UsageError
+from hpml_jobs.core.paths import typed_path
 from hpml_jobs.core.text import PROGRAM, counted, with_command
 from hpml_jobs.study.files import reason_of
 
@@ -61,7 +62,7 @@ def init(
     if show and to is not None:
         raise UsageError("--print with --to: print the file, or write it")
     read_file = user_config_file()
-    path = read_file if to is None else to.expanduser()
+    path = read_file if to is None else typed_path(to)
     if not show:
         _refuse_existing(path)
     profile, sources = _profile()

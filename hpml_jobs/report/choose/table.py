@@ -201,12 +201,12 @@ def choice_table(
         *captions.explained(group, (c.row for c in choice.candidates), Affected.TIME),
         *(words.step_text(step) for step in choice.steps),
         *words.doubts(choice),
-        *_accuracies(group, choice),
+        *accuracies(group, choice),
     ]
     return item_table([group], text, items, heads, notes)
 
 
-def _accuracies(group: ConditionGroup, choice: Choice) -> Iterator[str]:
+def accuracies(group: ConditionGroup, choice: Choice) -> Iterator[str]:
     """Yield a line if the cell to ask for learned less in its epochs than the reference."""
     if choice.winner is None or choice.winner is choice.reference:
         return

@@ -15,9 +15,7 @@ NEARLY_IDEAL = 0.95
 """The share of the ideal speedup from which there is nothing to explain."""
 
 REST, LEAST = 0.05, 0.02
-"""Parts that together are at most `REST` of the ideal speedup are the rest; a single one of them
-that is more than `LEAST` is named.
-"""
+"""Parts that are at most `REST` of the ideal together are the rest, but for one above `LEAST`."""
 
 WORDS: dict[str, tuple[str, str]] = {
     GapCause.EXCHANGE: ("exchange between {units}", "without exchange"),
@@ -40,7 +38,7 @@ def gap_sentence(group: ConditionGroup, row: Row, gap: Gap) -> str:
     )
     if gap.speedup > EFFICIENCY_LIMIT * gap.ideal:
         return f"{text}. This needs an explanation; measure both cells again."
-    if _is_explained(gap):
+    if gap.speedup >= NEARLY_IDEAL * gap.ideal:
         return f"{text}: nothing to explain."
     named = _named(gap)
     names = _names(gap, units(group.device))
@@ -62,14 +60,10 @@ def gap_sentence(group: ConditionGroup, row: Row, gap: Gap) -> str:
     return f"{'. '.join([text, *ends])}."
 
 
-def _is_explained(gap: Gap) -> bool:
-    return gap.speedup >= NEARLY_IDEAL * gap.ideal
-
-
 def without_sentence(group: ConditionGroup, gap: Gap) -> str:
     """Return the speedup without the largest cause, as it was measured or replayed; "" if none."""
     without = gap.without
-    if without is None or _is_explained(gap):
+    if without is None or gap.speedup >= NEARLY_IDEAL * gap.ideal:
         return ""
     if not without.causes & _named(gap).keys():
         return ""
@@ -146,7 +140,7 @@ def _other_clause(cause: str, value: float, gap: Gap) -> Iterator[str]:
     text = mark(digits(abs(value)), is_doubtful=gap.doubts_parts)
     if cause == "rest":
         verb = "" if value > 0 else "give back "
-        yield f"smaller causes {verb}{text}"
+        yield f"smaller parts {verb}{text}"
     elif value > 0:
         yield f"{text} is unexplained"
 

@@ -69,6 +69,8 @@ def test_a_word_of_another_tool_gets_the_command_that_is_meant(word, meant, caps
         (["status\u00a0mine"], "has a non-breaking space: write status mine"),
         (["batch=32\u200b"], "has an invisible character: write batch=32"),
         (["-m", "gpus=“1,2”"], "of a text document: write gpus=1,2"),
+        (["script=“train.py”"], "of a text document: write script=train.py"),
+        (["cluster.time=2h"], "unknown key cluster.time; did you mean minutes?"),
         (["gpus=1–4"], "gpus='1–4': a whole number is needed"),
     ],
 )

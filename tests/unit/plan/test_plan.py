@@ -165,7 +165,7 @@ def test_missing_data_is_announced_and_not_fetched_by_plan(slurm, working_folder
     sweep = expand(["workload=resnet18_cifar10", "cluster=greene"], multirun=False)
     plan = make_plan(sweep, fetch=False, notify=notes.append)
     assert plan.cells[0].cell.workload.images == 50_000
-    missing = f"CIFAR-10 is not in {working_folder / 'data'}: hpml-jobs fetch or "
+    missing = f"CIFAR-10 is not in {working_folder / 'data'}: a submission "
     assert any(note.startswith(missing) for note in notes)
 
 

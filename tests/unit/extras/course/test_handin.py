@@ -173,6 +173,25 @@ def test_folder_with_other_files_is_refused(handed_in, tmp_path, capsys):
     assert run([*words, str(folder), "--to", str(folder)]) == 2
 
 
+def test_path_through_a_folder_that_is_missing_hides_no_files(
+    handed_in, tmp_path, capsys
+):
+    handed_in()
+    mine = tmp_path / "notes" / "report.md"
+    mine.parent.mkdir()
+    mine.write_text("mine")
+    words = ["report", "lab", "--outputs", str(tmp_path / "outputs")]
+    around = f"{tmp_path}/none/../notes"
+    assert run([*words, "--handin", around]) == 2
+    assert "notes has other files" in capsys.readouterr().err
+    assert run([*words, "--to", around]) == 2
+    assert "report.md would be written over" in capsys.readouterr().err
+    assert run([*words, "--handin", str(mine)]) == 2
+    assert "report.md is a file: name an empty" in capsys.readouterr().err
+    assert mine.read_text() == "mine"
+    assert not (tmp_path / "none").exists()
+
+
 def test_page_without_a_browser_is_printed_by_hand(handed_in):
     folder, shown = handed_in()
     assert "no report.pdf: Chromium is not here; open report.html in a browser" in shown

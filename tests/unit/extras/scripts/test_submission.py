@@ -220,6 +220,18 @@ def test_a_script_gets_no_batch_that_nobody_gave(folder: Path) -> None:
     assert cell.batch == 128
 
 
+def test_what_a_script_may_lack_is_said_before_it_runs(folder: Path) -> None:
+    (folder / "alone.py").write_text("import torch\n")
+    notes: list[str] = []
+    plan("gpus=2", "script=alone.py", "batch=64", "args=--lr 1", notes=notes)
+    text = " ".join(notes)
+    assert "args has no {batch}: alone.py has to use batch 64 by itself" in text
+    assert "alone.py and the files that it imports here do not name Distributed" in text
+    notes.clear()
+    plan("gpus=2", "script=train.py", "batch=64", ARGS, notes=notes)
+    assert "args has no {batch}" not in " ".join(notes)
+
+
 def test_keys_of_scripts_need_one() -> None:
     with pytest.raises(
         UsageError, match="launcher= without script=: only a script has it"

@@ -243,7 +243,7 @@ def test_waiting_for_cpus_that_is_not_recorded_is_unexplained(builder):
         ),
         (
             {"exchange_s": 2.0, "stall_s": 0.2, "waits_s": (0.1, 0.1)},
-            "exchange between GPUs takes 0.80, smaller causes 0.12 and 0.48 is unexplained.",
+            "exchange between GPUs takes 0.80, smaller parts 0.12 and 0.48 is unexplained.",
         ),
     ],
     ids=["largest first", "smaller last"],
@@ -507,7 +507,7 @@ def test_replayed_speedup_is_in_the_sentence(builder):
     group = exchanging_pair(builder)
     assert sentences(group) == [
         "2 GPUs are 1.33 times as fast as 1 GPU at batch 128 (one run, ideal: 2). The missing "
-        "0.67: exchange between GPUs takes 0.66 and smaller causes 0.01. "
+        "0.67: exchange between GPUs takes 0.66 and smaller parts 0.01. "
         "Replayed without exchange, the speedup is at least 1.99."
     ]
 
@@ -524,7 +524,7 @@ def test_small_causes_that_give_back_are_said(builder):
     changed = gap._replace(speedup=1.63, parts=parts)
     text = gap_sentence(group.source, row, changed)
     assert "The missing 0.37: exchange between GPUs takes 0.4" in text
-    assert "and smaller causes give back 0.03." in text
+    assert "and smaller parts give back 0.03." in text
 
 
 def test_epoch_without_exchange_is_what_was_measured(builder):
@@ -544,7 +544,7 @@ def test_waiting_for_cpus_that_ends_with_the_exchange_is_of_the_exchange(builder
     (group,) = builder.collect().groups
     assert values_of(group)[GapCause.CPUS] == 0.0
     assert sentences(group)[0].endswith(
-        "smaller causes 0.01. Measured without exchange, the speedup is 1.99."
+        "smaller parts 0.01. Measured without exchange, the speedup is 1.99."
     )
 
 
@@ -589,7 +589,7 @@ def test_late_ranks_are_all_named(builder):
     replayable(builder, simulate(4, 98, **SINGLE | {"forward": forward}), gpus=4)
     (group,) = builder.collect().groups
     assert sentences(group)[0].endswith(
-        "waiting for the slowest (ranks 1 and 2 on node1) takes 1.50 and smaller causes 0.01. "
+        "waiting for the slowest (ranks 1 and 2 on node1) takes 1.50 and smaller parts 0.01. "
         "Replayed without waiting, the speedup is 3.99."
     )
 

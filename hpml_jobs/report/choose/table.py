@@ -216,8 +216,8 @@ def accuracies(group: ConditionGroup, choice: Choice) -> Iterator[str]:
     )
     if winner and reference and winner.mean < reference.mean - ACCURACY_GAP:
         yield (
-            f"test accuracy after as many epochs: {accuracy(winner.mean)} % with "
-            f"{cells[0].words}, {accuracy(reference.mean)} % with {cells[1].words}"
+            f"Test accuracy after as many epochs: {accuracy(winner.mean)} % with "
+            f"{cells[0].words}, {accuracy(reference.mean)} % with {cells[1].words}."
         )
 
 

@@ -1,8 +1,8 @@
-"""The size and the density of the code, and its circles of imports.
+"""The size and the density of the code, its budget, and its circles of imports.
 
     python -m tests.benchmarks.house             # a report
-    python -m tests.benchmarks.house --check     # one line; fails on circles, new dense functions
-    python -m tests.benchmarks.house --shrink    # take off the list what is dense no more
+    python -m tests.benchmarks.house --check     # one line; fails on circles, folders above budget
+    python -m tests.benchmarks.house --lower     # lower the budget of folders that are smaller now
 
 Tokens are those of `tokenize` without comments, line ends, indentation and docstrings; a string
 that is a statement is a docstring, and an f-string is one token, as in Python 3.11. Code lines are
@@ -25,7 +25,14 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = "hpml_jobs"
-DENSEST = ROOT / "tests" / "data" / "densest.txt"
+BUDGET = ROOT / "tests" / "data" / "budget.txt"
+DENSEST = 16.75
+"""Tokens per line that no function may have."""
+
+MOST_TOKENS_A_LINE = 8.0
+MOST_BRANCHES = 3.65
+"""Of the mean function: it only goes down."""
+
 FEWEST_LINES = 5
 """Shorter functions are not judged by their density."""
 
@@ -215,80 +222,80 @@ def by_density(modules: Iterable[Module]) -> list[Function]:
     return sorted(judged, key=lambda function: (-function.density, function.name))
 
 
-class DenseList(NamedTuple):
-    """The functions with as many tokens per line as a limit or more, and their names.
+class Budget(NamedTuple):
+    """The most tokens that each folder of the package may have: it only goes down."""
 
-    A line has what a function had when it was listed, and its name. The limit is that of the least
-    dense of the 50 with which the list began; it stays.
-    """
-
-    limit: float
-    lines: tuple[str, ...]
+    tokens: Mapping[str, int]
 
     @classmethod
-    def read(cls, path: Path = DENSEST) -> "DenseList":
-        """Read the file: the limit, then the functions."""
-        head, *lines = path.read_text().splitlines()
-        return cls(float(head.split()[0]), tuple(lines))
+    def read(cls, path: Path = BUDGET) -> "Budget":
+        """Read the file: a folder and its tokens a line."""
+        rows = (line.split() for line in path.read_text().splitlines())
+        return cls({folder: int(tokens) for folder, tokens in rows})
 
-    @property
-    def names(self) -> Counter[str]:
-        """How many functions of a name there are on the list."""
-        return Counter(line.split()[1] for line in self.lines)
+    def faults(self, tokens: Mapping[str, int]) -> list[str]:
+        """Return a line about each folder that has more tokens than it may."""
+        return [
+            f"{folder} has {count:,} tokens, and {self.tokens.get(folder, 0):,} in {BUDGET.name}: "
+            "take as many out of it"
+            for folder, count in tokens.items()
+            if count > self.tokens.get(folder, 0)
+        ]
 
-    def new_in(self, functions: Iterable[Function]) -> list[Function]:
-        """Return the functions that have reached the limit and are not on the list."""
-        names = self.names
-        new = []
-        for function in functions:
-            if function.density < self.limit:
-                continue
-            if names[function.name]:
-                names[function.name] -= 1
-            else:
-                new.append(function)
-        return new
-
-    def shrunk(self, functions: Iterable[Function]) -> "DenseList":
-        """Return the list without the functions that are below the limit now."""
-        dense = Counter(
-            function.name for function in functions if function.density >= self.limit
+    def lowered(self, tokens: Mapping[str, int]) -> "Budget":
+        """Return the budget of the folders that are there, each with at most what it has."""
+        return Budget(
+            {
+                folder: min(budget, tokens[folder])
+                for folder, budget in self.tokens.items()
+                if folder in tokens
+            }
         )
-        lines = []
-        for line in self.lines:
-            name = line.split()[1]
-            if dense[name]:
-                dense[name] -= 1
-                lines.append(line)
-        return self._replace(lines=tuple(lines))
 
-    def write(self, path: Path = DENSEST) -> None:
+    def write(self, path: Path = BUDGET) -> None:
         """Write the file."""
-        head = f"{self.limit:.2f} tokens per line are the limit, but for:"
-        path.write_text("\n".join((head, *self.lines)) + "\n")
+        rows = (f"{folder} {tokens}\n" for folder, tokens in self.tokens.items())
+        path.write_text("".join(rows))
+
+
+def tokens_of_folders(modules: Mapping[str, Module]) -> dict[str, int]:
+    """Return the tokens of each folder of the package, of each extra its own."""
+    tokens = Counter[str]()
+    for name, module in modules.items():
+        tokens[folder_of(name)] += module.tokens.total()
+    return dict(sorted(tokens.items()))
 
 
 def check(modules: Mapping[str, Module]) -> str:
     """Return a line of measures.
 
     Raises:
-        SystemExit: there is a circle of imports, or a dense function that is not on the list.
+        SystemExit: there is a circle of imports, a dense function, a folder above its budget, or
+            the whole package is too dense or has too many branches.
     """
+    functions = [
+        function for module in modules.values() for function in module.functions
+    ]
+    density = _density(modules.values())
+    branches = mean(function.branches for function in functions)
+    tokens = tokens_of_folders(modules)
     faults = [f"circle of imports: {' <-> '.join(names)}" for names in circles(modules)]
-    functions = by_density(modules.values())
-    listed = DenseList.read()
     faults += [
         f"{function.module}: {function.name} has {function.density:.2f} tokens per line (limit "
-        f"{listed.limit:.2f}): write one decision per line; {DENSEST.name} only shrinks"
-        for function in listed.new_in(functions)
+        f"{DENSEST}): write one decision per line"
+        for function in by_density(modules.values())
+        if function.density >= DENSEST
     ]
+    faults += Budget.read().faults(tokens)
+    if density > MOST_TOKENS_A_LINE:
+        faults.append(f"{density:.2f} tokens per line (limit {MOST_TOKENS_A_LINE})")
+    if branches > MOST_BRANCHES:
+        faults.append(f"{branches:.2f} branches per function (limit {MOST_BRANCHES})")
     if faults:
         raise SystemExit("\n".join(faults))
-    lines = sum(module.lines for module in modules.values())
-    remaining = len(listed.shrunk(functions).lines)
     return (
-        f"{lines:,} lines, {_density(modules.values()):.2f} tokens per line, no circle of imports, "
-        f"{remaining} of {len(listed.lines)} listed functions are dense"
+        f"{sum(tokens.values()):,} tokens, {density:.2f} per line, {branches:.2f} branches per "
+        "function, no circle of imports"
     )
 
 
@@ -394,15 +401,15 @@ def main() -> None:
         "--root", type=Path, default=ROOT / PACKAGE, help="folder of the package"
     )
     parser.add_argument(
-        "--check", action="store_true", help="fail on circles, new dense functions"
+        "--check", action="store_true", help="fail on circles, folders above budget"
     )
     parser.add_argument(
-        "--shrink", action="store_true", help="take functions off the list"
+        "--lower", action="store_true", help="lower budgets to what folders have"
     )
     options = parser.parse_args()
     modules = read(options.root)
-    if options.shrink:
-        DenseList.read().shrunk(by_density(modules.values())).write()
+    if options.lower:
+        Budget.read().lowered(tokens_of_folders(modules)).write()
     elif options.check:
         print(check(modules))
     else:

@@ -1,11 +1,10 @@
-"""The measures of tests/benchmarks/house.py, and that hpml_jobs has no circle of imports."""
+"""The measures of tests/benchmarks/house.py, and that hpml_jobs keeps to them."""
 
 from tests.benchmarks.house import (
     PACKAGE,
     ROOT,
-    DenseList,
+    Budget,
     Module,
-    by_density,
     check,
     circles,
     read,
@@ -21,14 +20,6 @@ def f(x):
     """Return it."""
     return [f"{y} {x}" for y in x if y or x]
 '''
-
-
-def dense(name, tokens=100):
-    """Return a module with a function of so many tokens in its fifth line."""
-    sums = " + ".join(["x"] * (tokens // 2))
-    return Module(
-        "m", f"def {name}(x):\n    x = 1\n    x = 1\n    x = 1\n    return {sums}\n"
-    )
 
 
 def test_module_is_counted_without_comments_docstrings_and_line_ends():
@@ -50,17 +41,14 @@ def test_import_of_a_module_from_its_package_needs_the_package():
     assert circles(whole) == []
 
 
-def test_new_dense_function_is_refused_and_a_listed_one_may_move():
-    listed = DenseList(10.0, ("21.40 f",))
-    assert listed.new_in(by_density([dense("f")])) == []
-    assert [
-        f.name for f in listed.new_in(by_density([dense("f"), dense("f", 200)]))
-    ] == ["f"]
-    assert [
-        f.name for f in listed.new_in(by_density([dense("g"), dense("h", 10)]))
-    ] == ["g"]
-    assert listed.shrunk(by_density([dense("f", 10)])).lines == ()
+def test_budget_of_a_folder_only_goes_down():
+    budget = Budget({"core": 100, "gone": 7})
+    assert budget.lowered({"core": 90}).tokens == {"core": 90}
+    assert budget.lowered({"core": 110}).tokens == {"core": 100}
+    assert budget.faults({"core": 100}) == []
+    (fault,) = budget.faults({"core": 101})
+    assert fault.startswith("core has 101 tokens, and 100 in budget.txt")
 
 
-def test_package_has_no_circle_of_imports_and_no_new_dense_function():
+def test_package_has_no_circle_of_imports_and_is_within_its_budget():
     assert "no circle of imports" in check(read(ROOT / PACKAGE))

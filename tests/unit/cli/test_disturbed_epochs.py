@@ -11,6 +11,8 @@ import pytest
 from hpml_jobs.study.study import Study
 from tests.conftest import local_program
 
+pytestmark = pytest.mark.long  # they decide by measured times
+
 CODE = """
 import os, subprocess, sys, time
 import torch

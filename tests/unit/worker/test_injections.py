@@ -14,6 +14,8 @@ from tests.unit.worker.injections import (
     InjectedStudy,
 )
 
+pytestmark = pytest.mark.long  # they decide by measured times
+
 FOUND = 0.97
 """A phase contains its sleeps; the clocks of the sleep and of the phase differ by less."""
 
@@ -27,9 +29,7 @@ ATTRIBUTION = {
 """The phases, and the injections that belong to each."""
 
 
-@pytest.mark.parametrize(
-    "strategy", [pytest.param("ddp", marks=pytest.mark.long), "allreduce_flat"]
-)
+@pytest.mark.parametrize("strategy", ["ddp", "allreduce_flat"])
 def test_injected_sleeps_are_found_in_their_phase(strategy, program):
     """Sleeps in every phase at once: in no phase for another's, so each has its own."""
     study = InjectedStudy(
@@ -51,16 +51,8 @@ def test_injected_sleeps_are_found_in_their_phase(strategy, program):
 @pytest.mark.parametrize(
     ("injected", "where", "phase"),
     [
-        pytest.param(
-            LATE_RANK, "forward", "forward", id="late-rank", marks=pytest.mark.long
-        ),
-        pytest.param(
-            SLOW_LOADER,
-            "item",
-            "data loading",
-            id="slow-loader",
-            marks=pytest.mark.long,
-        ),
+        pytest.param(LATE_RANK, "forward", "forward", id="late-rank"),
+        pytest.param(SLOW_LOADER, "item", "data loading", id="slow-loader"),
         pytest.param(LATE_BUCKET, "backward", "backward", id="late-bucket"),
     ],
 )
@@ -99,7 +91,7 @@ MUTUAL = (
 @pytest.mark.parametrize(
     "injected",
     [
-        pytest.param(CROSSED, id="crossed", marks=pytest.mark.long),
+        pytest.param(CROSSED, id="crossed"),
         pytest.param(THREE_LATE, id="three-late"),
     ],
 )

@@ -204,7 +204,6 @@ def test_full_protocol_two_processes_measures_communication(run_cell, strategy):
     for rank in record.ranks:
         roles = [epoch.role for epoch in rank.epochs]
         assert roles == ["warmup", "timed", "instrumented", "unsynced"]
-        assert rank.epochs[2].closure < 0.01
         communication = rank.communication
         expected = expected_bytes(4, record.model.gradient_bytes, 1 + by_root)
         assert communication.bytes_of("gradients") == expected

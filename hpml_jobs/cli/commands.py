@@ -110,6 +110,11 @@ ADDED = merged(feature.commands for feature in features().values())
 COMMANDS = {name: {**KERNEL, **ADDED}[name] for name in in_order(KERNEL, ADDED)}
 """All commands; the function of each is imported only when it is needed."""
 
+GONE = {
+    "predict": "measure the sizes: hpml-jobs gpus=4,8",
+}
+"""Commands of earlier versions that nothing replaces, with what to do instead."""
+
 REPLACED = {
     "watch": "status --watch",
     **merged(feature.replaced for feature in features().values()),

@@ -16,6 +16,7 @@ from hpml_jobs import __version__
 from hpml_jobs.cli.commands import (
     COMMANDS,
     COMPLETION_VARIABLE,
+    GONE,
     UNNAMED,
     discard,
     function_of,
@@ -134,6 +135,8 @@ def _dispatch(words: list[str]) -> int:
     if not HYDRA_PAGES.isdisjoint(words):
         _show_hydra_page(words[names_command:])
         return 0
+    if first in GONE:
+        raise UsageError(f"{first} is not a command any more: {GONE[first]}")
     if not names_command:
         refuse_other(words)
         words = [UNNAMED, *words]

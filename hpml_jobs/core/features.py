@@ -1,10 +1,9 @@
 """Features: what the folders of `extras/` add to the kernel, which loops over those that are there.
 
-`hpml_jobs/extras/predict/__init__.py` holds one value:
+`hpml_jobs/extras/compare/__init__.py` holds one value:
 
     FEATURE = Feature(
-        commands={"predict": Command("extras.predict.command:predict", HelpSection.RESULTS, …)},
-        tables={"predictions": Part("extras.predict.table:predictions", after="choice")},
+        commands={"compare": Command("extras.compare.command:compare", HelpSection.RESULTS, …)},
     )
 
 Every part is named by its entry, `module:name` in this package, and imported when it is first used:
@@ -144,10 +143,9 @@ class Feature(NamedTuple):
     Of checks, by the title of their group: `checks` compare a run with those of its own table, and
     `record_checks` are of a record alone, by name.
 
-    Of a report: `result` is made once of every group, from its context. `tables` are made of the
-    context with the result, in place of one of the kernel that has the same label, `sheets` of the
-    group, `tables_of_all` of all groups. `difference` are sentences on a condition in which groups
-    differ, by all groups and its name. `pictures` are drawn of the report, and `training_pictures`
+    Of a report: `tables` are made of a group's context, `sheets` of the group, `tables_of_all` of
+    all groups. `difference` are sentences on a condition in which groups differ, by all groups and
+    its name. `pictures` are drawn of the report, and `training_pictures`
     of what training learns, which are below all of them. `text_files` are texts of the report or
     None, by the name of their file. Of each group of a report, `answer` are the items below the
     answer of a page, and `sections`, by the name of a link to them, are the title and the items of
@@ -172,7 +170,6 @@ class Feature(NamedTuple):
     api: Mapping[str, str] = {}
     checks: Mapping[str, Sequence[str]] = {}
     record_checks: Mapping[str, Mapping[str, Part]] = {}
-    result: str = ""
     tables: Mapping[str, Part] = {}
     sheets: Mapping[str, Part] = {}
     tables_of_all: Mapping[str, Part] = {}

@@ -1,6 +1,6 @@
 """Places of cells: GPUs, nodes, strategy and treatment, at a batch per GPU.
 
-Rows of tables and predictions name what was measured by them.
+Rows of tables name what was measured by them.
 """
 
 from typing import NamedTuple

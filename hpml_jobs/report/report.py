@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -58,9 +58,9 @@ class ReportGroup(Value, frozen=True, kw_only=True):
     """The tables of one condition group; `differences` distinguish it from the other groups.
 
     `usability` says which tables can be used; `suggestion` names `baseline=smallest` where ratios
-    are missing without it; `choice` is None if no cell has a number; `results` are those of
-    features; `gaps` are those to the ideal speedup. `is_replaced`: nothing came of its
-    cells, and later ones of other code have numbers. `sheets` are numbers for programs, by label.
+    are missing without it; `choice` is None if no cell has a number; `gaps` are those to the
+    ideal speedup. `is_replaced`: nothing came of its cells, and later ones of other code have
+    numbers. `sheets` are numbers for programs, by label.
     """
 
     number: int
@@ -71,7 +71,6 @@ class ReportGroup(Value, frozen=True, kw_only=True):
     suggestion: str
     choice: Choice | None
     is_replaced: bool
-    results: Mapping[str, Any]
     gaps: Mapping[Place, Gap]
     q1: Table | None
     strategies: tuple[StrategyTables, ...]
@@ -270,8 +269,7 @@ def _report_group(  # noqa: PLR0913, PLR0917  (what is known of a group)
     tables[CHOICE] = choice_table(group, choice) if choice else None
     of_places = gaps(group)
     tables[GAP] = gap_table(group, of_places)
-    results, added = _of_features(GroupContext(group, cluster, commands))
-    tables |= added
+    tables |= _of_features(GroupContext(group, cluster, commands))
     has_baseline = any(row.is_baseline for row in group.rows)
     reported = ReportGroup(
         number=number,
@@ -282,7 +280,6 @@ def _report_group(  # noqa: PLR0913, PLR0917  (what is known of a group)
         suggestion=references.suggestion(group),
         choice=choice,
         is_replaced=is_replaced,
-        results=results,
         gaps=of_places,
         q1=q1(group) if has_baseline else None,
         strategies=strategy_tables(group),
@@ -294,17 +291,9 @@ def _report_group(  # noqa: PLR0913, PLR0917  (what is known of a group)
     return _with_remarks(reported)
 
 
-def _of_features(
-    context: GroupContext,
-) -> tuple[dict[str, Any], dict[str, Table | None]]:
-    """Return what each feature makes of a group, and its tables by label."""
-    results: dict[str, Any] = {}
-    tables = {}
-    for name, feature in features().items():
-        results[name] = load(feature.result)(context) if feature.result else None
-        for label, part in feature.tables.items():
-            tables[label] = load(part.entry)(context._replace(result=results[name]))
-    return results, tables
+def _of_features(context: GroupContext) -> dict[str, Table | None]:
+    """Return the tables of features by label."""
+    return {label: load(part.entry)(context) for label, part in OF_FEATURES.items()}
 
 
 def _with_remarks(group: ReportGroup) -> ReportGroup:

@@ -36,7 +36,6 @@ def choose(
     It is the one with the most GPUs and an efficiency of min_efficiency=0.7 or more. With epochs=N
     and deadline_min= it is the cheapest in time, with gpu_hours_budget= the fastest within it.
     With epochs=N runs=N a paragraph for a proposal follows, which requests their GPU-hours.
-    For sizes that were not measured use predict: it shows what they cost, too.
 
     Example: hpml-jobs choose demo min_efficiency=0.6
     """

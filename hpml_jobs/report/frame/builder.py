@@ -22,14 +22,12 @@ Number = float | None
 class GroupContext(NamedTuple):
     """A group of cells, the cluster that measured it, and the commands that submitted its study.
 
-    There are no commands if the study gets no more cells. `result` is what the feature that makes a
-    table has made of the group.
+    There are no commands if the study gets no more cells.
     """
 
     group: ConditionGroup
     cluster: Cluster | None = None
     commands: Sequence[str] = ()
-    result: Any = None
 
 
 class Column(NamedTuple, Generic[T]):

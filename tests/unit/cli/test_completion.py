@@ -149,7 +149,7 @@ def test_keys_of_a_command_that_are_typed_as_options(capsys):
     [
         ("collect --baseline", "Write baseline=VALUE, e.g. baseline=smallest"),
         ("choose --baseline", "baseline=VALUE is a key of collect and report and sub"),
-        ("status --gpus 2", "gpus=VALUE is a key of predict and submissions"),
+        ("status --gpus 2", "gpus=VALUE is a key of submissions"),
     ],
 )
 def test_an_option_that_is_a_key_of_other_commands_names_them(words, remedy, capsys):

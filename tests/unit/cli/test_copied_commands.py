@@ -46,7 +46,7 @@ STUDIES = {
     for function in (with_numbers, with_failures, without_numbers)
 }
 
-SCREENS = ("collect", "collect --all", "choose", "predict", "status", "record", "logs")
+SCREENS = ("collect", "collect --all", "choose", "status", "record", "logs")
 
 
 def study_of(folder, kind):

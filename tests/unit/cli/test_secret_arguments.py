@@ -85,7 +85,6 @@ COMMANDS = (
     "archive mine --logs --to {to}/mine.tar.gz",
     "choose mine --json",
     "choose mine",
-    "predict mine gpus=4 cluster.gpus_per_node=4",
     "export mine tensorboard --to {to}",
 )
 

@@ -131,7 +131,7 @@ def desk(tmp_path_factory):
     assert run(["import", archive, "--outputs", str(outputs)]) == 0
     for name in ("FILE.csv", "timings.csv"):
         shutil.copy(ROOT / "docs" / "published.csv", folder / name)
-    rates = (ROOT / "docs" / "predict.md").read_text().partition("```\nmodel,")[2]
+    rates = (ROOT / "docs" / "share.md").read_text().partition("```\nmodel,")[2]
     (folder / "rates.csv").write_text("model," + rates.partition("```")[0])
     runs = {"single-1gpu-b128-x1": 0.07, "ddp-4gpu-b128-x2": 0.09}
     stamps = [

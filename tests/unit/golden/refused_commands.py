@@ -150,22 +150,6 @@ OF_COMMANDS = {
         choose full gpu_hours_budget=nan epochs=3
         choose full --preliminary
         choose failed
-        predict full gpus=1
-        predict full gpus=0
-        predict full gpus=999999999
-        predict full gpus=x
-        predict full batch=0
-        predict full nodes=0
-        predict full cluster.gpus_per_node=0
-        predict full cluster.gpus_per_node=2 gpus=8
-        predict full gpus=8 nodes=3
-        predict full gpus=8 nodes=1 cluster.gpus_per_node=4
-        predict full nodes=7
-        predict full strategy=single
-        predict full strategy=fsdp
-        predict full strategy=nothing
-        predict full min_efficiency=0.7
-        predict failed
         """,
     "Files to import": """
         import

@@ -40,8 +40,6 @@ OF_A_STUDY = (
     "record {} --json",
     "choose {}",
     "choose {} --json",
-    "predict {}",
-    "predict {} --json",
 )
 OF_THE_PROGRAM = (
     "--help",
@@ -62,8 +60,6 @@ BETWEEN_STUDIES = (
     "choose full deadline=1m epochs=10",
     "choose repeats epochs=90 runs=5",
     "choose full epochs=90 runs=5",
-    "predict full gpus=8 cluster.gpus_per_node=8",
-    "predict full gpus=8,16 batch=256",
 )
 VOLATILE = (
     (re.compile(re.escape(__version__)), "VERSION"),

@@ -78,7 +78,7 @@ def cell_labels(axis):
 def test_pictures_have_names_words_and_alt_texts(repeated):
     pictures = plots.pictures(repeated)
     assert list(pictures) == [
-        *("speedup", "gap", "pareto", "prediction", "phases", "bandwidth"),
+        *("speedup", "gap", "pareto", "phases", "bandwidth"),
     ]
     for name, picture in pictures.items():
         assert picture.name == name

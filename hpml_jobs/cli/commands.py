@@ -22,18 +22,12 @@ if TYPE_CHECKING:
     import typer
 
 COMPLETION_VARIABLE = "_HPML_JOBS_COMPLETE"
-"""Set by the shell's completion script: this run answers the shell. typer derives the name."""
+"""Set by the shell's completion script: typer answers the shell."""
 
 UNNAMED = "submit"
 """The command of a line that names none."""
 
 KERNEL = {
-    "completion": Command(
-        "cli.completion:completion",
-        HelpSection.SET_UP,
-        "completion SHELL",
-        "print the completion script of bash, zsh or fish",
-    ),
     UNNAMED: Command(
         "cli.submit:submit",
         HelpSection.SUBMIT,
@@ -75,31 +69,13 @@ KERNEL = {
         "cli.status:logs",
         HelpSection.FOLLOW,
         "logs [STUDY] [PATTERN]",
-        "show why cells failed",
+        "show why cells failed; -f follows a running cell",
     ),
     "collect": Command(
         "cli.collect:collect",
         HelpSection.RESULTS,
         "collect [STUDY]",
-        "print how many GPUs to use and why; write the tables",
-    ),
-    "choose": Command(
-        "cli.choose:choose",
-        HelpSection.RESULTS,
-        "choose [STUDY] KEY=VALUE",
-        "say how many GPUs to ask for, e.g. within a budget",
-    ),
-    "report": Command(
-        "cli.collect:report",
-        HelpSection.RESULTS,
-        "report [STUDY]",
-        "write a page to hand in, and its pictures",
-    ),
-    "record": Command(
-        "cli.collect:record",
-        HelpSection.RESULTS,
-        "record [STUDY] [PATTERN]",
-        "show key numbers and data-quality checks of cells",
+        "print how many GPUs to use and why;\nwrite the tables and the page",
     ),
 }
 """The commands of the kernel, in the order of the first page of help."""
@@ -111,15 +87,17 @@ COMMANDS = {name: {**KERNEL, **ADDED}[name] for name in in_order(KERNEL, ADDED)}
 """All commands; the function of each is imported only when it is needed."""
 
 GONE = {
-    "predict": "measure the sizes: hpml-jobs gpus=4,8",
+    "archive": "type tar czf STUDY.tar.gz -C outputs STUDY",
+    "choose": "type hpml-jobs collect STUDY min_efficiency=0.8",
+    "completion": "type hpml-jobs --install-completion",
+    "export": "read outputs/STUDY/report/cells.csv (docs/share.md)",
+    "fetch": "a submission downloads a missing data set",
+    "predict": "measure the sizes, e.g. hpml-jobs gpus=4,8",
+    "record": "type hpml-jobs collect STUDY --all, or read record.json in outputs/STUDY/cells/CELL",
+    "remove": "type rm -r outputs/STUDY",
+    "report": "type hpml-jobs collect STUDY, which writes the page",
 }
-"""Commands of earlier versions that nothing replaces, with what to do instead."""
-
-REPLACED = {
-    "watch": "status --watch",
-    **merged(feature.replaced for feature in features().values()),
-}
-"""Commands that are gone, with what replaces each."""
+"""Commands of earlier versions, with what to do instead."""
 
 
 def function_of(command: str) -> Callable[..., Any]:

@@ -7,8 +7,10 @@ from itertools import chain, groupby
 from pathlib import Path
 from typing import NamedTuple
 
+from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.features import Command, HelpSection
 from hpml_jobs.core.paths import conf_folder
+from hpml_jobs.core.text import PROGRAM, nearest
 
 _KEY_LINE = re.compile(r"( *)(\w+):(.*)")
 _GROUP_LINE = re.compile(r" *- (\w+): (\w+) *#(.*)")
@@ -111,8 +113,7 @@ Commands (hpml-jobs COMMAND --help shows its options and an example)
   PATTERN: cells by name, e.g. 'ddp-*'.
 
 More
-  hpml-jobs help WORD        a term, a check, a key or one of its values:
-                             help speedup, help disturbed, help gpus, help ddp
+  hpml-jobs help WORD        a term, a check or a key: help speedup, help gpus
   hpml-jobs help keys        every key, with its default
   hpml-jobs help workloads   models and data, and the keys of a workload
   hpml-jobs help clusters    clusters, and the keys of a cluster
@@ -192,7 +193,25 @@ def explanations() -> dict[str, str]:
     return texts
 
 
-def check_explanation(word: str) -> str:
+def entry(word: str, folders: Folders) -> str:
+    """Return what is known of a word: a term of docs/words.md, a check, a key.
+
+    Raises:
+        UsageError: nothing is; the message names what is most alike.
+    """
+    terms, keys_by_name = explanations(), all_keys(folders)
+    named = [name for name in keys_by_name if word in (name, name.rpartition(".")[2])]
+    parts = [terms.get(word) or terms.get(word.removesuffix("s"), "")]
+    parts += [_check_explanation(word)]
+    parts += [f"{_lines([keys_by_name[name]])}\n" for name in named]
+    if any(parts):
+        return "\n".join(filter(None, parts))
+    near = nearest(word, (*terms, *keys_by_name), cutoff=0.7)
+    hint = f"did you mean {PROGRAM} help {near}?" if near else f"see {PROGRAM} --help"
+    raise UsageError(f"no help on {word}: {hint}")
+
+
+def _check_explanation(word: str) -> str:
     """Return when a data-quality check warns, its limit and its fix; empty if there is none."""
     from hpml_jobs.checks.study import GROUPS
 

@@ -11,7 +11,6 @@ from typing import Annotated, Any, NamedTuple, TypeVar
 from typer import Argument, Option
 
 from hpml_jobs.cli.commands import repeated
-from hpml_jobs.cli.completion import StudiesAndKeys, cells, keys, studies
 from hpml_jobs.core.errors import HpmlError, UsageError, example
 from hpml_jobs.core.paths import resolve_path, typed_path
 from hpml_jobs.core.strategies import Baseline
@@ -32,7 +31,6 @@ Overrides = Annotated[
     Argument(
         metavar="KEY=VALUE",
         help="keys of the study, listed by hpml-jobs help keys",
-        autocompletion=keys,
     ),
 ]
 Multirun = Annotated[
@@ -53,7 +51,6 @@ StudyName = Annotated[
     Argument(
         metavar="STUDY",
         help="name of the study; default: the most recently submitted",
-        autocompletion=studies,
     ),
 ]
 Pattern = Annotated[
@@ -61,15 +58,14 @@ Pattern = Annotated[
     Argument(
         metavar="PATTERN",
         help="only cells whose name matches, e.g. 'ddp-*'; default: all",
-        autocompletion=cells,
     ),
 ]
 ReportWords = Annotated[
     list[str] | None,
     Argument(
-        metavar="[STUDY] [KEY=VALUE]",
-        help="study, default: the most recently submitted; key: baseline=smallest",
-        autocompletion=StudiesAndKeys({"baseline": [*Baseline]}).complete,
+        metavar="[STUDY] [KEY=VALUE]...",
+        help="study, default: the most recently submitted; keys: min_efficiency, epochs, "
+        "gpu_hours, baseline",
     ),
 ]
 Outputs = Annotated[
@@ -266,8 +262,14 @@ def choice_of(choices: type[Choice]) -> Callable[[str], Choice]:
     return read
 
 
-REPORT_KEYS: Mapping[str, Reader] = {"baseline": choice_of(Baseline)}
-"""The keys of a report: `baseline` says what speedups and efficiencies are against."""
+BASELINE = "baseline"
+REPORT_KEYS: Mapping[str, Reader] = {
+    "min_efficiency": share,
+    "epochs": whole_number,
+    "gpu_hours": number,
+    BASELINE: choice_of(Baseline),
+}
+"""The keys of a report: wishes, and what speedups and efficiencies are against."""
 
 
 def find_study(

@@ -33,7 +33,7 @@ from hpml_jobs.cli.options import (
     study_words,
 )
 from hpml_jobs.core.check_result import in_short
-from hpml_jobs.core.errors import UsageError
+from hpml_jobs.core.errors import HpmlError, UsageError
 from hpml_jobs.core.text import PROGRAM, with_command
 from hpml_jobs.study.snapshot import CellState
 from hpml_jobs.study.study import Study
@@ -105,7 +105,7 @@ def _warnings(
 ) -> Iterator[str]:
     if any(in_short(state.checks) for state in states):
         sentence = "some checks failed or warn; to see the reasons"
-        yield with_command(sentence, f"{PROGRAM} record {study_words(study)}")
+        yield with_command(sentence, f"{PROGRAM} collect {study_words(study)} --all")
     if current.fault:
         yield f"warning: {current.fault}; jobs that only it names are not shown"
 
@@ -203,16 +203,16 @@ def show_until_idle(
         raise
 
 
-Lines = Annotated[
-    int, Option("--lines", "-n", metavar="N", help="number of lines of each log")
-]
-"""The option of how much of a log is printed."""
-
-
 def logs(
     study: StudyName = None,
     pattern: Pattern = None,
-    lines: Lines = 20,
+    lines: Annotated[
+        int, Option("--lines", "-n", metavar="N", help="number of lines of each log")
+    ] = 20,
+    follow: Annotated[
+        bool,
+        Option("--follow", "-f", help="print the log of a running cell as it grows"),
+    ] = False,
     outputs: Outputs = None,
     json: Json = False,
 ) -> None:
@@ -226,6 +226,11 @@ def logs(
     from hpml_jobs.status.watch import log_text
 
     selection = select_study(study, pattern, outputs)
+    if follow:
+        if json:
+            raise UsageError("--follow prints a log, not JSON: leave --json out")
+        _follow(selection, lines)
+        return
     selected = selection.study
     current = study_status(selected, with_checks=json)
     states = selection.chosen(current.states)
@@ -245,3 +250,25 @@ def logs(
     for state in states:
         print(f"==== {state.slug}: {state.outcome.value} {state.reason}")
         print(log_text(selected, state, lines))
+
+
+def _follow(selection: StudySelection, lines: int) -> None:
+    """Print the log of the running cell, or of the one that started last, until it ends."""
+    from hpml_jobs.cli.follow import follow, latest_running
+    from hpml_jobs.status.states import cell_states
+
+    study = selection.study
+    states = selection.chosen(cell_states(study))
+    state = latest_running(study, states)
+    if state is None:
+        sentence = f"no cell of study {study.name} is running; to see the states"
+        raise HpmlError(
+            with_command(sentence, f"{PROGRAM} status {study_words(study)}")
+        )
+    running = sum(other.outcome is state.outcome for other in states)
+    choice = f" (started last of {running} running cells)" if running > 1 else ""
+    print(f"==== {state.slug}{choice}, until it ends", flush=True)
+    for text in follow(study, state, lines):
+        print(text, end="", flush=True)
+    last = next(other for other in cell_states(study) if other.slug == state.slug)
+    print(f"==== {last.slug}: {last.outcome.value} {last.reason}".rstrip())

@@ -124,9 +124,7 @@ class LoaderKind(NamedTuple):
 class Feature(NamedTuple):
     """What a folder of `extras/` adds.
 
-    Of commands: `commands` may replace one of the kernel, to add an option. `replaced` are commands
-    of earlier versions and words of other tools, with what to type instead. `api` has the names
-    that Python programs import from `hpml_jobs`, with their entries.
+    Of commands: `commands` may replace one of the kernel, to add an option.
 
     Of submissions: `before_queue` yields notes on a plan before its jobs are queued, and raises
     UsageError where one is known to fail.
@@ -145,13 +143,11 @@ class Feature(NamedTuple):
 
     Of a report: `tables` are made of a group's context, `sheets` of the group, `tables_of_all` of
     all groups. `difference` are sentences on a condition in which groups differ, by all groups and
-    its name. `pictures` are drawn of the report, and `training_pictures`
-    of what training learns, which are below all of them. `text_files` are texts of the report or
-    None, by the name of their file. Of each group of a report, `answer` are the items below the
-    answer of a page, and `sections`, by the name of a link to them, are the title and the items of
-    one of its own, and what is in it, for when it is folded; `page_sections` are the same of the
-    whole report. `report_files` are the names of more
-    files in a report's folder.
+    its name. `pictures` are drawn of the report, and `training_pictures` of what training learns,
+    which are below all of them. `text_files` are texts of the report or None, by the name of their
+    file. Of each group of a report, `sections`, by the name of a link to them, are the title and
+    the items of one of its own, and what is in it, for when it is folded; `page_sections` are the
+    same of the whole report.
     """
 
     commands: Mapping[str, Command] = {}
@@ -166,8 +162,6 @@ class Feature(NamedTuple):
     models: Mapping[str, str] = {}
     probes: Mapping[str, Part] = {}
     watchers: Mapping[str, str] = {}
-    replaced: Mapping[str, str] = {}
-    api: Mapping[str, str] = {}
     checks: Mapping[str, Sequence[str]] = {}
     record_checks: Mapping[str, Mapping[str, Part]] = {}
     tables: Mapping[str, Part] = {}
@@ -177,10 +171,8 @@ class Feature(NamedTuple):
     pictures: Mapping[str, Part] = {}
     training_pictures: Mapping[str, Part] = {}
     text_files: Mapping[str, Part] = {}
-    answer: str = ""
     sections: Mapping[str, str] = {}
     page_sections: Mapping[str, str] = {}
-    report_files: Sequence[str] = ()
 
 
 @cache
@@ -194,12 +186,6 @@ def features() -> Mapping[str, Feature]:
 def cell_parts() -> Mapping[str, CellPart]:
     """Return the parts of cells that extras own, by their key."""
     return merged(feature.cell_parts for feature in features().values())
-
-
-@cache
-def api() -> Mapping[str, str]:
-    """Return the entries of the names that extras add to the package."""
-    return merged(feature.api for feature in features().values())
 
 
 # ---- a part by its key; each raises HpmlError if the extra is not here ----

@@ -40,13 +40,14 @@ from hpml_jobs.study.snapshot import CellState, FolderSnapshot
 class ReportOptions(NamedTuple):
     """What a report takes from outside the records.
 
-    `cluster` says which cells are charged whole nodes, `commands` submitted the study, `baseline`
-    is what speedups and efficiencies are against. Unless the study `gets_cells`, no command for
-    more of them is suggested.
+    `cluster` says which cells are charged whole nodes, `commands` submitted the study, `wish` is
+    what a cell to ask for must meet, `baseline` is what speedups and efficiencies are against.
+    Unless the study `gets_cells`, no command for more of them is suggested.
     """
 
     cluster: Cluster | None = None
     commands: Sequence[str] = ()
+    wish: Wish = Wish()
     baseline: Baseline = Baseline.SINGLE
     gets_cells: bool = True
 
@@ -263,7 +264,7 @@ def _report_group(  # noqa: PLR0913, PLR0917  (what is known of a group)
 ) -> ReportGroup:
     cluster = options.cluster
     commands = options.commands if options.gets_cells and not is_replaced else ()
-    choice = choose(group, Wish(), cluster)
+    choice = choose(group, options.wish, cluster)
     labels = [label for label in FULL if label not in OF_FEATURES]
     tables = {label: FULL[label](group) for label in labels}
     tables[CHOICE] = choice_table(group, choice) if choice else None

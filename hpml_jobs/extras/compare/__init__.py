@@ -16,10 +16,4 @@ FEATURE = Feature(
             after="record",
         )
     },
-    replaced={
-        "reference": "compare --save",
-        "diff": "compare",
-        "regression": "compare",
-    },
-    report_files=PICTURES,
 )

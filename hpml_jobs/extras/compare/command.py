@@ -11,7 +11,6 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from hpml_jobs.cli.completion import outputs_of_words, studies
 from hpml_jobs.cli.console import console, print_json
 from hpml_jobs.cli.options import Json, Outputs, find_study, history_of, outputs_of
 from hpml_jobs.core.errors import HpmlError, UsageError
@@ -31,21 +30,12 @@ LEAST_LIMIT = 2.0
 _LIMIT = re.compile(r"(\d+(?:\.\d*)?|\.\d+) ?(%?)")
 
 
-def compared(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Return the names of studies and references that begin so."""
-    files = outputs_of_words(ctx).glob("references/*.json")
-    references = sorted(file.stem for file in files)
-    begun = [name for name in references if name.startswith(incomplete)]
-    return studies(ctx, incomplete) + begun
-
-
 def compare(
     a: Annotated[
         str | None,
         typer.Argument(
             metavar="A",
             help="the reference: a study, or what --save stored; with --save the study",
-            autocompletion=compared,
         ),
     ] = None,
     b: Annotated[
@@ -53,7 +43,6 @@ def compare(
         typer.Argument(
             metavar="B",
             help="what is compared with it; default: the most recently submitted study",
-            autocompletion=compared,
         ),
     ] = None,
     fail_if_slower: Annotated[
@@ -72,7 +61,6 @@ def compare(
             metavar="STUDY",
             help="A submitted again, unchanged: a limit becomes at least twice the change between "
             "the two, which is the machine's",
-            autocompletion=compared,
         ),
     ] = None,
     save: Annotated[

@@ -1,95 +1,106 @@
-"""The questions of the lab, answered from the numbers of the groups of a report."""
+"""The questions of the lab: what a report has measured of each, and the table that has it."""
 
-from collections.abc import Callable, Iterator, Sequence
-from itertools import chain
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
-from hpml_jobs.extras.course.communication import (
-    bandwidths,
-    communication_seconds,
-    other_messages,
-)
-from hpml_jobs.extras.course.quality import large_batch, remedies
-from hpml_jobs.extras.course.replicas import gradients_enough, why_set_epoch
-from hpml_jobs.extras.course.times import epoch_by_batch, speedups
-from hpml_jobs.extras.course.words import STATUS
-from hpml_jobs.report.page.formats import Answer, Answers, Item
+from hpml_jobs.core.cell import Cell
+from hpml_jobs.core.text import PROGRAM, counted
+from hpml_jobs.report.frame.table import Table
+from hpml_jobs.report.page.formats import FactTable, Item
 from hpml_jobs.report.report import Report, ReportGroup
-from hpml_jobs.results.groups import ConditionGroup
 
-QUESTIONS: tuple[Callable[[ConditionGroup], Answer], ...] = (
-    epoch_by_batch,
-    speedups,
-    communication_seconds,
-    bandwidths,
-    large_batch,
-    remedies,
-    why_set_epoch,
-    other_messages,
-    gradients_enough,
+TITLE = "Questions of the lab"
+HEADS = ("question", "measured", "where")
+
+
+def _any(cell: Cell) -> bool:
+    del cell
+    return True
+
+
+class Question(NamedTuple):
+    """A question, the beginning of the labels of its tables, and what measures its cells.
+
+    A table answers it only if the group has a cell that `is_needed`.
+    """
+
+    number: str
+    title: str
+    table: str
+    words: str
+    is_needed: Callable[[Cell], bool] = _any
+
+    @property
+    def heading(self) -> str:
+        """Its number and its title."""
+        return f"{self.number}: {self.title}"
+
+
+QUESTIONS = (
+    Question(
+        "Q1", "time of an epoch by batch, one GPU", "q1", "gpus=1 batch=32,128,512"
+    ),
+    Question("Q2", "speedup, weak and strong scaling", "table1", "grid=lab"),
+    Question("Q3.1", "computation and communication", "table2", "grid=lab"),
+    Question("Q3.2", "bandwidth of the communication", "table3", "grid=lab"),
+    Question("Q4.1", "quality with a large batch", "table4", "grid=large_batch"),
+    Question(
+        "Q4.2",
+        "remedies for large batches",
+        "table4",
+        "grid=large_batch",
+        lambda cell: bool(cell.recipe_label),
+    ),
+    Question("Q5", "shuffling by set_epoch", "shuffling", "grid=shuffling"),
+    Question("Q6", "messages beside gradients", "communication", "grid=lab"),
+    Question(
+        "Q7",
+        "replicas by gradients alone",
+        "replicas",
+        "grid=buffers",
+        lambda cell: cell.sync_buffers is not None,
+    ),
+    Question("part B", "quantization to int8", "quantization", "grid=quantize"),
 )
-"""The questions in their order."""
-
-TIMES_ONLY = "Not known: the timings were imported, and their file does not have it."
-
-
-def answers(group: ConditionGroup) -> tuple[Answer, ...]:
-    """Return an answer to each question, or one line on what it would need."""
-    answers_of_group = tuple(answer(group) for answer in QUESTIONS)
-    if group.imported:
-        return tuple(map(_of_times_only, answers_of_group))
-    return answers_of_group
-
-
-def _of_times_only(answer: Answer) -> Answer:
-    """Return the answer for imported timings, of which no other cell can be measured here."""
-    if answer.is_answered or answer.evidence:
-        return answer
-    return answer._replace(text=TIMES_ONLY)
+"""The questions in the order of the assignment."""
 
 
 def section(report: Report) -> tuple[str, tuple[Item, ...], str]:
     """Return the section of a page: its title, its items, and what is in it."""
-    questions = tuple(chain.from_iterable(_by_question(report)))
-    answered = {answer.question for answer in questions if answer.is_answered}
-    numbers = f"{questions[0].question} to {questions[-1].question}"
+    rows = tuple(_row(report, question) for question in QUESTIONS)
+    measured = sum(bool(found) for _, found, _ in rows)
     summary = (
-        f"{numbers}: {len(answered)} of {len(QUESTIONS)} are measured by this study"
+        f"{measured} of {counted(len(rows), 'question')} are measured by this study"
     )
-    return "Questions of the lab", (Answers(questions),), summary
+    return TITLE, (FactTable("What is measured", HEADS, rows),), summary
 
 
-def _by_question(report: Report) -> Iterator[tuple[Answer, ...]]:
-    """Yield the answers to each question, first that of the group that answers most questions.
-
-    Beside an answer of one group, the empty ones of others are left out. Without any, one is kept:
-    what a group measured in part, or else what is needed.
-    """
-    of_groups = [_of_group(report, group) for group in report.first_screen.groups]
-    of_groups.sort(key=_number_answered, reverse=True)
-    for of_question in zip(*of_groups, strict=True):
-        answered = tuple(answer for answer in of_question if answer.is_answered)
-        yield answered or (max(of_question, key=_has_evidence),)
+def _row(report: Report, question: Question) -> tuple[str, str, str]:
+    """Return a question with the rows of its tables; without any, what would measure it."""
+    tables = [*_tables(report, question)]
+    if not tables:
+        return question.heading, "", f"not measured: {PROGRAM} {question.words}"
+    rows = sum(len(table.lines) for _, table in tables)
+    where = "; ".join(f"{table.title}{place}" for place, table in tables)
+    return question.heading, counted(rows, "row"), where
 
 
-def _has_evidence(answer: Answer) -> bool:
-    return bool(answer.evidence)
+def _tables(report: Report, question: Question) -> Iterator[tuple[str, Table]]:
+    """Yield the tables of a question, each with the group it is in."""
+    for group in report.first_screen.groups:
+        if any(map(question.is_needed, _cells(group))):
+            place = f" (group {group.number})" if report.several else ""
+            yield from (
+                (place, table)
+                for table in group.tables
+                if table.label.startswith(question.table)
+            )
+    for table in report.tables:
+        if table.label.startswith(question.table):
+            yield "", table
 
 
-def _number_answered(of_group: Sequence[Answer]) -> int:
-    return sum(answer.is_answered for answer in of_group)
-
-
-def _of_group(report: Report, group: ReportGroup) -> tuple[Answer, ...]:
-    """Return the answers of a group, those from its cells with what differs in their titles."""
-    status = f"{STATUS} {report.study}"
-    of_group = tuple(
-        answer._replace(text=answer.text.replace(STATUS, status))
-        for answer in answers(group.source)
-    )
-    if not report.several:
-        return of_group
-    name = f"group {group.number}: {group.differences or group.title}"
-    return tuple(
-        answer._replace(title=f"{answer.title} ({name})") if answer.evidence else answer
-        for answer in of_group
-    )
+def _cells(group: ReportGroup) -> Iterator[Cell]:
+    for result in group.source.cells:
+        if result.cell is not None and result.measured:
+            yield result.cell

@@ -1,24 +1,9 @@
-"""What ranks hold and read: tables of replicas and of shuffling, and the answers Q5 and Q7."""
+"""What ranks hold and read: tables of replicas and of shuffling (lab Q5 and Q7)."""
 
-from collections.abc import Callable, Sequence
 from typing import Annotated, NamedTuple, Self
 
-import msgspec
-
-from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.check_result import Affected
-from hpml_jobs.core.place import place_of
 from hpml_jobs.core.rank import Rank
-from hpml_jobs.core.record import Record
-from hpml_jobs.extras.course.words import (
-    cells,
-    compare_means,
-    doubt,
-    need,
-    unanswered,
-    unusable,
-    usable,
-)
 from hpml_jobs.report.frame import curves, learning
 from hpml_jobs.report.frame.builder import (
     GroupContext,
@@ -30,11 +15,9 @@ from hpml_jobs.report.frame.builder import (
     line_table,
     rest,
 )
-from hpml_jobs.report.frame.captions import cell_words, shown
-from hpml_jobs.report.frame.learning import Mean, mean_text
+from hpml_jobs.report.frame.learning import Mean
 from hpml_jobs.report.frame.numbers import accuracy, loss, significant
 from hpml_jobs.report.frame.table import Table
-from hpml_jobs.report.page.formats import Answer
 from hpml_jobs.results.groups import ConditionGroup
 from hpml_jobs.results.rows import Row
 
@@ -107,14 +90,11 @@ def replicas(context: GroupContext) -> Table | None:
     if not rows:
         return None
     missing = left_out(group, "not reported", rest(group.rows, rows))
-    comparison = buffer_comparison(group, rows)
-    answer = f"{QUESTION} {comparison}" if comparison else ""
     text = TableText(
         "replicas",
         "Replicas and accuracy",
         "",
         (REPLICAS, learning.OVER_SEEDS),
-        answer=answer,
         affected=Affected.LEARNING,
     )
     lines = [(row, ReplicaLine.of(group, row)) for row in rows]
@@ -133,14 +113,6 @@ def _ranks(group: ConditionGroup, row: Row) -> tuple[float, float] | None:
     return (min(accuracies), max(accuracies)) if accuracies else None
 
 
-def _spread(record: Record) -> float:
-    """Return the greatest difference of the ranks' test accuracies, as a share of 1."""
-    accuracies = [
-        rank.test_accuracy for rank in record.ranks if rank.test_accuracy is not None
-    ]
-    return max(accuracies) - min(accuracies) if accuracies else 0.0
-
-
 def _same(group: ConditionGroup, row: Row, what: str) -> str | None:
     """Return whether the parameters, or buffers, of all replicas of each run have one hash.
 
@@ -155,57 +127,6 @@ def _same(group: ConditionGroup, row: Row, what: str) -> str | None:
     return "equal" if all(len(hashes) == 1 for hashes in runs) else "differ"
 
 
-QUESTION = "Would gradients alone be enough (lab Q7)?"
-
-
-def buffer_comparison(group: ConditionGroup, rows: Sequence[Row]) -> str:
-    """Compare cells with a requested sync_buffers with the other cells at their place."""
-    chose = [e for e in rows if group.records(e)[0].cell.sync_buffers is not None]
-    places = {_without_setup(row) for row in chose}
-    compared = [row for row in rows if _without_setup(row) in places]
-    if not compared:
-        return ""
-    texts = "; ".join(_replica_text(group, row) for row in compared)
-    drifted = [row for row in compared if _same(group, row, "buffers") == "differ"]
-    kept = all(_same(group, row, "parameters") == "equal" for row in drifted)
-    if drifted and kept:
-        return f"They keep parameters equal, but not BatchNorm's buffers. {texts}."
-    return f"{texts}."
-
-
-def _without_setup(row: Row) -> tuple[object, ...]:
-    """Return a row's place without its treatment."""
-    return row.gpus, row.nodes, row.strategy, row.batch_per_gpu
-
-
-def parameters_and_buffers(
-    group: ConditionGroup, row: Row
-) -> tuple[str | None, str | None]:
-    """Return whether parameters, and whether buffers, are equal on all ranks; None if unknown."""
-    return _same(group, row, "parameters"), _same(group, row, "buffers")
-
-
-def _replica_text(group: ConditionGroup, row: Row) -> str:
-    """Return `4 GPUs, batch 512 (ddp, buffers off): parameters equal, buffers differ, loss …`."""
-    parts = [
-        f"{what} {same}"
-        for what in ("parameters", "buffers")
-        if (same := _same(group, row, what))
-    ]
-    last = learning.mean_of(group, row, learning.training_loss(-1))
-
-    def marked(mean: Mean, words: Callable[[float], str]) -> str:
-        return shown(mean_text(mean, words), group, Affected.LEARNING, row)
-
-    parts += [f"training loss {marked(last, loss)}"] if last else []
-    tested = learning.mean_of(group, row, learning.test_accuracy)
-    if tested:
-        apart = max(_spread(record) for record in learning.runs(group, row))
-        parts.append(f"test accuracy {marked(tested, accuracy)} %")
-        parts.append(f"ranks of one run differ by {accuracy(apart)} points at most")
-    return f"{cell_words(row.place, group.device)}: {', '.join(parts)}"
-
-
 SHUFFLING = (
     "Orders: different sequences of training {samples} among the epochs of a rank, by their "
     "hashes. DistributedSampler shuffles by seed + epoch, and only set_epoch gives it the epoch: "
@@ -213,7 +134,6 @@ SHUFFLING = (
     "(single, dp) reshuffles by itself. Training loss of the last epoch; test accuracy after it, "
     "mean over ranks."
 )
-WHY_SET_EPOCH = "Why does ddp need set_epoch (lab Q5)?"
 
 
 class ShufflingLine(NamedTuple):
@@ -254,7 +174,6 @@ def shuffling(context: GroupContext) -> Table | None:
             SHUFFLING.format(samples=group.a_cell.workload.samples_name),
             learning.OVER_SEEDS,
         ),
-        answer=" ".join([WHY_SET_EPOCH, *set_epoch_answers(group, rows)]),
         affected=Affected.LEARNING,
     )
     notes = [*learning.one_seed(group, rows), *learning.shorter(group, rows)]
@@ -285,126 +204,3 @@ def _orders(group: ConditionGroup, row: Row) -> str | None:
 def _different(rank: Rank) -> int:
     orders = [epoch.order for epoch in learning.training(rank)]
     return len(set(orders)) if all(orders) else 0
-
-
-def set_epoch_answers(group: ConditionGroup, rows: Sequence[Row]) -> list[str]:
-    """Return a sentence for every place without set_epoch that has a number."""
-    at = {row.place: row for row in rows}
-    answers = []
-    for row in rows:
-        record = group.records(row)[0]
-        if record.cell.set_epoch:
-            continue
-        place = place_of(msgspec.structs.replace(record.cell, set_epoch=True))
-        answers.append(_set_epoch_answer(group, row, at.get(place)))
-    return answers
-
-
-def _set_epoch_answer(group: ConditionGroup, without: Row, beside: Row | None) -> str:
-    """Return `4 GPUs, batch 128 (ddp, no set_epoch): 1 of 5 orders, with it 5 of 5; …`."""
-    place = cell_words(without.place, group.device)
-    orders = _orders(group, without) or "unknown"
-    if beside is None:
-        return f"{place}: {orders} orders of a rank; no cell with set_epoch to compare with."
-    parts = [
-        f"{orders} orders of a rank, with it {_orders(group, beside) or 'unknown'}"
-    ]
-    for what, value_of, words in (
-        ("training loss", learning.training_loss(-1), loss),
-        ("test accuracy in %", learning.test_accuracy, accuracy),
-    ):
-        mean_without = learning.mean_of(group, without, value_of)
-        mean_with = learning.mean_of(group, beside, value_of)
-        if mean_without and mean_with:
-            text, text_with = (
-                mean_text(mean_without, words),
-                mean_text(mean_with, words),
-            )
-            compared = compare_means(mean_without, mean_with)
-            parts.append(f"{what} {text} against {text_with} ({compared})")
-    return f"{place}: {'; '.join(parts)}."
-
-
-Q5 = ("Q5", "Shuffling and set_epoch")
-
-
-def why_set_epoch(group: ConditionGroup) -> Answer:
-    """Answer Q5: why DDP needs `set_epoch`, by the orders that ranks have read."""
-    rows = [row for row in group.timed if learning.runs(group, row)]
-    without = [
-        row
-        for row in rows
-        if any(not record.cell.set_epoch for record in group.records(row))
-    ]
-    meaning = (
-        "DistributedSampler shuffles by seed + epoch, and only set_epoch gives it the epoch; a "
-        "single process, and so dp, reshuffles by itself"
-    )
-    answers = set_epoch_answers(group, rows)
-    if not answers:
-        needed = "needs cells with set_epoch=false (grid=shuffling)"
-        why = need(group, _has_no_set_epoch, needed)
-        text = f"{meaning[0].upper()}{meaning[1:]}. Not measured here: {why}."
-        return Answer(*Q5, text, is_answered=False)
-    text = f"Without it every epoch repeats one order: {' '.join(answers)} {meaning}."
-    evidence = f"Table Shuffling; {cells(group, without)}"
-    return Answer(*Q5, text, evidence, doubt(group, without, Affected.LEARNING))
-
-
-def _has_no_set_epoch(cell: Cell) -> bool:
-    return not cell.set_epoch
-
-
-Q7 = ("Q7", "Gradients alone")
-BUFFERS = "needs cells with sync_buffers=off beside the others (grid=buffers)"
-
-
-def gradients_enough(group: ConditionGroup) -> Answer:
-    """Answer Q7: whether ranks that exchange gradients only hold the same model."""
-    parallel = [row for row in group.timed if row.gpus > 1]
-    rows = usable(group, parallel, Affected.LEARNING)
-    measured = [row for row in parallel if any(parameters_and_buffers(group, row))]
-    hashed = [row for row in rows if row in measured]
-    compared = buffer_comparison(group, rows)
-    if compared:
-        return Answer(
-            *Q7,
-            compared,
-            f"Table Replicas and accuracy; {cells(group, hashed)}",
-            doubt(group, hashed, Affected.LEARNING),
-        )
-    if measured and not hashed:
-        return unusable(*Q7, f"Table Replicas and accuracy; {cells(group, measured)}")
-    needed = need(group, _chooses_buffers, BUFFERS)
-    if not hashed:
-        return unanswered(*Q7, needed)
-    text = f"Only in part: {_hashes(group, hashed)}."
-    text += f" The effect on accuracy is not measured: {needed}."
-    return Answer(
-        *Q7,
-        text,
-        f"Table Replicas and accuracy; {cells(group, hashed)}",
-        is_answered=False,
-    )
-
-
-def _chooses_buffers(cell: Cell) -> bool:
-    return cell.sync_buffers is not None
-
-
-def _hashes(group: ConditionGroup, rows: Sequence[Row]) -> str:
-    """Return for each strategy whether replicas end equal, by their hashes."""
-    texts: dict[str, None] = {}
-    for row in rows:
-        parameters, buffers = parameters_and_buffers(group, row)
-        epochs = learning.epochs_of(group, row)
-        strategy = row.strategy.value
-        texts[
-            f"after {epochs} epochs of {strategy} the parameters of all ranks are "
-            f"{_equal(parameters)}, their BatchNorm buffers are {_equal(buffers)}"
-        ] = None
-    return "; ".join(texts)
-
-
-def _equal(same: str | None) -> str:
-    return {"equal": "equal", "differ": "different"}.get(same or "", "unknown")

@@ -27,9 +27,4 @@ FEATURE = Feature(
         ),
     },
     checks={"Imported timings": ("extras.exchange.imported_row:implausible_row",)},
-    replaced={
-        **dict.fromkeys(("unpack", "untar", "unzip", "load"), "import FILE.tar.gz"),
-        **dict.fromkeys(("pack", "zip", "tar"), "archive"),
-        **dict.fromkeys(("save", "wandb", "mlflow", "tensorboard"), "export"),
-    },
 )

@@ -1,8 +1,5 @@
-"""The page's sections on hardware and software, and on how the figures were measured."""
+"""The page's section on hardware and software."""
 
 from hpml_jobs.core.features import Feature
 
-FEATURE = Feature(
-    sections={"environment": "extras.method.sections:hardware"},
-    page_sections={"method": "extras.method.sections:method"},
-)
+FEATURE = Feature(sections={"environment": "extras.method.sections:hardware"})

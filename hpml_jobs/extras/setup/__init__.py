@@ -19,8 +19,4 @@ FEATURE = Feature(
             after="init",
         ),
     },
-    replaced={
-        **dict.fromkeys(("config", "configure", "setup", "settings"), "init"),
-        **dict.fromkeys(("check", "test", "diagnose", "sinfo", "verify"), "doctor"),
-    },
 )

@@ -1,4 +1,4 @@
-"""The list of studies, also of those in the folders of a course."""
+"""The list of studies."""
 
 from hpml_jobs.core.features import Command, Feature, HelpSection
 
@@ -7,13 +7,9 @@ FEATURE = Feature(
         "list": Command(
             "extras.studies.command:list_",
             HelpSection.FOLLOW,
-            "list [FOLDER...]",
+            "list",
             "list all studies: cells by state, date, cluster",
             after="cancel",
         )
-    },
-    replaced={
-        "grade": "list course/*/",
-        **dict.fromkeys(("ls", "dir", "studies"), "list"),
     },
 )

@@ -45,27 +45,23 @@ USUAL = (BASELINE, Strategy.DDP)
 
 
 class Wish(Value, frozen=True, kw_only=True):
-    """What a training of `epochs` may cost in GPU-hours and minutes; `runs` are proposed."""
+    """The least efficiency of a cell, and what a training of `epochs` may cost in GPU-hours."""
 
     min_efficiency: float = MIN_EFFICIENCY
     epochs: int | None = None
-    runs: int | None = None
-    gpu_hours_budget: float | None = None
-    deadline_min: float | None = None
+    gpu_hours: float | None = None
 
     def __post_init__(self) -> None:
         """Refuse numbers that are not above zero, and a limit without the number of epochs."""
         for key in self.__struct_fields__:
             refuse_not_positive(key, getattr(self, key))
-        if (self.has_limit or self.runs) and self.epochs is None:
-            raise UsageError(
-                "gpu_hours_budget=, deadline_min= and runs= are of whole trainings: add epochs=N"
-            )
+        if self.has_limit and self.epochs is None:
+            raise UsageError("gpu_hours= is of a whole training: add epochs=N")
 
     @property
     def has_limit(self) -> bool:
-        """Whether the cost or the time of the training is limited."""
-        return self.gpu_hours_budget is not None or self.deadline_min is not None
+        """Whether the cost of the training is limited."""
+        return self.gpu_hours is not None
 
     @property
     def counted_epochs(self) -> int:
@@ -78,7 +74,6 @@ class Exclusion(StrEnum):
 
     FAILED_CHECK = "a data-quality check failed"  # nor the fastest, nor the cheapest
     OVER_BUDGET = "over the budget"
-    TOO_LATE = "after the deadline"
     INEFFICIENT = "below the least efficiency"
 
 
@@ -312,14 +307,11 @@ def judged(candidate: Candidate, reference: Candidate, wish: Wish) -> Candidate:
 
 def _exclusion(candidate: Candidate, efficiency: float, wish: Wish) -> Exclusion | None:
     """Return why a cell is not the one to ask for: a failed check, else the first limit."""
-    hours = wish.gpu_hours_budget
-    minutes = wish.deadline_min
+    hours = wish.gpu_hours
     if candidate.exclusion is not None:
         return candidate.exclusion
     if hours is not None and wish.counted_epochs * candidate.gpu_hours > hours:
         return Exclusion.OVER_BUDGET
-    if minutes is not None and wish.counted_epochs * candidate.epoch_s > 60 * minutes:
-        return Exclusion.TOO_LATE
     if not wish.has_limit and efficiency < wish.min_efficiency:
         return Exclusion.INEFFICIENT
     return None
@@ -329,19 +321,15 @@ def _ask(able: Sequence[Candidate], wish: Wish) -> Winner | None:
     """Return the cell to ask for among those that nothing excludes, by their runs where it can."""
     if not able:
         return None
-    best = preferred(able, wish)
-    return Winner(best) if wish.deadline_min is not None else _winner(best, able)
+    return _winner(preferred(able, wish), able)
 
 
 def preferred(able: Sequence[Candidate], wish: Wish) -> Candidate:
     """Return the cell to ask for by its medians, among one or more that nothing excludes.
 
-    With a deadline the cheapest of them, with a budget the fastest, else the fastest of those with
-    the most GPUs.
+    With a budget the fastest of them, else the fastest of those with the most GPUs.
     """
-    if wish.deadline_min is not None:
-        return min(able, key=lambda c: (c.gpu_s, c.epoch_s))
-    if wish.gpu_hours_budget is not None:
+    if wish.has_limit:
         return min(able, key=lambda c: (c.epoch_s, c.gpu_s))
     return min(able, key=lambda c: (-c.row.gpus, c.epoch_s, c.gpu_s))
 

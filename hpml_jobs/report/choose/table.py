@@ -3,13 +3,10 @@
 The rules are in docs/choose.md.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Annotated, Any, NamedTuple, Self
+from collections.abc import Iterator
+from typing import Annotated, NamedTuple, Self
 
-from hpml_jobs.checks.study import checked_groups
 from hpml_jobs.core.check_result import Affected
-from hpml_jobs.core.cluster import Cluster
-from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.report.choose import words
 from hpml_jobs.report.choose.cost import (
@@ -20,7 +17,7 @@ from hpml_jobs.report.choose.cost import (
     peak_text,
     tflop_per_s,
 )
-from hpml_jobs.report.choose.rules import Candidate, Choice, Wish, choose
+from hpml_jobs.report.choose.rules import Candidate, Choice
 from hpml_jobs.report.frame import captions, learning
 from hpml_jobs.report.frame.builder import (
     Number,
@@ -40,10 +37,7 @@ from hpml_jobs.report.frame.numbers import (
     three_digits,
 )
 from hpml_jobs.report.frame.table import Table
-from hpml_jobs.results.cells import public_study
 from hpml_jobs.results.groups import ConditionGroup
-from hpml_jobs.study.snapshot import FolderSnapshot
-from hpml_jobs.study.study import commands_of
 
 CAPTION = (
     "Seconds of {what}{how}. Efficiency: {size} x {reference} s ({cell}, the fastest of the "
@@ -66,7 +60,7 @@ JOULES = (
 class ChoiceLine(NamedTuple):
     """A measured cell, what an epoch of it takes and costs, and why it was chosen or not.
 
-    It is a line of the table, of choice.csv and of `choose --json`. `doubtful`: a check warns of
+    It is a line of the table and of choice.csv. `doubtful`: a check warns of
     its time, `doubtful_ratio`: of its time or the reference's.
     """
 
@@ -219,77 +213,3 @@ def accuracies(group: ConditionGroup, choice: Choice) -> Iterator[str]:
             f"Test accuracy after as many epochs: {accuracy(winner.mean)} % with "
             f"{cells[0].words}, {accuracy(reference.mean)} % with {cells[1].words}."
         )
-
-
-class GroupChoice(NamedTuple):
-    """The choice in one group of equal conditions, as a table, and commands of cells beyond it."""
-
-    group: ConditionGroup
-    choice: Choice
-    table: Table
-    next_cells: tuple[str, ...]
-
-    @property
-    def document(self) -> dict[str, Any]:
-        """The choice as values for programs."""
-        choice = self.choice
-        return {
-            "conditions": self.group.conditions,
-            "answer": self.table.answer,
-            "ask": self._values(choice.winner),
-            "fastest": self._values(choice.fastest_cell),
-            "cheapest": self._values(choice.cheapest),
-            "reference": self._values(choice.reference),
-            "cells": [self._values(candidate) for candidate in choice.candidates],
-            "steps": [
-                {
-                    "from_gpus": step.smaller.row.gpus,
-                    "to_gpus": step.larger.row.gpus,
-                    "saved_s": step.saved_s,
-                    "added_gpu_s": step.added_gpu_s,
-                }
-                for step in choice.steps
-            ],
-            "next_cells": self.next_cells,
-            "notes": self.table.notes,
-        }
-
-    def _values(self, candidate: Candidate | None) -> dict[str, Any] | None:
-        """Return a cell as values."""
-        if candidate is None:
-            return None
-        cell_cost = cost_of(self.group, candidate)
-        return ChoiceLine.of(candidate, self.choice, cell_cost)._asdict()
-
-
-def choices(
-    snapshots: Iterable[FolderSnapshot],
-    wish: Wish,
-    cluster: Cluster | None,
-    commands: Sequence[str],
-    *,
-    study: str | None = None,
-) -> list[GroupChoice]:
-    """Return the choice of every group with a number.
-
-    `cluster` says which cells are charged whole nodes; `commands` are those of the `study`, which
-    is None if it gets no new cells.
-
-    Raises:
-        HpmlError: epochs are wished for, and the study has rates without the samples of an epoch.
-    """
-    group_choices = []
-    public = public_study(snapshots, {}, commands)
-    for group in checked_groups(public.results):
-        if wish.epochs is not None and group.work is not None:
-            raise HpmlError(
-                f"epochs={wish.epochs}: the {group.work.name} of an epoch of "
-                f"{group.a_cell.workload.name} are not reported: import it again with samples=N"
-            )
-        choice = choose(group, wish, cluster)
-        if choice:
-            of_group = commands_of(public.commands, group.a_cell.script)
-            next_cells = words.next_cells(choice, of_group, study)
-            table = choice_table(group, choice, study)
-            group_choices.append(GroupChoice(group, choice, table, next_cells))
-    return group_choices

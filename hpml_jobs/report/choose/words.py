@@ -1,6 +1,5 @@
 """The choice of a cell in sentences: which to ask for, what more would bring, what to run next."""
 
-import math
 from collections.abc import Iterable, Iterator, Sequence
 
 from hpml_jobs.checks.result import names
@@ -258,35 +257,19 @@ def _none(choice: Choice) -> str:
         )
     epochs = wish.counted_epochs
 
-    def excess(candidate: Candidate) -> float:
-        late = epochs * candidate.epoch_s / 60 / (wish.deadline_min or math.inf)
-        return max(
-            late, epochs * candidate.gpu_hours / (wish.gpu_hours_budget or math.inf)
-        )
-
-    best = min(sound, key=excess)
+    best = min(sound, key=lambda candidate: candidate.gpu_hours)
     return f"no cell meets {limits(choice)}; the nearest is {name(best)}: {training(best, epochs)}"
 
 
 def limits(choice: Choice) -> str:
-    """Return the limits of a training in words."""
-    wish = choice.wish
-    parts = []
-    if wish.gpu_hours_budget is not None:
-        parts.append(
-            f"the budget of {wish.gpu_hours_budget:g} {hours_unit(choice.device)}"
-        )
-    if wish.deadline_min is not None:
-        parts.append(f"the deadline of {wish.deadline_min:g} min")
-    return " and ".join(parts)
+    """Return the limit of a training in words."""
+    return f"the budget of {choice.wish.gpu_hours:g} {hours_unit(choice.device)}"
 
 
 def rule(choice: Choice) -> str:
     """Return the rule by which the cell to ask for was chosen."""
     wish = choice.wish
-    if wish.deadline_min is not None:
-        return f"the cheapest that meets {limits(choice)}"
-    if wish.gpu_hours_budget is not None:
+    if wish.has_limit:
         return f"the fastest within {limits(choice)}"
     least = share_text(wish.min_efficiency)
     if is_smallest(choice):
@@ -318,7 +301,7 @@ def _most_efficient(candidates: Iterable[Candidate]) -> Candidate:
 def why(candidate: Candidate, choice: Choice) -> str:
     """Return why a cell was chosen, or why not."""
     roles = list(_roles(candidate, choice))
-    if roles and candidate.exclusion not in (Exclusion.OVER_BUDGET, Exclusion.TOO_LATE):
+    if roles and candidate.exclusion is not Exclusion.OVER_BUDGET:
         return "; ".join(roles)
     return "; ".join([*roles, _exclusion(candidate, choice)])
 
@@ -331,10 +314,7 @@ def _exclusion(candidate: Candidate, choice: Choice) -> str:
             return "a data-quality check failed: never chosen"
         case Exclusion.OVER_BUDGET:
             hours = significant(epochs * candidate.gpu_hours, 3)
-            return f"needs {hours} of {wish.gpu_hours_budget:g} {hours_unit(choice.device)}"
-        case Exclusion.TOO_LATE:
-            minutes = significant(epochs * candidate.epoch_s / 60, 3)
-            return f"needs {minutes} of {wish.deadline_min:g} min"
+            return f"needs {hours} of {wish.gpu_hours:g} {hours_unit(choice.device)}"
         case Exclusion.INEFFICIENT:
             against = efficiency_reference(candidate, choice)
             return f"efficiency below {share_text(wish.min_efficiency)}{against}"

@@ -1,15 +1,11 @@
 """The contents of a study's page in the order of reading: the answer first."""
 
-import hashlib
-import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 
 from hpml_jobs import __version__
 from hpml_jobs.core.check_result import Tier
 from hpml_jobs.core.features import features, load
-from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.text import counted
 from hpml_jobs.report import warnings
@@ -36,7 +32,6 @@ from hpml_jobs.report.page.formats import (
 )
 from hpml_jobs.report.pictures import TRAINING
 from hpml_jobs.report.report import CHECKS, Report, ReportGroup
-from hpml_jobs.study.files import read_from
 
 NO_CELLS = "This study has no cells yet."
 UNREADABLE = "No cell of this study can be read."
@@ -72,7 +67,6 @@ def contents(report: Report, pictures: dict[str, Picture]) -> Page:
             section for section in sections if section.items or section.sections
         ),
         footer=f"hpml_jobs {__version__}",
-        records=stamp(records_of(report)),
         is_whole=any(grid in line for grid in LAB_GRIDS for line in report.commands),
     )
 
@@ -222,10 +216,11 @@ def _reproduction(report: Report) -> Iterator[Item]:
             "The commands that submitted the cells, and the one that wrote this page:"
         )
     yield Paragraph(text)
-    yield Commands((*report.commands, f"hpml-jobs report {report.study}"))
+    yield Commands((*report.commands, f"hpml-jobs collect {report.study}"))
     yield Paragraph(
         "Cells that are finished are not submitted again. The raw values are in record.json of "
-        "each cell, the unrounded figures in tables.json and the CSV files of hpml-jobs collect."
+        "each cell, the unrounded figures in tables.json and the CSV files beside this page. "
+        "docs/formulas.md derives each formula."
     )
 
 
@@ -233,7 +228,7 @@ NO_NUMBER = "No cell has a number yet: the notes under the tables, and hpml-jobs
 
 
 def answer_items(report: Report, group: ReportGroup) -> Iterator[Item]:
-    """Yield the answer, what limits it, what ran, the speedup by size, and what features add."""
+    """Yield the answer, what limits it, what ran, and the speedup by size."""
     choice = group.choice
     summary = overview(report, group)
     measured = [Paragraph(line) for line in summary.measured]
@@ -246,9 +241,6 @@ def answer_items(report: Report, group: ReportGroup) -> Iterator[Item]:
     yield from measured
     table = sizes(group.source, choice)
     yield _sheet(table, {table.setting}, captions.runs(group.source.timed))
-    for feature in features().values():
-        if feature.answer:
-            yield from load(feature.answer)(report.study, group.source, choice)
 
 
 def _limits(choice: Choice, summary: Overview) -> list[str]:
@@ -291,30 +283,3 @@ def _headline(choice: Choice, summary: Overview) -> Headline:
         figures[f"{unit} {per_work}"] = marked(cost(winner.gpu_s))
     of_names = tuple((value, name) for name, value in figures.items())
     return Headline(f"{advice}: {words.rule(choice)}.", of_names)
-
-
-_STAMP = re.compile(rb'<meta name="records" content="(\w+)">')
-
-HEAD_BYTES = 2_000
-"""The stamp is among so many first bytes of a page."""
-
-
-def records_of(report: Report) -> list[Record]:
-    """Return the records of a report."""
-    results = (result for group in report.sources for result in group.cells)
-    return [result.record for result in results if result.record]
-
-
-def stamp(records: Iterable[Record]) -> str:
-    """Return a text of 16 characters that other records do not have."""
-    lines = []
-    for record in records:
-        words = (record.slug, record.attempt.id, record.attempt.ended, record.imported)
-        lines.append(" ".join(map(str, words)))
-    return hashlib.sha256("\n".join(sorted(set(lines))).encode()).hexdigest()[:16]
-
-
-def is_outdated(page: Path, records: Iterable[Record]) -> bool:
-    """Return whether a page is of other records; of none, and of older versions, it is unknown."""
-    match = _STAMP.search(read_from(page, 0, HEAD_BYTES))
-    return match is not None and match[1].decode() != stamp(records)

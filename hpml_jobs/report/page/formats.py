@@ -48,13 +48,6 @@ class Headline(NamedTuple):
     figures: tuple[tuple[str, str], ...] = ()
 
 
-class Quote(NamedTuple):
-    """A paragraph that is ready to be copied."""
-
-    title: str
-    text: str
-
-
 class Bullets(NamedTuple):
     """A list of sentences."""
 
@@ -81,27 +74,6 @@ class Commands(NamedTuple):
     lines: tuple[str, ...]
 
 
-class Answer(NamedTuple):
-    """A question, its answer from the numbers of a study, and where these are.
-
-    `evidence` names tables and cells. Without an answer, `text` says what is missing and how to
-    measure it. `doubt` is what the checks say about the numbers, empty if nothing.
-    """
-
-    question: str
-    title: str
-    text: str
-    evidence: str = ""
-    doubt: str = ""
-    is_answered: bool = True
-
-
-class Answers(NamedTuple):
-    """The lab's questions with their answers."""
-
-    answers: tuple[Answer, ...]
-
-
 class ShownTable(NamedTuple):
     """A table of the report, with the part of its caption and notes that is shown below it."""
 
@@ -120,12 +92,10 @@ class Figure(NamedTuple):
 Item = (
     Paragraph
     | Headline
-    | Quote
     | Bullets
     | Notices
     | FactTable
     | Commands
-    | Answers
     | ShownTable
     | Figure
 )
@@ -142,13 +112,12 @@ class Section(NamedTuple):
 
 
 class Page(NamedTuple):
-    """A page; `subtitle` is below its title, `records` its stamp; parts fold unless `is_whole`."""
+    """A page; `subtitle` is below its title; parts fold unless it `is_whole`."""
 
     title: str
     subtitle: tuple[str, ...]
     sections: tuple[Section, ...]
     footer: str
-    records: str
     is_whole: bool
 
 
@@ -178,8 +147,6 @@ def _item(item: Item, level: int) -> Iterable[str]:
             lead = f"**{escaped(text)}**"
             figures_text = ", ".join(f"{value} {name}" for value, name in figures)
             return [lead, escaped(f"{figures_text}.")] if figures else [lead]
-        case Quote(title, text):
-            return [f"{head} {escaped(title)}", f"> {escaped(text)}"]
         case Bullets(lines):
             return [bullets(lines)]
         case Notices(notices):
@@ -188,22 +155,11 @@ def _item(item: Item, level: int) -> Iterable[str]:
             return [f"{head} {escaped(title)}", _grid(heads, rows)]
         case Commands(lines):
             return [fenced("\n".join(lines))]
-        case Answers(answers):
-            return [part for answer in answers for part in _answer(answer, head)]
         case ShownTable(table, caption, notes):
             return shown(head, table, caption, notes)
         case Figure(picture):
             image = f"![{escaped(picture.alt)}]({picture.name}.png)"
             return [f"{head} {escaped(picture.title)}", image, escaped(picture.caption)]
-
-
-def _answer(answer: Answer, head: str) -> Iterator[str]:
-    yield f"{head} {answer.question}: {escaped(answer.title)}"
-    yield escaped(answer.text)
-    if answer.doubt:
-        yield escaped(answer.doubt)
-    if answer.evidence:
-        yield escaped(f"Evidence: {answer.evidence}.")
 
 
 def _grid(heads: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:

@@ -58,7 +58,6 @@ class Study:
         self.cells_folder = root / "cells"
         self.slurm = root / "slurm"
         self.report = root / "report"
-        self.export = root / "export"  # for other programs
         # of a study that was unpacked from an archive
         self.archive = root / "archive.json"
         # SLURM's last answers, for when it does not answer

@@ -1,4 +1,4 @@
-"""Studies in and out: timings from CSV files, archives, files of other tools."""
+"""Studies in and out: timings from CSV files, archives."""
 
 from hpml_jobs.core.features import Command, Feature, HelpSection
 
@@ -11,25 +11,18 @@ FEATURE = Feature(
             "make a study of another program's timings,\nor of an archive",
             after="record",
         ),
-        "export": Command(
-            "extras.exchange.command:export",
-            HelpSection.IN_AND_OUT,
-            "export [STUDY] FORMAT",
-            "write it for wandb, mlflow or tensorboard, offline",
-            after="import",
-        ),
         "archive": Command(
             "extras.exchange.command:archive",
             HelpSection.IN_AND_OUT,
             "archive [STUDY]",
             "pack a study into one file, to publish it",
-            after="export",
+            after="import",
         ),
     },
     checks={"Imported timings": ("extras.exchange.imported_row:implausible_row",)},
     replaced={
         **dict.fromkeys(("unpack", "untar", "unzip", "load"), "import FILE.tar.gz"),
         **dict.fromkeys(("pack", "zip", "tar"), "archive"),
-        **dict.fromkeys(("save", "wandb", "mlflow", "tensorboard"), "export"),
+        "export": "collect (it writes report/cells.csv)",
     },
 )

@@ -1,4 +1,4 @@
-"""Commands of what goes in and out: archive, import and export."""
+"""Commands of what goes in and out: archive and import."""
 
 import contextlib
 import re
@@ -6,13 +6,12 @@ import shlex
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hpml_jobs.cli.completion import files, studies
+from hpml_jobs.cli.completion import files
 from hpml_jobs.cli.console import print_json, print_note
 from hpml_jobs.cli.options import Json, Outputs, StudyName, find_study, study_words
 from hpml_jobs.core.cell import CellFile
@@ -384,67 +383,3 @@ def _folder(outputs: Path | None) -> Path:
     from hpml_jobs.plan.user_config import user_outputs
 
     return resolve_path(user_outputs() if outputs is None else outputs)
-
-
-FORMATS = ("wandb", "mlflow", "tensorboard")
-"""What an export is for: `exchange/to_FORMAT.py` writes it."""
-
-
-def studies_and_formats(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Return the formats of an export that begin so; if no study was typed, studies too."""
-    formats = [name for name in FORMATS if name.startswith(incomplete)]
-    names = [] if ctx.params.get("words") else studies(ctx, incomplete)
-    return names + formats
-
-
-def export(
-    words: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="[STUDY] FORMAT",
-            help=f"study, default: the most recently submitted; {', '.join(FORMATS)}",
-            autocompletion=studies_and_formats,
-        ),
-    ],
-    outputs: Outputs = None,
-    to: Annotated[
-        Path | None,
-        typer.Option(
-            "--to",
-            metavar="FOLDER",
-            help="folder of the files; default: export/FORMAT in the study",
-        ),
-    ] = None,
-) -> None:
-    """Write a study for Weights & Biases, MLflow or TensorBoard: offline runs and files.
-
-    Nothing is sent anywhere. Exporting again replaces the same runs.
-
-    Example: hpml-jobs export demo tensorboard
-    """
-    *names, form = words
-    if form not in FORMATS or len(names) > 1:
-        raise UsageError(
-            f"export {' '.join(words)}: give a study, then {' or '.join(FORMATS)}; for other "
-            "tools, hpml-jobs collect writes CSV files, report/cells.csv with every run"
-        )
-    study = find_study(names[0] if names else None, outputs)
-    write = import_module(f"hpml_jobs.extras.exchange.to_{form}").write
-    from hpml_jobs.extras.exchange.runs import exported
-
-    content = exported(study, _report(study))
-    if not content.runs:
-        raise HpmlError(
-            f"no cell of study {study.name} has a record (status shows why)"
-        )
-    folder = study.export / form if to is None else typed_path(to)
-    try:
-        written = write(content, folder)
-    except OSError as fault:
-        raise HpmlError(
-            f"{folder} cannot be written: {fault.strerror}; name another with --to FOLDER"
-        ) from fault
-    for note in content.notes:
-        print(note, file=sys.stderr)
-    print(f"exported {written.what} of study {study.name} to {folder}")
-    print(f"next: {written.command}")

@@ -80,7 +80,7 @@ class _Owner:
                 study.cluster,
                 study.commands_file,
             ),
-            *(study.cells_folder, study.slurm, study.report, study.export),
+            *(study.cells_folder, study.slurm, study.report),
             *(study.slurm_answers, study.root / f"{study.lock.name}.held"),
         }
         if study.is_unpacked:
@@ -90,11 +90,7 @@ class _Owner:
         """Whether a path is the program's. A link is so only among what jobs write."""
         study = self.study
         folders = [*path.parents]
-        if (
-            study.slurm in folders
-            or study.export in folders
-            or self._is_of_attempt(path)
-        ):
+        if study.slurm in folders or self._is_of_attempt(path):
             return True
         if path.is_symlink():
             return False

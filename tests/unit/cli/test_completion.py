@@ -175,13 +175,6 @@ def test_help_offers_pages_first_and_terms_by_their_letters(program):
     assert completions(program, "help", "telem") == ["telemetry"]
 
 
-def test_export_offers_its_formats_after_a_study(program):
-    (program.folder / "outputs" / "mine" / "cells").mkdir(parents=True)
-    assert completions(program, "export", "")[0] == "mine"
-    formats = ["wandb", "mlflow", "tensorboard"]
-    assert completions(program, "export", "mine", "") == formats
-
-
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
 def test_other_shells_get_a_completion_script(program, shell):
     script = program.ok("completion", shell)

@@ -86,7 +86,6 @@ COMMANDS = (
     "choose mine --json",
     "choose mine",
     "predict mine gpus=4 cluster.gpus_per_node=4",
-    "export mine tensorboard --to {to}",
 )
 
 

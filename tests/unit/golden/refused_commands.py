@@ -83,8 +83,7 @@ OF_COMMANDS = {
         compare full repeats --fail-if-slower 1%
         compare full repeats --save x
         compare full --save full
-        export
-        export full csv
+        export full wandb
         """,
     "Studies": """
         status nothing
@@ -109,7 +108,6 @@ OF_COMMANDS = {
         compare full ./nothing.json
         compare full file.json
         compare full failed
-        export failed tensorboard
         gpus=1 study=newer
         study=full
         """,

@@ -72,9 +72,8 @@ def test_json_names_what_was_deleted(study, capsys):
 
 
 @pytest.mark.whole
-def test_whole_report_exports_and_pictures_are_deleted(study, capsys):
+def test_whole_report_and_pictures_are_deleted(study, capsys):
     assert run(["report", "mine"]) == 0
-    assert run(["export", "mine", "tensorboard"]) == 0
     (study.report / "compare.png").write_bytes(b"")
     assert run(["remove", "mine", "--yes"]) == 0
     assert not study.root.exists()

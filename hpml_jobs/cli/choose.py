@@ -90,9 +90,9 @@ def read_choices(
 
     study = find_study(name, outputs, CHOOSE_KEYS)
     snapshots = read_study(study, history_of(study))
-    commands = commands_here(study, study.commands_to_repeat())
-    resubmitted = None if study.is_unpacked else study_words(study)
-    groups = choices(snapshots, wish, study.last_cluster(), commands, study=resubmitted)
+    commands = commands_here(study, study.commands())
+    words, cluster = study_words(study), study.last_cluster()
+    groups = choices(snapshots, wish, cluster, commands, study=words)
     if not groups:
         raise no_number(study)
     return study, groups

@@ -148,12 +148,7 @@ def current_report(
 
     if status.fault:
         print_note(f"warning: {status.fault}; jobs that only it names are not shown")
-    options = ReportOptions(
-        study.last_cluster(),
-        study.commands(),
-        gets_cells=not study.is_unpacked,
-        **values,
-    )
+    options = ReportOptions(study.last_cluster(), study.commands(), **values)
     report = make_report(study.name, status.snapshots, status.states, options)
     restore_records(status.snapshots)
     return report, status

@@ -145,9 +145,8 @@ def _meant(words: Sequence[str]) -> str:
     if study := _study(first):
         command = next((word for word in words[1:] if word in COMMANDS), "status")
         return f"{first} is a study; did you mean {command} {study}?"
-    if first.endswith((".tar.gz", ".csv")):
-        name = "" if first.endswith(".gz") else " study=NAME"
-        return _not_a_command(first, f"import {shlex.quote(first)}{name}")
+    if first.endswith(".csv"):
+        return _not_a_command(first, f"import {shlex.quote(first)} study=NAME")
     if type_of(first) is not None:
         if first in MEANT:
             return _not_a_command(first, f"{MEANT[first]}, or {first}=VALUE")

@@ -170,10 +170,10 @@ class OpenStudy:
             deadline_min=deadline_min,
         )
         study = self._study
-        commands = study.commands_to_repeat()
-        name = None if study.is_unpacked else study.name
-        cluster = study.last_cluster()
-        of_groups = choices(self._status.snapshots, wish, cluster, commands, study=name)
+        cluster, commands = study.last_cluster(), study.commands()
+        of_groups = choices(
+            self._status.snapshots, wish, cluster, commands, study=study.name
+        )
         if not of_groups:
             raise HpmlError(
                 f"no cell of study {self.name} has a number; states() shows why"
@@ -185,12 +185,7 @@ class OpenStudy:
     @cached_property
     def _report(self) -> Report:
         study = self._study
-        options = ReportOptions(
-            study.last_cluster(),
-            study.commands(),
-            self._baseline,
-            not study.is_unpacked,
-        )
+        options = ReportOptions(study.last_cluster(), study.commands(), self._baseline)
         return make_report(
             self.name, self._status.snapshots, self._status.states, options
         )

@@ -93,7 +93,7 @@ def predict(
     name, question = _question(words)
     study = find_study(name, outputs)
     snapshots = read_study(study, history_of(study))
-    commands = commands_here(study, study.commands_to_repeat())
+    commands = commands_here(study, study.commands())
     of_groups = forecasts(snapshots, question, study.last_cluster(), commands)
     if not of_groups:
         raise no_number(study)

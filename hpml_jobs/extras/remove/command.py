@@ -95,8 +95,6 @@ def _checked(study: "Study") -> "Removal":
 
 def _refuse_active(study: "Study") -> None:
     """Refuse to remove a study with a job that is, or may be, pending or running."""
-    if study.is_unpacked:  # its jobs are another cluster's
-        return
     from hpml_jobs.status.cancel import active_jobs, queued_jobs
     from hpml_jobs.status.states import study_status
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.text import few
 from hpml_jobs.study.files import BLOCK_BYTES, hold_lock, is_name, reading, reason_of
-from hpml_jobs.study.study import OF_ARCHIVE, Study
+from hpml_jobs.study.study import Study
 
 PATIENCE_S = 5
 """How long a submission to the study is waited for, in seconds."""
@@ -83,8 +83,6 @@ class _Owner:
             *(study.cells_folder, study.slurm, study.report),
             *(study.slurm_answers, study.root / f"{study.lock.name}.held"),
         }
-        if study.is_unpacked:
-            self.names |= {study.archive, *(study.root / name for name in OF_ARCHIVE)}
 
     def has(self, path: Path) -> bool:
         """Whether a path is the program's. A link is so only among what jobs write."""
@@ -96,7 +94,7 @@ class _Owner:
             return False
         path = path.with_name(_without_suffix(path.name))
         if path.parent == study.report:
-            return study.is_unpacked or path.name in self.report_files
+            return path.name in self.report_files
         if path.parent == study.cells_folder:
             return is_name(path.name) and path.is_dir()
         if path.parent.parent == study.cells_folder:

@@ -26,7 +26,7 @@ def list_(folders: Folders = None, outputs: Outputs = None, json: Json = False) 
     """List all studies: cells by state, date of the last submission, cluster, workload.
 
     Of FOLDERs, also the owner, the size on disk, whether each study is ready (all cells finished),
-    and the speedup on the most GPUs. Numbers from a CSV file or an archive are marked as imported.
+    and the speedup on the most GPUs. Numbers from a CSV file are marked as imported.
     SLURM is asked only for studies with unfinished cells.
 
     Example: hpml-jobs list

@@ -146,7 +146,7 @@ def test_home_folder_that_does_not_exist_is_refused(capsys):
     assert "there is no such home folder" in capsys.readouterr().err
 
 
-COMMANDS = "status logs record list collect choose predict report cancel archive plan"
+COMMANDS = "status logs record list collect choose predict report cancel plan"
 
 
 @pytest.mark.parametrize("command", COMMANDS.split())

@@ -8,7 +8,7 @@ OF_COMMANDS = {
         sumbit
         watch mine
         watch --help
-        unpack mine.tar.gz
+        archive full
         reference list
         refrence save golden
         grade course
@@ -38,7 +38,6 @@ OF_COMMANDS = {
         full collect
         outputs/full
         full.csv
-        x.tar.gz
         m gpus=1,2
         −m gpus=1,2
         gpus=2 –dry-run
@@ -68,8 +67,6 @@ OF_COMMANDS = {
         report full --handin x --to y
         report full --name Ada
         report full --number N1 --to x
-        archive full --traces --anonymous
-        archive full --to x.zip
         init --print --to x
         list full --outputs outputs
         completion
@@ -102,7 +99,6 @@ OF_COMMANDS = {
         logs full -f
         resubmit full 'no-such-*'
         resubmit empty --failed
-        archive empty
         compare full nothing
         compare full lab
         compare full ./nothing.json
@@ -184,7 +180,5 @@ OF_COMMANDS = {
         import nothing.csv study=x
         import . study=x
         import nothing.tar.gz
-        import nothing.tar.gz study=x
-        import file.tar.gz
         """,
 }

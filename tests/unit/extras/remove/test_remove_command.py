@@ -18,7 +18,6 @@ from tests.unit.study_builder import StudyBuilder
 
 ROOT = Path(__file__).parents[4]
 
-GALLERY = ROOT / "docs" / "gallery" / "cifar10.tar.gz"
 
 SUBMIT = ("gpus=1", "workload=digits", "study=mine", "cluster=greene")
 
@@ -77,14 +76,6 @@ def test_whole_report_and_pictures_are_deleted(study, capsys):
     (study.report / "compare.png").write_bytes(b"")
     assert run(["remove", "mine", "--yes"]) == 0
     assert not study.root.exists()
-
-
-@pytest.mark.whole
-def test_study_from_an_archive_is_deleted(working_folder, slurm, capsys):
-    assert run(["import", str(GALLERY)]) == 0
-    slurm.remove_command("squeue")
-    assert run(["remove", "cifar10", "--yes"]) == 0
-    assert list((working_folder / "outputs").iterdir()) == []
 
 
 @pytest.mark.whole

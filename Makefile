@@ -19,7 +19,6 @@ demo: $(VENV)/ready  ## Run a small study on this machine's CPU, print the table
 	$(BIN)/hpml-jobs -m gpus=$(DEMO_SIZES) batch=64 repeats=4 cluster=local device=cpu \
 	  workload=digits data.limit=3072 probe_s=0.5 loader_workers=0 study=demo
 	$(BIN)/hpml-jobs collect demo
-	$(BIN)/hpml-jobs report demo
 	@echo "commands of hpml-jobs need its environment in your shell: source $(BIN)/activate"
 
 test: $(VENV)/ready lint  ## Run all checks and tests, those on a real SLURM included.

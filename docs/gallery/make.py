@@ -18,17 +18,12 @@ PICTURES = ("speedup.png", "phases.png")
 
 
 def main() -> None:
-    """Import the study into a temporary folder and write its report."""
+    """Unpack the study into a temporary folder and write its report."""
     report = FOLDER / "report"
     with tempfile.TemporaryDirectory() as name:
-        _run(
-            Path(name),
-            "import",
-            str(FOLDER / f"{STUDY}.tar.gz"),
-            "--outputs",
-            "outputs",
-        )
-        _run(Path(name), "report", STUDY, "--outputs", "outputs", "--to", str(report))
+        outputs = Path(name) / "outputs"
+        shutil.unpack_archive(FOLDER / f"{STUDY}.tar.gz", outputs, filter="data")
+        _run(Path(name), "report", STUDY, "--to", str(report))
     for picture in PICTURES:
         shutil.copy(report / picture, FOLDER)
     sys.stdout.write(f"the page: {report / 'report.html'}\n")

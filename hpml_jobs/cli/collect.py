@@ -97,10 +97,15 @@ def collect(
 
         print(json_tables.document(report).decode(), end="")
     else:
+        # what is refused is refused first
+        handed_in = _hand_in(report, handin, student) if handin else ()
+        page = _write(report, selected, to) if to else None
         _show(report, selected, all_tables=all_tables)
-        page = _write(report, selected, to)
-        if handin is not None:
-            _hand_in(report, typed_path(handin), student)
+        page = page or _write(report, selected, None)
+        if page is not None:
+            print(f"The page with all tables and pictures: {page}")
+        for line in handed_in:
+            print(line)
         if is_opened and page is not None:
             open_page(page)
     if strict:
@@ -146,7 +151,6 @@ def _report(
         study.last_cluster(),
         study.commands(),
         wished,
-        gets_cells=not study.is_unpacked,
         **{key: value for key, value in values.items() if key not in wish},
     )
     report = make_report(study.name, status.snapshots, status.states, options)
@@ -170,18 +174,20 @@ def _write(report: "Report", study: "Study", to: Path | None) -> Path | None:
             raise
         print_note(f"no file was written: {fault}; --to FOLDER writes elsewhere")
         return None
-    page = written[0].parent / HTML
-    print(f"The page with all tables and pictures: {page}")
-    return page
+    return written[0].parent / HTML
 
 
-def _hand_in(report: "Report", folder: Path, student: str | None) -> None:
+def _hand_in(report: "Report", folder: Path, student: str | None) -> list[str]:
+    """Write what is handed in, and return lines on it."""
     from hpml_jobs.extras.course.handin import PDF, write_handin
 
-    names = [path.name for path in write_handin(report, folder, student)]
-    print(f"To hand in: {', '.join(names)} in {folder}")
+    names = [path.name for path in write_handin(report, typed_path(folder), student)]
+    lines = [f"To hand in: {', '.join(names)} in {folder}"]
     if PDF not in names:
-        print("no PDF: Chromium is not here; open the page in a browser and print it")
+        lines.append(
+            "no PDF: Chromium is not here; open the page in a browser and print it"
+        )
+    return lines
 
 
 def _status(study: "Study", *, wait: bool, out_of_the_way: bool) -> "StudyStatus":

@@ -26,8 +26,6 @@ def hints_of(
     study: Study, cells: list[CellState], changed: Mapping[str, bool]
 ) -> list[str]:
     """Return a line per thing to do for cells of a study, with complete commands."""
-    if study.is_unpacked:  # it gets no new cells
-        return _next(cells, study_words(study))
     return hints_for(cells, study_words(study), changed)
 
 

@@ -153,7 +153,6 @@ def resubmit(
         options = _useful_options(cell_states(selection.study))
         if options:
             raise UsageError(f"specify what to resubmit: {options}, or a PATTERN")
-    selection.study.refuse_unpacked()
     manner = Manner(json, yes, all_cells, dry_run)
     deliver(
         selection.study,

@@ -1,7 +1,6 @@
 """Data sets on the login node: where they are, what they have, and the download."""
 
 import os
-import shlex
 import subprocess
 import sys
 from collections.abc import Container
@@ -18,7 +17,6 @@ from hpml_jobs.core.errors import HpmlError, UsageError
 from hpml_jobs.core.features import load
 from hpml_jobs.core.paths import resolve_path
 from hpml_jobs.core.strategies import Device
-from hpml_jobs.core.text import PROGRAM, with_command
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.plan import rules
 from hpml_jobs.plan.settings import Notify
@@ -232,9 +230,9 @@ def _failure(
         code, ""
     )
     if download:
-        remedy = with_command(
-            "; on a machine with internet and the jobs' Python, run",
-            f"{PROGRAM} fetch workload={workload.name} data.root={shlex.quote(str(root))}",
+        remedy = (
+            f"; without internet here, copy the data set into {root} (torchvision's "
+            "CIFAR10(root, download=True) writes it elsewhere)"
         )
     kind = (
         NotStartedError if code in (NO_TORCH_CODE, *_NOT_STARTED_CODES) else HpmlError

@@ -42,14 +42,12 @@ class ReportOptions(NamedTuple):
 
     `cluster` says which cells are charged whole nodes, `commands` submitted the study, `wish` is
     what a cell to ask for must meet, `baseline` is what speedups and efficiencies are against.
-    Unless the study `gets_cells`, no command for more of them is suggested.
     """
 
     cluster: Cluster | None = None
     commands: Sequence[str] = ()
     wish: Wish = Wish()
     baseline: Baseline = Baseline.SINGLE
-    gets_cells: bool = True
 
 
 DEFAULTS = ReportOptions()
@@ -115,7 +113,7 @@ class Report(Value, frozen=True, kw_only=True):
 
     `differences` are the conditions in which groups differ; `unplaced` cells are in no table.
     `tables` have rows of all groups: their numbers do not depend on the hardware; `commands`
-    submitted the cells, the latest last. Unless the study `gets_cells`, none of them is repeated.
+    submitted the cells, the latest last.
     """
 
     study: str
@@ -124,11 +122,10 @@ class Report(Value, frozen=True, kw_only=True):
     tables: tuple[Table, ...]
     unplaced: tuple[CellResult, ...]
     commands: tuple[str, ...] = ()
-    gets_cells: bool = True
 
     def resubmitted(self, group: ReportGroup) -> str | None:
         """Return what selects the study in a command for more cells of a group; None: no more."""
-        return self.study if self.gets_cells and not group.is_replaced else None
+        return None if group.is_replaced else self.study
 
     @property
     def several(self) -> bool:
@@ -177,7 +174,6 @@ def merge(
         tables=tuple(table for table in together if table is not None),
         unplaced=tuple(result for result in cells if result.cell is None),
         commands=tuple(options.commands),
-        gets_cells=options.gets_cells,
     )
 
 
@@ -263,7 +259,7 @@ def _report_group(  # noqa: PLR0913, PLR0917  (what is known of a group)
     is_replaced: bool,
 ) -> ReportGroup:
     cluster = options.cluster
-    commands = options.commands if options.gets_cells and not is_replaced else ()
+    commands = () if is_replaced else options.commands
     choice = choose(group, options.wish, cluster)
     labels = [label for label in FULL if label not in OF_FEATURES]
     tables = {label: FULL[label](group) for label in labels}

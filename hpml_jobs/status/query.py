@@ -46,9 +46,6 @@ NO_TABLE = "it printed no table, not even a header"
 PROOF_S = 10.0
 """The controller is asked about no further job that left the queue after so many seconds."""
 
-ARCHIVED = "the study was archived before its end was known"
-"""Why nothing more is known of a job of an unpacked study."""
-
 _MAY_RETURN = (Outcome.PREEMPTED, Outcome.NODE_FAIL)
 """Ends after which SLURM may have requeued the job in the meantime."""
 
@@ -180,12 +177,8 @@ def query_slurm(
 
     `sent` says under which names jobs were submitted, and when: another job may have the number of
     the study's, on another cluster or after the numbers began anew.
-    The controller is asked about each job that has left squeue without a known end. Of a study from
-    an archive only the cached answers count: its jobs are another cluster's.
+    The controller is asked about each job that has left squeue without a known end.
     """
-    if study.is_unpacked:
-        archived = SlurmSnapshot({}, {}, read_answers(study), no_accounts=ARCHIVED)
-        return archived._replace(at=time.time(), no_squeue=True, gone=frozenset(jobs))
     slurm_jobs = sorted({job for job in jobs if is_slurm(job)})
     ids = array_ids(slurm_jobs)
     if not ids:

@@ -43,7 +43,7 @@ def read_history(study: Study) -> RecoveredHistory:
     except HpmlError as fault:
         return RecoveredHistory(History(), fault=str(fault))
     history = fold(lines)
-    if not history.lost_lines or study.is_unpacked:
+    if not history.lost_lines:
         return RecoveredHistory(history)
     names = [line.name or study.job_name for line in history.lost_lines]
     name = ",".join(dict.fromkeys(names))

@@ -10,12 +10,9 @@ from hpml_jobs.core import formulas
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.value import Value
 from hpml_jobs.slurm.jobs import is_slurm
-from hpml_jobs.status.query import ARCHIVED, SlurmSnapshot
+from hpml_jobs.status.query import SlurmSnapshot
 from hpml_jobs.status.states import StudyStatus
 from hpml_jobs.study.snapshot import AttemptSnapshot, CellState, FolderSnapshot
-
-_SOURCES = {"": "sacct", ARCHIVED: "the archive"}
-"""Source of the times, by why sacct says nothing; any other reason means squeue."""
 
 
 class Usage(Value, frozen=True, kw_only=True):
@@ -59,8 +56,8 @@ def usage_of(status: StudyStatus) -> Usage | None:
     runs = list(chain.from_iterable(runs_of.values()))
     sources = []
     if runs:
-        slurm = _SOURCES.get(status.slurm.no_accounts, "squeue, without accounting")
-        sources.append(slurm)
+        is_accounted = not status.slurm.no_accounts
+        sources.append("sacct" if is_accounted else "squeue, without accounting")
     reported = {job for job, of_job in runs_of.items() if of_job}
     state_of = {state.slug: state for state in status.states}
     attempts = [

@@ -112,7 +112,7 @@ class CellFolder:
                 return
             change = difference(record, self.read_record_of(attempt))
             remedy = f"copy {attempt.record} over it, or "
-        # the attempt has no copy, as in an archive
+        # the attempt has no copy
         except (OSError, InvalidRecordError):
             about, started = attempt.read_about(), record.attempt.started
             is_other = about is not None and about.started and about.started != started

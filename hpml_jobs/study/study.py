@@ -37,9 +37,6 @@ LOCK_S = 60
 COMMANDS = "commands.txt"
 """The file of the command lines of all submissions."""
 
-OF_ARCHIVE = README, SUMS = "README.txt", "SHA256SUMS"
-"""Files of a study that was unpacked from an archive, beside `archive.json`."""
-
 COMMANDS_BYTES = 1_000_000
 """The largest file of commands that is read."""
 
@@ -58,9 +55,6 @@ class Study:
         self.cells_folder = root / "cells"
         self.slurm = root / "slurm"
         self.report = root / "report"
-        self.export = root / "export"  # for other programs
-        # of a study that was unpacked from an archive
-        self.archive = root / "archive.json"
         # SLURM's last answers, for when it does not answer
         self.slurm_answers = root / "seen.json"
 
@@ -93,11 +87,6 @@ class Study:
         return [CellFolder(self.cells_folder / name) for name in by_name]
 
     @property
-    def is_unpacked(self) -> bool:
-        """Whether it is from an archive: its jobs may be those of another cluster."""
-        return self.archive.exists()
-
-    @property
     def created(self) -> float | None:
         """When it was made, in seconds since 1970; None if its version did not note it."""
         about = read_valid(self.about, Document) or {}
@@ -105,7 +94,6 @@ class Study:
 
     def create(self) -> None:
         """Make the folder, or check that this version may write into an existing one."""
-        self.refuse_unpacked()
         try:
             self.root.mkdir(parents=True, exist_ok=True)
             # also where the group may write
@@ -175,13 +163,6 @@ class Study:
             if with_outputs:
                 self.root.parent.rmdir()
 
-    def refuse_unpacked(self) -> None:
-        """Raise HpmlError if the study is from an archive."""
-        if self.is_unpacked:
-            raise HpmlError(
-                f"study {self.name} is from an archive and gets no new cells: use another study="
-            )
-
     def check_schema(self) -> None:
         """Raise HpmlError if a newer version wrote the study."""
         with reading(self.about):
@@ -236,21 +217,15 @@ class Study:
     def commands(self) -> tuple[str, ...]:
         """Return the commands of the submissions, oldest first; none of a study before 0.7.0.
 
-        They have the name that the study's folder has now, but those of an archive's study. A line
-        whose quotes are not closed was damaged, and is left out.
+        They have the name that the study's folder has now. A line whose quotes are not closed was
+        damaged, and is left out.
         """
         try:
             content = read_bytes(self.commands_file, COMMANDS_BYTES)
         except OSError:
             return ()
         commands = filter(_is_command, content.decode(errors="replace").splitlines())
-        if self.is_unpacked:
-            return tuple(commands)
         return tuple(_with_study(command, self.name) for command in commands)
-
-    def commands_to_repeat(self) -> tuple[str, ...]:
-        """Return its commands; none of a study from an archive, which gets no new cells."""
-        return () if self.is_unpacked else self.commands()
 
     def append(self, line: ManifestLine) -> None:
         """Append a line to the manifest; it is on disk when this returns."""

@@ -50,10 +50,8 @@ def select(plan: Plan) -> Selection:
     A cell whose state is unknown is left out, because its job may be running.
 
     Raises:
-        HpmlError: squeue does not say which cells have a job, a name is another cell's by now, or
-            the study is from an archive.
+        HpmlError: squeue does not say which cells have a job, or a name is another cell's by now.
     """
-    plan.study.refuse_unpacked()
     # the budget counts all jobs of the study
     has_budget = plan.cluster.gpu_hours_budget is not None
     status = status_for_submission(plan.study, all_jobs=has_budget)

@@ -13,7 +13,7 @@ FEATURE = Feature(
             "compare A [B]",
             "say which cells of B are faster or slower than A's;\n"
             "--save FILE keeps the numbers of a study for later",
-            after="record",
+            after="collect",
         )
     },
 )

@@ -222,7 +222,7 @@ def _checks(group: ComparedGroup) -> Iterator[str]:
                 where = "; ".join(
                     f"in {side}: {listed(labels)}" for side, labels in by_side.items()
                 )
-            why = "hpml-jobs record shows the reason and the fix"
+            why = "hpml-jobs collect --all shows the reason and the fix"
             yield f"{word}: the check {check} {verb} {where}; {why}"
 
 

@@ -1,4 +1,4 @@
-"""Studies in and out: timings from CSV files, archives, files of other tools."""
+"""Timings from CSV files as studies."""
 
 from hpml_jobs.core.features import Command, Feature, HelpSection
 
@@ -8,22 +8,8 @@ FEATURE = Feature(
             "extras.exchange.command:import_",
             HelpSection.IN_AND_OUT,
             "import FILE",
-            "make a study of another program's timings,\nor of an archive",
-            after="record",
-        ),
-        "export": Command(
-            "extras.exchange.command:export",
-            HelpSection.IN_AND_OUT,
-            "export [STUDY] FORMAT",
-            "write it for wandb, mlflow or tensorboard, offline",
-            after="import",
-        ),
-        "archive": Command(
-            "extras.exchange.command:archive",
-            HelpSection.IN_AND_OUT,
-            "archive [STUDY]",
-            "pack a study into one file, to publish it",
-            after="export",
+            "make a study of another program's timings",
+            after="collect",
         ),
     },
     checks={"Imported timings": ("extras.exchange.imported_row:implausible_row",)},

@@ -11,7 +11,6 @@ from hpml_jobs.core.cluster import Cluster, Launcher, Rule
 from hpml_jobs.core.errors import HpmlError, UsageError
 from hpml_jobs.core.features import load, runner
 from hpml_jobs.core.paths import resolve_path
-from hpml_jobs.core.text import PROGRAM, with_command
 from hpml_jobs.extras.setup import controller, node_job
 from hpml_jobs.extras.setup.before_queue import (
     associations,
@@ -163,10 +162,7 @@ def _check_data(plan: Plan) -> Finding:
     for workload, root in needed:
         dataset = DATASETS.get(workload.data)
         if dataset is not None and dataset.is_missing(Path(root)):
-            remedy = with_command(
-                "load it, which a submission does too",
-                f"{PROGRAM} fetch workload={workload.name}",
-            )
+            remedy = "nothing to do: a submission downloads it"
             return warning("data", f"{dataset.title} is not in {root}", remedy)
     workload, root = next(iter(needed))
     dataset = DATASETS.get(workload.data)

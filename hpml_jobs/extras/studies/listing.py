@@ -1,9 +1,8 @@
 """A study in a line: its cells by state, when it was submitted, where, and what it measures."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from datetime import UTC, datetime
-from enum import StrEnum
 
 from rich.table import Table
 from rich.text import Text
@@ -18,13 +17,6 @@ from hpml_jobs.study.selection import submitted_at
 from hpml_jobs.study.study import Study
 
 
-class Origin(StrEnum):
-    """Where numbers come from that this folder's jobs did not measure."""
-
-    ARCHIVE = "archive"
-    CSV = "CSV"
-
-
 class Listed(Value, frozen=True, kw_only=True):
     """One study in a line: its cells by state, and what they measure; `fault` if unreadable."""
 
@@ -33,7 +25,7 @@ class Listed(Value, frozen=True, kw_only=True):
     cluster: str
     workloads: tuple[str, ...] = ()
     cells: dict[str, int] = {}
-    imported: tuple[Origin, ...] = ()
+    imported: bool = False  # from a CSV file
     fault: str = ""
 
 
@@ -65,16 +57,13 @@ def listed_study(study: Study, status: StudyStatus | HpmlError) -> Listed:
         cells={
             outcome.value: counts[outcome] for outcome in Outcome if counts[outcome]
         },
-        imported=tuple(_imported(study, status)),
+        imported=_is_imported(status),
     )
 
 
-def _imported(study: Study, status: StudyStatus) -> Iterator[Origin]:
-    if study.is_unpacked:
-        yield Origin.ARCHIVE
+def _is_imported(status: StudyStatus) -> bool:
     cells = (snapshot.file.cell for snapshot in status.snapshots if snapshot.file)
-    if any(cell.protocol is Protocol.IMPORTED for cell in cells):
-        yield Origin.CSV
+    return any(cell.protocol is Protocol.IMPORTED for cell in cells)
 
 
 def _workloads(status: StudyStatus) -> tuple[str, ...]:
@@ -96,7 +85,7 @@ def study_row(study: Listed) -> tuple[str | Text, ...]:
         Text(study.fault, style="red") if study.fault else _cells_by_state(study.cells)
     )
     if study.imported:
-        cells.append(f", imported ({', '.join(study.imported)})")
+        cells.append(", imported")
     workloads = ", ".join(study.workloads) or DASH
     return study.study, study.submitted, study.cluster or DASH, workloads, cells
 

@@ -101,8 +101,8 @@ def escaped(text: str) -> str:
 
     A command in it is on a line of its own, as it is typed.
 
-    >>> escaped("to see I_N:\\nhpml-jobs record my_study")
-    'to see I\\\\_N:  \\n`hpml-jobs record my_study`'
+    >>> escaped("to see I_N:\\nhpml-jobs collect my_study")
+    'to see I\\\\_N:  \\n`hpml-jobs collect my_study`'
     """
     lines = text.split("\n")
     return "\n".join(map(_line, lines)).replace("\n`", "  \n`")

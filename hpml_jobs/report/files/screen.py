@@ -276,7 +276,7 @@ LINES = 30
 """The most lines of a first screen, those on files after it included."""
 
 FILE_LINES = 2
-"""Lines on the files that are written, after the first screen."""
+"""Lines on the page that is written, after the first screen."""
 
 CAUSES = 2
 """The most causes of doubtful numbers that are named."""
@@ -327,7 +327,7 @@ def show_first(report: Report, console: Console) -> None:
     replaced = [group for group in report.groups if group.is_replaced]
     first_screen = report.first_screen
     parts = [*_parts(first_screen), *_replaced_part(first_screen.study, replaced)]
-    left = LINES - FILE_LINES - _height(partial(_show_rest, report), console)
+    left = LINES - FILE_LINES
     left -= first_screen.several  # a line on groups that are not shown
     kept: set[int] = set()
     hidden: set[int | None] = set()
@@ -345,7 +345,6 @@ def show_first(report: Report, console: Console) -> None:
     if hidden:
         names = ", ".join(str(number) for number in sorted(filter(None, hidden)))
         console.print(Text(f"\nNot shown: group {names}.", style="bold"))
-    _show_rest(report, console)
 
 
 def _height(show: Callable[[Console], None], console: Console) -> int:
@@ -482,13 +481,3 @@ def _bar(length: float) -> str:
     """
     eighths = max(1, round(8 * length))
     return "█" * (eighths // 8) + _EIGHTHS[eighths % 8].strip()
-
-
-def _show_rest(report: Report, console: Console) -> None:
-    """Print which command shows the rest; nothing where no cell has a number."""
-    if not any(source.timed for source in report.sources):
-        return
-    number = sum(len(group.tables) for group in report.groups) + len(report.tables)
-    console.print()
-    sentence = f"All {counted(number, 'table')} and the pictures, on a page"
-    show_text(with_command(sentence, f"{PROGRAM} report {report.study}"), console)

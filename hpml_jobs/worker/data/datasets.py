@@ -1,7 +1,6 @@
 """The data sets: training and test images of a workload, cut to `limit`."""
 
 import random
-import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence, Sized
 from contextlib import contextmanager
@@ -17,7 +16,6 @@ from hpml_jobs.core.data_files import TEXT
 from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.features import load
 from hpml_jobs.core.measurements import Text
-from hpml_jobs.core.text import PROGRAM, with_command
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.worker.data import user_code
 from hpml_jobs.worker.data.images import (
@@ -160,11 +158,8 @@ def _cifar10(_workload: Workload, root: Path) -> tuple[Images, Images]:
         test = CIFAR10(root, train=False, transform=test_transform(32))
     except RuntimeError as error:  # missing, or other checksums than torchvision's
         raise HpmlError(
-            with_command(
-                f"CIFAR-10 is missing or damaged in {root}; to download it, on a machine with "
-                "internet access",
-                f"{PROGRAM} fetch data.root={shlex.quote(str(root))}",
-            )
+            f"CIFAR-10 is missing or damaged in {root}: delete it there; the next submission "
+            "downloads it"
         ) from error
     return train, test
 

@@ -71,7 +71,7 @@ def test_most_recent_study_is_told_by_its_manifest(laptop):
 def test_refused_command_does_not_make_a_study_the_most_recent(laptop, capfd):
     for name in ("old", "new"):
         StudyBuilder(laptop / "outputs" / name).with_batches(64).sent_as("101_0")
-    write_whole(laptop / "outputs" / "old" / "archive.json", b"{}")
+    write_whole(laptop / "outputs" / "old" / "study.json", b'{"schema": 99}')
     assert run(["resubmit", "old", "--failed"]) == 1
     assert find(laptop / "outputs", None).name == "new"
     capfd.readouterr()

@@ -1,7 +1,6 @@
 """A secret in the arguments of a script leaves neither in a file for others nor in a table."""
 
 import shlex
-import tarfile
 
 import pytest
 
@@ -61,18 +60,10 @@ def write_study(folder, secrets=SECRETS):
 
 
 def texts_of(folder):
-    """Every text below a folder, also inside of archives, by file."""
+    """Every text below a folder, by file."""
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
-        if path.name.endswith(".tar.gz"):
-            with tarfile.open(path) as tar:
-                for member in tar.getmembers():
-                    content = tar.extractfile(member).read()
-                    yield f"{path.name}/{member.name}", content.decode(errors="replace")
-        else:
-            yield (
-                str(path.relative_to(folder)),
-                path.read_bytes().decode(errors="replace"),
-            )
+        content = path.read_bytes().decode(errors="replace")
+        yield str(path.relative_to(folder)), content
 
 
 COMMANDS = (
@@ -82,10 +73,8 @@ COMMANDS = (
     "report mine --to {to}",
     "report mine --handin {to}/handin",
     "compare mine --save {to}/reference.json",
-    "archive mine --logs --to {to}/mine.tar.gz",
     "choose mine --json",
     "choose mine",
-    "export mine tensorboard --to {to}",
 )
 
 
@@ -107,30 +96,6 @@ def test_no_secret_of_the_arguments_is_published(tmp_path, capfd, command):
         plain = text.replace("\\", "").replace("&quot;", '"').replace("\n", " ")
         for form, secret in SECRETS.items():
             assert secret not in plain, (file, form)
-
-
-@pytest.mark.whole
-def test_archive_of_such_a_study_is_read_again(tmp_path, capfd):
-    write_study(tmp_path / "outputs")
-    file = tmp_path / "mine.tar.gz"
-    assert (
-        run(
-            [
-                "archive",
-                "mine",
-                "--to",
-                str(file),
-                "--outputs",
-                str(tmp_path / "outputs"),
-            ]
-        )
-        == 0
-    )
-    assert run(["import", str(file), "--outputs", str(tmp_path / "read")]) == 0
-    capfd.readouterr()
-    assert run(["collect", "mine", "--outputs", str(tmp_path / "read")]) == 0
-    shown = capfd.readouterr().out
-    assert "2 GPUs" in shown and "invalid" not in shown
 
 
 def test_cell_with_another_name_is_refused_unless_a_secret_is_gone():
@@ -184,25 +149,3 @@ def test_cells_with_other_secrets_stay_apart():
 )
 def test_arguments_are_read_word_by_word(arguments, public):
     assert PublicArguments([arguments]).text(arguments).startswith(public)
-
-
-@pytest.mark.whole
-def test_secret_in_the_log_of_a_script_is_not_archived(tmp_path, capfd):
-    study = write_study(tmp_path / "outputs", {"--creds {}": "correcthorse"})
-    (attempt,) = study.root.glob("cells/*/attempts/101_2.r0")
-    (attempt / "log.txt").write_text("login with correcthorse failed\n")
-    file = tmp_path / "a.tar.gz"
-    words = [
-        "archive",
-        "mine",
-        "--logs",
-        "--to",
-        str(file),
-        "--outputs",
-        str(tmp_path / "outputs"),
-    ]
-    assert run(words) == 0, capfd.readouterr().err
-    with tarfile.open(file) as tar:
-        texts = [tar.extractfile(member).read() for member in tar.getmembers()]
-    assert any(b"login with [removed] failed" in text for text in texts)
-    assert not any(b"correcthorse" in text for text in texts)

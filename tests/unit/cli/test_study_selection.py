@@ -146,7 +146,7 @@ def test_home_folder_that_does_not_exist_is_refused(capsys):
     assert "there is no such home folder" in capsys.readouterr().err
 
 
-COMMANDS = "status logs record list collect choose report cancel archive export plan"
+COMMANDS = "status logs list collect cancel plan"
 
 
 @pytest.mark.parametrize("command", COMMANDS.split())

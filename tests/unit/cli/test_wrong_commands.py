@@ -4,9 +4,9 @@ What is said is in tests/data/golden/refusals/commands.txt.
 """
 
 import pytest
+from hpml_jobs.cli.guesses import MEANT
 
 from hpml_jobs.cli.commands import COMMANDS, REPLACED
-from hpml_jobs.cli.guesses import MEANT
 from hpml_jobs.cli.help import TOPICS
 from hpml_jobs.cli.main import run
 from tests.unit.study_builder import StudyBuilder
@@ -31,7 +31,12 @@ def test_words_of_other_tools_are_none_of_ours():
 @pytest.mark.parametrize("meant", dict.fromkeys(MEANT.values()))
 def test_what_is_meant_is_a_command_or_begins_a_submission(meant):
     first, *rest = meant.split()
-    assert first in COMMANDS or first.startswith("-") or "=" in first or first == "help"
+    assert (
+        first in COMMANDS
+        or first.startswith("-")
+        or "=" in first
+        or first in ("help", "tar")
+    )
     assert first != "help" or rest[0] in (*TOPICS, "strategy")
 
 
@@ -45,7 +50,6 @@ def test_a_study_that_is_named_alone_gets_a_command(working_folder, capsys):
     ("word", "meant"),
     [
         ("stop", "cancel, or stop=VALUE"),
-        ("pack", "archive, or pack=VALUE"),
         *(("view", "collect"), ("top", "status"), ("info", "status")),
         *(("scale", "submit KEY=VALUE..."), ("bench", "submit KEY=VALUE...")),
         *(("delete", "remove"), ("test", "doctor"), ("statsu", "status")),

@@ -6,51 +6,33 @@ A new refusal is a new line here: `make golden` writes what it says.
 OF_COMMANDS = {
     "Words that are no command": """
         sumbit
-        watch mine
-        watch --help
-        unpack mine.tar.gz
-        reference list
-        refrence save golden
-        grade course
-        graed course
-        graed
-        help grade
+        archive full
+        choose full
+        completion bash
+        export full wandb
+        fetch
+        predict full gpus=8
+        record full
+        remove full --yes
+        report full
         help nothing
         help help
         help gpu
         help stratgy
-        help results
         train.py
-        train.py --epochs 3
-        python train.py --lr 0.1
-        torchrun --nproc_per_node=2 train.py
-        python
-        results
-        results --help
         start
-        ls
-        squeue
-        strategies
         lab
-        ddp
         batch 64
         full
         full collect
-        outputs/full
-        full.csv
-        x.tar.gz
         m gpus=1,2
         −m gpus=1,2
-        gpus=2 –dry-run
-        gpus=‘1,2’
         gpus=2 plan
         gpus=2 --plan
         --status full
         collect --quiet
         --gpus 2
         --loader-workers=2
-        --dryrun gpus=2
-        --predicted full
         nothing-like-a-command
         """,
     "Options": """
@@ -64,16 +46,8 @@ OF_COMMANDS = {
         resubmit full --failed --minutes=abc
         resubmit full --failed --minutes=0
         resubmit full --failed --mem=0
-        resubmit full --failed --retries 2
-        report full --handin x --to y
-        report full --name Ada
-        report full --number N1 --to x
-        archive full --traces --anonymous
-        archive full --to x.zip
+        collect full --name Ada
         init --print --to x
-        list full --outputs outputs
-        completion
-        completion nothing
         compare
         compare full
         compare full full
@@ -83,8 +57,6 @@ OF_COMMANDS = {
         compare full repeats --fail-if-slower 1%
         compare full repeats --save x
         compare full --save full
-        export
-        export full csv
         """,
     "Studies": """
         status nothing
@@ -95,33 +67,21 @@ OF_COMMANDS = {
         status full ddp
         status outputs/full/cells
         status outputs/ful
-        report ./outputs/full/report
+        collect ./outputs/full/report
         status --outputs nowhere
         status newer
         status damaged
-        list nowhere
+        list full
         logs full -f
         resubmit full 'no-such-*'
         resubmit empty --failed
-        archive empty
         compare full nothing
         compare full lab
         compare full ./nothing.json
         compare full file.json
         compare full failed
-        export failed tensorboard
         gpus=1 study=newer
         study=full
-        """,
-    "Removal": """
-        remove
-        remove nothing --yes
-        remove full
-        remove full full --yes
-        remove 'f*' --yes
-        remove damaged --yes
-        remove newer --yes
-        delete full
         """,
     "Keys of a report": """
         collect full baseline=smalest
@@ -129,27 +89,23 @@ OF_COMMANDS = {
         collect full basline=single
         collect full baseline=single baseline=single
         collect full repeats
-        report full nothing=1
-        report full --to full-of-files
-        report full --handin full-of-files
-        report full --to file
+        collect full nothing=1
+        collect full --to full-of-files
+        collect full --handin full-of-files
         collect full --to file
         collect full baseline
-        choose full min_efficiency=70
-        choose full min_efficiency=x
-        choose full min_efficiency=0
-        choose full deadline
-        choose deadline
-        choose full epochs 3
-        choose full epochs=
-        choose full epochs=2.5
-        choose full epochs=0
-        choose full epochs=1 epochs=2
-        choose full efficiency=0.7
-        choose full runs=5
-        choose full gpu_hours_budget=nan epochs=3
-        choose full --preliminary
-        choose failed
+        collect full min_efficiency=70
+        collect full min_efficiency=x
+        collect full min_efficiency=0
+        collect full deadline_min=10
+        collect full epochs 3
+        collect full epochs=
+        collect full epochs=2.5
+        collect full epochs=0
+        collect full epochs=1 epochs=2
+        collect full efficiency=0.7
+        collect full gpu_hours=nan epochs=3
+        collect full gpu_hours=3
         """,
     "Files to import": """
         import
@@ -170,7 +126,5 @@ OF_COMMANDS = {
         import nothing.csv study=x
         import . study=x
         import nothing.tar.gz
-        import nothing.tar.gz study=x
-        import file.tar.gz
         """,
 }

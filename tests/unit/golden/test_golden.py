@@ -35,11 +35,6 @@ OF_A_STUDY = (
     "status {}",
     "status {} --json",
     "collect {} --all",
-    "record {}",
-    "record {} --all",
-    "record {} --json",
-    "choose {}",
-    "choose {} --json",
 )
 OF_THE_PROGRAM = (
     "--help",
@@ -56,10 +51,9 @@ BETWEEN_STUDIES = (
     "compare repeats slower --json",
     "compare repeats slower --fail-if-slower 3%",
     "compare repeats repeats",
-    "choose full min_efficiency=0.9",
-    "choose full deadline=1m epochs=10",
-    "choose repeats epochs=90 runs=5",
-    "choose full epochs=90 runs=5",
+    "collect full min_efficiency=0.9",
+    "collect full epochs=10 gpu_hours=0.05",
+    "collect repeats epochs=90",
 )
 VOLATILE = (
     (re.compile(re.escape(__version__)), "VERSION"),
@@ -103,7 +97,7 @@ def texts_of(
         if not is_whole and "--json" in command:
             continue
         yield file_name(command, study), said(capsys, command.format(study))
-    run(["report", study])
+    run(["collect", study])
     folder = Path("outputs") / study / "report"
     for path in sorted(folder.iterdir()):
         if path.suffix in (".png", ".svg") or (not is_whole and path.suffix in FORMATS):

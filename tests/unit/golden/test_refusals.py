@@ -132,7 +132,6 @@ def studies(laptop):
     (outputs / "damaged" / "study.json").write_text("{}")
     (laptop / "file").write_text("")
     (laptop / "file.json").write_text("{}")
-    (laptop / "file.tar.gz").write_text("no archive")
     (laptop / "full.csv").write_text("gpus,batch,epoch_s\n1,32,48.612\n")
     (laptop / "full-of-files").mkdir()
     (laptop / "full-of-files" / "report.md").write_text("mine")

@@ -475,11 +475,9 @@ def test_import_usage_error_is_one_line(words, code, message, working_folder, ca
     assert list(working_folder.iterdir()) == []
 
 
-@pytest.mark.parametrize("name", ["a.zip", "a.tar", "a.gz"])
-def test_another_kind_of_archive_is_refused_at_once(name, working_folder, capsys):
-    assert run(["import", name]) == 2
-    text = f"{name}: import takes a .tar.gz of hpml-jobs archive, or a CSV file"
-    assert text in last_line(capsys)
+def test_packed_study_is_unpacked_with_tar(working_folder, capsys):
+    assert run(["import", "a.tar.gz"]) == 2
+    assert last_line(capsys).endswith("becomes a study by: tar xzf a.tar.gz -C outputs")
 
 
 def test_a_file_to_import_needs_a_name_for_its_study(working_folder, capsys):

@@ -5,9 +5,11 @@ import shutil
 from pathlib import Path
 
 import pytest
+from hpml_jobs.report.key_numbers import key_numbers
 
 from hpml_jobs.cli.main import run
 from hpml_jobs.extras.exchange.csv_columns import COLUMNS
+from tests.unit.builders import a_cell, a_record
 
 DOCS = Path(__file__).parents[4] / "docs"
 
@@ -37,3 +39,16 @@ def test_published_report_notes_values_not_reported(report):
 
 def test_published_page_explains_every_column(page):
     assert all(f"`{column}`" in page for column in COLUMNS)
+
+
+def test_page_names_every_number(page):
+    listed = set(re.findall(r"`(\w+)`", page.partition("\n### Numbers")[2]))
+    lists = {
+        "epoch_s_by_rank",
+        "phases",
+        "startup",
+        "messages",
+        "test_accuracy_by_rank",
+    }
+    texts = {"precision", "throttle_reasons", "gpu_bus_ids", "gpu_links"}
+    assert {*key_numbers(a_record(a_cell()))} - lists - texts - listed == set()

@@ -46,7 +46,7 @@ STUDIES = {
     for function in (with_numbers, with_failures, without_numbers)
 }
 
-SCREENS = ("collect", "collect --all", "choose", "status", "record", "logs")
+SCREENS = ("collect", "collect --all", "status", "logs")
 
 
 def study_of(folder, kind):
@@ -96,36 +96,30 @@ def test_suggested_commands_are_no_wrong_usage(tmp_path, laptop, capfd, kind):
     suggested = list(commands_in(capfd.readouterr().out))
     assert suggested
     for _, *words in suggested:
-        if words[0] in {"collect", "report", "choose", "logs", "status"}:
+        if words[0] in {"collect", "logs", "status"}:
             assert run([word for word in words if word != "--watch"]) in (0, 1), words
 
 
 def test_commands_of_a_terminal_are_left_to_it(tmp_path):
     """Rich wraps what it prints to a terminal: `script` gives one of 60 columns."""
-    study_of(tmp_path / "outputs", "with_numbers")
-    command = [
-        sys.executable,
-        "-m",
-        "hpml_jobs",
-        "choose",
-        "mine",
-        "--outputs",
-        "outputs",
-    ]
+    outputs = f"a-folder-whose-name-is-longer-{'x' * 40}"
+    study_of(tmp_path / outputs, "with_failures")
+    words = ["-m", "hpml_jobs", "status", "mine", "--outputs", outputs]
+    command = shlex.join([sys.executable, *words])
     shown = subprocess.run(
-        ["script", "-qec", f"stty cols 60; {shlex.join(command)}", "/dev/null"],
+        ["script", "-qec", f"stty cols 60; {command}", "/dev/null"],
         capture_output=True,
         text=True,
         check=True,
         cwd=tmp_path,
     ).stdout
     lines = [line.rstrip("\r") for line in shown.splitlines()]
-    assert any(LONG in line and line.strip().startswith(PROGRAM) for line in lines)
+    assert any(outputs in line and line.strip().startswith(PROGRAM) for line in lines)
 
 
 def test_commands_of_a_page_are_code(tmp_path, laptop, capfd):
     folder = study_of(tmp_path / "outputs", "with_numbers").study.report
-    assert run(["report", "mine", "--outputs", str(tmp_path / "outputs")]) == 0
+    assert run(["collect", "mine", "--outputs", str(tmp_path / "outputs")]) == 0
     capfd.readouterr()
     page = (folder / "report.html").read_text()
     commands = re.findall('<br><code class="command">(.*?)</code>', page)

@@ -52,12 +52,6 @@ def test_run_dry_run_names_cell_and_runs_nothing(slurm, working_folder, capsys):
     assert list(working_folder.iterdir()) == []
 
 
-def test_fetch_dry_run_downloads_nothing(slurm, working_folder, capsys):
-    assert run(["fetch", "-n", "workload=resnet18_cifar10", "cluster=greene"]) == 0
-    assert "CIFAR-10 would be downloaded into" in capsys.readouterr().err
-    assert list(working_folder.iterdir()) == []
-
-
 def test_resubmit_dry_run_submits_nothing(slurm, working_folder, capsys):
     assert run([*WORDS]) == 0
     slurm.set_output(

@@ -14,7 +14,7 @@ from hpml_jobs.study.selection import find
 from tests.unit.builders import a_cell, lab_cell, lab_record
 from tests.unit.study_builder import StudyBuilder
 
-COMMANDS = ("status", "list", "collect", "record", "status --json", "logs", "choose")
+COMMANDS = ("status", "list", "collect", "status --json", "logs")
 JOB = "local-999999999-1"
 ATTEMPT = Attempt(id=f"{JOB}.r0", job=JOB, started="2026-10-01T10:00:00+00:00")
 
@@ -38,7 +38,7 @@ def build(folder, *, has_end_time):
 @pytest.mark.parametrize("seconds", [0, 1_000_000_000, 4_000_000_000])
 def test_copied_study_says_the_same(laptop, capfd, seconds):
     build(laptop / "outputs", has_end_time=True)
-    assert run(["report", "mine"]) == 0
+    assert run(["collect", "mine"]) == 0
     capfd.readouterr()
 
     def said():

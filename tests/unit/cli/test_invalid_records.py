@@ -146,22 +146,6 @@ def test_status_of_invalid_record_gives_reason(
     assert run(["status", "mine", "--strict"]) == 1
 
 
-def test_record_command_on_invalid_record_gives_reason(
-    laptop,
-    study_with_invalid_record,
-    capsys,
-):
-    _, slug, words = study_with_invalid_record
-    assert run(["record", "mine", slug, "--json"]) == 0
-    (reported,) = json.loads(capsys.readouterr().out)["cells"]
-    assert (reported["outcome"], reported["numbers"], reported["checks"]) == (
-        "invalid",
-        {},
-        [],
-    )
-    assert words in reported["reason"]
-
-
 def test_collect_names_invalid_record_and_omits_its_numbers(
     study_with_invalid_record,
 ):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hpml_jobs import __version__
-from hpml_jobs.cli.commands import COMMANDS, REPLACED
+from hpml_jobs.cli.commands import COMMANDS, GONE
 from hpml_jobs.study.study import Study
 from tests.unit.builders import a_record
 from tests.unit.study_builder import write_record
@@ -57,7 +57,7 @@ def test_help_loads_no_heavy_packages(slurm):
     assert not heavy & set(end["loaded"])
     named = {line.split()[0] for line in shown.splitlines() if line.startswith("  ")}
     assert set(COMMANDS) - {"submit"} <= named
-    assert not set(REPLACED) & named
+    assert not set(GONE) & named
     assert len(shown.splitlines()) <= 60
 
 

@@ -67,7 +67,6 @@ def test_cell_without_folder_is_missing_and_restored(sent, slurm, capsys):
         "the folder of this cell is gone"
         in (study / "report" / "tables.md").read_text()
     )
-    assert cells(capsys, "record")[lost.name]["outcome"] == "missing"
     assert run(["resubmit", "mine", "--missing"]) == 0
     assert "submitted 1 cell as 1 job" in capsys.readouterr().out
     assert json.loads((lost / "cell.json").read_bytes()) == content
@@ -169,9 +168,6 @@ def test_lost_record_is_restored_by_collect(builder, capsys):
     state = cells(capsys)[folder.slug]
     assert (state["outcome"], state["warning"]) == ("ok", LOST)
     assert not folder.record_json.exists()  # status only reads
-    assert cells(capsys, "record")[folder.slug]["numbers"]["epoch_s"] == pytest.approx(
-        8.0
-    )
     assert run(["collect", "mine"]) == 0
     capsys.readouterr()
     assert LOST in (builder.study.report / "tables.md").read_text().replace("\\", "")
@@ -284,7 +280,7 @@ def test_read_only_study_is_collected_elsewhere(read_only, working_folder, capsy
     target.mkdir()
     (target / "shuffling.csv").write_text("mine")
     assert run(["collect", "mine", "--to", str(target)]) == 0
-    assert f"in {target}" in capsys.readouterr().out
+    assert str(target) in capsys.readouterr().out
     assert "1.25" in (target / "tables.md").read_text()
     assert (target / "shuffling.csv").read_text() == "mine"  # not of an earlier report
     capsys.readouterr()
@@ -301,7 +297,7 @@ def test_read_only_study_is_collected_elsewhere(read_only, working_folder, capsy
         assert fault in err
 
 
-@pytest.mark.parametrize("command", ["status", "record", "logs", "cancel"])
+@pytest.mark.parametrize("command", ["status", "logs", "cancel"])
 def test_read_only_study_can_be_looked_at(read_only, command, capsys):
     assert run([command, "mine"]) == 0
     assert capsys.readouterr().err == ""

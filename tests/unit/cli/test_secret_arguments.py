@@ -70,11 +70,9 @@ COMMANDS = (
     "collect mine --to {to}",
     "collect mine --all --to {to}",
     "collect mine --json --to {to}",
-    "report mine --to {to}",
-    "report mine --handin {to}/handin",
+    "collect mine --to {to}",
+    "collect mine --handin {to}/handin",
     "compare mine --save {to}/reference.json",
-    "choose mine --json",
-    "choose mine",
 )
 
 

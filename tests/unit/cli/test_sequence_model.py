@@ -56,12 +56,6 @@ def test_sequences_without_test_set_are_trained_and_collected(program):
         "optimizer mygpt:clipped_adamw, schedule mygpt:warmup_decay; width 16;" in shown
     )
     assert "images" not in shown
-    cells = json.loads(program.ok("record", "gpt", "--json"))["cells"]
-    (numbers,) = [cell["numbers"] for cell in cells]
-    assert numbers["unit"] == "tokens"
-    assert numbers["accuracy"] is None
-    assert 0 < numbers["loss"] < 6
-    assert numbers["units_per_s"] == pytest.approx(160 * 64 / numbers["epoch_s"])
     report = program.folder / "outputs" / "gpt" / "report"
     for name in ("tables.md", "tables.json", "cells.csv"):
         assert (report / name).stat().st_size

@@ -146,43 +146,6 @@ def test_home_folder_that_does_not_exist_is_refused(capsys):
     assert "there is no such home folder" in capsys.readouterr().err
 
 
-COMMANDS = "status logs list collect cancel plan"
-
-
-@pytest.mark.parametrize("command", COMMANDS.split())
-def test_outputs_is_a_key_and_an_option_of_every_command(command, capsys):
-    """Each form leads to the same last line."""
-    own = {"plan": ["gpus=one"], "list": []}.get(command, ["mine"])
-    endings = set()
-    for form in (["--outputs", "absent"], ["--outputs=absent"], ["outputs=absent"]):
-        code = run([command, *own, *form])
-        shown = capsys.readouterr()
-        endings.add((code, (shown.err or shown.out).splitlines()[-1]))
-    ((_, last),) = endings
-    assert "No such option" not in last
-    assert "for one study" not in last
-
-
-def test_outputs_option_is_the_key_of_a_submission(tmp_path, capsys):
-    folder = str(tmp_path / "o")
-    assert run(["plan", "workload=digits", "cluster=local", "--outputs", folder]) == 0
-    assert folder in capsys.readouterr().out
-
-
-def test_outputs_without_folder_is_refused(capsys):
-    assert run(["status", "mine", "outputs="]) == 2
-    assert "outputs=: it has no value" in capsys.readouterr().err
-
-
-def test_minutes_of_resubmit_are_a_key_and_an_option(capsys):
-    endings = set()
-    for form in (["--minutes", "none"], ["minutes=none"]):
-        assert run(["resubmit", "mine", *form]) == 2
-        endings.add(capsys.readouterr().err)
-    (only,) = endings
-    assert "a whole number is needed" in only
-
-
 def test_outputs_one_level_too_deep_are_the_study(outputs, tmp_path, capsys):
     assert run(["status", "--outputs", str(outputs / "mine")]) == 0
     outputs.rename(tmp_path / "elsewhere")

@@ -1,4 +1,4 @@
-"""The words `[STUDY] [KEY=VALUE]...` that choose, collect and report share."""
+"""The words `[STUDY] [KEY=VALUE]...` of collect."""
 
 from pathlib import Path
 
@@ -32,7 +32,7 @@ def test_words_in_any_order_give_study_and_values():
         ("baseline=", "baseline: write baseline=VALUE"),
         (
             "basline=single",
-            "basline=single: collect has the keys share, epochs, baseline; did you",
+            "basline=single: collect has the keys share, epochs, min_efficiency, gpu_hours, basel",
         ),
         ("epochs=1 epochs=2", "epochs=2: epochs is given twice"),
         ("epochs=2.5", "epochs=2.5: must be a whole number"),
@@ -65,4 +65,4 @@ def test_commands_that_collect_suggests_find_the_study(laptop, capsys):
         a_record(a_cell(gpus=1), "101_0.r0", 8.0)
     )
     assert run(["collect", "mine", "--outputs", "elsewhere"]) == 0
-    assert "  hpml-jobs report mine --outputs elsewhere\n" in capsys.readouterr().out
+    assert "elsewhere/mine/report/report.html" in capsys.readouterr().out

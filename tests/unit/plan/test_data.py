@@ -47,14 +47,12 @@ def test_prepare_failure_names_reason(monkeypatch, tmp_path, code, stderr, reaso
     with pytest.raises(HpmlError) as failed:
         data.prepare(DIGITS, tmp_path, CLUSTER)
     assert str(failed.value).startswith(reason)
-    assert "hpml-jobs fetch" not in str(failed.value)
+    assert "copy the data set" not in str(failed.value)
 
 
-def test_failed_download_names_command_to_run(monkeypatch, tmp_path):
+def test_failed_download_names_where_to_copy_the_data(monkeypatch, tmp_path):
     replace_worker(monkeypatch, code=1, stderr="no route to host")
-    with pytest.raises(
-        HpmlError, match=r"(?s)no route to host; .*hpml-jobs fetch workload=digits"
-    ):
+    with pytest.raises(HpmlError, match=r"no route to host; .*copy the data set into"):
         data.prepare(DIGITS, tmp_path, CLUSTER, download=True)
 
 

@@ -240,11 +240,6 @@ class Cell(Value, frozen=True, kw_only=True, dict=True):
                 f"accumulate={path.accumulate} with strategy={strategy}: it exchanges gradients in "
                 "every backward; use strategy=ddp, or a larger batch="
             )
-        if path.buckets_label and not traffic.has_buckets:
-            raise UsageError(
-                f"bucket_cap_mb, gradient_as_bucket_view and static_graph with strategy={strategy}:"
-                " only ddp has buckets; use strategy=ddp, or leave them out"
-            )
         if path.compile is not None and not traffic.may_compile:
             raise UsageError(
                 f"compile={path.compile} with strategy={strategy}: its replicas cannot be compiled "
@@ -338,7 +333,6 @@ class Cell(Value, frozen=True, kw_only=True, dict=True):
         elif self.sync_buffers is not None:
             parts.append(f"buffers {self.sync_buffers.value}")
         parts += [] if self.reshard else ["no reshard"]
-        parts += [self.path.buckets_label] if self.path.buckets_label else []
         return ", ".join(parts)
 
     @property
@@ -357,12 +351,10 @@ class Cell(Value, frozen=True, kw_only=True, dict=True):
     def searches_kernels(self) -> bool:
         """Whether cuDNN searches its fastest kernels, which the warm-up epoch pays for.
 
-        Not under dp by itself: the kernels that were chosen are kept by thread, and DataParallel
+        Not under dp: the kernels that were chosen are kept by thread, and DataParallel
         starts new threads in every forward, which would all search again (0.2 to 0.5 s per
         iteration).
         """
-        if self.path.cudnn_benchmark is not None:
-            return self.path.cudnn_benchmark
         keeps_threads = not self.strategy.traffic.forward_in_new_threads
         return self.device is Device.CUDA and keeps_threads
 

@@ -186,11 +186,12 @@ def _cell(settings: Settings, strategy: Strategy) -> Cell:
         probe_s=settings.probe_s,
         device=device_of(settings),
         threads=settings.threads,
-        loader=settings.loader or Loader.WORKERS,
+        loader=settings.loader,
         loader_workers=_loader_workers(settings),
         seed=settings.seed,
         recipe=settings.recipe.at(settings.gpus * settings.batch * settings.accumulate),
         evaluate=settings.evaluate,
+        path=settings.path_on(device_of(settings)),
         reshard=settings.reshard or strategy.traffic.shards is not Sharded.PARAMETERS,
         **of_ranks,
         **settings.parts,
@@ -198,15 +199,14 @@ def _cell(settings: Settings, strategy: Strategy) -> Cell:
 
 
 def _options_of_ranks(settings: Settings, strategy: Strategy) -> dict[str, Any]:
-    """Return what a cell with several ranks chooses, and the path, which has buckets only there."""
+    """Return what a cell with several ranks chooses."""
     if not strategy.under_torchrun or settings.gpus < 2:
-        return {"path": settings.path_on(device_of(settings)).without_buckets}
+        return {}
     buffers = settings.sync_buffers
     if buffers is SyncBuffers.SYNCBN:
         entry_of_buffers(buffers)  # raises without its extra
     is_default = buffers is strategy.traffic.sync_buffers
     return {
-        "path": settings.path_on(device_of(settings)),
         "set_epoch": settings.set_epoch,
         "sync_buffers": None if is_default else buffers,
     }

@@ -222,7 +222,7 @@ RULES_OF_SWEEP = (
 def options_of_ranks_need_ranks(
     sweep: Sequence[Settings], cells: Sequence[Cell]
 ) -> str | None:
-    """set_epoch=, sync_buffers= and options of DDP's buckets are given with several ranks."""
+    """set_epoch= and sync_buffers= are given with several ranks."""
     if any(cell.processes > 1 for cell in cells):
         return None
     remedy = "use strategy=ddp with gpus=2 or more"
@@ -231,11 +231,6 @@ def options_of_ranks_need_ranks(
     buffers = next((s.sync_buffers for s in sweep if s.sync_buffers is not None), None)
     if buffers is not None:
         return f"sync_buffers={buffers.value}: no cell has several ranks; {remedy}"
-    if any(settings.path_on(Device.CPU).buckets_label for settings in sweep):
-        return (
-            "bucket_cap_mb, gradient_as_bucket_view and static_graph: no cell has several ranks; "
-            f"{remedy}"
-        )
     return None
 
 

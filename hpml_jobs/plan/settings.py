@@ -2,7 +2,6 @@
 
 import operator
 from collections.abc import Callable
-from enum import StrEnum
 from typing import Any, NamedTuple
 
 import msgspec
@@ -27,13 +26,6 @@ PROTOCOLS = (Protocol.LAB, Protocol.FULL)
 
 Notify = Callable[[str], None]
 """Says a decision to the user."""
-
-
-class PathChoice(StrEnum):
-    """What the keys of the training path and the loader are where they are not given."""
-
-    PLAIN = "plain"  # torch's defaults and loader workers, as in the lab
-    AUTO = "auto"  # by the type of GPU
 
 
 class DataSettings(Value, frozen=True, kw_only=True):
@@ -63,7 +55,7 @@ class Settings(Value, frozen=True, kw_only=True):
     gpu_type: str | None
     device: Device | None
     threads: int
-    loader: Loader | None
+    loader: Loader
     loader_workers: int | None
     protocol: Protocol
     epochs: int | None
@@ -76,16 +68,11 @@ class Settings(Value, frozen=True, kw_only=True):
     reshard: bool
     evaluate: bool
     baseline: Strategy
-    path: PathChoice
     precision: Precision | None
-    channels_last: bool | None
-    cudnn_benchmark: bool | None
+    channels_last: bool
     compile: bool | CompileMode
     accumulate: int
     global_batch: int | None
-    bucket_cap_mb: float | None
-    gradient_as_bucket_view: bool
-    static_graph: bool
     data: DataSettings
     study: str | None
     outputs: str
@@ -215,15 +202,11 @@ class Settings(Value, frozen=True, kw_only=True):
         is_default = device is Device.CPU and self.precision is Precision.FP32
         return TrainingPath(
             precision=None if is_default else self.precision,
-            channels_last=bool(self.channels_last),
-            cudnn_benchmark=self.cudnn_benchmark,
+            channels_last=self.channels_last,
             compile=CompileMode.DEFAULT
             if self.compile is True
             else self.compile or None,
             accumulate=self.accumulate,
-            bucket_cap_mb=self.bucket_cap_mb,
-            gradient_as_bucket_view=self.gradient_as_bucket_view,
-            static_graph=self.static_graph,
         )
 
 

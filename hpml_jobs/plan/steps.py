@@ -37,7 +37,6 @@ from hpml_jobs.plan.cells import (
 from hpml_jobs.plan.data import NO_TRIAL, TrialRequest, resolve_workload, with_facts
 from hpml_jobs.plan.loader import chooser
 from hpml_jobs.plan.own_code import examined, working_tree
-from hpml_jobs.plan.path import origins_of_path, with_path
 from hpml_jobs.plan.settings import Notify, Settings
 from hpml_jobs.slurm import commands
 from hpml_jobs.study.selection import check_name
@@ -197,13 +196,6 @@ def _gpu_type(settings: Settings, cluster: Cluster, notify: Notify) -> str | Non
             f"GPU type: {gpu_type}, the default of cluster={cluster.name} (change it: gpu_type=)"
         )
     return gpu_type
-
-
-def choose_training_path(plan: PlanDraft) -> PlanDraft:
-    """Give the drafts the keys that `path=auto` becomes, and origins. Needs GPU types."""
-    drafts = tuple(with_path(draft, plan.cluster, plan.notify) for draft in plan.drafts)
-    origins = origins_of_path(plan.drafts, drafts) | dict(plan.origins)
-    return replace(plan, drafts=drafts, origins=origins)
 
 
 def name_study(plan: PlanDraft) -> PlanDraft:

@@ -228,7 +228,7 @@ def _replaced(key: str, values: list[Any]) -> tuple[str, ...]:
             return ("batch",)
         case "iterations", _:
             return ("data.limit", "epochs")
-        case ("loader", ["device"]) | ("path", ["auto"]):  # which choose the loader
+        case "loader", ["device"]:
             return ("loader_workers",)
     return ()
 

@@ -194,7 +194,6 @@ SOME = (
     "strategy",
     "args",
     "window",
-    "bucket_cap_mb",
     "recipe.drop_epochs",
     "cluster.sbatch",
 )

@@ -53,14 +53,6 @@ PATHS = {
     "compiled": TrainingPath(compile=CompileMode.DEFAULT),
     "compiled accumulate": TrainingPath(compile=CompileMode.DEFAULT, accumulate=3),
 }
-BUCKETS = {
-    "small buckets": TrainingPath(bucket_cap_mb=0.001),
-    "bucket views": TrainingPath(gradient_as_bucket_view=True),
-    "static graph": TrainingPath(static_graph=True),
-    "buckets accumulate": TrainingPath(
-        bucket_cap_mb=0.001, gradient_as_bucket_view=True, accumulate=3
-    ),
-}
 
 
 def build() -> nn.Module:
@@ -129,7 +121,7 @@ def compare(strategy: Strategy, processes: int, *, reshard: bool = True) -> dict
     settings["reshard"] = reshard
     plain = trained(cpu_cell(batch=BATCH, **settings)).weights
     results = {}
-    paths = PATHS | (BUCKETS if strategy is Strategy.DDP else {})
+    paths = dict(PATHS)
     if strategy in (Strategy.ZERO1, Strategy.FSDP):
         paths = {name: path for name, path in paths.items() if not path.channels_last}
     if not strategy.traffic.may_compile:

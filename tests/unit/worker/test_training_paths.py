@@ -34,7 +34,6 @@ PATHS = {
     *("bf16", "channels_last", "bf16 channels_last", "accumulate", "bf16 accumulate"),
     *("compiled", "compiled accumulate"),
 }
-BUCKETS = {"small buckets", "bucket views", "static graph", "buckets accumulate"}
 
 IMAGES, BATCH, ACCUMULATED = 92, 6, 3
 GRADIENT_BYTES = 4 * 940
@@ -181,7 +180,7 @@ def test_paths_train_the_weights_of_the_plain_path(results):
     assert {*results} - SHARDED == {*AVAILABLE} - SHARDED - {"dp"}
     for strategy, ranks in results.items():
         for rank in ranks:
-            paths = PATHS | (BUCKETS if strategy == "ddp" else set())
+            paths = PATHS
             if strategy in SHARDED:  # the shards have the plain layout
                 paths = {path for path in paths if "last" not in path}
             if strategy == "fsdp":
@@ -251,12 +250,6 @@ def test_compile_on_a_gpu_needs_a_c_compiler_beside_triton(monkeypatch):
         HpmlError, match=r"no C compiler \(no-such-compiler.* in the variable CC,"
     ):
         Compiler(CompileMode.DEFAULT, torch.device("cuda", 0))
-
-
-def test_smaller_buckets_are_more_messages(results):
-    paths = results["ddp"][0]
-    for path in ("small buckets", "buckets accumulate"):
-        assert paths[path]["messages"] > paths["bucket views"]["messages"]
 
 
 def test_micro_steps_group_batches_of_uneven_size():

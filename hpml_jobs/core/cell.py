@@ -107,7 +107,7 @@ PARTS = ("quantize",)
 """The keys of a cell that belong to extras. Without its extra, a part is kept as it is."""
 
 
-class Cell(Value, frozen=True, kw_only=True, dict=True):
+class Cell(Value, frozen=True, kw_only=True, dict=True, forbid_unknown_fields=False):
     """One point of a study: everything that can change its result, and nothing else.
 
     `batch` is per GPU (per process with `device=cpu`); `threads` and `loader_workers` are per
@@ -115,9 +115,10 @@ class Cell(Value, frozen=True, kw_only=True, dict=True):
     `probe_s` is what the microbenchmark may take.
     Without `set_epoch` every epoch of a rank has the same samples in the same order.
     `sync_buffers` None is the strategy's default. `evaluate` tests after every epoch. `path` is how
-    an iteration computes. With `reshard` fsdp frees the gathered parameters after forward and
-    gathers them again in backward. Of a `script` only gpus, nodes, batch, seed and threads take
-    effect, where its arguments name them; strategy says what it does by itself.
+    an iteration computes. A field of a version before 1.0 is ignored, but for the hash in a cell's
+    name, which has it where it was not at its default. Of a `script` only gpus,
+    nodes, batch, seed and threads take effect, where its arguments name them; strategy says what it
+    does by itself.
     """
 
     gpus: int
@@ -141,7 +142,6 @@ class Cell(Value, frozen=True, kw_only=True, dict=True):
     quantize: Unread | None = None
     loader: Loader = Loader.WORKERS
     path: TrainingPath = TrainingPath()
-    reshard: bool = True
     epoch_iterations: int | None = None
     script: Script | None = None
 
@@ -195,11 +195,6 @@ class Cell(Value, frozen=True, kw_only=True, dict=True):
             raise UsageError(
                 f"strategy={self.strategy.value} with gpus={self.gpus}: {traffic.refusal}; use "
                 f"gpus={traffic.min_gpus} or more, or strategy=single"
-            )
-        if not self.reshard and traffic.shards is not Sharded.PARAMETERS:
-            raise UsageError(
-                f"reshard=false with strategy={self.strategy.value}: only fsdp gathers parameters; "
-                "leave reshard= out, or use strategy=fsdp with gpus=2 or more"
             )
         for key, is_allowed, most in (
             ("gpus", self.gpus <= (traffic.max_gpus or inf), traffic.max_gpus),
@@ -332,7 +327,6 @@ class Cell(Value, frozen=True, kw_only=True, dict=True):
             parts.append("SyncBatchNorm")
         elif self.sync_buffers is not None:
             parts.append(f"buffers {self.sync_buffers.value}")
-        parts += [] if self.reshard else ["no reshard"]
         return ", ".join(parts)
 
     @property
@@ -431,7 +425,6 @@ class Cell(Value, frozen=True, kw_only=True, dict=True):
         parts += [] if is_default else [_slug_text(self.recipe.name, 20)]
         parts += [] if self.set_epoch else ["no_set_epoch"]
         parts += [f"sync_{self.sync_buffers.value}"] if self.sync_buffers else []
-        parts += [] if self.reshard else ["no_reshard"]
         parts += self.parts
         parts += ["loader_device"] if self.loader is Loader.DEVICE else []
         parts += self.path.slug_parts

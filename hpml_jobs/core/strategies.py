@@ -176,7 +176,7 @@ TRAFFIC: Mapping[Strategy, Traffic] = {
         refusal="one process has nobody to share the optimizer's state with",
     ),
     Strategy.FSDP: Traffic(
-        meaning="FSDP2 (fully_shard): ZeRO-3, with reshard=false ZeRO-2",
+        meaning="FSDP2 (fully_shard): ZeRO-3",
         gradients={CollectiveKind.REDUCE_SCATTER: None},
         bandwidth=BandwidthKind.SHARDED,
         overlaps_backward=True,

@@ -65,8 +65,7 @@ class TrainingPath(Value, frozen=True, kw_only=True, forbid_unknown_fields=False
     `precision` None is fp32 with torch's own settings: on GPUs that have TF32, convolutions use it
     and matrix products do not. `channels_last` keeps images and convolutions in memory as
     (N, H, W, C). `compile` is the mode of torch.compile, None runs the model as it is. `accumulate`
-    batches make one iteration. Fields of versions before 1.0 are ignored: the hash in a cell's name
-    shows where one was not at its default.
+    batches make one iteration. Fields of versions before 1.0 are ignored, as those of `Cell`.
     """
 
     precision: Precision | None = None

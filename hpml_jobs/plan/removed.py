@@ -11,6 +11,10 @@ REMOVED: Mapping[str, str] = {
         ("bucket_cap_mb", "gradient_as_bucket_view", "static_graph"),
         "measure DDP with other options in a script of your own, script=train.py",
     ),
+    "reshard": "leave it out; fsdp frees gathered parameters after forward (ZeRO-3)",
+    "baseline": "leave it out; gpus=1 is the plain loop",
+    "try_batch": "leave it out; a short trial is epochs=2 protocol=lab data.limit=1000",
+    "quiet_minutes": "leave it out; hpml-jobs resubmit --disturbed repeats disturbed cells",
     "grid=buckets": "measure DDP with other buckets in a script of your own, script=train.py",
 }
 """What to type instead of a key, or of a choice of a group."""

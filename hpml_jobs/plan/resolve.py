@@ -59,7 +59,6 @@ def make_plan(
         rerun=first.rerun,
         origins=dict(draft.origins),
         pack=first.pack,
-        quiet_minutes=first.quiet_minutes,
         collect_after=first.collect_after,
         retries=first.retries,
     )

@@ -76,7 +76,7 @@ READ_WITH_SCRIPT = {
     *KEYS_OF_SCRIPT,
     *("workload.unit", "gpus", "nodes", "batch", "global_batch", "strategy"),
     *("gpu_type", "device", "threads", "loader_workers", "seed", "repeats", "study"),
-    *("outputs", "minutes", "pack", "quiet_minutes", "rerun"),
+    *("outputs", "minutes", "pack", "rerun"),
     *("collect_after", "retries"),
 }
 """The keys that a cell with a script reads, beside those of the cluster."""
@@ -234,14 +234,7 @@ def options_of_ranks_need_ranks(
     return None
 
 
-def reshard_needs_fsdp(sweep: Sequence[Settings], cells: Sequence[Cell]) -> str | None:
-    """reshard=false is given with cells that gather parameters."""
-    if all(s.reshard for s in sweep) or not all(cell.reshard for cell in cells):
-        return None
-    return "reshard=false: no cell gathers parameters; use strategy=fsdp with gpus=2 or more"
-
-
-RULES_OF_OPTIONS = (options_of_ranks_need_ranks, reshard_needs_fsdp)
+RULES_OF_OPTIONS = (options_of_ranks_need_ranks,)
 
 
 def workers_need_their_loader(sweep: Sequence[Settings]) -> str | None:

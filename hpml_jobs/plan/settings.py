@@ -17,9 +17,6 @@ from hpml_jobs.core.training_path import CompileMode, Precision, TrainingPath
 from hpml_jobs.core.value import Value
 from hpml_jobs.core.workload import Workload
 
-BASELINES = (Strategy.SINGLE, Strategy.DDP)
-"""The strategies of a cell on one GPU."""
-
 PROTOCOLS = (Protocol.LAB, Protocol.FULL)
 """The protocols that a submission chooses; script= and import have their own."""
 
@@ -65,9 +62,7 @@ class Settings(Value, frozen=True, kw_only=True):
     repeats: int
     set_epoch: bool
     sync_buffers: SyncBuffers | None
-    reshard: bool
     evaluate: bool
-    baseline: Strategy
     precision: Precision | None
     channels_last: bool
     compile: bool | CompileMode
@@ -83,9 +78,7 @@ class Settings(Value, frozen=True, kw_only=True):
     collect_after: bool
     retries: int
     trace: bool
-    quiet_minutes: int
     rerun: bool
-    try_batch: bool
     script: str | None
     args: str
     launcher: ScriptLauncher
@@ -101,10 +94,6 @@ class Settings(Value, frozen=True, kw_only=True):
         if not self.outputs.strip():
             raise UsageError(
                 "outputs=: name the folder of the studies, e.g. outputs=outputs"
-            )
-        if self.baseline not in BASELINES:
-            raise UsageError(
-                f"baseline={self.baseline.value}: the baseline is single (the plain loop) or ddp"
             )
         if self.protocol not in PROTOCOLS:
             raise UsageError(
@@ -223,7 +212,6 @@ def _check_speed(
 
 _LEAST = {
     "minutes": 1,
-    "quiet_minutes": 0,
     "retries": 0,
     "repeats": 1,
     "iterations": 2,

@@ -56,7 +56,7 @@ def test_entry_of_a_key_of_a_group_names_the_choice_of_its_default(capsys):
     [
         ("partition", ["cluster.partition", "cluster.gpu_request=partition"]),
         ("strategies", ["strategy"]),
-        ("ddp", ["strategy=ddp", "baseline=ddp"]),
+        ("ddp", ["strategy=ddp"]),
         ("strategy=ddp", ["strategy=ddp"]),
         ("digits", ["workload=digits", "workload.data=digits"]),
         ("lab", ["grid=lab", "protocol=lab"]),

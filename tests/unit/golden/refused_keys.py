@@ -48,6 +48,10 @@ OF_KEYS = {
         bucket_cap_mb=25
         gradient_as_bucket_view=true
         static_graph=true
+        reshard=false
+        baseline=ddp
+        try_batch=false
+        quiet_minutes=10
         grid=buckets
         """,
     "Words that a key does not have": """
@@ -64,7 +68,6 @@ OF_KEYS = {
         loader=gpu
         protocol=half
         protocol=imported
-        baseline=dp
         cluster.isolate=perhaps
         cluster=grene
         workload=resnet
@@ -213,8 +216,6 @@ OF_KEYS = {
     "Options that no cell uses": """
         gpus=1 set_epoch=false
         gpus=1 sync_buffers=off
-        gpus=2 reshard=false
-        gpus=1 strategy=fsdp reshard=false
         loader=device loader_workers=4
         quantize.per_channel=true
         quantize.percentile=99

@@ -73,7 +73,6 @@ class InjectedStudy:
             "batch": "8",
             "loader_workers": "0",
             "probe_s": "0.5",
-            "try_batch": "false",
         }
         options = [f"{key}={value}" for key, value in (here | settings).items()]
         words = (*words, *custom, "workload.data=injected:dataset", f"study={name}")

@@ -110,7 +110,7 @@ def difference(weights: list[Tensor], others: list[Tensor]) -> float:
     )
 
 
-def compare(strategy: Strategy, processes: int, *, reshard: bool = True) -> dict:
+def compare(strategy: Strategy, processes: int) -> dict:
     """Return the difference of every path from the plain one at the same batch per iteration."""
     settings = {
         "workload": WORKLOAD,
@@ -118,7 +118,6 @@ def compare(strategy: Strategy, processes: int, *, reshard: bool = True) -> dict
         "strategy": strategy,
         "gpus": processes,
     }
-    settings["reshard"] = reshard
     plain = trained(cpu_cell(batch=BATCH, **settings)).weights
     results = {}
     paths = dict(PATHS)
@@ -126,8 +125,6 @@ def compare(strategy: Strategy, processes: int, *, reshard: bool = True) -> dict
         paths = {name: path for name, path in paths.items() if not path.channels_last}
     if not strategy.traffic.may_compile:
         paths = {name: path for name, path in paths.items() if not path.compile}
-    if not reshard:
-        paths = {"accumulate": PATHS["accumulate"]}
     for name, path in paths.items():
         cell = cpu_cell(batch=BATCH // path.accumulate, path=path, **settings)
         bare = trained(cell)
@@ -178,9 +175,6 @@ def main() -> None:
     names = [Strategy(word) for word in sys.argv[1:]]
     for strategy in names:
         results[strategy.value] = of_all_ranks(compare(strategy, processes))
-    if Strategy.FSDP in names:
-        without = compare(Strategy.FSDP, processes, reshard=False)
-        results["fsdp no reshard"] = of_all_ranks(without)
     if dist.get_rank() == 0:
         print(json.dumps(results))  # noqa: T201  (the test reads it)
     dist.destroy_process_group()

@@ -37,7 +37,7 @@ PATHS = {
 
 IMAGES, BATCH, ACCUMULATED = 92, 6, 3
 GRADIENT_BYTES = 4 * 940
-SHARDED = {"zero1", "fsdp", "fsdp no reshard"}
+SHARDED = {"zero1", "fsdp"}
 PASSES = {"single": 0, "gather_scatter": 2}
 
 
@@ -185,8 +185,6 @@ def test_paths_train_the_weights_of_the_plain_path(results):
                 paths = {path for path in paths if "last" not in path}
             if strategy == "fsdp":
                 paths = {path for path in paths if "compiled" not in path}
-            if strategy == "fsdp no reshard":
-                paths = {"accumulate"}
             assert set(rank) == paths
             for path, result in rank.items():
                 half = "bf16" in path

@@ -10,7 +10,6 @@ from hpml_jobs.core.formulas import transformer_flop_per_token
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.text import Share
-from hpml_jobs.core.training_path import Precision
 from hpml_jobs.core.workload import Workload
 
 
@@ -130,25 +129,6 @@ def peak_rate(gpu_model: str, precision: str, *, tf32: bool = True) -> PeakRate 
     doubtful = max(TF32_SHARE * rate, fp32)
     impossible = max(rate, winograd)
     return PeakRate(rate, "tf32", peak.source, doubtful, impossible)
-
-
-FP16_ONLY = (
-    *("v100", "v100sxm2", "v100pcie", "v100s", "titanv", "t4"),
-    *("rtx6000", "rtx8000", "titanrtx", "rtx2080ti"),
-)
-"""GPUs of compute capability 7.x: their tensor cores know fp16, but not bf16."""
-
-
-def half_precision(gpu_model: str) -> Precision | None:
-    """Return the half precision that a GPU's tensor cores train in; None: none, or not known.
-
-    >>> [half_precision(gpu) for gpu in ("h100", "NVIDIA L40S", "Quadro RTX 8000", "p100", "volta")]
-    [<Precision.BF16: 'bf16'>, <Precision.BF16: 'bf16'>, <Precision.FP16: 'fp16'>, None, None]
-    """
-    key = gpu_key(gpu_model)
-    if key in FP16_ONLY:
-        return Precision.FP16
-    return Precision.BF16 if key and PEAKS[key].tf32 else None
 
 
 def gpu_model_of(record: Record) -> str | None:

@@ -33,9 +33,6 @@ if TYPE_CHECKING:
 
 DISTURBED = "disturbed"
 
-QUIET_MINUTES = 10
-"""How long disturbed cells wait at most for a quiet machine, where they run on this one."""
-
 Failed = Annotated[
     bool, Option("--failed", help="cells that failed or left an invalid record")
 ]
@@ -51,8 +48,7 @@ Disturbed = Annotated[
     bool,
     Option(
         "--disturbed",
-        help="finished cells that were disturbed or have slow iterations; on this machine "
-        "they wait up to 10 minutes until it is quiet",
+        help="finished cells that were disturbed or have slow iterations",
     ),
 ]
 Minutes = Annotated[
@@ -201,7 +197,6 @@ def _cells_again(
         exclude=exclude,
         retries=retries or 0,
         is_retry=retries is not None,
-        quiet_minutes=QUIET_MINUTES if DISTURBED in kinds else 0,
     )
     return again._replace(plan=plan)
 

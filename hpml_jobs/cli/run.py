@@ -193,10 +193,9 @@ def _write_report(study: "Study", status: "StudyStatus") -> None:
 
 def _run_cells(selection: "Selection", job: str, out: TextIO) -> set[str]:
     """Run the cells with a progress line on stderr; return the names of those that ended."""
-    from hpml_jobs.submit.load import QuietWait
     from hpml_jobs.submit.local import run_all
 
-    total, plan = len(selection.send), selection.plan
+    total = len(selection.send)
     name_width = max((len(planned.slug) for planned in selection.send), default=0)
     ended: set[str] = set()
     with Console(stderr=True).status("starting") as status:
@@ -212,11 +211,7 @@ def _run_cells(selection: "Selection", job: str, out: TextIO) -> set[str]:
             line = f"{folder.slug:{name_width}}  {_ending(folder)}"
             print(f"  {len(ended)}/{total}  {line}", flush=True, file=out)
 
-        quiet = QuietWait(
-            plan.quiet_minutes, lambda sentence: print(sentence, file=out, flush=True)
-        )
-        before_each = (lambda: None) if plan.cluster.hosts else quiet.wait
-        run_all(selection, job, show_progress, show_end, before_each)
+        run_all(selection, job, show_progress, show_end)
     return ended
 
 

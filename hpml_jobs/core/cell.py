@@ -107,7 +107,7 @@ PARTS = ("quantize",)
 """The keys of a cell that belong to extras. Without its extra, a part is kept as it is."""
 
 
-class Cell(Value, frozen=True, kw_only=True, dict=True):
+class Cell(Value, frozen=True, kw_only=True, dict=True, forbid_unknown_fields=False):
     """One point of a study: everything that can change its result, and nothing else.
 
     `batch` is per GPU (per process with `device=cpu`); `threads` and `loader_workers` are per
@@ -115,9 +115,10 @@ class Cell(Value, frozen=True, kw_only=True, dict=True):
     `probe_s` is what the microbenchmark may take.
     Without `set_epoch` every epoch of a rank has the same samples in the same order.
     `sync_buffers` None is the strategy's default. `evaluate` tests after every epoch. `path` is how
-    an iteration computes. With `reshard` fsdp frees the gathered parameters after forward and
-    gathers them again in backward. Of a `script` only gpus, nodes, batch, seed and threads take
-    effect, where its arguments name them; strategy says what it does by itself.
+    an iteration computes. A field of a version before 1.0 is ignored, but for the hash in a cell's
+    name, which has it where it was not at its default. Of a `script` only gpus,
+    nodes, batch, seed and threads take effect, where its arguments name them; strategy says what it
+    does by itself.
     """
 
     gpus: int
@@ -141,7 +142,6 @@ class Cell(Value, frozen=True, kw_only=True, dict=True):
     quantize: Unread | None = None
     loader: Loader = Loader.WORKERS
     path: TrainingPath = TrainingPath()
-    reshard: bool = True
     epoch_iterations: int | None = None
     script: Script | None = None
 
@@ -196,11 +196,6 @@ class Cell(Value, frozen=True, kw_only=True, dict=True):
                 f"strategy={self.strategy.value} with gpus={self.gpus}: {traffic.refusal}; use "
                 f"gpus={traffic.min_gpus} or more, or strategy=single"
             )
-        if not self.reshard and traffic.shards is not Sharded.PARAMETERS:
-            raise UsageError(
-                f"reshard=false with strategy={self.strategy.value}: only fsdp gathers parameters; "
-                "leave reshard= out, or use strategy=fsdp with gpus=2 or more"
-            )
         for key, is_allowed, most in (
             ("gpus", self.gpus <= (traffic.max_gpus or inf), traffic.max_gpus),
             (
@@ -239,11 +234,6 @@ class Cell(Value, frozen=True, kw_only=True, dict=True):
             raise UsageError(
                 f"accumulate={path.accumulate} with strategy={strategy}: it exchanges gradients in "
                 "every backward; use strategy=ddp, or a larger batch="
-            )
-        if path.buckets_label and not traffic.has_buckets:
-            raise UsageError(
-                f"bucket_cap_mb, gradient_as_bucket_view and static_graph with strategy={strategy}:"
-                " only ddp has buckets; use strategy=ddp, or leave them out"
             )
         if path.compile is not None and not traffic.may_compile:
             raise UsageError(
@@ -337,8 +327,6 @@ class Cell(Value, frozen=True, kw_only=True, dict=True):
             parts.append("SyncBatchNorm")
         elif self.sync_buffers is not None:
             parts.append(f"buffers {self.sync_buffers.value}")
-        parts += [] if self.reshard else ["no reshard"]
-        parts += [self.path.buckets_label] if self.path.buckets_label else []
         return ", ".join(parts)
 
     @property
@@ -357,12 +345,10 @@ class Cell(Value, frozen=True, kw_only=True, dict=True):
     def searches_kernels(self) -> bool:
         """Whether cuDNN searches its fastest kernels, which the warm-up epoch pays for.
 
-        Not under dp by itself: the kernels that were chosen are kept by thread, and DataParallel
+        Not under dp: the kernels that were chosen are kept by thread, and DataParallel
         starts new threads in every forward, which would all search again (0.2 to 0.5 s per
         iteration).
         """
-        if self.path.cudnn_benchmark is not None:
-            return self.path.cudnn_benchmark
         keeps_threads = not self.strategy.traffic.forward_in_new_threads
         return self.device is Device.CUDA and keeps_threads
 
@@ -439,7 +425,6 @@ class Cell(Value, frozen=True, kw_only=True, dict=True):
         parts += [] if is_default else [_slug_text(self.recipe.name, 20)]
         parts += [] if self.set_epoch else ["no_set_epoch"]
         parts += [f"sync_{self.sync_buffers.value}"] if self.sync_buffers else []
-        parts += [] if self.reshard else ["no_reshard"]
         parts += self.parts
         parts += ["loader_device"] if self.loader is Loader.DEVICE else []
         parts += self.path.slug_parts

@@ -29,7 +29,7 @@ class UsageError(HpmlError):
 EXAMPLES: Mapping[str, float | str] = {
     **{"gpus": 2, "batch": 32, "strategy": "ddp", "epochs": 5, "iterations": 40},
     **{"repeats": 4, "minutes": 60, "threads": 2, "loader_workers": 4, "accumulate": 2},
-    **{"data.limit": 1000, "bucket_cap_mb": 25, "workload.lr": 0.05},
+    **{"data.limit": 1000, "workload.lr": 0.05},
     **{"workload.momentum": 0.8, "workload.weight_decay": 0.001},
     **{"cluster.max_minutes": 240, "cluster.mem_gb_per_gpu": 64},
     **{"cluster.array_parallelism": 8, "cluster.max_array_size": 100},

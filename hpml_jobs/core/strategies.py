@@ -89,8 +89,8 @@ class Traffic:
     `forward_in_new_threads` says that each forward pass starts threads of its own.
     `sync_buffers` is what it does with BatchNorm buffers by itself, and `may_sync_buffers` whether
     a cell may ask for another way. `shards` is what a rank keeps a part of. `defers_exchange` says
-    whether gradients of several backwards can be exchanged once, `has_buckets` whether the options
-    of DDP's buckets apply, `may_compile` whether compile= does. `casts_parameters` says that in
+    whether gradients of several backwards can be exchanged once, `may_compile` whether compile=
+    applies. `casts_parameters` says that in
     bf16 and fp16 it casts the parameters that it gathers, so torch.autocast has nothing to do.
     `refusal` says why `devices`, `min_gpus`, `max_gpus` or `max_nodes` are limited; None is no
     limit.
@@ -106,7 +106,6 @@ class Traffic:
     may_sync_buffers: bool = False
     shards: Sharded = Sharded.NOTHING
     defers_exchange: bool = True
-    has_buckets: bool = False
     may_compile: bool = True
     casts_parameters: bool = False
     devices: frozenset[Device] = frozenset(Device)
@@ -153,7 +152,6 @@ TRAFFIC: Mapping[Strategy, Traffic] = {
         overlaps_backward=True,
         sync_buffers=SyncBuffers.ON,
         may_sync_buffers=True,
-        has_buckets=True,
     ),
     Strategy.ALLREDUCE: Traffic(
         meaning="an all-reduce of every gradient, after backward",
@@ -178,7 +176,7 @@ TRAFFIC: Mapping[Strategy, Traffic] = {
         refusal="one process has nobody to share the optimizer's state with",
     ),
     Strategy.FSDP: Traffic(
-        meaning="FSDP2 (fully_shard): ZeRO-3, with reshard=false ZeRO-2",
+        meaning="FSDP2 (fully_shard): ZeRO-3",
         gradients={CollectiveKind.REDUCE_SCATTER: None},
         bandwidth=BandwidthKind.SHARDED,
         overlaps_backward=True,

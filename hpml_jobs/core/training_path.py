@@ -5,9 +5,7 @@ from collections.abc import Iterator
 from enum import StrEnum
 from typing import NamedTuple
 
-import msgspec
-
-from hpml_jobs.core.errors import UsageError, refuse_below, refuse_not_positive
+from hpml_jobs.core.errors import UsageError, refuse_below
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.value import Value
 
@@ -46,9 +44,6 @@ class Tf32(NamedTuple):
 TORCH_TF32 = Tf32(matmul=False, cudnn=True)
 """torch's defaults, which every precision keeps that does not set TF32 itself."""
 
-FIRST_BUCKET_MB = 1
-"""The size of DDP's first bucket, which it sends early, in MB."""
-
 AMPERE = "compute capability 8.0 or higher (A100, L4, L40S, H100, H200)"
 
 _BEFORE_AMPERE = re.compile(
@@ -59,55 +54,28 @@ _BEFORE_AMPERE = re.compile(
 _NOT_ON_CPU = {
     "precision=fp16": "CPUs train in bf16; use precision=bf16",
     "precision=tf32": "TF32 is a mode of NVIDIA's tensor cores; use precision=bf16",
-    "cudnn_benchmark": "cuDNN runs on GPUs; leave the key out",
     "compile=reduce-overhead": "its CUDA graphs run on GPUs; use compile=true",
 }
 """What only GPUs can compute, with the reason and the remedy."""
 
 
-class TrainingPath(Value, frozen=True, kw_only=True):
+class TrainingPath(Value, frozen=True, kw_only=True, forbid_unknown_fields=False):
     """The keys of the training path; at their defaults a cell trains as versions before 0.8.0 did.
 
     `precision` None is fp32 with torch's own settings: on GPUs that have TF32, convolutions use it
-    and matrix products do not. `cudnn_benchmark` None searches for the fastest kernels, except with
-    dp. `channels_last` keeps images and convolutions in memory as (N, H, W, C). `compile`
-    is the mode of torch.compile, None runs the model as it is. `accumulate` batches make one
-    iteration. The last three are options of DistributedDataParallel;
-    `bucket_cap_mb` None is its default size of a bucket (1 MB = 2^20 bytes).
+    and matrix products do not. `channels_last` keeps images and convolutions in memory as
+    (N, H, W, C). `compile` is the mode of torch.compile, None runs the model as it is. `accumulate`
+    batches make one iteration. Fields of versions before 1.0 are ignored, as those of `Cell`.
     """
 
     precision: Precision | None = None
     channels_last: bool = False
-    cudnn_benchmark: bool | None = None
     compile: CompileMode | None = None
     accumulate: int = 1
-    bucket_cap_mb: float | None = None
-    gradient_as_bucket_view: bool = False
-    static_graph: bool = False
 
     def __post_init__(self) -> None:
         """Refuse numbers out of range."""
         refuse_below(1, "accumulate", self.accumulate)
-        refuse_not_positive("bucket_cap_mb", self.bucket_cap_mb)
-        if self.bucket_cap_mb is not None:  # 100 and 100.0 are one cell
-            msgspec.structs.force_setattr(
-                self, "bucket_cap_mb", float(self.bucket_cap_mb)
-            )
-        if (
-            self.compile
-            and self.bucket_cap_mb is not None
-            and self.bucket_cap_mb < FIRST_BUCKET_MB
-        ):
-            raise UsageError(
-                f"bucket_cap_mb={self.bucket_cap_mb:g} with compile={self.compile}: torch splits "
-                "the graph at DDP's buckets, none smaller than the first of "
-                f"{FIRST_BUCKET_MB} MB; use bucket_cap_mb={FIRST_BUCKET_MB} or more"
-            )
-        if self.static_graph and self.accumulate > 1:
-            raise UsageError(
-                f"static_graph with accumulate={self.accumulate}: DDP learns the graph in its "
-                "first backward, which must exchange gradients; leave one of them out"
-            )
 
     def check(self, device: Device, gpu_type: str | None) -> None:
         """Refuse a path that the device, or a GPU of this type, cannot compute.
@@ -116,12 +84,7 @@ class TrainingPath(Value, frozen=True, kw_only=True):
             UsageError: with the key, the reason and the remedy.
         """
         if device is Device.CPU:
-            benchmark = "" if self.cudnn_benchmark is None else "cudnn_benchmark"
-            for key in (
-                f"precision={self.precision}",
-                benchmark,
-                f"compile={self.compile}",
-            ):
+            for key in (f"precision={self.precision}", f"compile={self.compile}"):
                 if key in _NOT_ON_CPU:
                     raise UsageError(f"{key} with device=cpu: {_NOT_ON_CPU[key]}")
         newer = self.precision in (Precision.TF32, Precision.BF16)
@@ -141,25 +104,13 @@ class TrainingPath(Value, frozen=True, kw_only=True):
 
     @property
     def label(self) -> str:
-        """The keys that are not at their default, in words, without those of DDP's buckets."""
+        """The keys that are not at their default, in words."""
         return ", ".join(words for words, _ in self._parts())
-
-    @property
-    def buckets_label(self) -> str:
-        """The same of DDP's buckets, which a cell on one GPU does not have."""
-        return ", ".join(words for words, _ in self._bucket_parts())
 
     @property
     def slug_parts(self) -> list[str]:
         """The keys that are not at their default, for the name of a cell."""
-        return [part for _, part in (*self._parts(), *self._bucket_parts())]
-
-    @property
-    def without_buckets(self) -> "TrainingPath":
-        """The path of a cell without buckets."""
-        return msgspec.structs.replace(
-            self, bucket_cap_mb=None, gradient_as_bucket_view=False, static_graph=False
-        )
+        return [part for _, part in self._parts()]
 
     def _parts(self) -> Iterator[tuple[str, str]]:
         """Yield words and the part of a slug for each key that is not at its default."""
@@ -167,9 +118,6 @@ class TrainingPath(Value, frozen=True, kw_only=True):
             yield self.precision.value, self.precision.value
         if self.channels_last:
             yield "channels_last", "channels_last"
-        if self.cudnn_benchmark is not None:
-            state = "on" if self.cudnn_benchmark else "off"
-            yield f"cudnn_benchmark {state}", f"cudnn_benchmark_{state}"
         if self.compile is not None:
             is_default = self.compile is CompileMode.DEFAULT
             mode = "" if is_default else self.compile.value
@@ -179,15 +127,6 @@ class TrainingPath(Value, frozen=True, kw_only=True):
             )
         if self.accumulate > 1:
             yield accumulation(self.accumulate), f"accumulate{self.accumulate}"
-
-    def _bucket_parts(self) -> Iterator[tuple[str, str]]:
-        if self.bucket_cap_mb is not None:
-            size = f"{self.bucket_cap_mb:g}"
-            yield f"buckets of {size} MB", f"bucket{size.replace('.', '_')}"
-        if self.gradient_as_bucket_view:
-            yield "gradients as bucket views", "bucket_view"
-        if self.static_graph:
-            yield "static graph", "static_graph"
 
 
 def accumulation(batches: int) -> str:

@@ -51,8 +51,7 @@ class PlannedCell(NamedTuple):
 class Plan(NamedTuple):
     """All cells of one submission in the order of the command line, and how to submit them.
 
-    `pack`: cells share allocations. `quiet_minutes`: how long cells of this machine wait at most
-    until other programs leave its CPUs. `collect_after`: a follow-up job writes the report.
+    `pack`: cells share allocations. `collect_after`: a follow-up job writes the report.
     `retries`: the follow-up job resubmits cells that were lost to the cluster, at most this many
     times each.
     `then`: the words of a submission that the follow-up job makes, of `later_gpu_hours`.
@@ -66,7 +65,6 @@ class Plan(NamedTuple):
     rerun: bool = False
     origins: dict[str, str] = {}
     pack: bool = False
-    quiet_minutes: int = 0
     collect_after: bool = False
     retries: int = 0
     then: tuple[str, ...] = ()
@@ -151,19 +149,10 @@ class PlanDraft:
         return self.study
 
 
-def drafts_of(settings: Settings, block: str) -> list[CellDraft]:
-    """Return the cells of one combination, which is of a grid's block of this name."""
-    cells = [_cell(settings, strategy) for strategy in _strategies(settings)]
-    return [CellDraft(settings, cell, block=block) for cell in cells]
-
-
-def _strategies(settings: Settings) -> list[Strategy]:
-    """Return the strategies that one combination measures: on one GPU, the baseline or both."""
-    if settings.gpus > 1:
-        return [settings.strategy]
-    if settings.strategy is settings.baseline is Strategy.DDP:
-        return [Strategy.SINGLE, Strategy.DDP]
-    return [Strategy.SINGLE]
+def draft_of(settings: Settings, block: str) -> CellDraft:
+    """Return the cell of one combination, which is of a grid's block of this name."""
+    strategy = settings.strategy if settings.gpus > 1 else Strategy.SINGLE
+    return CellDraft(settings, _cell(settings, strategy), block=block)
 
 
 def _cell(settings: Settings, strategy: Strategy) -> Cell:
@@ -186,27 +175,26 @@ def _cell(settings: Settings, strategy: Strategy) -> Cell:
         probe_s=settings.probe_s,
         device=device_of(settings),
         threads=settings.threads,
-        loader=settings.loader or Loader.WORKERS,
+        loader=settings.loader,
         loader_workers=_loader_workers(settings),
         seed=settings.seed,
         recipe=settings.recipe.at(settings.gpus * settings.batch * settings.accumulate),
         evaluate=settings.evaluate,
-        reshard=settings.reshard or strategy.traffic.shards is not Sharded.PARAMETERS,
+        path=settings.path_on(device_of(settings)),
         **of_ranks,
         **settings.parts,
     )
 
 
 def _options_of_ranks(settings: Settings, strategy: Strategy) -> dict[str, Any]:
-    """Return what a cell with several ranks chooses, and the path, which has buckets only there."""
+    """Return what a cell with several ranks chooses."""
     if not strategy.under_torchrun or settings.gpus < 2:
-        return {"path": settings.path_on(device_of(settings)).without_buckets}
+        return {}
     buffers = settings.sync_buffers
     if buffers is SyncBuffers.SYNCBN:
         entry_of_buffers(buffers)  # raises without its extra
     is_default = buffers is strategy.traffic.sync_buffers
     return {
-        "path": settings.path_on(device_of(settings)),
         "set_epoch": settings.set_epoch,
         "sync_buffers": None if is_default else buffers,
     }

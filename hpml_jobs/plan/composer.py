@@ -24,6 +24,7 @@ from hpml_jobs.core.text import PROGRAM, did_you_mean
 from hpml_jobs.plan.config_folders import GROUPS, ConfigFolders
 from hpml_jobs.plan.key_types import holds_any_key, type_of
 from hpml_jobs.plan.keys import alike_keys, checked_value, make_settings
+from hpml_jobs.plan.removed import refuse_removed
 from hpml_jobs.plan.settings import COMPLETE, Settings
 from hpml_jobs.plan.user_config import FileDefault, file_defaults
 
@@ -195,6 +196,7 @@ def check_keys(config: DictConfig, keys: Iterable[str], place: str = "") -> None
                 raise UsageError(
                     f"{place}this cluster= has no key {key}: choose another cluster="
                 )
+            refuse_removed(key, place)
             hint = (
                 did_you_mean(alike_keys(key, [*valid, *_CLUSTER_KEYS]))
                 or f"; {PROGRAM} help keys lists the keys"

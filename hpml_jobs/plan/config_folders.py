@@ -12,6 +12,7 @@ from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.paths import conf_folder
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.text import one_of
+from hpml_jobs.plan.removed import refuse_removed
 from hpml_jobs.study.files import read_bytes, reason_of
 
 GROUPS = ("cluster", "workload", "recipe", "grid")
@@ -58,6 +59,7 @@ class ConfigFolders:
                 f"{place or group}={choice}: measure it with script={choice}"
             )
         if not isinstance(choice, str) or choice not in choices:
+            refuse_removed(f"{group}={choice}")
             raise UsageError(
                 f"{place or group}={choice}: {one_of(str(choice), choices)}"
             )

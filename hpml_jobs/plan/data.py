@@ -5,18 +5,16 @@ import subprocess
 import sys
 from collections.abc import Container
 from pathlib import Path
-from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
-from hpml_jobs.core.answers import NO_TORCH_CODE, TRIAL_CODE, Counts
+from hpml_jobs.core.answers import NO_TORCH_CODE, Counts
 from hpml_jobs.core.built_in import DATASETS, data_digest, kind_of
 from hpml_jobs.core.cluster import Cluster
 from hpml_jobs.core.errors import HpmlError, UsageError
 from hpml_jobs.core.features import load
 from hpml_jobs.core.paths import resolve_path
-from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.plan import rules
 from hpml_jobs.plan.settings import Notify
@@ -64,20 +62,6 @@ def with_facts(
 
 class NotStartedError(HpmlError):
     """The Python of the jobs has no torch on this machine, or cannot be started here."""
-
-
-class TrialRequest(NamedTuple):
-    """The batches of the user's code to try: the device of their cells, and their sizes.
-
-    `as_tensors`: the data set must offer its images as tensors (loader=device).
-    """
-
-    device: Device = Device.CPU
-    batches: tuple[int, ...] = ()
-    as_tensors: bool = False
-
-
-NO_TRIAL = TrialRequest()
 
 
 def resolve_workload(
@@ -148,16 +132,25 @@ def prepare(
     cluster: Cluster,
     *,
     download: bool = False,
-    trial: TrialRequest = NO_TRIAL,
+    as_tensors: bool = False,
 ) -> Counts:
-    """Let a worker process open or download the data, build the model, and try its batches.
+    """Let a worker process open or download the data, and build the model.
+
+    `as_tensors`: the data set must offer its images as tensors (loader=device).
 
     Raises:
         NotStartedError: the Python of the jobs has no torch here, or cannot be started.
         HpmlError: with the worker's own line, and for a download the command to type.
     """
-    command = _prepare_command(workload, root, cluster, trial)
-    command += ["--download"] if download else []
+    command = [
+        *cluster.python_command(sys.executable),
+        *("-m", "hpml_jobs.worker.prepare"),
+        *("--workload", msgspec.json.encode(workload).decode()),
+        *("--data-root", str(root)),
+        *("--code-root", str(Path.cwd())),
+        *(["--as-tensors"] if as_tensors else []),
+        *(["--download"] if download else []),
+    ]
     try:
         done = subprocess.run(
             command,
@@ -191,28 +184,6 @@ def _counts(workload: Workload, printed: str) -> Counts:
         raise HpmlError(f"{workload.name}: prepare printed {printed!r}") from error
 
 
-def _prepare_command(
-    workload: Workload, root: Path, cluster: Cluster, trial: TrialRequest
-) -> list[str]:
-    command = [
-        *cluster.python_command(sys.executable),
-        *("-m", "hpml_jobs.worker.prepare"),
-        *("--workload", msgspec.json.encode(workload).decode()),
-        *("--data-root", str(root)),
-        *("--code-root", str(Path.cwd())),
-    ]
-    if trial.as_tensors:
-        command.append("--as-tensors")
-    if trial.batches:
-        command += [
-            "--device",
-            trial.device.value,
-            "--try-batch",
-            *map(str, trial.batches),
-        ]
-    return command
-
-
 def _failure(
     workload: Workload,
     root: Path,
@@ -226,9 +197,7 @@ def _failure(
     reason = lines[-1] if lines else f"exit code {code}"
     if code == NO_TORCH_CODE:
         reason = "this Python has no torch (set cluster.python= or a container to the jobs' Python)"
-    remedy = {TRIAL_CODE: "; to submit without this trial: try_batch=false"}.get(
-        code, ""
-    )
+    remedy = ""
     if download:
         remedy = (
             f"; without internet here, copy the data set into {root} (torchvision's "

@@ -11,7 +11,7 @@ import msgspec
 
 from hpml_jobs.core.built_in import DATASETS, MODEL_NAMES
 from hpml_jobs.core.workload import Loss, Optimizer
-from hpml_jobs.plan.settings import BASELINES, COMPLETE, PROTOCOLS
+from hpml_jobs.plan.settings import COMPLETE, PROTOCOLS
 
 NAMES_OF_TYPES = {
     bool: "true or false",
@@ -23,7 +23,6 @@ NAMES_OF_TYPES = {
 """What a message calls the types of values."""
 
 SOME_OF_THEIR_TYPE = {
-    "baseline": tuple(strategy.value for strategy in BASELINES),
     "protocol": tuple(protocol.value for protocol in PROTOCOLS),
 }
 """The words of keys that accept some of their type's only."""
@@ -91,7 +90,7 @@ def words_of_type(key: str) -> list[str]:
 def choices_of(key: str) -> list[str]:
     """Return the words that a key accepts; none where it is a number or any word.
 
-    >>> choices_of("device"), choices_of("reshard"), choices_of("gpus")
+    >>> choices_of("device"), choices_of("stop"), choices_of("gpus")
     (['cuda', 'cpu'], ['true', 'false'], [])
     """
     if members_of(type_of(key)) == (bool,):

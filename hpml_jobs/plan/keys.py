@@ -31,6 +31,7 @@ from hpml_jobs.plan.key_types import (
     type_words,
     words_of_type,
 )
+from hpml_jobs.plan.removed import refuse_removed
 from hpml_jobs.plan.settings import COMPLETE, Settings
 
 LARGEST = 2**63 - 1
@@ -64,6 +65,7 @@ def _refusal(message: str, values: Any) -> str:
     key = path.rstrip("`").lstrip(".").partition("[")[0]
     if unknown := _UNKNOWN.search(problem):
         name = f"{key}.{unknown[1]}".lstrip(".")
+        refuse_removed(name)
         return f"unknown key {name}: hpml-jobs help keys lists the keys"
     if type_of(key) is None:  # the configuration as a whole
         where = key or "the configuration"

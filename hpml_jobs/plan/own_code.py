@@ -1,63 +1,47 @@
-"""The user's functions before submission: their files and commit, counts, and a tried batch."""
+"""The user's functions before submission: their files and commit, and counts."""
 
-import hashlib
 import subprocess
-import sys
 from collections.abc import Iterable
-from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import msgspec
 from msgspec.structs import replace
 
-from hpml_jobs import __version__
 from hpml_jobs.core.answers import Counts
 from hpml_jobs.core.built_in import Unit
 from hpml_jobs.core.cluster import Cluster
 from hpml_jobs.core.errors import UsageError
-from hpml_jobs.core.paths import user_folder
 from hpml_jobs.core.source_files import source_files, without
 from hpml_jobs.core.workload import SourceFile, Workload
 from hpml_jobs.plan import data
-from hpml_jobs.plan.data import NotStartedError, TrialRequest
+from hpml_jobs.plan.data import NotStartedError
 from hpml_jobs.plan.settings import Notify
 
-_ON_A_NODE = "hpml-jobs doctor tries one on a node"
+_ON_A_NODE = "hpml-jobs doctor opens the data on a node"
 
 
 def examined(
     workload: Workload,
     root: Path,
     cluster: Cluster,
-    trial: TrialRequest,
     notify: Notify,
+    *,
+    as_tensors: bool,
 ) -> Workload:
     """Return the workload with its source files and, by running the functions, its counts.
 
-    The batches of `trial` are tried, unless they were before.
+    `as_tensors`: the data set must offer its images as tensors (loader=device).
 
     Raises:
         HpmlError: a function raises or does not return what it should, or cannot be run here.
     """
     code = source_files(workload.own_code, Path.cwd(), notify)
     workload = replace(workload, code=code)
-    python = cluster.python_command(sys.executable)
-    mark = _mark([__version__, workload, str(root), python, trial]) if code else None
-    wanted = trial._replace(batches=()) if mark and mark.exists() else trial
     try:
-        counts = data.prepare(workload, root, cluster, trial=wanted)
+        counts = data.prepare(workload, root, cluster, as_tensors=as_tensors)
     except NotStartedError as error:
         counts = _given_counts(workload, error)
-        notify(f"{error}; your code was not tried: {_ON_A_NODE}")
-    if counts.untried:
-        notify(
-            f"{workload.name}: no batch was tried here: {counts.untried}; {_ON_A_NODE}"
-        )
-    elif mark and wanted.batches and counts.parameters is not None:
-        with suppress(OSError):  # without the mark, they are tried again
-            mark.parent.mkdir(parents=True, exist_ok=True)
-            mark.touch()
+        notify(f"{error}; your code was not run here: {_ON_A_NODE}")
     return replace(
         workload,
         images=counts.images,
@@ -65,12 +49,6 @@ def examined(
         context=_context(workload, counts),
         imported=without(counts.imported, code),
     )
-
-
-def _mark(facts: list[Any]) -> Path:
-    """Return the file that says that batches were trained, named by what that depends on."""
-    digest = hashlib.sha256(msgspec.json.encode(facts)).hexdigest()
-    return user_folder("XDG_CACHE_HOME", "~/.cache") / "tried" / digest
 
 
 def _context(workload: Workload, counts: Counts) -> int | None:

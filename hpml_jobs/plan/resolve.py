@@ -18,7 +18,6 @@ STEPS: tuple[Callable[[PlanDraft], PlanDraft], ...] = (
     # from the cluster and the study
     steps.check_cluster,
     steps.choose_gpu_types,
-    steps.choose_training_path,
     steps.name_study,
     steps.keep_cluster_of_study,
     steps.choose_workers_and_nodes,
@@ -60,7 +59,6 @@ def make_plan(
         rerun=first.rerun,
         origins=dict(draft.origins),
         pack=first.pack,
-        quiet_minutes=first.quiet_minutes,
         collect_after=first.collect_after,
         retries=first.retries,
     )

@@ -76,7 +76,7 @@ READ_WITH_SCRIPT = {
     *KEYS_OF_SCRIPT,
     *("workload.unit", "gpus", "nodes", "batch", "global_batch", "strategy"),
     *("gpu_type", "device", "threads", "loader_workers", "seed", "repeats", "study"),
-    *("outputs", "minutes", "pack", "quiet_minutes", "rerun"),
+    *("outputs", "minutes", "pack", "rerun"),
     *("collect_after", "retries"),
 }
 """The keys that a cell with a script reads, beside those of the cluster."""
@@ -222,7 +222,7 @@ RULES_OF_SWEEP = (
 def options_of_ranks_need_ranks(
     sweep: Sequence[Settings], cells: Sequence[Cell]
 ) -> str | None:
-    """set_epoch=, sync_buffers= and options of DDP's buckets are given with several ranks."""
+    """set_epoch= and sync_buffers= are given with several ranks."""
     if any(cell.processes > 1 for cell in cells):
         return None
     remedy = "use strategy=ddp with gpus=2 or more"
@@ -231,22 +231,10 @@ def options_of_ranks_need_ranks(
     buffers = next((s.sync_buffers for s in sweep if s.sync_buffers is not None), None)
     if buffers is not None:
         return f"sync_buffers={buffers.value}: no cell has several ranks; {remedy}"
-    if any(settings.path_on(Device.CPU).buckets_label for settings in sweep):
-        return (
-            "bucket_cap_mb, gradient_as_bucket_view and static_graph: no cell has several ranks; "
-            f"{remedy}"
-        )
     return None
 
 
-def reshard_needs_fsdp(sweep: Sequence[Settings], cells: Sequence[Cell]) -> str | None:
-    """reshard=false is given with cells that gather parameters."""
-    if all(s.reshard for s in sweep) or not all(cell.reshard for cell in cells):
-        return None
-    return "reshard=false: no cell gathers parameters; use strategy=fsdp with gpus=2 or more"
-
-
-RULES_OF_OPTIONS = (options_of_ranks_need_ranks, reshard_needs_fsdp)
+RULES_OF_OPTIONS = (options_of_ranks_need_ranks,)
 
 
 def workers_need_their_loader(sweep: Sequence[Settings]) -> str | None:

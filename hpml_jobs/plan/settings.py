@@ -2,7 +2,6 @@
 
 import operator
 from collections.abc import Callable
-from enum import StrEnum
 from typing import Any, NamedTuple
 
 import msgspec
@@ -18,22 +17,12 @@ from hpml_jobs.core.training_path import CompileMode, Precision, TrainingPath
 from hpml_jobs.core.value import Value
 from hpml_jobs.core.workload import Workload
 
-BASELINES = (Strategy.SINGLE, Strategy.DDP)
-"""The strategies of a cell on one GPU."""
-
 PROTOCOLS = (Protocol.LAB, Protocol.FULL)
 """The protocols that a submission chooses; script= and import have their own."""
 
 
 Notify = Callable[[str], None]
 """Says a decision to the user."""
-
-
-class PathChoice(StrEnum):
-    """What the keys of the training path and the loader are where they are not given."""
-
-    PLAIN = "plain"  # torch's defaults and loader workers, as in the lab
-    AUTO = "auto"  # by the type of GPU
 
 
 class DataSettings(Value, frozen=True, kw_only=True):
@@ -63,7 +52,7 @@ class Settings(Value, frozen=True, kw_only=True):
     gpu_type: str | None
     device: Device | None
     threads: int
-    loader: Loader | None
+    loader: Loader
     loader_workers: int | None
     protocol: Protocol
     epochs: int | None
@@ -73,19 +62,12 @@ class Settings(Value, frozen=True, kw_only=True):
     repeats: int
     set_epoch: bool
     sync_buffers: SyncBuffers | None
-    reshard: bool
     evaluate: bool
-    baseline: Strategy
-    path: PathChoice
     precision: Precision | None
-    channels_last: bool | None
-    cudnn_benchmark: bool | None
+    channels_last: bool
     compile: bool | CompileMode
     accumulate: int
     global_batch: int | None
-    bucket_cap_mb: float | None
-    gradient_as_bucket_view: bool
-    static_graph: bool
     data: DataSettings
     study: str | None
     outputs: str
@@ -96,9 +78,7 @@ class Settings(Value, frozen=True, kw_only=True):
     collect_after: bool
     retries: int
     trace: bool
-    quiet_minutes: int
     rerun: bool
-    try_batch: bool
     script: str | None
     args: str
     launcher: ScriptLauncher
@@ -114,10 +94,6 @@ class Settings(Value, frozen=True, kw_only=True):
         if not self.outputs.strip():
             raise UsageError(
                 "outputs=: name the folder of the studies, e.g. outputs=outputs"
-            )
-        if self.baseline not in BASELINES:
-            raise UsageError(
-                f"baseline={self.baseline.value}: the baseline is single (the plain loop) or ddp"
             )
         if self.protocol not in PROTOCOLS:
             raise UsageError(
@@ -215,15 +191,11 @@ class Settings(Value, frozen=True, kw_only=True):
         is_default = device is Device.CPU and self.precision is Precision.FP32
         return TrainingPath(
             precision=None if is_default else self.precision,
-            channels_last=bool(self.channels_last),
-            cudnn_benchmark=self.cudnn_benchmark,
+            channels_last=self.channels_last,
             compile=CompileMode.DEFAULT
             if self.compile is True
             else self.compile or None,
             accumulate=self.accumulate,
-            bucket_cap_mb=self.bucket_cap_mb,
-            gradient_as_bucket_view=self.gradient_as_bucket_view,
-            static_graph=self.static_graph,
         )
 
 
@@ -240,7 +212,6 @@ def _check_speed(
 
 _LEAST = {
     "minutes": 1,
-    "quiet_minutes": 0,
     "retries": 0,
     "repeats": 1,
     "iterations": 2,

@@ -28,23 +28,19 @@ from hpml_jobs.plan.cells import (
     PlannedCell,
     ResolvedWorkload,
     device_of,
-    drafts_of,
+    draft_of,
     given_workload,
     placed,
     planned_cells,
     with_workers,
 )
-from hpml_jobs.plan.data import NO_TRIAL, TrialRequest, resolve_workload, with_facts
+from hpml_jobs.plan.data import resolve_workload, with_facts
 from hpml_jobs.plan.loader import chooser
 from hpml_jobs.plan.own_code import examined, working_tree
-from hpml_jobs.plan.path import origins_of_path, with_path
 from hpml_jobs.plan.settings import Notify, Settings
 from hpml_jobs.slurm import commands
 from hpml_jobs.study.selection import check_name
 from hpml_jobs.study.study import Study
-
-TRIED_SAMPLES = 2
-"""Samples of a batch that is tried at submission."""
 
 # ---- from the command line alone ----
 
@@ -81,9 +77,7 @@ def refuse_contradicting_keys(plan: PlanDraft) -> PlanDraft:
 def draft_cells(plan: PlanDraft) -> PlanDraft:
     """Give the drafts of all cells, and the origins of keys that follow from other keys."""
     first = plan.sweep.first
-    drafts: list[CellDraft] = []
-    for settings, block in zip(plan.sweep.settings, plan.sweep.blocks, strict=True):
-        drafts += drafts_of(settings, block)
+    drafts = map(draft_of, plan.sweep.settings, plan.sweep.blocks)
     origins = dict(plan.origins)
     if first.global_batch:
         origins["batch"] = "global_batch / gpus / accumulate"
@@ -199,13 +193,6 @@ def _gpu_type(settings: Settings, cluster: Cluster, notify: Notify) -> str | Non
     return gpu_type
 
 
-def choose_training_path(plan: PlanDraft) -> PlanDraft:
-    """Give the drafts the keys that `path=auto` becomes, and origins. Needs GPU types."""
-    drafts = tuple(with_path(draft, plan.cluster, plan.notify) for draft in plan.drafts)
-    origins = origins_of_path(plan.drafts, drafts) | dict(plan.origins)
-    return replace(plan, drafts=drafts, origins=origins)
-
-
 def name_study(plan: PlanDraft) -> PlanDraft:
     """Give the study: of the given name, or WORKLOAD-CLUSTER[-GPUTYPE].
 
@@ -306,8 +293,7 @@ def check_capacity(plan: PlanDraft) -> PlanDraft:
 def resolve_workloads(plan: PlanDraft) -> PlanDraft:
     """Give each workload with its images counted, and origins; each is looked at once.
 
-    Needs the cluster. To submit, a small batch of the user's code is tried for each batch of the
-    sweep.
+    Needs the cluster.
     """
     given = dict.fromkeys(given_workload(settings) for settings in plan.sweep.settings)
     if plan.sweep.first.script is None:
@@ -322,22 +308,14 @@ def _resolved(given: GivenWorkload, plan: PlanDraft) -> ResolvedWorkload:
     workload, root = given
     counted = with_facts(workload, root, plan.cluster, plan.sweep.origins, plan.notify)
     if workload.own_code:
-        request = _trial(given, plan.sweep.settings) if plan.sending else NO_TRIAL
-        counted = examined(counted, root, plan.cluster, request, plan.notify)
+        users = (s for s in plan.sweep.settings if given_workload(s) == given)
+        as_tensors = any(settings.loader is Loader.DEVICE for settings in users)
+        counted = examined(
+            counted, root, plan.cluster, plan.notify, as_tensors=as_tensors
+        )
     fetch, notify = plan.fetch, plan.notify
     resolved = resolve_workload(counted, root, plan.cluster, fetch=fetch, notify=notify)
     return ResolvedWorkload(resolved, root, working_tree(Path.cwd(), resolved.code))
-
-
-def _trial(given: GivenWorkload, sweep: Iterable[Settings]) -> TrialRequest:
-    """Return the batches to try of one workload: of two samples, where a cell has one, also one."""
-    users = [settings for settings in sweep if given_workload(settings) == given]
-    wanted = [settings for settings in users if settings.try_batch]
-    devices = {device_of(settings) for settings in wanted}
-    device = Device.CUDA if Device.CUDA in devices else Device.CPU
-    batches = {min(TRIED_SAMPLES, s.ladder.start or s.batch) for s in wanted}
-    as_tensors = any(settings.loader is Loader.DEVICE for settings in users)
-    return TrialRequest(device, tuple(sorted(batches)), as_tensors)
 
 
 def _of_script(

@@ -228,7 +228,7 @@ def _replaced(key: str, values: list[Any]) -> tuple[str, ...]:
             return ("batch",)
         case "iterations", _:
             return ("data.limit", "epochs")
-        case ("loader", ["device"]) | ("path", ["auto"]):  # which choose the loader
+        case "loader", ["device"]:
             return ("loader_workers",)
     return ()
 
@@ -371,7 +371,7 @@ _USUAL_LR = {Optimizer.SGD: 0.1, Optimizer.ADAMW: 0.001}
 
 _ONE_PER_STUDY = (
     *("study", "outputs", "cluster", "data.root", "minutes"),
-    *("ladder", "pack", "quiet_minutes", "collect_after", "retries", "rerun", "script"),
+    *("ladder", "pack", "collect_after", "retries", "rerun", "script"),
 )
 
 

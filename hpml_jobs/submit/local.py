@@ -47,11 +47,10 @@ def run_all(
     job: str,
     on_progress: Callable[[int, CellFolder, Progress], None],
     on_end: Callable[[CellFolder], None],
-    before_each: Callable[[], None],
 ) -> None:
     """Run the announced cells one by one: ladders first, then seeded rounds of all settings.
 
-    `before_each` may wait. A cell that fails does not stop the next one, but ends its own ladder.
+    A cell that fails does not stop the next one, but ends its own ladder.
     """
     study, cluster, cells = selection.plan.study, selection.plan.cluster, selection.send
     if cells:
@@ -66,7 +65,6 @@ def run_all(
         folder = study.cell(planned.slug)
         if planned.file.ladder and planned.cell.ladder in ended_ladders:
             continue
-        before_each()
         report = functools.partial(on_progress, index, folder)
         try:
             code = _run(cluster, planned, folder, job, report)

@@ -70,11 +70,6 @@ class DDP(ProcessGroup):
         options: dict[str, Any] = {"device_ids": self.gpus or None}
         if not self.cell.replicas_share_buffers:
             options[_SYNC_BUFFERS] = False
-        path = self.cell.path
-        if path.bucket_cap_mb is not None:
-            options["bucket_cap_mb"] = path.bucket_cap_mb
-        options["gradient_as_bucket_view"] = path.gradient_as_bucket_view
-        options["static_graph"] = path.static_graph
         wrapper = (
             InstrumentedDDP(model, self, **options)
             if instrumented

@@ -16,7 +16,6 @@ DEFAULTS = ("protocol=lab", "cluster.isolate=off")
 OWN_CODE = (
     "workload=custom",
     "workload.data=blocking_models:dataset",
-    "try_batch=false",
 )
 BUILT_IN = ("workload=digits", "data.limit=256")  # a submission need not import torch
 PATIENCE_S = 240

@@ -14,7 +14,7 @@ import msgspec
 import torch
 import torch.distributed as dist
 
-from hpml_jobs.checks.gpu_peaks import half_precision
+from hpml_jobs.checks.gpu_peaks import PEAKS, gpu_key
 from hpml_jobs.core.cell import Cell, CellFile, Protocol
 from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.measurements import Role
@@ -135,9 +135,9 @@ class Bench:
     def why_not(self, precision: Precision) -> str:
         """Return why the card cannot compute in a precision; empty where it can or may."""
         is_newer = precision in (Precision.BF16, Precision.TF32)
-        if not is_newer or half_precision(self.card) is not Precision.FP16:
-            return ""
-        return f"{precision} needs {AMPERE}"
+        key = gpu_key(self.card)
+        has_tf32 = not key or PEAKS[key].tf32 is not None
+        return f"{precision} needs {AMPERE}" if is_newer and not has_tf32 else ""
 
     @property
     def torch_device(self) -> torch.device:

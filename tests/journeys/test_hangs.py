@@ -24,7 +24,7 @@ WORDS = (
         "loader_workers=1",
         "protocol=lab",
     ),
-    *("workload=custom", "try_batch=false"),
+    "workload=custom",
     "minutes=6",  # a collective waits for a third of them
 )
 

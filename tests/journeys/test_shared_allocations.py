@@ -10,7 +10,6 @@ OWN = (
     "batch=16",
     "workload=custom",
     "workload.data=user_code:dataset",
-    "try_batch=false",
     "protocol=lab",
     "minutes=5",
 )

@@ -27,7 +27,7 @@ LIMIT = 0.10
     [
         ("late-rank", LATE_RANK, {"gpus": "2"}),
         ("slow-loader", SLOW_LOADER, {"gpus": "2"}),
-        ("late-bucket", LATE_BUCKET, {"gpus": "2", "bucket_cap_mb": "0.002"}),
+        ("late-bucket", LATE_BUCKET, {"gpus": "2"}),
         ("crossed", CROSSED, {"gpus": "2"}),
         ("three-late", THREE_LATE, {"gpus": "3"}),
         (

@@ -118,19 +118,19 @@ def test_kernel_collects_the_golden_studies_without(extras, outputs, tmp_path):
 
 def test_kernel_plans_without_extras(tmp_path):
     copy = copy_without(EXTRAS, tmp_path / "copy")
-    words = "plan -m gpus=1,2 batch=32 cluster=local device=cpu workload=digits try_batch=false"
+    words = "plan -m gpus=1,2 batch=32 cluster=local device=cpu workload=digits"
     done = run_in(copy, "-m", "hpml_jobs", *words.split(), folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "2 cells" in done.stdout
     done = run_in(copy, "-m", "hpml_jobs", *words.split(), "quantize.calibration=5")
     assert done.stderr.startswith("hpml-jobs: unknown key quantize.calibration")
     assert done.returncode == 2
-    words = "gpus=2 batch=32 hosts=a,b device=cpu workload=digits try_batch=false"
+    words = "gpus=2 batch=32 hosts=a,b device=cpu workload=digits"
     done = run_in(copy, "-m", "hpml_jobs", *words.split(), folder=tmp_path)
     assert done.stderr.startswith(
         "hpml-jobs: cluster.hosts: this hpml_jobs has no extra for it"
     )
-    words = "gpus=2 batch=32 strategy=fsdp cluster=local device=cpu workload=digits try_batch=false"
+    words = "gpus=2 batch=32 strategy=fsdp cluster=local device=cpu workload=digits"
     done = run_in(copy, "-m", "hpml_jobs", *words.split(), folder=tmp_path)
     assert done.stderr.startswith(
         "hpml-jobs: strategy=fsdp: this hpml_jobs has no extra for it"

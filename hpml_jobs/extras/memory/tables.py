@@ -282,7 +282,6 @@ def _order(path_row: _PathRow) -> tuple[object, ...]:
         path.channels_last,
         path.compile or "",
         path.accumulate,
-        path.bucket_cap_mb or 0.0,
         path_row.row.treatment,
     )
 

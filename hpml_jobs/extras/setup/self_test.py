@@ -70,23 +70,26 @@ def self_test_plan(
     is_one_gpu = gpus == 1 and cell.device is Device.CUDA
     adds_dp = is_one_gpu and "strategy" not in _keys(words)
     if adds_dp:
-        defaults |= {"strategy": "ddp", "baseline": "ddp"}
+        defaults |= {"strategy": "ddp"}
     sweep = expand(
         _with_defaults(words, defaults), multirun=True, config_dir=config_dir
     )
     plan = make_plan(sweep, notify=notify)
     if adds_dp:
-        plan = plan._replace(cells=[*plan.cells, _dp_on_one_gpu(plan)])
+        added = (
+            _on_one_gpu(plan, strategy) for strategy in (Strategy.DDP, Strategy.DP)
+        )
+        plan = plan._replace(cells=[*plan.cells, *added])
     return plan
 
 
-def _dp_on_one_gpu(plan: Plan) -> PlannedCell:
-    """Return the first cell of a plan with strategy=dp, which a submission leaves out on one GPU.
+def _on_one_gpu(plan: Plan, strategy: Strategy) -> PlannedCell:
+    """Return the first cell of a plan with a strategy, which a submission leaves out on one GPU.
 
-    It shows whether DataParallel works, and how its replicas' threads start.
+    It shows whether DDP and DataParallel work, and how the replicas' threads of the latter start.
     """
     first = plan.cells[0]
-    cell = msgspec.structs.replace(first.cell, strategy=Strategy.DP)
+    cell = msgspec.structs.replace(first.cell, strategy=strategy)
     file = msgspec.structs.replace(first.file, cell=cell)
     return PlannedCell(file, first.shape, cell.slug)
 

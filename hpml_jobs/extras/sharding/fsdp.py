@@ -142,8 +142,6 @@ class FSDP(ProcessGroup):
         inner = [group for group in shard_groups(model) if group not in norms]
         taken: set[int] = set()
         self.groups, self.is_instrumented = [], False
-        # None: torch keeps the root's parameters gathered until backward, which begins with them
-        reshard = None if self.cell.reshard else False
         # By default torch takes the machine's accelerator, also in a cell with device=cpu
         mesh = init_device_mesh(self.devices[0].type, (self.placement.world_size,))
         for modules in filter(None, (norms, *([module] for module in inner), [model])):
@@ -159,21 +157,15 @@ class FSDP(ProcessGroup):
                 policy = MixedPrecisionPolicy(dtype, torch.float32, output)
             self.groups.append(_group(modules, policy, untaken, ranks, is_root=is_root))
         for modules, policy, *_ in self.groups:  # this changes the parameters
-            fully_shard(
-                modules, mesh=mesh, reshard_after_forward=reshard, mp_policy=policy
-            )
+            # torch keeps the root's parameters gathered until backward, which begins with them
+            fully_shard(modules, mesh=mesh, mp_policy=policy)
 
     def exchange(
         self, model: nn.Module, *, in_backward: bool
     ) -> AbstractContextManager[Any]:
-        """Let the next backward reduce gradients, or keep them whole on this rank.
-
-        With reshard=false it then keeps the gathered parameters too, for the next forward.
-        """
+        """Let the next backward reduce gradients, or keep them whole on this rank."""
         if self.cell.path.accumulate > 1 and isinstance(model, FSDPModule):
             model.set_requires_gradient_sync(in_backward)
-            if not self.cell.reshard:
-                model.set_reshard_after_backward(in_backward)
         return super().exchange(model, in_backward=in_backward)
 
     def stamps_of_messages(self, replica: nn.Module) -> int:
@@ -198,7 +190,7 @@ class FSDP(ProcessGroup):
         finally:
             for module in modules:
                 module.reshard()
-                is_kept = module is replica or not self.cell.reshard
+                is_kept = module is replica
                 module.set_reshard_after_forward(not is_kept, recurse=False)
             # Forward passes without backward would be prefetched in the next backward.
             # from torch 2.14 on
@@ -237,7 +229,7 @@ class FSDP(ProcessGroup):
                     kind=CollectiveKind.ALL_GATHER,
                     purpose=Purpose.PARAMETERS,
                     bytes=gathered,
-                    each_batch=self.cell.reshard,
+                    each_batch=True,
                 ),
                 Volume(
                     kind=CollectiveKind.REDUCE_SCATTER,
@@ -249,8 +241,8 @@ class FSDP(ProcessGroup):
         )
 
     def _gathers(self, group: Group) -> int:
-        """Return how often a group is gathered: in forward, and with reshard again in backward."""
-        return 2 if self.cell.reshard and not group.is_root else 1
+        """Return how often a group is gathered: in forward, and but for the root in backward."""
+        return 1 if group.is_root else 2
 
 
 def _whole(tensor: Tensor) -> Tensor:

@@ -46,8 +46,7 @@ def time(group: ConditionGroup) -> str:
 
 KERNELS_OF_ONE_RUN = (
     "One run: cuDNN timed each of its kernels once to choose the fastest. Another run may choose "
-    "others and differ by several percent: use repeats=6 to compare cells, or "
-    "cudnn_benchmark=false."
+    "others and differ by several percent: use repeats=6 to compare cells."
 )
 
 
@@ -64,9 +63,8 @@ def kernels_of_one_run(group: ConditionGroup, rows: Iterable[Row]) -> list[str]:
 
 NEW_THREADS = (
     "DataParallel starts new threads in every forward. Each builds cuDNN's plans again (about 20 "
-    "of a ResNet-18; 0.4 to 0.6 ms each on an L4, pytorch issue 191617), and by default cuDNN does "
-    "not search for its fastest kernels there, while it does under ddp: use cudnn_benchmark=false "
-    "to compare the two."
+    "of a ResNet-18; 0.4 to 0.6 ms each on an L4, pytorch issue 191617), and cuDNN does not search "
+    "for its fastest kernels there, while it does under ddp."
 )
 
 

@@ -67,7 +67,7 @@ WORDS = (
     "batch=8",
     "study=mine",
 )
-CUSTOM = ("workload=custom", "workload.data=pauses:dataset", "try_batch=false")
+CUSTOM = ("workload=custom", "workload.data=pauses:dataset")
 
 
 @pytest.fixture(scope="module")

@@ -2,9 +2,9 @@
 
 import pytest
 
+from hpml_jobs.cli.follow import follow, latest_running
 from hpml_jobs.cli.main import run
 from hpml_jobs.core.cell import Outcome
-from hpml_jobs.cli.follow import follow, latest_running
 from hpml_jobs.status.states import cell_states
 from tests.unit.slurm_output import squeue_line
 from tests.unit.study_builder import StudyBuilder

@@ -55,7 +55,6 @@ def study_with_faulty_model(program, act):
         "workload.model=faulty:Faulty",
         "workload.data=faulty:dataset",
     )
-    words = (*words, "try_batch=false")
     return (*words, "cluster=local", "device=cpu", *QUICK, "batch=8")
 
 

@@ -15,17 +15,8 @@ from tests.unit.builders import V100, a_cell, a_record
 PATHS = {
     "bf16": TrainingPath(precision=Precision.BF16),
     "channels_last": TrainingPath(channels_last=True),
-    "cudnn_benchmark off": TrainingPath(cudnn_benchmark=False),
     "accumulate 4": TrainingPath(accumulate=4),
     "compiled max-autotune": TrainingPath(compile=CompileMode.MAX_AUTOTUNE),
-}
-BUCKETS = {
-    "buckets of 0.5 MB": ("bucket0_5", TrainingPath(bucket_cap_mb=0.5)),
-    "gradients as bucket views": (
-        "bucket_view",
-        TrainingPath(gradient_as_bucket_view=True),
-    ),
-    "static graph": ("static_graph", TrainingPath(static_graph=True)),
 }
 
 
@@ -46,22 +37,9 @@ def test_path_is_in_hash_slug_and_treatment(label):
     assert requested_conditions(cell) == requested_conditions(plain)
 
 
-def test_whole_number_of_mb_is_the_same_cell():
-    whole, decimal = (
-        a_cell(path=TrainingPath(bucket_cap_mb=size)) for size in (100, 100.0)
-    )
-    assert whole.digest == decimal.digest
-
-
-@pytest.mark.parametrize("treatment", BUCKETS)
-def test_buckets_are_a_treatment_of_ddp(treatment):
-    part, path = BUCKETS[treatment]
-    cell = a_cell(path=path)
-    assert (cell.treatment, cell.path.label) == (treatment, "")
-    assert f"-{part}-" in cell.slug
-    assert path.without_buckets == TrainingPath()
-    with pytest.raises(UsageError, match="only ddp has buckets"):
-        a_cell(strategy=Strategy.ALLREDUCE, path=path)
+def test_fields_of_versions_before_1_0_are_ignored_but_by_the_name():
+    text = {"accumulate": 2, "bucket_cap_mb": None, "static_graph": False}
+    assert msgspec.convert(text, TrainingPath) == TrainingPath(accumulate=2)
 
 
 def test_accumulated_batches_make_the_global_batch():
@@ -73,15 +51,6 @@ def test_accumulated_batches_make_the_global_batch():
     ("values", "words"),
     [
         ({"path": {"accumulate": 0}}, "accumulate=0: use 1 or more"),
-        ({"path": {"bucket_cap_mb": 0.0}}, "bucket_cap_mb=0: use more than 0"),
-        (
-            {"path": {"accumulate": 2, "static_graph": True}},
-            "static_graph with accumulate=2",
-        ),
-        (
-            {"path": {"compile": CompileMode.DEFAULT, "bucket_cap_mb": 0.5}},
-            "bucket_cap_mb=0.5 with compile=default: .* use bucket_cap_mb=1 or more",
-        ),
         (
             {"path": {"compile": CompileMode.DEFAULT}, "strategy": Strategy.DP},
             "compile=default w",
@@ -125,11 +94,6 @@ def test_single_cell_is_the_baseline_of_its_path():
             "precision=tf32 with device=cpu",
         ),
         (
-            {"cudnn_benchmark": False},
-            {"device": Device.CPU},
-            "cudnn_benchmark with device=cpu",
-        ),
-        (
             {"precision": Precision.BF16},
             {"gpu_type": "rtx8000"},
             "precision=bf16 with gpu_type=",
@@ -162,10 +126,6 @@ def test_modes_that_a_path_sets_are_no_other_conditions():
     assert conditions_of(fp32, tf32_cudnn=False) == plain
     tf32 = a_cell(path=TrainingPath(precision=Precision.TF32))
     assert conditions_of(tf32, tf32_matmul=True) == plain
-    assert (
-        conditions_of(a_cell(path=PATHS["cudnn_benchmark off"]), cudnn_benchmark=False)
-        == plain
-    )
 
 
 def test_modes_that_no_key_set_are_other_conditions():
@@ -176,11 +136,9 @@ def test_modes_that_no_key_set_are_other_conditions():
     assert conditions_of(fp32, tf32_matmul=True) != plain
 
 
-def test_dp_searches_no_kernels_unless_asked():
+def test_dp_searches_no_kernels():
     dp = a_cell(strategy=Strategy.DP)
     assert not dp.searches_kernels
     assert a_cell().searches_kernels
     assert not a_cell(device=Device.CPU).searches_kernels
-    asked = a_cell(strategy=Strategy.DP, path=TrainingPath(cudnn_benchmark=True))
-    assert asked.searches_kernels
     assert conditions_of(dp, cudnn_benchmark=False) == conditions_of(a_cell())

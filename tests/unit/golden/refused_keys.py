@@ -42,6 +42,18 @@ OF_KEYS = {
         cluster.gpu_types.v100.x=1
         cluster=local cluster.account=x
         """,
+    "Keys and choices that went": """
+        path=auto
+        cudnn_benchmark=false
+        bucket_cap_mb=25
+        gradient_as_bucket_view=true
+        static_graph=true
+        reshard=false
+        baseline=ddp
+        try_batch=false
+        quiet_minutes=10
+        grid=buckets
+        """,
     "Words that a key does not have": """
         strategy=horovod
         strategy=DDP
@@ -53,11 +65,9 @@ OF_KEYS = {
         sync_buffers=maybe
         precision=int8
         compile=maybe
-        path=fast
         loader=gpu
         protocol=half
         protocol=imported
-        baseline=dp
         cluster.isolate=perhaps
         cluster=grene
         workload=resnet
@@ -128,8 +138,6 @@ OF_KEYS = {
         workload.momentum=-1
         workload.weight_decay=-1
         workload.optimizer=adamw workload.lr=0.001 workload.momentum=1
-        bucket_cap_mb=0 gpus=2
-        bucket_cap_mb=0.5 gpus=2 compile=true
         recipe.warmup_epochs=-1
         quantize.percentile=0 quantize.calibration=1
         quantize.percentile=101 quantize.calibration=1
@@ -203,15 +211,11 @@ OF_KEYS = {
         gpus=2 strategy=dp accumulate=2
         gpus=2 strategy=dp compile=true
         gpus=2 strategy=fsdp channels_last=true
-        gpus=2 strategy=fsdp static_graph=true
         gpus=2 strategy=zero1 workload.optimizer=m:f
         """,
     "Options that no cell uses": """
         gpus=1 set_epoch=false
         gpus=1 sync_buffers=off
-        gpus=1 static_graph=true
-        gpus=2 reshard=false
-        gpus=1 strategy=fsdp reshard=false
         loader=device loader_workers=4
         quantize.per_channel=true
         quantize.percentile=99
@@ -222,11 +226,8 @@ OF_KEYS = {
         precision=fp16 device=cpu
         precision=tf32 device=cpu
         compile=reduce-overhead device=cpu
-        cudnn_benchmark=true device=cpu
         precision=bf16 gpu_type=v100
         precision=tf32 gpu_type=v100
-        gpus=2 static_graph=true accumulate=2
-        path=auto cluster=slurm gpu_type=volta +cluster.gpu_types={volta:4}
         workload=gpt_nano channels_last=true
         """,
     "BatchNorm's buffers": """
@@ -335,11 +336,8 @@ OF_KEYS = {
         strategy=single gpus=2 window=5,9
         -m gpus=3,5 nodes=2 strategy=single
         -m gpus=1,2 iterations=5 batch=4 workload.classes=2
-        path=auto workload.classes=2
-        path=auto device=cpu workload.classes=2
         -m loader_workers=null,2 workload.classes=2
         -m gpus=1 strategy=dp,ddp cluster.gpu_hours_budget=0.1
-        -m path=auto loader_workers=null,2 workload.classes=2
         global_batch=256 batch=64 gpus=2 cluster=torch
         gpus=2 workload.classes=2 minutes=99999
         """,

@@ -67,7 +67,7 @@ def test_batch_replaces_the_global_batch_of_a_grid():
     assert {settings.global_batch for settings in sweep.settings} == {None}
     assert "global_batch" not in sweep.origins
     sweep = expand(
-        ["grid=buckets", "global_batch=64", *words, "cluster=local"], multirun=False
+        ["grid=smoke", "global_batch=64", *words, "cluster=local"], multirun=False
     )
     assert {settings.batch for settings in sweep.settings} == {32}
     assert "batch" not in sweep.origins
@@ -79,11 +79,6 @@ def test_iterations_replace_the_length_of_a_grid():
     assert [data.limit for data in values] == [640, 1280]
     values, _ = swept("grid=shuffling", *words, key="epochs")
     assert {*values} == {None}
-
-
-def test_buckets_begin_with_the_default_of_torch():
-    values, _ = swept("grid=buckets", "device=cpu", key="bucket_cap_mb")
-    assert values == [None, None, 1, 5, 25, 100]
 
 
 @pytest.fixture

@@ -67,8 +67,7 @@ def test_grid_workers_compares_again_in_a_study_with_cells_of_2(fast_cards):
 
 @pytest.mark.whole
 def test_loader_of_the_device_replaces_the_workers_of_the_lab(fast_cards):
-    for words in (["loader=device"], ["path=auto"]):
-        assert workers(plan_of("grid=lab", "gpu_type=h100", *words)) == {0}
+    assert workers(plan_of("grid=lab", "gpu_type=h100", "loader=device")) == {0}
     for word, number in (("loader=workers", 2), ("loader_workers=null", 8)):
         assert workers(plan_of("grid=lab", "gpu_type=h100", word)) == {number}
 

@@ -37,15 +37,6 @@ def test_single_strategy_reports_no_duplicates(slurm):
     assert not any("duplicates" in sentence for sentence in notes)
 
 
-def test_baseline_ddp_adds_ddp_on_one_process(slurm):
-    plan = plan_of("gpus=1,2", "baseline=ddp")
-    assert [
-        (planned.cell.gpus, planned.cell.strategy.value) for planned in plan.cells
-    ] == [
-        *((1, "single"), (1, "ddp"), (2, "ddp")),
-    ]
-
-
 def test_repeats_are_separate_cells(slurm):
     plan = plan_of("gpus=2", "repeats=3")
     assert [planned.cell.repeat for planned in plan.cells] == [0, 1, 2]

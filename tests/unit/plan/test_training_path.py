@@ -36,13 +36,6 @@ def test_compile_is_a_switch_or_a_mode(working_folder):
         cells_of("compile=maybe")
 
 
-def test_keys_of_buckets_are_left_out_on_one_process(working_folder):
-    cells = cells_of("gpus=1,2", "batch=64", "bucket_cap_mb=1", "static_graph=true")
-    assert [cell.treatment for cell in cells] == ["", "buckets of 1 MB, static graph"]
-    with pytest.raises(UsageError, match="static_graph: no cell has several ranks"):
-        cells_of("gpus=1", "static_graph=true")
-
-
 def test_global_batch_gives_the_batch_of_each_size(working_folder):
     cells = cells_of("gpus=1,2,4", "global_batch=256", "accumulate=1,2")
     assert [(cell.gpus, cell.batch) for cell in cells] == [
@@ -83,4 +76,3 @@ def test_plan_lists_every_key_of_the_path_with_its_origin(working_folder):
     assert rows["precision"] == ("bf16", "command line")
     assert rows["batch"] == ("256, 128", "global_batch / gpus / accumulate")
     assert rows["accumulate"] == ("1", "conf/config.yaml")
-    assert "path" not in rows

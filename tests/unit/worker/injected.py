@@ -2,7 +2,8 @@
 
 `INJECTED` is a JSON object: milliseconds of `item`, `forward`, `loss`, `backward`, `optimizer` and
 `all_reduce`, on all ranks or, below the number of a rank, on this one; `computing` are milliseconds
-of CPU time in the forward pass, `width` that of the model. `backward` is between the gradients of
+of CPU time in the forward pass, `width` that of the model, `first_bucket_bytes` the size of DDP's
+first bucket. `backward` is between the gradients of
 the second layer and those of the first. Each training iteration adds a line with the
 seconds slept in it to `truth/<cell>.rank<R>.jsonl` beside this file.
 """
@@ -158,4 +159,6 @@ def slow_step(optimizer: torch.optim.SGD, closure: Any = None) -> Any:
 
 
 dist.all_reduce = slow_all_reduce
+if "first_bucket_bytes" in _INJECTED:
+    dist._DEFAULT_FIRST_BUCKET_BYTES = _INJECTED["first_bucket_bytes"]
 torch.optim.SGD.step = slow_step  # type: ignore[method-assign]

@@ -45,7 +45,8 @@ SLOW_LOADER = {"1": {"item": 12}}
 CROSSED = {"0": {"item": 12}, "1": {"forward": 96}}
 """Rank 0 loads longer, then rank 1 computes as much longer: ddp's broadcast comes between."""
 THREE_LATE = {"0": {"item": 12}, "1": {"forward": 96}, "2": {"backward": 96}}
-LATE_BUCKET = {"1": {"backward": 100}}
+LATE_BUCKET = {"first_bucket_bytes": 2000, "1": {"backward": 100}}
+"""The first layer is a bucket of its own, which rank 1 sends late."""
 
 
 class InjectedStudy:
@@ -72,7 +73,6 @@ class InjectedStudy:
             "batch": "8",
             "loader_workers": "0",
             "probe_s": "0.5",
-            "try_batch": "false",
         }
         options = [f"{key}={value}" for key, value in (here | settings).items()]
         words = (*words, *custom, "workload.data=injected:dataset", f"study={name}")

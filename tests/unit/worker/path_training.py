@@ -53,14 +53,6 @@ PATHS = {
     "compiled": TrainingPath(compile=CompileMode.DEFAULT),
     "compiled accumulate": TrainingPath(compile=CompileMode.DEFAULT, accumulate=3),
 }
-BUCKETS = {
-    "small buckets": TrainingPath(bucket_cap_mb=0.001),
-    "bucket views": TrainingPath(gradient_as_bucket_view=True),
-    "static graph": TrainingPath(static_graph=True),
-    "buckets accumulate": TrainingPath(
-        bucket_cap_mb=0.001, gradient_as_bucket_view=True, accumulate=3
-    ),
-}
 
 
 def build() -> nn.Module:
@@ -118,7 +110,7 @@ def difference(weights: list[Tensor], others: list[Tensor]) -> float:
     )
 
 
-def compare(strategy: Strategy, processes: int, *, reshard: bool = True) -> dict:
+def compare(strategy: Strategy, processes: int) -> dict:
     """Return the difference of every path from the plain one at the same batch per iteration."""
     settings = {
         "workload": WORKLOAD,
@@ -126,16 +118,13 @@ def compare(strategy: Strategy, processes: int, *, reshard: bool = True) -> dict
         "strategy": strategy,
         "gpus": processes,
     }
-    settings["reshard"] = reshard
     plain = trained(cpu_cell(batch=BATCH, **settings)).weights
     results = {}
-    paths = PATHS | (BUCKETS if strategy is Strategy.DDP else {})
+    paths = dict(PATHS)
     if strategy in (Strategy.ZERO1, Strategy.FSDP):
         paths = {name: path for name, path in paths.items() if not path.channels_last}
     if not strategy.traffic.may_compile:
         paths = {name: path for name, path in paths.items() if not path.compile}
-    if not reshard:
-        paths = {"accumulate": PATHS["accumulate"]}
     for name, path in paths.items():
         cell = cpu_cell(batch=BATCH // path.accumulate, path=path, **settings)
         bare = trained(cell)
@@ -186,9 +175,6 @@ def main() -> None:
     names = [Strategy(word) for word in sys.argv[1:]]
     for strategy in names:
         results[strategy.value] = of_all_ranks(compare(strategy, processes))
-    if Strategy.FSDP in names:
-        without = compare(Strategy.FSDP, processes, reshard=False)
-        results["fsdp no reshard"] = of_all_ranks(without)
     if dist.get_rank() == 0:
         print(json.dumps(results))  # noqa: T201  (the test reads it)
     dist.destroy_process_group()

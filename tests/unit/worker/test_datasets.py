@@ -168,7 +168,6 @@ def test_cifar10_is_downloaded_once(little_cifar, tmp_path, capsys):
         "effective": 20,
         "parameters": 26_154,
         "tokens": None,
-        "untried": None,
     }
     assert json.loads(out) == counts | {"imported": []}
     assert err.startswith(f"downloading CIFAR-10 from {CIFAR10.url}")
@@ -222,7 +221,6 @@ def test_prepare_counts_user_data_and_separates_its_prints(own_data, capsys):
         "effective": 12,
         "parameters": 26_154,
         "tokens": None,
-        "untried": None,
     }
     answer = json.loads(out)
     assert [file["name"] for file in answer.pop("imported")] == ["own_data.py"]

@@ -58,7 +58,7 @@ def test_injected_sleeps_are_found_in_their_phase(strategy, program):
 )
 def test_table_2_is_of_late_rank_not_of_waiting_one(injected, where, phase, program):
     """0.4.0 showed either rank: 13 or 83 % of the epoch as communication."""
-    study = InjectedStudy(program, "late", injected, gpus="2", bucket_cap_mb="0.002")
+    study = InjectedStudy(program, "late", injected, gpus="2")
     (record,) = study.records
     truth_s = study.slept_s(record, 1)[where]
     assert record.least_waiting.rank == 1

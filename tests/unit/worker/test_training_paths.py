@@ -34,11 +34,10 @@ PATHS = {
     *("bf16", "channels_last", "bf16 channels_last", "accumulate", "bf16 accumulate"),
     *("compiled", "compiled accumulate"),
 }
-BUCKETS = {"small buckets", "bucket views", "static graph", "buckets accumulate"}
 
 IMAGES, BATCH, ACCUMULATED = 92, 6, 3
 GRADIENT_BYTES = 4 * 940
-SHARDED = {"zero1", "fsdp", "fsdp no reshard"}
+SHARDED = {"zero1", "fsdp"}
 PASSES = {"single": 0, "gather_scatter": 2}
 
 
@@ -181,13 +180,11 @@ def test_paths_train_the_weights_of_the_plain_path(results):
     assert {*results} - SHARDED == {*AVAILABLE} - SHARDED - {"dp"}
     for strategy, ranks in results.items():
         for rank in ranks:
-            paths = PATHS | (BUCKETS if strategy == "ddp" else set())
+            paths = PATHS
             if strategy in SHARDED:  # the shards have the plain layout
                 paths = {path for path in paths if "last" not in path}
             if strategy == "fsdp":
                 paths = {path for path in paths if "compiled" not in path}
-            if strategy == "fsdp no reshard":
-                paths = {"accumulate"}
             assert set(rank) == paths
             for path, result in rank.items():
                 half = "bf16" in path
@@ -251,12 +248,6 @@ def test_compile_on_a_gpu_needs_a_c_compiler_beside_triton(monkeypatch):
         HpmlError, match=r"no C compiler \(no-such-compiler.* in the variable CC,"
     ):
         Compiler(CompileMode.DEFAULT, torch.device("cuda", 0))
-
-
-def test_smaller_buckets_are_more_messages(results):
-    paths = results["ddp"][0]
-    for path in ("small buckets", "buckets accumulate"):
-        assert paths[path]["messages"] > paths["bucket views"]["messages"]
 
 
 def test_micro_steps_group_batches_of_uneven_size():

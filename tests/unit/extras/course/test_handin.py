@@ -1,4 +1,4 @@
-"""`collect --handin` writes what the lab hands in; the page says what is measured of each question."""
+"""`collect --handin` writes what the lab hands in; the page names what is measured."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Training paths of the same site side by side: accumulated batches, buckets, precisions."""
+"""Training paths of the same site side by side: accumulated batches, precisions."""
 
 import pytest
 from msgspec.structs import replace
@@ -31,16 +31,6 @@ def test_accumulated_batches_of_a_global_batch_are_compared(builder):
     assert {row["global_batch"] for row in rows} == {512}
     # the builder's ddp: an all-reduce, and a broadcast of buffers
     assert {row["messages_per_iteration"] for row in rows} == {2.0}
-
-
-def test_buckets_are_in_the_order_of_their_size(builder):
-    for size, epoch_s in ((None, 20.0), (100.0, 26.0), (25.0, 21.0), (5.0, 19.0)):
-        add(builder, epoch_s, bucket_cap_mb=size)
-    table = builder.table("paths")
-    assert [row["treatment"] for row in rows_of(table)] == [
-        *("", "buckets of 5 MB", "buckets of 25 MB", "buckets of 100 MB")
-    ]
-    assert [line.label for line in table.lines][1] == "ddp 4-GPU (buckets of 5 MB) b128"
 
 
 def test_precisions_are_compared_with_fp32(builder):

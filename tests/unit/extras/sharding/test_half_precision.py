@@ -91,17 +91,13 @@ def test_autocast_keeps_a_copy_of_every_weight(four_ranks, strategy, path):
 
 
 @pytest.mark.parametrize(("path", "size"), [(FP32, 4), (BF16, 2)])
-@pytest.mark.parametrize("reshard", [True, False])
-def test_fsdp_keeps_what_it_has_not_resharded(four_ranks, path, size, reshard):
-    """ZeRO-3: the group of the model only, which backward begins with; ZeRO-2: every group."""
-    training = training_of(
-        WORKLOAD, 4, strategy=Strategy.FSDP, path=path, reshard=reshard
-    )
-    assert kept_bytes(training) == size * (IN_HEAD if reshard else IN_HEAD + IN_BLOCKS)
+def test_fsdp_keeps_the_group_that_backward_begins_with(four_ranks, path, size):
+    training = training_of(WORKLOAD, 4, strategy=Strategy.FSDP, path=path)
+    assert kept_bytes(training) == size * IN_HEAD
     gathered, reduced = training.strategy.shard_facts(
         training.replica, training.optimizer
     ).expected
-    assert gathered.bytes == size * (IN_HEAD + (2 if reshard else 1) * IN_BLOCKS)
+    assert gathered.bytes == size * (IN_HEAD + 2 * IN_BLOCKS)
     assert reduced.bytes == 4 * (IN_HEAD + IN_BLOCKS)
 
 
@@ -145,15 +141,14 @@ def test_overflow_on_one_rank_is_left_out_by_all(of_ranks):
         assert len({initial, *after[skipped:]}) == 1 + STEPS - skipped, name
 
 
-@pytest.mark.parametrize(("key", "gathers"), [("reshard", 2), ("no reshard", 1)])
-def test_all_batch_norms_are_one_message(of_ranks, key, gathers):
+def test_all_batch_norms_are_one_message(of_ranks):
     """Beside those of the linear layers, which are a group each."""
-    bare, instrumented = of_ranks["batch norms"][key]
+    bare, instrumented = of_ranks["batch norms"]
     assert len({rank["parameters"] for rank in (*bare, *instrumented)}) == 1
     for rank in instrumented:
         assert rank["sent"] == rank["expected"]
         assert rank["messages"] == {
-            "all_gather": STEPS * gathers * (1 + LINEAR_LAYERS),
+            "all_gather": STEPS * 2 * (1 + LINEAR_LAYERS),
             "reduce_scatter": STEPS * (1 + LINEAR_LAYERS),
         }
         assert rank["stamps"] <= rank["most_stamps"]

@@ -74,17 +74,12 @@ def test_sharded_ranks_keep_parts_that_add_up(results):
         assert len({rank["state"] for rank in labels[name]}) == 1, name
 
 
-def test_fsdp_gathers_for_every_batch_or_for_an_iteration(rank_server):
-    """With reshard in forward and backward of each batch; without, parameters stay gathered.
-
-    In bf16 a parameter has two bytes on the way, and its gradient four, as in every precision.
-    """
+def test_fsdp_gathers_in_forward_and_backward_of_every_batch(rank_server):
+    """In bf16 a parameter has two bytes on the way, and its gradient four, as always."""
     results = results_of_ranks(
         rank_server, "tests.unit.worker.path_training", 2, "fsdp"
     )
-    for strategy, of_batch in (("fsdp", True), ("fsdp no reshard", False)):
-        for path, result in results[strategy][0].items():
-            _, (steps, _, batches) = result["counted"]
-            gathers = 2 * batches if of_batch else steps
-            whole = GRADIENT_BYTES // 2 if "bf16" in path else GRADIENT_BYTES
-            assert result["gathered"] == gathers * whole, (strategy, path)
+    for path, result in results["fsdp"][0].items():
+        _, (_, _, batches) = result["counted"]
+        whole = GRADIENT_BYTES // 2 if "bf16" in path else GRADIENT_BYTES
+        assert result["gathered"] == 2 * batches * whole, path

@@ -1,6 +1,5 @@
 """A training path has rows of its own, which are compared with one GPU on the same path."""
 
-import pytest
 from msgspec.structs import replace
 
 from hpml_jobs.core.training_path import Precision, TrainingPath
@@ -45,16 +44,6 @@ def test_path_without_its_baseline_notes_it(builder):
     assert "no single-GPU cell (bf16) at batch 512: not requested" in notes
 
 
-def test_buckets_are_compared_with_the_plain_gpu(builder):
-    add(builder, 1, 20.0)
-    add(builder, 2, 10.0, bucket_cap_mb=50.0)
-    row = builder.collect().groups[0].source.rows[-1]
-    assert (row.treatment, row.speedup) == (
-        "buckets of 50 MB",
-        pytest.approx(2.0, rel=1e-3),
-    )
-
-
 def test_table_1_of_one_global_batch_leads_to_strong_scaling(builder):
     note = "speedups at the same global batch are in the table Scaling"
     add(builder, 1, 40.0, batch=512)
@@ -77,12 +66,10 @@ def test_strong_scaling_pairs_accumulated_batches_with_more_gpus(builder):
 
 
 def test_rows_and_tables_are_in_the_order_of_numbers(builder):
-    for size in (100.0, 5.0, 25.0):
-        add(builder, 2, 10.0, bucket_cap_mb=size)
+    for batches in (16, 2, 4):
+        add(builder, 2, 10.0, accumulate=batches)
     rows = builder.collect().groups[0].source.rows
-    assert [row.treatment for row in rows] == [
-        f"buckets of {n} MB" for n in (5, 25, 100)
-    ]
+    assert [row.treatment for row in rows] == [f"accumulate {n}" for n in (2, 4, 16)]
     for width in (1024, 64, 256):
         of = replace(
             lab_cell(1, 512).workload, model="mine:build", args={"width": width}

@@ -1,0 +1,26 @@
+"""Keys, recipes and grids that versions before 1.0 had, with what to type instead."""
+
+from collections.abc import Mapping
+
+from hpml_jobs.core.errors import UsageError
+
+REMOVED: Mapping[str, str] = {
+    "path": "for path=auto type precision=bf16 channels_last=true loader=device",
+    "cudnn_benchmark": "leave it out; cuDNN searches its fastest kernels, except with strategy=dp",
+    **dict.fromkeys(
+        ("bucket_cap_mb", "gradient_as_bucket_view", "static_graph"),
+        "measure DDP with other options in a script of your own, script=train.py",
+    ),
+    "reshard": "leave it out; fsdp frees gathered parameters after forward (ZeRO-3)",
+    "baseline": "leave it out; gpus=1 is the plain loop",
+    "try_batch": "leave it out; a short trial is epochs=2 protocol=lab data.limit=1000",
+    "quiet_minutes": "leave it out; hpml-jobs resubmit --disturbed repeats disturbed cells",
+    "grid=buckets": "measure DDP with other buckets in a script of your own, script=train.py",
+}
+"""What to type instead of a key, or of a choice of a group."""
+
+
+def refuse_removed(word: str, place: str = "") -> None:
+    """Refuse a key, or a choice (`grid=buckets`), that went; `place` begins the message."""
+    if word in REMOVED:
+        raise UsageError(f"{place}{word} went: {REMOVED[word]}")

@@ -25,10 +25,9 @@ AFFECTED_BY: dict[Role | Step, frozenset[Affected]] = {
     Role.INSTRUMENTED: frozenset({Affected.SPLIT, Affected.BANDWIDTH}),
     Role.UNSYNCED: frozenset({Affected.SPLIT}),
     Step.MICROBENCHMARK: frozenset({Affected.BANDWIDTH}),
-    Step.PROFILED: frozenset(),
 }
 """The numbers that a disturbed epoch or step makes doubtful; of the unsynced one the cost of
-communication, of the microbenchmark what is compared with it, of the last one only a check."""
+communication, of the microbenchmark what is compared with it."""
 
 MEASURING, LIMITING = (
     {Role.TIMED, Role.INSTRUMENTED},
@@ -234,7 +233,7 @@ DISTURBANCES = {
 def is_worth_repeating(result: CheckResult) -> bool:
     """Return whether a cell with this result is worth measuring again.
 
-    What `disturbed` only lists left the numbers alone: other jobs, or a cause beside the profiler.
+    What `disturbed` only lists left the numbers alone: other jobs.
     """
     is_listed = result.check == DISTURBED and result.tier is Tier.LIST
     is_disturbed = result.check in DISTURBANCES and result.level is not Level.PASS

@@ -117,8 +117,8 @@ def buffers_differ(record: Record) -> Observation | None:
 @check("incomplete", Level.WARN, Tier.TABLE, Affected.SPLIT, Affected.BANDWIDTH)
 def ended_after_training(record: Record) -> Observation | None:
     """The job ended in a step after the measured epochs: times and phases are right, what the epoch
-    without gradient exchange, the microbenchmark or the profiler measures may be missing. Or a
-    script failed after its timed window, whose time may be that of a training which went wrong.
+    without gradient exchange or the microbenchmark measures may be missing. Or a script failed
+    after its timed window, whose time may be that of a training which went wrong.
 
     Limit: all steps after training finished, and a script did not fail
     Fix: read its log, then measure the cell again (rerun=true)

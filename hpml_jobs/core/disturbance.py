@@ -213,8 +213,6 @@ def _account(rank: Rank, role: Role | Step) -> _Account | None:
     match role:
         case Step.MICROBENCHMARK:
             scheduling = rank.microbenchmark_scheduling
-        case Step.PROFILED:
-            scheduling = rank.profiler.scheduling if rank.profiler else None
         case _:
             scheduling = epoch.scheduling if epoch else None
     if scheduling is None or scheduling.window_s <= 0:

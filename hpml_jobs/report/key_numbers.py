@@ -128,7 +128,6 @@ def key_numbers(record: Record) -> dict[str, Any]:
         "messages": _messages(sent),
         "bus_gb_per_s": speeds.bus_gb_per_s if speeds else None,
         "share_of_link": speeds.of_link if speeds else None,
-        "profiler_disagreement": _profiler_disagreement(record),
         "loss": record.loss,
         "accuracy": record.accuracy,
         "test_accuracy_by_rank": [rank.test_accuracy for rank in ranks],
@@ -165,12 +164,6 @@ def _per_token(record: Record, flop_per_sample: int | None) -> float | None:
     if not flop_per_sample or not tokens or workload.throughput_unit is not Unit.TOKENS:
         return None
     return flop_per_sample / tokens
-
-
-def _profiler_disagreement(record: Record) -> float | None:
-    traces = [rank.profiler for rank in record.ranks if rank.profiler]
-    shares = [t.disagreement for t in traces if t.disagreement is not None]
-    return max(shares, default=None)
 
 
 def _startup(record: Record) -> dict[str, float] | None:

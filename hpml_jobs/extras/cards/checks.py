@@ -18,7 +18,7 @@ from hpml_jobs.core.gpus import (
 from hpml_jobs.core.measurements import Card
 from hpml_jobs.core.rank import Rank
 from hpml_jobs.core.record import Record
-from hpml_jobs.core.strategies import Device, Strategy
+from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.text import Share, counted, percent_text, whole_number
 from hpml_jobs.core.training_path import CompileMode
 
@@ -29,7 +29,6 @@ NO_FAULT = ", ".join(sorted(HARMLESS | {POWER_CAP}))
 """Reasons for lower clocks that the check `throttled` allows."""
 
 LAUNCH_LIMIT = Share(0.9)
-BUSY_LIMIT = Share(0.8)
 POWER_CLOCK_LIMIT = Share(0.9)
 
 
@@ -181,19 +180,17 @@ def little_used(record: Record) -> list[Observation | None]:
     """The timed epoch was not limited by the GPUs' speed. They ran kernels for a smaller share of
     the time than the site wants, which may cancel such jobs: judged where
     cluster.cancel_below_utilization has the cell's host. Or they wait for the host, which launches
-    their kernels: the epoch measures Python and the CPU, and a faster GPU would not be faster. By
-    the profiler where it ran, else by the host's least time to launch an iteration. Or a GPU was
-    full, and torch's allocator had to free cached memory: each time the GPU waits, and this is
-    shown beside the number. Only with device=cuda.
+    their kernels: the epoch measures Python and the CPU, and a faster GPU would not be faster. Or a
+    GPU was full, and torch's allocator had to free cached memory: each time the GPU waits, and this
+    is shown beside the number. Only with device=cuda.
 
-    Limit: cluster.cancel_below_utilization; a GPU that is busy for {BUSY_LIMIT} of an iteration, or
-    launched in {LAUNCH_LIMIT} of it
+    Limit: cluster.cancel_below_utilization; a host that launches an iteration in {LAUNCH_LIMIT} of
+    its time
     Fix: use a larger batch= or fewer gpus=; where the host launches, compile=true
     """
     if record.cell.device is Device.CPU:
         return []
-    launches = _busy_time(record) or _launch_time(record)
-    return [_utilization(record), launches, _allocations(record)]
+    return [_utilization(record), _launch_time(record), _allocations(record)]
 
 
 def _utilization(record: Record) -> Observation | None:
@@ -206,47 +203,6 @@ def _utilization(record: Record) -> Observation | None:
         f"GPU utilization is {used:.0f} % (this site cancels jobs below {limit} %)",
         "use a larger batch= or fewer gpus=",
     )
-
-
-def _busy_time(record: Record) -> Observation | None:
-    """Compare the time of the GPU's kernels, by the profiler, with that of a timed iteration.
-
-    Not under dp, where one process has several GPUs; nor of a script, whose epoch may have more
-    than training in it; nor where ranks exchange without kernels, as gloo does.
-    """
-    if record.cell.strategy is Strategy.DP or not record.cell.origin.has_fixed_epochs:
-        return None
-    if len(record.ranks) > 1 and any(map(_exchanges_without_kernels, record.ranks)):
-        return None
-    shares = [
-        (share, rank)
-        for rank in record.ranks
-        if (share := _busy_share(rank)) is not None
-    ]
-    if not shares:
-        return None
-    share, rank = min(shares, key=lambda pair: pair[0])
-    return Observation(
-        share >= BUSY_LIMIT,
-        f"the GPU of rank {rank.rank} is busy for {percent_text(min(1.0, share))} of an iteration "
-        f"without stall (limit {BUSY_LIMIT}), in the rest it waits for the host to launch kernels",
-        _launch_remedy(record),
-    )
-
-
-def _busy_share(rank: Rank) -> float | None:
-    """Return the share of a timed iteration without stall in which kernels ran."""
-    trace, timed = rank.profiler, rank.timed
-    train_s = timed.epoch_s - timed.stall_s
-    if trace is None or not trace.iterations or not trace.window_s or train_s <= 0:
-        return None
-    busy_s = (trace.window_s - trace.idle_s) / trace.iterations
-    return busy_s * timed.iterations / train_s
-
-
-def _exchanges_without_kernels(rank: Rank) -> bool:
-    trace = rank.profiler
-    return trace is not None and trace.instruments_messages > 0 and trace.messages == 0
 
 
 def _launch_remedy(record: Record) -> str:

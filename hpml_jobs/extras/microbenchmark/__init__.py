@@ -12,7 +12,7 @@ FEATURE = Feature(
         "Communication": {
             "bus-bandwidth": Part(
                 "extras.microbenchmark.checks:faster_than_microbenchmark",
-                after="profiler-messages",
+                after="exposed",
             ),
             "slow-microbenchmark": Part(
                 "extras.microbenchmark.checks:slower_than_training",

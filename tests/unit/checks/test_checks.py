@@ -11,7 +11,6 @@ from hpml_jobs.core.measurements import (
     CollectiveKind,
     Compilation,
     Stalls,
-    Step,
     Volume,
 )
 from hpml_jobs.core.recipe import Recipe
@@ -33,11 +32,11 @@ from tests.unit.check_cases import (
     change_epoch,
     change_facts,
     change_messages,
+    change_microbenchmark,
     change_model,
     change_phases,
     change_rank,
     change_scheduling,
-    change_step,
     check_records,
     clean_record,
     imported_record,
@@ -367,14 +366,8 @@ ALONE = [
     CheckCase(
         "disturbed",
         WARN,
-        change_step(Step.MICROBENCHMARK, busy_s=8.0 * (0.9 * 4 + 1.0)),
+        change_microbenchmark(busy_s=8.0 * (0.9 * 4 + 1.0)),
         "other processes used 1 of 12 CPUs on gr001, during the microbenchmark: run it again",
-    ),
-    CheckCase(
-        "disturbed",
-        WARN,
-        change_step(Step.PROFILED, stolen_s=8.0),
-        "the hypervisor withheld 1 of 12 CPUs on gr001, during the profiler's iterations: run it",
     ),
     CheckCase(
         "disturbed",

@@ -6,14 +6,13 @@ from msgspec.structs import replace
 from hpml_jobs.checks.disturbance import MEASURE_AGAIN, WHOLE_NODES, is_worth_repeating
 from hpml_jobs.checks.study import check_record
 from hpml_jobs.core.check_result import TIMES, Affected, Level, Tier
-from hpml_jobs.core.measurements import Step
 from tests.unit.builders import a_cell
 from tests.unit.check_cases import (
     PAUSE,
     change_epoch,
+    change_microbenchmark,
     change_rank,
     change_scheduling,
-    change_step,
     clean_record,
     late_rank,
     result_of,
@@ -124,20 +123,19 @@ def test_small_cause_does_not_hide_a_large_symptom():
 
 
 def test_disturbed_microbenchmark_is_a_remark_on_bandwidths():
-    busy = change_step(Step.MICROBENCHMARK, busy_s=8.0 * (3.6 + 6.0))(clean_record())
+    busy = change_microbenchmark(busy_s=8.0 * (3.6 + 6.0))(clean_record())
     result = result_of(check_record(busy), "disturbed")
     assert (result.tier, result.affects) == (Tier.TABLE, (Affected.BANDWIDTH,))
 
 
-def test_steps_beside_a_disturbed_epoch_are_named_without_their_figures():
+def test_step_beside_a_disturbed_epoch_is_named_without_its_figures():
     busy = {"busy_s": 8.0 * (3.6 + 6.0)}
     record = change_scheduling("timed", **busy)(clean_record())
-    for step in Step:
-        record = change_step(step, **busy)(record)
+    record = change_microbenchmark(**busy)(record)
     result = result_of(check_record(record), "disturbed")
     assert result.figures == (
         "other processes used 6 of 12 CPUs on gr001, during the timed epoch; also during the "
-        "microbenchmark and the profiler's iterations"
+        "microbenchmark"
     )
     assert result.affects == (Affected.TIME,)
 

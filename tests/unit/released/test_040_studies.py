@@ -91,7 +91,6 @@ CHANGED_CHECKS = {
     "counts": "reading a record refuses what this check looked for",
     "overhead": "judges a timed epoch that is longer than the instrumented one as well",
     "drift": "judged by ten blocks of iterations, which records of 0.4.0 do not have",
-    "profiler": "allows the launch of each message; not judged where CPUs are oversubscribed",
     "cpus": "oversubscribed and loader-cpus judge processes and loader workers apart",
     "all-reduce-fit": "said once for each allocation, in the table of the fit",
     "loader-bound": "judged on the rank with the largest stall",

@@ -19,14 +19,11 @@ from tests.unit.check_cases import (
     change_every_rank,
     change_facts,
     change_model,
-    change_trace,
     check_records,
     clean_record,
     result_of,
     samples_at,
-    without_traces,
 )
-from tests.unit.checks.test_recorded_gpus import recorded
 
 WARN = Level.WARN
 
@@ -101,14 +98,8 @@ CASES = [
     CheckCase(
         "gpu-utilization",
         WARN,
-        without_traces(change_epoch("timed", 1, launch_s=0.0485)),
+        change_epoch("timed", 1, launch_s=0.0485),
         "the host takes 48.5 ms to launch an iteration on rank 1, 97",
-    ),
-    CheckCase(
-        "gpu-utilization",
-        WARN,
-        change_trace(idle_s=1.7),
-        "the GPU of rank 3 is busy for ",
     ),
     CheckCase(
         "gpu-utilization",
@@ -156,9 +147,9 @@ def test_nothing_is_said_of_gpus_that_nobody_asked():
 
 
 def test_each_violated_part_of_a_check_has_its_own_line():
-    slow_host = without_traces(
-        change_epoch("timed", 1, launch_s=0.0485, memory=FULL_MEMORY)
-    )(clean_record())
+    slow_host = change_epoch("timed", 1, launch_s=0.0485, memory=FULL_MEMORY)(
+        clean_record()
+    )
     results = [r for r in check_record(slow_host) if r.check == "gpu-utilization"]
     assert [(r.level, r.tier, r.affects, r.remedy) for r in results] == [
         (
@@ -170,7 +161,7 @@ def test_each_violated_part_of_a_check_has_its_own_line():
     (passed,) = [
         r for r in check_record(clean_record()) if r.check == "gpu-utilization"
     ]
-    assert "is busy for" in passed.reason
+    assert "the host takes 10 ms to launch" in passed.reason
     assert "; 0 allocations freed cached memory first" in passed.reason
 
 
@@ -187,47 +178,6 @@ def test_reason_of_few_samples_does_not_count():
     samples = replace(samples_at(1400, "x"), throttle_reasons={"hw_slowdown": 0.04})
     record = change_card(samples=samples)(clean_record())
     assert result_of(check_record(record), "throttled").level is Level.PASS
-
-
-@pytest.mark.parametrize(
-    ("name", "share"),
-    [
-        ("h100-single-b32.json", 25.83),
-        ("h100-ddp.json", 58.99),
-        ("h100-allreduce.json", 47.6),
-    ],
-)
-def test_gpu_that_waits_for_its_host_is_named(name, share):
-    """The host's least time to launch was two thirds of an iteration: it did not show it."""
-    record = recorded(name)
-    result = result_of(check_record(record), "gpu-utilization")
-    assert (result.level, result.tier, result.affects) == (
-        Level.WARN,
-        Tier.TABLE,
-        (Affected.TIME,),
-    )
-    assert (
-        f"the GPU of rank 0 is busy for {share} % of an iteration without stall"
-        in result.reason
-    )
-    assert (
-        result.remedy
-        == "use a larger batch=, or compile=true, which launches fewer kernels"
-    )
-
-
-def test_cuda_graphs_are_not_told_to_compile():
-    result = result_of(check_record(recorded("h200-graphs.json")), "gpu-utilization")
-    assert "busy for 42.94 % of an iteration" in result.reason
-    assert result.remedy == "use a larger batch="
-
-
-def test_gpu_that_computes_all_the_time_passes():
-    result = result_of(
-        check_record(recorded("h100-single-b512.json")), "gpu-utilization"
-    )
-    assert result.level is Level.PASS
-    assert "busy for 97.12 % of an iteration" in result.reason
 
 
 def test_gpu_at_its_power_limit_is_compared_with_its_table():

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from hpml_jobs.checks.study import check_record
 from hpml_jobs.core.check_result import Level, Tier
-from hpml_jobs.core.measurements import Microbenchmark, Step
+from hpml_jobs.core.measurements import Microbenchmark
 from hpml_jobs.core.strategies import Device, Strategy
 from tests.unit.builders import a_cell, a_record
 from tests.unit.check_cases import (
@@ -14,7 +14,7 @@ from tests.unit.check_cases import (
     case_id,
     change_communication,
     change_messages,
-    change_step,
+    change_microbenchmark,
     clean_record,
     result_of,
 )
@@ -103,7 +103,7 @@ def test_one_gpu_has_no_bus_bandwidth():
 
 def test_disturbed_microbenchmark_cannot_prove_a_fault():
     """Large messages that were faster than its trials are then no fault of the program."""
-    disturb = change_step(Step.MICROBENCHMARK, busy_s=8.0 * (0.9 * 4 + 1.0))
+    disturb = change_microbenchmark(busy_s=8.0 * (0.9 * 4 + 1.0))
     result = result_of(
         check_record(disturb(large_messages(clean_record()))), "bus-bandwidth"
     )

@@ -3,18 +3,18 @@
 import msgspec
 import pytest
 
-from hpml_jobs.core.measurements import CollectiveKind, NcclChoice, Step
+from hpml_jobs.core.measurements import CollectiveKind, NcclChoice
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.extras.microbenchmark.points import quiet_microbenchmarks
 from hpml_jobs.report.frame import style
 from hpml_jobs.report.pictures import PLOTS
 from tests.unit.builders import lab_cell, lab_record
-from tests.unit.check_cases import change_step, clean_record
+from tests.unit.check_cases import change_microbenchmark, clean_record
 
 
 def test_disturbed_microbenchmark_gives_no_price_where_another_is_quiet():
     quiet = clean_record()
-    disturbed = change_step(Step.MICROBENCHMARK, busy_s=8.0 * (3.6 + 6.0))(quiet)
+    disturbed = change_microbenchmark(busy_s=8.0 * (3.6 + 6.0))(quiet)
     assert quiet_microbenchmarks([disturbed, quiet]) == [quiet]
     assert quiet_microbenchmarks([disturbed]) == [disturbed]
 

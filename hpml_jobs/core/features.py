@@ -141,8 +141,7 @@ class Feature(NamedTuple):
     each is made of the cell's file, its `start` is called with them, and its `end` with the file,
     the attempt's folder, the number of the node and the workers' exit code.
 
-    Of checks, by the title of their group: `checks` compare a run with those of its own table, and
-    `record_checks` are of a record alone, by name.
+    `record_checks` are checks of a record alone, by the title of their group and by name.
 
     Of a report: `result` is made once of every group, from its context. `tables` are made of the
     context with the result, in place of one of the kernel that has the same label, `sheets` of the
@@ -170,7 +169,6 @@ class Feature(NamedTuple):
     watchers: Mapping[str, str] = {}
     replaced: Mapping[str, str] = {}
     api: Mapping[str, str] = {}
-    checks: Mapping[str, Sequence[str]] = {}
     record_checks: Mapping[str, Mapping[str, Part]] = {}
     result: str = ""
     tables: Mapping[str, Part] = {}

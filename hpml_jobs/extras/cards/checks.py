@@ -1,11 +1,8 @@
 """Data-quality checks of a cell's GPUs: lowered clocks, other users, health, links and places."""
 
 from collections.abc import Sequence
-from functools import lru_cache
-from statistics import median
 
-from hpml_jobs.checks.comparison import ComparedRun, GroupRuns
-from hpml_jobs.checks.result import Observation, check, names
+from hpml_jobs.checks.result import Observation, check
 from hpml_jobs.core.check_result import TIMES, Affected, Level, Tier
 from hpml_jobs.core.formulas import launch_share
 from hpml_jobs.core.gpus import (
@@ -19,23 +16,19 @@ from hpml_jobs.core.measurements import Card
 from hpml_jobs.core.rank import Rank
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import Device
-from hpml_jobs.core.text import Share, counted, percent_text, whole_number
+from hpml_jobs.core.text import Share, counted, percent_text
 from hpml_jobs.core.training_path import CompileMode
-
-GIVEN_GPUS = "SLURM_GPUS_ON_NODE"
-"""The number of GPUs that SLURM gave the cell on its node."""
 
 NO_FAULT = ", ".join(sorted(HARMLESS | {POWER_CAP}))
 """Reasons for lower clocks that the check `throttled` allows."""
 
 LAUNCH_LIMIT = Share(0.9)
-POWER_CLOCK_LIMIT = Share(0.9)
 
 
 @check("throttled", Level.WARN, Tier.TABLE, Affected.TIME, Affected.SPLIT)
 def throttled(record: Record) -> Observation | None:
     """The driver lowered the clocks of a GPU (heat, a slowdown by the board): this is not the GPU's
-    own speed. A power limit is the check `power-cap`.
+    own speed.
 
     Limit: no reason for lower clocks in the timed epoch but {NO_FAULT}
     Fix: compare with equally throttled cells only, or use another node
@@ -82,22 +75,6 @@ def shared_gpus(record: Record) -> Observation | None:
     return Observation(sum(others) == 0, f"{processes} of others on the cell's GPUs")
 
 
-@check("visible-gpus", Level.WARN, Tier.LIST, *TIMES)
-def more_gpus_visible(record: Record) -> Observation | None:
-    """The cell saw more GPUs than SLURM gave it: nothing kept it, or another job, from using the
-    GPUs of others.
-
-    Limit: as many visible GPUs as {GIVEN_GPUS}
-    Fix: ask the cluster's support for ConstrainDevices=yes in cgroup.conf
-    """
-    facts = record.facts
-    given = whole_number(facts.slurm.get(GIVEN_GPUS, "")) if facts else None
-    if facts is None or not facts.gpus_visible or given is None:
-        return None
-    visible = counted(facts.gpus_visible, "GPU")
-    return Observation(facts.gpus_visible <= given, f"{visible} visible, {given} given")
-
-
 @check("gpu-health", Level.WARN, Tier.TABLE)
 def unhealthy(record: Record) -> list[Observation | None]:
     """A GPU had memory errors that it could not correct, or rows of its memory wait to be replaced:
@@ -138,41 +115,6 @@ def _lanes(all_cards: Sequence[Card]) -> Observation | None:
         )
     text = f"{lane_fault(narrow)} on {_place(narrow)}"
     return Observation(False, text, affects=frozenset(TIMES))
-
-
-@check("gpu-cpus", Level.WARN, Tier.LIST, Affected.TIME, Affected.SPLIT)
-def far_cpus(record: Record) -> Observation | None:
-    """A process has no CPU of its GPU's NUMA node: its copies and launches cross the connection
-    between the sockets.
-
-    Limit: a CPU near the GPU for each process
-    Fix: let SLURM give near CPUs: +cluster.sbatch.gres-flags=enforce-binding
-    """
-    ranks = [
-        rank
-        for rank in record.ranks
-        if rank.affinity and any(c.near_cpus for c in rank.cards)
-    ]
-    if not ranks:
-        return None
-    far = [(rank, card) for rank in ranks if (card := _far_card(rank))]
-    if not far:
-        return Observation(
-            True, f"{counted(len(ranks), 'rank')} with CPUs near the GPU"
-        )
-    rank, card = far[0]
-    return Observation(
-        False,
-        f"{len(far)} of {counted(len(ranks), 'rank')} without CPUs near the GPU (rank {rank.rank} "
-        f"on {rank.host}, {_place(card)})",
-    )
-
-
-def _far_card(rank: Rank) -> Card | None:
-    mine = {*rank.affinity}
-    return next(
-        (c for c in rank.cards if c.near_cpus and not mine & {*c.near_cpus}), None
-    )
 
 
 @check("gpu-utilization", Level.WARN, Tier.TABLE, Affected.TIME)
@@ -252,38 +194,3 @@ def _allocations(record: Record) -> Observation | None:
         "use a smaller batch=",
         tier=Tier.NUMBER,
     )
-
-
-@check("power-cap", Level.WARN, Tier.TABLE, Affected.TIME, Affected.SPLIT)
-def slow_by_power(run: ComparedRun) -> Observation | None:
-    """A GPU at its power limit was slower than those of the other cells: its limit is lower, or it
-    is warmer. At the limit alone nothing is wrong, many GPUs are under load.
-
-    Limit: {POWER_CLOCK_LIMIT} of the median SM clock of the table's cells
-    Fix: measure again on another node, or compare cells of one node only
-    """
-    cards = [card for card in run.record.cards if card.clock_mhz is not None]
-    clocks_of_runs = _clocks_mhz(run.table)
-    if not cards or len(clocks_of_runs) == 1:
-        return None
-    usual = median(clocks_of_runs.values())
-    clocks = [card.clock_mhz or 0 for card in cards if POWER_CAP in card.reasons]
-    if not clocks:
-        gpus = counted(len(cards), "GPU")
-        return Observation(True, f"0 of {gpus} at the power limit")
-    return Observation(
-        min(clocks) >= POWER_CLOCK_LIMIT * usual,
-        f"{counted(len(clocks), 'GPU')} at the power limit, at {min(clocks)} MHz or more; the "
-        f"median of {names(clocks_of_runs)} is {usual:.0f} MHz",
-    )
-
-
-@lru_cache(maxsize=1)
-def _clocks_mhz(table: GroupRuns) -> dict[str, float]:
-    """Return by run the median clock of the SMs of its GPUs in the timed epoch."""
-    cards_of_runs = {run.slug: run.record.cards for run in table.runs}
-    clocks_of_runs = {
-        slug: [card.clock_mhz for card in cards if card.clock_mhz is not None]
-        for slug, cards in cards_of_runs.items()
-    }
-    return {slug: median(clocks) for slug, clocks in clocks_of_runs.items() if clocks}

@@ -26,7 +26,6 @@ FEATURE = Feature(
             after="export",
         ),
     },
-    checks={"Imported timings": ("extras.exchange.imported_row:implausible_row",)},
     replaced={
         **dict.fromkeys(("unpack", "untar", "unzip", "load"), "import FILE.tar.gz"),
         **dict.fromkeys(("pack", "zip", "tar"), "archive"),

@@ -8,18 +8,6 @@ FEATURE = Feature(
             "extras.microbenchmark.step:measure_collectives", after=""
         )
     },
-    record_checks={
-        "Communication": {
-            "bus-bandwidth": Part(
-                "extras.microbenchmark.checks:faster_than_microbenchmark",
-                after="exposed",
-            ),
-            "slow-microbenchmark": Part(
-                "extras.microbenchmark.checks:slower_than_training",
-                after="bus-bandwidth",
-            ),
-        }
-    },
     sheets={
         "microbenchmark": Part("extras.microbenchmark.points:points", after="messages")
     },

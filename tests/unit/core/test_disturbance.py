@@ -8,7 +8,6 @@ from hpml_jobs.core.disturbance import (
     foreign_cpu_share,
     host_cpus,
     outside_causes,
-    run_queue_share,
     withheld_share,
 )
 from hpml_jobs.core.measurements import Role, Step
@@ -32,7 +31,6 @@ def kinds(record, role=Role.TIMED):
 def test_quiet_epoch_has_no_outside_cause():
     record = clean_record()
     assert foreign_cpu_share(record) == pytest.approx(0.01 / 12, rel=0.2)
-    assert run_queue_share(record) == pytest.approx(0.001, rel=1e-2)
     assert kinds(record) == []
 
 

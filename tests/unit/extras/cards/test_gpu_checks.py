@@ -9,17 +9,13 @@ from hpml_jobs.core.measurements import Card, Memory
 from hpml_jobs.core.strategies import Strategy
 from tests.unit.builders import a_cell, a_record
 from tests.unit.check_cases import (
-    DDP4,
     CheckCase,
     assert_fires,
-    baseline_record,
     case_id,
     change_card,
     change_epoch,
     change_every_rank,
-    change_facts,
     change_model,
-    check_records,
     clean_record,
     result_of,
     samples_at,
@@ -41,13 +37,6 @@ def large_model(old):
 
 CASES = [
     CheckCase(
-        "memory-bandwidth",
-        Level.FAIL,
-        large_model,
-        "the optimizer takes 2e+03 us per iteration, the memory of NVIDIA A100-SXM4-80GB (2,039 "
-        "GB/s) needs at least 2.41e+03 us for its bytes",
-    ),
-    CheckCase(
         "throttled",
         WARN,
         change_card(throttle_reasons=("gpu_idle", "hw_slowdown", "sw_power_cap")),
@@ -58,12 +47,6 @@ CASES = [
         WARN,
         change_card(samples=samples_at(1200, "reason_0x1000")),
         "1 of 4 GPUs throttled by reason_0x1000 (1200 of 1410 MHz, 75 °C)",
-    ),
-    CheckCase(
-        "visible-gpus",
-        WARN,
-        change_facts(gpus_visible=8),
-        "8 GPUs visible, 4 given: ask",
     ),
     CheckCase(
         "gpu-health",
@@ -82,12 +65,6 @@ CASES = [
         WARN,
         change_card(pcie_width=8),
         "x8 of x16 lanes on GPU 0000:1B:00.0",
-    ),
-    CheckCase(
-        "gpu-cpus",
-        WARN,
-        change_card(near_cpus=(64, 65)),
-        "1 of 4 ranks without CPUs near the GPU (rank 1 on gr001, GPU 0000:1B:00.0): let SLURM",
     ),
     CheckCase(
         "other-processes",
@@ -121,7 +98,7 @@ def test_check_fires_on_its_case(case):
     assert_fires(case)
 
 
-OF_CARDS = {"throttled", "other-processes", "gpu-health", "gpu-cpus"}
+OF_CARDS = {"throttled", "other-processes", "gpu-health"}
 
 ABSENT = {
     "no GPU state": (change_every_rank(cards=()), OF_CARDS),
@@ -129,7 +106,6 @@ ABSENT = {
         change_every_rank(cards=(Card(uuid="GPU-0"),)),
         OF_CARDS,
     ),
-    "GPUs given unknown": (change_facts(slurm={}), {"visible-gpus"}),
 }
 
 
@@ -178,12 +154,3 @@ def test_reason_of_few_samples_does_not_count():
     samples = replace(samples_at(1400, "x"), throttle_reasons={"hw_slowdown": 0.04})
     record = change_card(samples=samples)(clean_record())
     assert result_of(check_record(record), "throttled").level is Level.PASS
-
-
-def test_gpu_at_its_power_limit_is_compared_with_its_table():
-    capped = change_card(samples=samples_at(1100, "sw_power_cap"))(clean_record())
-    usual = change_card(0, samples=samples_at(1410, "none"))(baseline_record())
-    result = result_of(check_records([capped, usual])[DDP4.slug], "power-cap")
-    assert result.level is WARN
-    text = "1 GPU at the power limit, at 1100 MHz or more; the median of ddp-4gpu"
-    assert text in result.reason

@@ -11,7 +11,7 @@ Every part is named by its entry, `module:name` in this package, and imported wh
 a login node imports nothing that only a report needs.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from functools import cache
 from importlib import import_module
@@ -151,8 +151,7 @@ class Feature(NamedTuple):
     None, by the name of their file. Of each group of a report, `answer` are the items below the
     answer of a page, and `sections`, by the name of a link to them, are the title and the items of
     one of its own, and what is in it, for when it is folded; `page_sections` are the same of the
-    whole report. `report_files` are the names of more
-    files in a report's folder.
+    whole report.
     """
 
     commands: Mapping[str, Command] = {}
@@ -181,7 +180,6 @@ class Feature(NamedTuple):
     answer: str = ""
     sections: Mapping[str, str] = {}
     page_sections: Mapping[str, str] = {}
-    report_files: Sequence[str] = ()
 
 
 @cache

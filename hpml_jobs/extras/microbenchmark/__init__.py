@@ -11,7 +11,4 @@ FEATURE = Feature(
     sheets={
         "microbenchmark": Part("extras.microbenchmark.points:points", after="messages")
     },
-    pictures={
-        "bandwidth": Part("extras.microbenchmark.picture:bandwidth", after="phases")
-    },
 )

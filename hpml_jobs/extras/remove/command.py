@@ -8,7 +8,6 @@ from hpml_jobs.cli.completion import studies
 from hpml_jobs.cli.console import print_json
 from hpml_jobs.cli.options import Json, Outputs, find_study, study_words
 from hpml_jobs.core.errors import HpmlError
-from hpml_jobs.core.features import features
 from hpml_jobs.core.text import PROGRAM, counted, few, with_command
 from hpml_jobs.core.value import Value
 
@@ -87,8 +86,7 @@ def _checked(study: "Study") -> "Removal":
     from hpml_jobs.report.folder import FILES
 
     _refuse_active(study)
-    names = {name for feature in features().values() for name in feature.report_files}
-    removal = removal_of(study, FILES | names)
+    removal = removal_of(study, FILES)
     refuse_foreign(study, removal)
     return removal
 

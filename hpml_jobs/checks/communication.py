@@ -1,4 +1,4 @@
-"""Is a measured cell's communication right? Checks of bytes and of exposed time."""
+"""Is a measured cell's communication right? The check of bytes."""
 
 from collections.abc import Iterator
 
@@ -16,8 +16,6 @@ from hpml_jobs.core.measurements import (
 from hpml_jobs.core.rank import Rank
 from hpml_jobs.core.record import Model, Record
 from hpml_jobs.core.strategies import Strategy
-
-EXPOSED_LIMIT = 1.01
 
 ELEMENT_BYTES = {
     "float64": 8,
@@ -101,31 +99,3 @@ def _expected(
             times = f"{epoch.batches} batches"
         how = f"{times} x {volume.bytes:,}"
         yield volume.purpose, volume.kind, volume.of_epoch(epoch), how
-
-
-@check("exposed", Level.FAIL, Tier.NUMBER, Affected.SPLIT)
-def exposed_exceeds_total(record: Record) -> Observation | None:
-    """Exposed communication exceeds all communication: something other than collectives is counted
-    as communication.
-
-    Limit: {EXPOSED_LIMIT:g} x all communication, on every rank
-    Fix: do not use Table 2 of this cell; {REPORT_BUG}
-    """
-    times_s = {
-        rank.rank: (rank.phases.exposed_s, rank.communication.total_s)
-        for rank in record.ranks
-        if rank.phases and rank.communication
-    }
-    if not times_s or record.least_waiting is None:
-        return None
-    number = max(times_s, key=lambda number: times_s[number][0] - times_s[number][1])
-    exposed_s, total_s = times_s[number]
-    holds = exposed_s <= EXPOSED_LIMIT * total_s
-    if holds:  # the same rank as in Table 2, so that the same seconds are shown
-        number = record.least_waiting.rank
-        exposed_s, total_s = times_s[number]
-    return Observation(
-        holds,
-        f"{exposed_s:.4g} s of communication are exposed on rank {number}, of {total_s:.4g} s in "
-        f"total (limit {EXPOSED_LIMIT:g} x on every rank)",
-    )

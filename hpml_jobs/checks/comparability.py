@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 from functools import cache
 
-from hpml_jobs.checks.comparison import APART_LIMIT, ComparedRun
+from hpml_jobs.checks.comparison import ComparedRun
 from hpml_jobs.checks.conditions import distinct, names_of
 from hpml_jobs.checks.efficiency import EFFICIENCY_LIMIT, Efficiency, between
-from hpml_jobs.checks.result import Observation, check, names
+from hpml_jobs.checks.result import Observation, check
 from hpml_jobs.core.check_result import Affected, Level, Tier
 from hpml_jobs.core.statistics import Sample
 from hpml_jobs.core.strategies import Device
-from hpml_jobs.core.text import Share, counted, duration_text, percent_text
+from hpml_jobs.core.text import Share, percent_text
 
 SCATTER_LIMIT = Share(0.10)
 
@@ -58,25 +58,6 @@ def _efficiency_text(run: ComparedRun, greatest: Efficiency) -> str:
     if greatest.without_loading is None:
         return text
     return f"{text}, {percent_text(greatest.without_loading)} without data loading"
-
-
-@check("loader-workers", Level.WARN, Tier.TABLE, Affected.TIME)
-def other_loader_workers(run: ComparedRun) -> Observation | None:
-    """The cell has another number of loader workers per GPU than its baseline, or than other
-    strategies on as many GPUs: dp has them for all its GPUs together, ddp for each.
-
-    Limit: the same number of loader workers per GPU
-    Fix: compare train_s, or set loader_workers= so that the totals match
-    """
-    loaders = run.table.loaders(run)
-    if not run.record.ranks or len(loaders) < 2:
-        return None
-    differing = loaders.differing(run)
-    text = f"{counted(run.loader_workers, 'loader worker')} in total"
-    if differing.number:
-        workers = [f"{o.slug} has {o.loader_workers}" for o in differing.first]
-        text += f"; {names(workers, differing.number)}"
-    return Observation(not differing.number, text)
 
 
 def threads_text(counts: Sequence[int]) -> str:
@@ -143,27 +124,6 @@ def _scatter(epochs: Sample) -> Observation | None:
         f"{len(times_s)} runs from {min(times_s):.4g} to {max(times_s):.4g} s, IQR is "
         f"{percent_text(spread)} of the median (limit {SCATTER_LIMIT})",
     )
-
-
-@check("other-days", Level.WARN, Tier.TABLE, Affected.TIME)
-def measured_on_another_day(run: ComparedRun) -> Observation | None:
-    """The cell was measured on another day than the others of its table: machines change from day
-    to day.
-
-    Limit: {APART_LIMIT.days} day between the starts
-    Fix: measure the table in one go (rerun=true)
-    """
-    started = run.started
-    starts = run.table.starts
-    if started is None or len(starts) < 2:
-        return None
-    differing = starts.differing(started, run.baseline)
-    apart = duration_text(starts.farthest(started).total_seconds())
-    limit = f"(limit {APART_LIMIT.days} day)"
-    text = f"started within {apart} of the other cells {limit}"
-    if differing.number:
-        text = f"started up to {apart} from {names_of(differing)} {limit}"
-    return Observation(not differing.is_outlier_of(len(starts)), text)
 
 
 @check("epoch-samples", Level.FAIL, Tier.NUMBER, Affected.TIME)

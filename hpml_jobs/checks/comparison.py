@@ -1,9 +1,6 @@
 """The runs of a condition group with their rows, and what checks compare them by."""
 
-from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
-from fractions import Fraction
 from functools import cached_property
 from itertools import chain
 from typing import Any, NamedTuple
@@ -14,11 +11,8 @@ from hpml_jobs.core.check_result import Affected
 from hpml_jobs.core.conditions import Conditions, remarked_conditions
 from hpml_jobs.core.place import Place
 from hpml_jobs.core.record import Record
-from hpml_jobs.core.text import utc_time
 from hpml_jobs.results.groups import ConditionGroup
 from hpml_jobs.results.rows import Row, by_key
-
-APART_LIMIT = timedelta(days=1)
 
 
 class ComparedRun(NamedTuple):
@@ -41,16 +35,6 @@ class ComparedRun(NamedTuple):
     def threads(self) -> tuple[int, ...]:
         """The numbers of threads that its processes computed with, each once."""
         return tuple(sorted({rank.threads for rank in self.record.ranks}))
-
-    @property
-    def loader_workers(self) -> int:
-        """The loader workers of all its processes."""
-        return sum(rank.loader_workers for rank in self.record.ranks)
-
-    @property
-    def started(self) -> datetime | None:
-        """When it started; of an imported timing the day, where it is reported."""
-        return utc_time(self.record.source.date or self.record.attempt.started)
 
     @property
     def comparison(self) -> tuple[int, str]:
@@ -125,34 +109,6 @@ class ByValue:
         return [value for value in self._runs if value != own]
 
 
-class Starts:
-    """When the runs of a group started; a day apart is different."""
-
-    def __init__(self, runs: Sequence[ComparedRun]) -> None:
-        moments = ((run.started, number) for number, run in enumerate(runs))
-        ordered = sorted((started, number) for started, number in moments if started)
-        self._runs = runs
-        self._times = [started for started, _ in ordered]
-        self._numbers = [number for _, number in ordered]
-
-    def __len__(self) -> int:
-        """The number of runs whose start is known."""
-        return len(self._times)
-
-    def farthest(self, started: datetime) -> timedelta:
-        """Return the time to the start that is the farthest."""
-        return max(started - self._times[0], self._times[-1] - started)
-
-    def differing(self, started: datetime, baseline: Row | None) -> Differing:
-        """Return the runs that started more than a day before or after."""
-        before = bisect_left(self._times, started - APART_LIMIT)
-        after = bisect_right(self._times, started + APART_LIMIT)
-        numbers = sorted(self._numbers[:before] + self._numbers[after:])
-        others = [self._runs[number] for number in numbers]
-        of_baseline = any(other.row is baseline for other in others)
-        return Differing(others[:NAMED], len(others), of_baseline)
-
-
 class GroupRuns:
     """The runs of a condition group, which share a table, in the study's order."""
 
@@ -163,7 +119,6 @@ class GroupRuns:
             for row in group.timed
             for record in group.records(row)
         )
-        self._loaders: dict[tuple[int, int, str], ByValue] = {}
 
     @property
     def kind(self) -> tuple[object, ...]:
@@ -187,11 +142,6 @@ class GroupRuns:
         return ByValue(self.runs, lambda run: run.threads)
 
     @cached_property
-    def starts(self) -> Starts:
-        """When its runs started."""
-        return Starts(self.runs)
-
-    @cached_property
     def efficiencies(self) -> list[Efficiency]:
         """Those of its rows with more than one GPU."""
         return efficiencies(self.group)
@@ -201,29 +151,6 @@ class GroupRuns:
         """By place, the runs that count for the time of their row."""
         counted = (run for run in self.runs if run.row.counts(run.slug, Affected.TIME))
         return by_key((run.row.place, run) for run in counted)
-
-    def loaders(self, run: ComparedRun) -> ByValue:
-        """Return the runs of a run's baseline, and its rivals, by their loader workers per GPU."""
-        key = _rivalry(run.row)
-        if key not in self._loaders:
-            baselines = self.counted[run.baseline.place] if run.baseline else []
-            compared = [*baselines, *self._rivals.get(key, ())]
-            self._loaders[key] = ByValue(compared, _workers_per_gpu)
-        return self._loaders[key]
-
-    @cached_property
-    def _rivals(self) -> dict[tuple[int, int, str], list[ComparedRun]]:
-        rivals = (run for run in self.runs if not run.row.is_baseline)
-        return by_key((_rivalry(run.row), run) for run in rivals)
-
-
-def _rivalry(row: Row) -> tuple[int, int, str]:
-    """Return batch, GPUs, treatment: rows that have the same are compared with each other."""
-    return row.batch_per_gpu, row.gpus, row.treatment
-
-
-def _workers_per_gpu(run: ComparedRun) -> tuple[Fraction, ...]:
-    return (Fraction(run.loader_workers, run.row.gpus),) if run.record.ranks else ()
 
 
 def by_conditions(tables: Iterable[GroupRuns]) -> dict[GroupRuns, ByValue]:

@@ -2,18 +2,9 @@
 
 import math
 
-from hpml_jobs.checks.gpu_peaks import (
-    HALF_PRECISIONS,
-    TF32_SHARE,  # noqa: F401 - in a docstring
-    WINOGRAD,  # noqa: F401 - in a docstring
-    flop_per_sample_of,
-    gpu_model_of,
-    peak_of,
-)
 from hpml_jobs.checks.result import Observation, check
-from hpml_jobs.checks.waiting import late_ranks
 from hpml_jobs.core.check_result import Affected, Level, Tier
-from hpml_jobs.core.formulas import closure, flop_per_s
+from hpml_jobs.core.formulas import closure
 from hpml_jobs.core.measurements import Role
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import Device, Sharded, Strategy
@@ -21,8 +12,6 @@ from hpml_jobs.core.text import Share, percent_text
 from hpml_jobs.core.workload import Loss
 
 CLOSURE_LIMIT = {Device.CPU: Share(0.01), Device.CUDA: Share(0.02)}
-RANKS_LIMIT = Share(0.01)
-START_SPREAD_S = 0.01
 LOSS_LIMIT = 3
 
 
@@ -103,47 +92,6 @@ def impossible_loss(record: Record) -> Observation | None:
     )
 
 
-@check("ranks-agree", Level.FAIL, Tier.NUMBER, Affected.TIME, Affected.SPLIT)
-def ranks_differ(record: Record) -> Observation | None:
-    """Ranks end their last iteration at different times: they were not timed between the same two
-    points, or did not train together. Passes only if the ranks also compute and load equally long;
-    if not, `imbalance` says which rank is late. Of a script, up to {START_SPREAD_S:g} s are a
-    warning: its processes begin so far apart.
-
-    Limit: {RANKS_LIMIT} of the epoch, or one iteration if that is longer
-    Fix: do not use this cell; {REPORT_BUG}
-    """
-    if len(record.ranks) < 2:
-        return None
-    epochs = [rank.timed for rank in record.ranks]
-    # without the loader's end, which records of versions before 0.6.0 do not have apart
-    times_s = [
-        epoch.epoch_s - (epoch.stalls.last_s if epoch.stalls else 0.0)
-        for epoch in epochs
-    ]
-    longest = max(times_s)
-    spread = longest - min(times_s)
-    step_s = longest / max(1, epochs[0].iterations)
-    limit = max(RANKS_LIMIT * longest, step_s)
-    # equal only because ranks wait for the late one
-    if spread <= limit and late_ranks(record):
-        return None
-    text = (
-        f"ranks differ by {spread:.3g} s, {percent_text(spread / longest)} of the epoch "
-        f"(limit {RANKS_LIMIT} or one iteration, {limit:.3g} s)"
-    )
-    if record.cell.origin.ranks_meet:
-        return Observation(spread <= limit, text)
-    if spread <= START_SPREAD_S:
-        return Observation(spread <= limit, text, _SHORT, Level.WARN)
-    return Observation(spread <= limit, text, _ONE_RANK_WORKS)
-
-
-_SHORT = "the epoch is short for that: give it more data, or measure windows, e.g. window=50,200"
-_ONE_RANK_WORKS = (
-    "do not use this cell; if one rank does more than the others after its last iteration, as to "
-    "save a checkpoint, measure inside of an epoch, e.g. window=10,50"
-)
 _ALONE = (
     "do not use this cell; no exchange between ranks of the script was seen: let it average "
     "gradients, e.g. by DistributedDataParallel"
@@ -171,7 +119,7 @@ def replicas_differ(record: Record) -> Observation | None:
     Limit: the same parameters on every rank, by hash
     Fix: do not use this cell; {REPORT_BUG}
     """
-    # Under fsdp there is one model, gathered for its hash: `shards` looks at the parts.
+    # under fsdp there is one model, gathered for its hash
     hashes = {rank.parameters_hash for rank in record.ranks}
     ranks = len(record.ranks)
     shards = record.cell.strategy.traffic.shards
@@ -192,57 +140,3 @@ def replicas_differ(record: Record) -> Observation | None:
     began_different = len(starts) > 1 and record.cell.strategy is not Strategy.DDP
     remedy = _OWN_START if began_different else _OWN_CHANGE
     return Observation(False, text, remedy.format(model=model))
-
-
-@check("shards", Level.FAIL, Tier.NUMBER)
-def shards_do_not_add_up(record: Record) -> Observation | None:
-    """The parts that the ranks keep do not add up to the model: parameters or optimizer state are
-    kept twice, and no memory is saved, or by no rank.
-
-    Limit: exactly the trainable parameters of the model, summed over the ranks
-    Fix: do not use the memory of this cell; {REPORT_BUG}
-    """
-    elements = [rank.held_elements for rank in record.ranks]
-    held = [number for number in elements if number is not None]
-    if record.model is None or not held or len(held) < len(record.ranks):
-        return None
-    total = sum(held)
-    parameters = record.model.parameters
-    text = f"the ranks keep {total:,} of {parameters:,} elements, at most {max(held):,} each"
-    return Observation(total == parameters, text)
-
-
-@check("flops", Level.FAIL, Tier.NUMBER, Affected.TIME, Affected.SPLIT)
-def faster_than_peak(record: Record) -> Observation | None:
-    """The GPU would have computed faster than it can: the epoch was timed without synchronization,
-    or another model than the one named was trained. On ordinary cores (fp32) up to {WINOGRAD:g}
-    times the peak is a warning, because Winograd's 3 x 3 convolutions need fewer multiplications
-    than are counted; with TF32 a warning above {TF32_SHARE} of the peak.
-
-    Limit: the peak of the GPU model at its precision (hpml_jobs/checks/gpu_peaks.csv)
-    Fix: time with synchronization, and name the model that was trained
-    """
-    flop = flop_per_sample_of(record)
-    peak = peak_of(record)
-    if peak is None or not flop or not record.samples:
-        return None
-    seconds = record.compute_s or record.train_s or record.epoch_s
-    reached = flop_per_s(flop, record.samples // record.cell.gpus, seconds)
-    text = (
-        f"{reached / 1e12:.4g} TFLOP/s per GPU, {gpu_model_of(record)} has a peak of "
-        f"{peak.flop_per_s / 1e12:.4g} ({peak.precision}"
-    )
-    if reached > peak.impossible:
-        reason = "sums in fp16" if peak.precision in HALF_PRECISIONS else "Winograd"
-        if peak.impossible > peak.flop_per_s:
-            text += f", with {reason} {peak.impossible / 1e12:.4g}"
-        return Observation(False, f"{text})")
-    if reached <= peak.doubtful:
-        return Observation(True, f"{text})")
-    share = percent_text(reached / peak.flop_per_s)
-    remedy = "check the time and the model; if both are right, it is Winograd"
-    if peak.precision == "tf32":
-        remedy = (
-            "check the time and the model, or compare with another cell of this GPU"
-        )
-    return Observation(False, f"{text}), {share} of it", remedy, Level.WARN)

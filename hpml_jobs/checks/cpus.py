@@ -4,17 +4,12 @@ from collections import defaultdict
 from typing import NamedTuple
 
 from hpml_jobs.checks.result import Observation, check
-from hpml_jobs.core.check_result import TIMES, Affected, Level, Tier
+from hpml_jobs.core.check_result import TIMES, Level, Tier
 from hpml_jobs.core.disturbance import (
     ALLOCATED_CPUS,
-    CauseKind,
-    outside_causes,
-    run_queue_share,
 )
 from hpml_jobs.core.record import Record
-from hpml_jobs.core.text import Share, counted, percent_text, whole_number
-
-LOADER_WAIT_LIMIT = Share(0.05)
+from hpml_jobs.core.text import counted, whole_number
 
 
 class HostProcesses(NamedTuple):
@@ -83,28 +78,3 @@ def oversubscribed(record: Record) -> Observation | None:
         return None
     taken = ", so speedups here measure the scheduler" if host.is_oversubscribed else ""
     return Observation(not host.is_oversubscribed, f"{host.text}{taken}")
-
-
-@check("loader-cpus", Level.WARN, Tier.TABLE, Affected.TIME, Affected.SPLIT)
-def too_few_cpus_for_loading(record: Record) -> Observation | None:
-    """Loader workers and processes share CPUs, and the processes waited for a CPU. Not judged where
-    the cell is oversubscribed, and where other programs took the CPUs.
-
-    Limit: they wait for {LOADER_WAIT_LIMIT} of the epoch
-    Fix: decrease loader_workers= or use more CPUs
-    """
-    host = busiest_host(record)
-    share = run_queue_share(record)
-    if host is None or share is None or host.is_oversubscribed:
-        return None
-    if any(cause.kind is not CauseKind.RUN_QUEUE for cause in outside_causes(record)):
-        return None
-    text = f"{host.text} with {counted(host.workers, 'loader worker')} each"
-    if not host.is_shared:
-        return Observation(True, f"{text}: a CPU for each of them", share=share)
-    return Observation(
-        share <= LOADER_WAIT_LIMIT,
-        f"{text}, and threads waited for a CPU for {percent_text(share)} of the epoch "
-        f"(limit {LOADER_WAIT_LIMIT})",
-        share=share,
-    )

@@ -1,4 +1,4 @@
-"""Checks for what disturbed the epochs of a cell: other programs, pauses, slow iterations."""
+"""Checks for what disturbed the epochs of a cell: other programs, pauses."""
 
 from collections.abc import Mapping, Sequence
 from statistics import median
@@ -15,8 +15,6 @@ from hpml_jobs.core.statistics import is_above
 from hpml_jobs.core.text import Share, counted, listed, percent_text
 
 OVERHEAD_LIMIT = Share(0.05)
-OUTLIER_LIMIT = Share(0.05)
-
 MEASURE_AGAIN = "run it again (resubmit --disturbed)"
 WHOLE_NODES = "use whole nodes (cluster.isolate=exclusive)"
 
@@ -25,10 +23,9 @@ AFFECTED_BY: dict[Role | Step, frozenset[Affected]] = {
     Role.INSTRUMENTED: frozenset({Affected.SPLIT, Affected.BANDWIDTH}),
     Role.UNSYNCED: frozenset({Affected.SPLIT}),
     Step.MICROBENCHMARK: frozenset({Affected.BANDWIDTH}),
-    Step.PROFILED: frozenset(),
 }
 """The numbers that a disturbed epoch or step makes doubtful; of the unsynced one the cost of
-communication, of the microbenchmark what is compared with it, of the last one only a check."""
+communication, of the microbenchmark what is compared with it."""
 
 MEASURING, LIMITING = (
     {Role.TIMED, Role.INSTRUMENTED},
@@ -132,41 +129,6 @@ def _other_jobs(record: Record, causes: Observation | None) -> Observation | Non
     )
 
 
-@check(
-    "outliers", Level.WARN, Tier.NUMBER, Affected.TIME, explained_by={OVERSUBSCRIBED}
-)
-def slow_iterations(record: Record) -> Observation | None:
-    """A few iterations took a large part of the timed epoch: a pause in the model's or the data's
-    own code, slow storage, a late rank. No cause outside of the cell was measured that can have
-    taken as much. The run stays in all medians.
-
-    Limit: the seconds of outlying iterations above the median are {OUTLIER_LIMIT} of the epoch
-    Fix: {MEASURE_AGAIN}; if it stays, find the slow iterations by their seconds (step_s in the
-    cell's iterations.npz)
-    """
-    epochs = [
-        rank.timed for rank in record.ranks if rank.timed.slow and rank.timed.steps
-    ]
-    if not epochs:
-        return None
-    shares = [epoch.slow_share for epoch in epochs]
-    share = max(shares)
-    if disturbance.explains(record, share):
-        return None
-    epoch = epochs[shares.index(share)]
-    if epoch.slow is None or epoch.steps is None or not epoch.slow.count:
-        text = "no iteration of the timed epoch is an outlier"
-        return Observation(True, text, share=share)
-    upto = "" if epoch.slow.count == 1 else "up to "
-    return Observation(
-        share <= OUTLIER_LIMIT,
-        f"{epoch.slow.count} of {counted(epoch.iterations, 'iteration')} took {upto}"
-        f"{epoch.slow.longest_s:.3g} s, the median is {epoch.steps.median_s:.3g} s: "
-        f"{percent_text(share)} of the epoch (limit {OUTLIER_LIMIT})",
-        share=share,
-    )
-
-
 @check("overhead", Level.WARN, Tier.TABLE, *TIMES, explained_by={OVERSUBSCRIBED})
 def epochs_differ(record: Record) -> Observation | None:
     """The timed and the instrumented epoch differ. If the median iteration differs as well, the
@@ -225,16 +187,14 @@ def _step_overhead(record: Record) -> float | None:
     return median(ratios) - 1 if ratios else None
 
 
-DISTURBANCES = {
-    check.name for check in (epochs_disturbed, slow_iterations, epochs_differ)
-}
+DISTURBANCES = {check.name for check in (epochs_disturbed, epochs_differ)}
 """Checks of cells that are worth measuring again."""
 
 
 def is_worth_repeating(result: CheckResult) -> bool:
     """Return whether a cell with this result is worth measuring again.
 
-    What `disturbed` only lists left the numbers alone: other jobs, or a cause beside the profiler.
+    What `disturbed` only lists left the numbers alone: other jobs.
     """
     is_listed = result.check == DISTURBED and result.tier is Tier.LIST
     is_disturbed = result.check in DISTURBANCES and result.level is not Level.PASS

@@ -9,7 +9,6 @@ from hpml_jobs.core.built_in import RESNET18_PARAMETERS
 from hpml_jobs.core.formulas import transformer_flop_per_token
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import Device
-from hpml_jobs.core.text import Share
 from hpml_jobs.core.workload import Workload
 
 
@@ -18,15 +17,14 @@ class Peak(NamedTuple):
 
     `fp32` is the ordinary cores, `tf32` the tensor cores on fp32 values, `half` the tensor cores
     on fp16 and bf16. None: the card has no such unit. `gb_per_s` is the memory's bandwidth at most
-    (1e9 bytes), `cache_mb` its last cache (1e6 bytes); None: not known. `half_to_fp32` is `half`
-    with sums in fp32, where a card is slower at that; None: it is not.
+    (1e9 bytes); None: not known. `half_to_fp32` is `half` with sums in fp32, where a card is slower
+    at that; None: it is not.
     """
 
     fp32: float
     tf32: float | None
     half: float | None
     gb_per_s: float | None
-    cache_mb: float | None
     source: str
     half_to_fp32: float | None = None
 
@@ -50,8 +48,7 @@ def _peak(row: dict[str, str]) -> Peak:
 
 PEAKS = _read_peaks()
 """By the words of a device's name that name its model, run together; where cards of one name
-differ, the fastest of them, so that no true number is refused; the same of memories (A100 40 and
-80 GB, GH200). Memories are from the same data sheets and from architecture whitepapers.
+differ, the fastest of them.
 
 GeForce cards sum fp16 products in fp16 at twice the rate of sums in fp32, unlike the RTX A, Quadro,
 TITAN RTX and data-center cards: their rate with sums in fp32 is half of the cited one."""
@@ -68,21 +65,16 @@ WINOGRAD = 2.25
 """Winograd's F(2x2, 3x3) needs so many times fewer multiplications than are counted for 3 x 3
 convolutions (Lavin & Gray, CVPR 2016). cuDNN uses it on the ordinary cores."""
 
-TF32_SHARE = Share(0.6)
-"""Training does not reach more of the peak of TF32."""
-
 
 class PeakRate(NamedTuple):
     """The peak FLOP/s of one device at a precision, dense, and where that is written.
 
-    `flop_per_s` is what MFU is a share of. Counted FLOP/s above `doubtful` need an explanation,
-    those above `impossible` were not computed.
+    `flop_per_s` is what MFU is a share of. Counted FLOP/s above `impossible` were not computed.
     """
 
     flop_per_s: float
     precision: str
     source: str
-    doubtful: float
     impossible: float
 
 
@@ -110,7 +102,7 @@ def peak_rate(gpu_model: str, precision: str, *, tf32: bool = True) -> PeakRate 
     [15.7, 125.0]
     >>> [peak_rate("NVIDIA A100-SXM4-80GB", "fp32", tf32=t)[:2] for t in (True, False)]
     [(156000000000000.0, 'tf32'), (19500000000000.0, 'fp32')]
-    >>> [round(rate / 1e12) for rate in peak_rate("NVIDIA GeForce RTX 3090", "bf16")[::4]]
+    >>> [round(rate / 1e12) for rate in peak_rate("NVIDIA GeForce RTX 3090", "bf16")[::3]]
     [71, 142]
     """
     peak = PEAKS.get(gpu_key(gpu_model))
@@ -121,14 +113,12 @@ def peak_rate(gpu_model: str, precision: str, *, tf32: bool = True) -> PeakRate 
     if is_half and peak.half and peak.half_in_training:
         most = 1e12 * peak.half
         rate = 1e12 * peak.half_in_training
-        return PeakRate(rate, precision, peak.source, doubtful=most, impossible=most)
+        return PeakRate(rate, precision, peak.source, impossible=most)
     winograd = WINOGRAD * fp32
     if is_half or not tf32 or peak.tf32 is None:
-        return PeakRate(fp32, "fp32", peak.source, doubtful=fp32, impossible=winograd)
+        return PeakRate(fp32, "fp32", peak.source, impossible=winograd)
     rate = 1e12 * peak.tf32
-    doubtful = max(TF32_SHARE * rate, fp32)
-    impossible = max(rate, winograd)
-    return PeakRate(rate, "tf32", peak.source, doubtful, impossible)
+    return PeakRate(rate, "tf32", peak.source, impossible=max(rate, winograd))
 
 
 def gpu_model_of(record: Record) -> str | None:

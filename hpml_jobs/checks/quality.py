@@ -6,7 +6,6 @@ from hpml_jobs.checks.result import Observation, check
 from hpml_jobs.core.cell import Protocol
 from hpml_jobs.core.check_result import Affected, Level, Tier
 from hpml_jobs.core.disturbance import outside_causes
-from hpml_jobs.core.measurements import Role
 from hpml_jobs.core.outliers import BLOCKS, ENDS, change_of_ends, kendall_s, over_ranks
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import SyncBuffers
@@ -18,45 +17,6 @@ DRIFT_LIMIT = Share(0.05)
 DRIFT_ITERATIONS = 30
 DRIFT_S = 27
 MOST_S = BLOCKS * (BLOCKS - 1) // 2
-
-
-@check("compiled", Level.FAIL, Tier.NUMBER, Affected.TIME, Affected.SPLIT)
-def compiled_inside(record: Record) -> Observation | None:
-    """torch compiled a graph inside a measured epoch: its time contains the compiler. It compiles
-    in the warm-up epoch, unless batches have other shapes later. Or it compiled no graph at all, so
-    the model ran as without compile=. Checked with compile=.
-
-    Limit: no graph in a measured epoch, one or more before
-    Fix: give every epoch the same shapes of batches, or use compile=false
-    """
-    summaries = [rank.compilation for rank in record.ranks if rank.compilation]
-    if not summaries:
-        return None
-    if not all(summary.graphs for summary in summaries):
-        return Observation(
-            False,
-            "torch compiled no graph, so the model ran as without compile=",
-            "unset TORCHDYNAMO_DISABLE, remove torch.compiler.disable from the model, or use "
-            "compile=false",
-        )
-    graphs = {role: _graphs(record, role) for role in (Role.TIMED, Role.INSTRUMENTED)}
-    inside = [
-        f"{counted(n, 'graph')} in the {role} epoch" for role, n in graphs.items() if n
-    ]
-    if inside:
-        return Observation(False, f"compiled {' and '.join(inside)}")
-    longest = max(summaries, key=lambda summary: summary.seconds)
-    compiled = counted(longest.graphs, "graph")
-    text = f"{compiled} compiled in {longest.seconds:.3g} s before"
-    if longest.graph_breaks:
-        text += f", with {counted(sum(longest.graph_breaks.values()), 'graph break')}"
-    return Observation(True, text)
-
-
-def _graphs(record: Record, role: Role) -> int:
-    """Return the most graphs that were compiled in an epoch of any rank."""
-    epochs = [rank.epoch(role) for rank in record.ranks]
-    return max((epoch.compiled_graphs or 0 for epoch in epochs if epoch), default=0)
 
 
 @check("short", Level.WARN, Tier.NUMBER, Affected.TIME, Affected.SPLIT)
@@ -117,8 +77,8 @@ def buffers_differ(record: Record) -> Observation | None:
 @check("incomplete", Level.WARN, Tier.TABLE, Affected.SPLIT, Affected.BANDWIDTH)
 def ended_after_training(record: Record) -> Observation | None:
     """The job ended in a step after the measured epochs: times and phases are right, what the epoch
-    without gradient exchange, the microbenchmark or the profiler measures may be missing. Or a
-    script failed after its timed window, whose time may be that of a training which went wrong.
+    without gradient exchange or the microbenchmark measures may be missing. Or a script failed
+    after its timed window, whose time may be that of a training which went wrong.
 
     Limit: all steps after training finished, and a script did not fail
     Fix: read its log, then measure the cell again (rerun=true)

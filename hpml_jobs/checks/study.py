@@ -23,7 +23,7 @@ from hpml_jobs.checks.concurrency import concurrent_cells
 from hpml_jobs.checks.result import Check, checks_of
 from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.check_result import CheckResult, Level, Tier
-from hpml_jobs.core.features import Part, features, in_order, load, merged
+from hpml_jobs.core.features import Part, features, in_order, load
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import Baseline
 from hpml_jobs.results.cells import CellResult
@@ -58,32 +58,22 @@ MEASURED = tuple(check for checks in OF_RECORD.values() for check in checks)
 """Those that a measured record alone allows."""
 
 OF_IMPORTED = (
-    correctness.faster_than_peak,
     waiting.loader_bound,
     quality.too_few_iterations,
 )
 """Those of them that an imported record allows."""
 
-OF_FEATURES: Mapping[str, tuple[Check[Any], ...]] = {
-    title: tuple(map(load, entries))
-    for title, entries in merged(
-        feature.checks for feature in features().values()
-    ).items()
-}
-"""The checks of features, by the title of their group."""
-
 GROUPS = {
     **OF_RECORD,
     "Comparability": checks_of(conditions, comparability),
     "Concurrency": checks_of(concurrency),
-    **OF_FEATURES,
 }
 """Every check once, by what it is about, in the order of the report."""
 
 ACROSS_TABLES = checks_of(conditions)
 """Those that compare a run with those of all tables of its kind."""
 
-WITHIN_TABLE = (*checks_of(comparability), *chain.from_iterable(OF_FEATURES.values()))
+WITHIN_TABLE = checks_of(comparability)
 """Those that compare it with those of its own table."""
 
 

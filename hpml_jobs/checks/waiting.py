@@ -2,10 +2,10 @@
 
 from statistics import stdev
 
-from hpml_jobs.checks.cpus import OVERSUBSCRIBED, too_few_cpus_for_loading
+from hpml_jobs.checks.cpus import OVERSUBSCRIBED
 from hpml_jobs.checks.result import Observation, check, limit_text
-from hpml_jobs.core.check_result import Affected, Level, Tier, worst_level
-from hpml_jobs.core.disturbance import explains, outside_causes, run_queue_share
+from hpml_jobs.core.check_result import Affected, Level, Tier
+from hpml_jobs.core.disturbance import explains, outside_causes
 from hpml_jobs.core.formulas import loader_waiting_s
 from hpml_jobs.core.measurements import Role, Stalls
 from hpml_jobs.core.noise import lateness_error
@@ -18,8 +18,6 @@ from hpml_jobs.core.text import Share, percent_text
 
 IMBALANCE_LIMIT = Share(0.05)
 STALL_LIMIT = Share(0.05)
-START_LIMIT = Share(0.05)
-
 LARGER_BATCH = "use a larger batch=: the device waits for the host, no batch is loaded"
 NO_WORKERS = "set loader_workers=, so that batches are loaded while the device computes"
 
@@ -61,8 +59,7 @@ def imbalance(record: Record) -> Observation | None:
     """One rank computes or loads longer than the others, which wait for it in a collective: the
     epoch is as long as that rank makes it, and Table 2 shows the late rank. Ranks that are late in
     different phases wait for each other, and each is named with its phase. Only in the list where
-    an outside cause of the same size, or loader workers that share CPUs with the ranks, explain it:
-    `disturbed` or `loader-cpus` is shown.
+    an outside cause of the same size explains it: `disturbed` is shown.
 
     Limit: {IMBALANCE_LIMIT} of the instrumented epoch {LOWER_END}
     Fix: give every rank the same work
@@ -81,8 +78,7 @@ def imbalance(record: Record) -> Observation | None:
     text = f"{_late_text(lateness)} ({share}, {limit})"
     text += "".join(f"; {cause.text}" for cause in causes)
     by_outside = explains(record, lateness.share, Role.INSTRUMENTED)
-    # the line of disturbed, or loader-cpus, is enough
-    tier = Tier.LIST if by_outside or _by_loaders(record, lateness) else None
+    tier = Tier.LIST if by_outside else None  # the line of disturbed is enough
     remedies = dict.fromkeys(_remedy(record, late) for late in lateness.late)
     remedy = "repeat the cell on a quiet machine" if causes else "; ".join(remedies)
     return Observation(
@@ -110,13 +106,6 @@ def _late_text(lateness: Lateness) -> str:
         )
     when = f"late by {time_ms} per iteration, in {late.phase}"
     return f"{are_late} {when}; the other ranks wait for {them}"
-
-
-def _by_loaders(record: Record, lateness: Lateness) -> bool:
-    """Return whether ranks and loader workers that take turns on CPUs explain a late rank."""
-    is_crowded = worst_level(too_few_cpus_for_loading(record)) is not Level.PASS
-    waited = run_queue_share(record, Role.INSTRUMENTED)
-    return is_crowded and waited is not None and lateness.share <= waited
 
 
 def _name(rank: Rank) -> str:
@@ -219,27 +208,3 @@ def _first_s(rank: Rank, stalls: Stalls) -> float:
     return max(
         0.0, stalls.first_s - (rank.timed.stall_s - stalls.first_s) / max(1, others)
     )
-
-
-@check(
-    "loader-start", Level.WARN, Tier.TABLE, Affected.TIME, explained_by={OVERSUBSCRIBED}
-)
-def loaders_start_slowly(record: Record) -> Observation | None:
-    """Waiting for the first batch, which no computing hides, takes a large part of a short epoch:
-    speedups are those of the start. Without loader workers it is what the first batch takes longer
-    than the others. Not checked with loader=device.
-
-    Limit: the first stall is {START_LIMIT} of the epoch on every rank
-    Fix: use more training samples, or loader=device
-    """
-    first_s = [
-        _first_s(rank, stalls) for rank in record.ranks if (stalls := rank.timed.stalls)
-    ]
-    if not first_s or record.cell.loader is Loader.DEVICE:
-        return None
-    share = max(first_s) / record.timed_s
-    text = f"waiting for the first batch takes {percent_text(share)} of"
-    if share <= START_LIMIT:
-        return Observation(True, f"{text} the epoch (limit {START_LIMIT})", share=share)
-    text = f"short epoch: {text} it (limit {START_LIMIT})"
-    return Observation(False, text, record.cell.origin.first_batch_remedy, share=share)

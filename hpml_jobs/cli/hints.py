@@ -5,7 +5,7 @@ from functools import cache
 from math import ceil
 from pathlib import Path
 
-from hpml_jobs.checks.disturbance import is_worth_repeating
+from hpml_jobs.checks.disturbance import DISTURBED, is_worth_repeating
 from hpml_jobs.cli.options import study_words
 from hpml_jobs.core.cell import Cell, Outcome
 from hpml_jobs.core.errors import HpmlError
@@ -172,16 +172,14 @@ def _ends(
 
 
 def _disturbed(cells: list[CellState], study: str) -> Iterator[str]:
-    """Yield a hint on measured cells that were disturbed, or whose timed epoch has outliers."""
-    names = {"disturbed", "outliers"}
+    """Yield a hint on measured cells that were disturbed."""
     hit = 0
     for state in cells:
-        checks = [check for check in state.checks if check.check in names]
+        checks = [check for check in state.checks if check.check == DISTURBED]
         hit += any(map(is_worth_repeating, checks))
     if hit:
-        epochs = "a disturbed epoch or microbenchmark, or slow iterations"
         has = "has" if hit == 1 else "have"
-        words = f"{counted(hit, 'cell')} {has} {epochs}"
+        words = f"{counted(hit, 'cell')} {has} a disturbed epoch or microbenchmark"
         yield with_command(words, f"{PROGRAM} resubmit {study} --disturbed")
 
 

@@ -84,7 +84,7 @@ class Protocol(StrEnum):
     """The epochs and instruments of a measurement.
 
     `lab`: a warm-up epoch and a timed epoch. `full`: then an instrumented epoch, one without
-    gradient exchange, a profiler cross-check, and the microbenchmark of collectives. `outside`: a
+    gradient exchange, and the microbenchmark of collectives. `outside`: a
     script's warm-up and timed window, and what else can be measured of it from outside. `imported`:
     nothing; the timings come from a CSV file.
     """

@@ -130,20 +130,6 @@ def foreign_cpu_share(record: Record, role: Role | Step = Role.TIMED) -> float |
     return max(shares, default=None)
 
 
-def run_queue_share(record: Record, role: Role = Role.TIMED) -> float | None:
-    """Return for how much of an epoch the threads of a rank waited for a CPU: of the worst rank.
-
-    It is a sum over the threads of a rank and can exceed 1. None where it was not measured.
-    """
-    shares = [
-        account.scheduling.run_queue_s / account.scheduling.window_s
-        for account in _accounts(record, role)
-        if account.scheduling.run_queue_s is not None
-        and account.scheduling.window_s > 0
-    ]
-    return max(shares, default=None)
-
-
 def outside_causes(
     record: Record, role: Role | Step = Role.TIMED
 ) -> tuple[OutsideCause, ...]:
@@ -213,8 +199,6 @@ def _account(rank: Rank, role: Role | Step) -> _Account | None:
     match role:
         case Step.MICROBENCHMARK:
             scheduling = rank.microbenchmark_scheduling
-        case Step.PROFILED:
-            scheduling = rank.profiler.scheduling if rank.profiler else None
         case _:
             scheduling = epoch.scheduling if epoch else None
     if scheduling is None or scheduling.window_s <= 0:

@@ -10,7 +10,7 @@ Every part is named by its entry, `module:name` in this package, and imported wh
 a login node imports nothing that only a report needs.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from functools import cache
 from importlib import import_module
@@ -138,8 +138,7 @@ class Feature(NamedTuple):
     each is made of the cell's file, its `start` is called with them, and its `end` with the file,
     the attempt's folder, the number of the node and the workers' exit code.
 
-    Of checks, by the title of their group: `checks` compare a run with those of its own table, and
-    `record_checks` are of a record alone, by name.
+    `record_checks` are checks of a record alone, by the title of their group and by name.
 
     Of a report: `tables` are made of a group's context, `sheets` of the group, `tables_of_all` of
     all groups. `difference` are sentences on a condition in which groups differ, by all groups and
@@ -162,7 +161,6 @@ class Feature(NamedTuple):
     models: Mapping[str, str] = {}
     probes: Mapping[str, Part] = {}
     watchers: Mapping[str, str] = {}
-    checks: Mapping[str, Sequence[str]] = {}
     record_checks: Mapping[str, Mapping[str, Part]] = {}
     tables: Mapping[str, Part] = {}
     sheets: Mapping[str, Part] = {}

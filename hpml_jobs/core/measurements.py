@@ -1,4 +1,4 @@
-"""Raw measurements: epochs, communication, profiler, microbenchmark and imported timings."""
+"""Raw measurements: epochs, communication, microbenchmark and imported timings."""
 
 from enum import StrEnum
 
@@ -27,7 +27,6 @@ class Step(StrEnum):
     """A step after the epochs that is watched as they are."""
 
     MICROBENCHMARK = "microbenchmark"
-    PROFILED = "profiler's iterations"
 
 
 TRAINING = (Role.WARMUP, Role.TIMED, Role.INSTRUMENTED)
@@ -493,61 +492,6 @@ class Exchange(Value, frozen=True, kw_only=True):
     def tells_kinds(self) -> bool:
         """Whether all-reduces are apart from rooted collectives."""
         return self.all_reduce_net_s is not None or self.rooted_s is not None
-
-
-class ProfiledCollective(Value, frozen=True, kw_only=True):
-    """The collectives of one kind in the profiler's iterations, by the profiler and by instruments.
-
-    Seconds are lengths of unions. `message_bytes` is None where the profiler has not the bytes of
-    every message.
-    """
-
-    kind: CollectiveKind
-    seconds: float
-    messages: int
-    message_bytes: int | None
-    instruments_s: float
-    instruments_messages: int
-    instruments_bytes: int
-
-
-class ProfilerSummary(Value, frozen=True, kw_only=True):
-    """The profiler's times of some iterations of one rank, summed, in seconds.
-
-    compute + comm - overlap + idle = window. `instruments_comm_s` is the communication that the
-    instruments measured in the same iterations. The profiler counts `messages` and `message_bytes`
-    (bytes only if it reports them). By the instruments are also `instruments_busy_s` (computation,
-    with packing) and `instruments_stall_s`. On GPUs `collectives` has NCCL's kernels by kind; it is
-    None on the CPU. The three are None in records of versions before 0.8.0, `scheduling` of the
-    iterations before version 0.9.0.
-    """
-
-    iterations: int
-    window_s: float
-    compute_s: float
-    comm_s: float
-    overlap_s: float
-    idle_s: float
-    instruments_comm_s: float
-    messages: int
-    message_bytes: int | None = None
-    instruments_messages: int
-    instruments_bytes: int
-    instruments_busy_s: float | None = None
-    instruments_stall_s: float | None = None
-    collectives: tuple[ProfiledCollective, ...] | None = None
-    scheduling: Scheduling | None = None
-
-    def collective(self, kind: CollectiveKind) -> ProfiledCollective | None:
-        """Return the collectives of one kind; None without them."""
-        return next((c for c in self.collectives or () if c.kind is kind), None)
-
-    @property
-    def disagreement(self) -> float | None:
-        """Return |instruments / profiler - 1| of communication; None without communication."""
-        return (
-            abs(self.instruments_comm_s / self.comm_s - 1) if self.comm_s > 0 else None
-        )
 
 
 REASON_SHARE = 0.05

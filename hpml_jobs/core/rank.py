@@ -10,7 +10,6 @@ from hpml_jobs.core.measurements import (
     Compilation,
     Epoch,
     Phases,
-    ProfilerSummary,
     Role,
     Scheduling,
     Startup,
@@ -69,7 +68,6 @@ class Rank(Value, frozen=True, kw_only=True, dict=True):
     )
     compilation: Compilation | None = None  # by torch.compile; None without compile=
     communication: Communication | None = None
-    profiler: ProfilerSummary | None = None
     cards: tuple[Card, ...] = ()
     stored_images: StoredImages | None = None  # with loader=device
     pid: int | None = None

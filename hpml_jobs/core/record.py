@@ -36,13 +36,14 @@ from hpml_jobs.core.workload import SourceFile
 
 T = TypeVar("T")
 
-SCHEMA = 6
+SCHEMA = 7
 """Version of record.json.
 
 1: first. 2: the full protocol: phases, communication, messages, hashes, profiler, microbenchmark;
 imported timings. 3: learning rates, order of images, evaluation by epoch, quantization
 (0.4.0). 4: `probe` is `microbenchmark`, a rank's `trace` is `profiler` (0.5.0).
 5: more measured fields, all of them optional (0.6.0). 6: more of them (0.9.0).
+7: without `profiler` of ranks (1.0.0).
 """
 
 
@@ -63,10 +64,19 @@ def _add_optional_fields(record: Document) -> Document:
     return record
 
 
+def _remove_profiler(record: Document) -> Document:
+    """Upgrade schema 6 to 7: ranks have no times by torch.profiler."""
+    ranks = [dict(rank) for rank in record.get("ranks", ())]
+    for rank in ranks:
+        rank.pop("profiler", None)
+    return record | {"ranks": ranks}
+
+
 UPGRADES: dict[int, Upgrade] = {
     3: _name_instruments,
     4: _add_optional_fields,
     5: _add_optional_fields,
+    6: _remove_profiler,
 }
 """From each released schema to the next one. Schema 3 is the first that stays readable."""
 

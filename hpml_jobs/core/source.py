@@ -20,7 +20,7 @@ class Origin(NamedTuple):
     there is time in an epoch that no phase of training accounts for. With `has_facts` the software
     and hardware of the training are recorded. With `has_fixed_epochs` the settings of a cell say
     what an epoch does, so that all of its epochs do the same. Where `ranks_meet` before an epoch,
-    they begin it together. Remedies are empty where those of the checks help.
+    they begin it together. `loading_remedy` is empty where that of the check helps.
     """
 
     where: str = "here"
@@ -31,7 +31,6 @@ class Origin(NamedTuple):
     has_fixed_epochs: bool = True
     ranks_meet: bool = True
     loading_remedy: str = ""
-    first_batch_remedy: str = ""
 
 
 OWN_LOOP = Origin()
@@ -41,7 +40,6 @@ SCRIPT = Origin(
     has_fixed_epochs=False,
     ranks_meet=False,
     loading_remedy="give the script's DataLoader more num_workers=, or use faster storage",
-    first_batch_remedy="give the script's DataLoader persistent_workers=True, or use window=A,B",
 )
 IMPORT = Origin(
     where="elsewhere", how="as reported elsewhere", has_ranks=False, has_facts=False

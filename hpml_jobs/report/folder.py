@@ -37,8 +37,8 @@ Contents: TypeAlias = Mapping[str, str | bytes]
 
 _EARLIER_SHEETS = ("compared", "cost", "fit", "sharding", "speedups", "strong")
 _EARLIER_PICTURES = (
-    *("accuracy", "activations", "communication", "profile", "ranks", "steps"),
-    *("throughput", "timeline", "weights"),
+    *("accuracy", "activations", "bandwidth", "communication", "compare", "pareto"),
+    *("profile", "quantization", "ranks", "steps", "throughput", "timeline", "weights"),
 )
 """Files of reports up to version 0.9.0: a new report in their folder removes them."""
 

@@ -23,7 +23,7 @@ LAG_S = 30
 _BY_THE_JOB = (Outcome.TIMEOUT, Outcome.CANCELLED, Outcome.PREEMPTED, Outcome.NODE_FAIL)
 """Outcomes of a whole allocation, which include cells that had not started."""
 
-_AFTER = {Stage.TEST: "testing", Stage.PROBING: "microbenchmark and profiler"}
+_AFTER = {Stage.TEST: "testing", Stage.PROBING: "microbenchmark"}
 """Activities of a cell after training."""
 
 LONGEST_S = 1e9

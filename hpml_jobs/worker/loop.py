@@ -88,7 +88,7 @@ def measure(file: CellFile, folder: AttemptFolder) -> None:
     parts: dict[str, Unread] = {}
     for (
         key
-    ) in cell.parts:  # one process; before the profiler trains the replica further
+    ) in cell.parts:  # one process; before the steps that train the replica further
         progress.begin(Stage.QUANTIZING)
         part = cell_part(key)
         parts[part.result] = load(part.after_training)(training)

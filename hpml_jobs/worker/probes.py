@@ -1,17 +1,21 @@
 """The steps after training on which a trained cell does not depend: a failure leaves the record."""
 
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 import torch
+from torch.profiler import profile
 
 from hpml_jobs.core.features import features, in_order, load, merged
 from hpml_jobs.core.measurements import Epoch, Role
 from hpml_jobs.core.rank import Rank
 from hpml_jobs.study.attempt import AttemptFolder
-from hpml_jobs.worker.epochs import train_epoch
+from hpml_jobs.worker.epochs import instrumented_epoch, train_epoch
+from hpml_jobs.worker.fork_safety import await_idle_threads
+from hpml_jobs.worker.instruments.trace import measured_window, start_profiler
 from hpml_jobs.worker.process_group import ParallelStrategy
 from hpml_jobs.worker.training import Training
 
@@ -27,7 +31,6 @@ class Probing(NamedTuple):
     training: Training
     rank: Rank
     folder: AttemptFolder
-    keeps_trace: bool
     steps: "OptionalSteps"
 
 
@@ -47,8 +50,10 @@ def probe(
     probes = merged(feature.probes for feature in features().values())
     for name in in_order((), probes):
         measure = load(probes[name].entry)
-        rank, measured = measure(Probing(training, rank, folder, keep_trace, steps))
+        rank, measured = measure(Probing(training, rank, folder, steps))
         parts |= measured
+    if keep_trace:
+        write_trace(training, folder.trace_of(rank.rank), steps)
     return rank, parts, steps.missing
 
 
@@ -64,6 +69,38 @@ def unsynced_epoch(training: Training, steps: "OptionalSteps") -> tuple[Epoch, .
             what, lambda: train_epoch(alone, number, Role.UNSYNCED), keeps_cache=True
         )
     return (result.epoch,) if result else ()
+
+
+TRACED = 20
+"""Iterations in a trace."""
+
+
+def write_trace(training: Training, path: Path, steps: "OptionalSteps") -> None:
+    """Write the trace of some more iterations as .json.gz, for Perfetto or chrome://tracing."""
+    what, cell = "trace", training.cell
+
+    def begin() -> tuple[Iterator[Any], profile]:
+        if cell.epochs > cell.protocol.epochs:  # the plain epochs ran a bare wrapper
+            training.rewrap(instrumented=True)
+        training.warm()  # the cache of memory is empty
+        await_idle_threads()
+        batches = iter(training.batches(cell.epochs))
+        return batches, start_profiler(training.strategy.devices[0])
+
+    begun = steps.attempt(what, begin)
+    if begun is None:
+        return
+    batches, profiler = begun
+
+    def run() -> None:
+        span = measured_window(training.strategy.devices)
+        instrumented_epoch(
+            training, cell.epochs, iterations=TRACED, span=span, batches=batches
+        )
+        profiler.stop()
+        profiler.export_chrome_trace(str(path))
+
+    steps.attempt(what, run, keeps_cache=True)
 
 
 class OptionalSteps:

@@ -28,7 +28,7 @@ import msgspec
 import torch
 from torch import Tensor, nn
 
-from hpml_jobs.checks.disturbance import epochs_disturbed, slow_iterations
+from hpml_jobs.checks.disturbance import epochs_disturbed
 from hpml_jobs.core.cell import Cell, Outcome
 from hpml_jobs.core.check_result import Level
 from hpml_jobs.core.disturbance import host_cpus, outside_causes
@@ -88,16 +88,14 @@ class Finding(NamedTuple):
     """What the checks said of one epoch, and the kinds of outside causes."""
 
     disturbed: str
-    outliers: str
     epoch_s: float
     stolen_share: float  # of the CPU time in demand
     causes: tuple[str, ...]
 
     @property
     def names(self) -> str:
-        """The checks that warned; of `disturbed` also the causes."""
-        causes = f"disturbed ({', '.join(self.causes)})" if self.disturbed else ""
-        return " ".join(filter(None, (causes, "outliers" if self.outliers else "")))
+        """The check, if it warned, with the causes."""
+        return f"disturbed ({', '.join(self.causes)})" if self.disturbed else ""
 
 
 # ---- the process that trains ----
@@ -229,12 +227,12 @@ class Trainer:
 
 
 def _judge(record: Record) -> Finding:
-    disturbed, outliers = epochs_disturbed(record), slow_iterations(record)
+    results = epochs_disturbed(record)
+    reasons = [r.reason for r in results if r.level is not Level.PASS]
     (host,) = host_cpus(record)
     stolen_s = host.stolen_s or 0.0
     return Finding(
-        disturbed.reason if disturbed and disturbed.level is not Level.PASS else "",
-        outliers.reason if outliers and outliers.level is not Level.PASS else "",
+        "; ".join(reasons),
         record.epoch_s,
         stolen_s / (stolen_s + (host.busy_s or 0.0)) if stolen_s > TICK_S else 0.0,
         tuple(cause.kind.value for cause in outside_causes(record)),
@@ -314,17 +312,13 @@ def print_false_alarms(epoch_s: float, iterations: list[int], quiet: int) -> Non
             excesses += [finding.epoch_s / typical_s - 1 for finding in warned]
         counts["all"] += len(findings)
         counts["quiet"] += len(calm)
-        for name in ("disturbed", "outliers"):
-            alarms = [
-                getattr(finding, name) for finding in calm if getattr(finding, name)
-            ]
-            counts[name] += len(alarms)
-            reasons += alarms
+        alarms = [finding.disturbed for finding in calm if finding.disturbed]
+        counts["disturbed"] += len(alarms)
+        reasons += alarms
     print(
         f"{counts['all']} undisturbed epochs of {epoch_s:g} s, {counts['quiet']} of them quiet"
     )
-    for name in ("disturbed", "outliers"):
-        print(f"{name}: {counts[name]} of the quiet epochs")
+    print(f"disturbed: {counts['disturbed']} of the quiet epochs")
     print(*(f"  {reason}" for reason in reasons[:10]), sep="\n")
     if excesses:
         print(

@@ -277,12 +277,6 @@ def _two_gpus() -> Iterator[Expected]:
     yield Expected(
         "alone", "ddp: epoch without exchange / epoch of one GPU", 0.98, 1.02
     )
-    yield Expected(
-        "split", "ddp: (exposed + hidden by the profiler) / all communication", 0.9, 1.1
-    )
-    yield Expected(
-        "profiler", "ddp: all-reduces by our instruments / in the profiler", 0.95, 1.05
-    )
     for kind in CHOICE_KINDS:
         words = f"{kind.words}: sizes of {len(CHOICE_SIZES)} with NCCL's choice"
         yield Expected.exactly(f"nccl_{kind}", words, len(CHOICE_SIZES))
@@ -483,7 +477,7 @@ PARTS = (
     ),
     Part(
         "two_gpus",
-        "Exposed and hidden communication, the profiler, NCCL's choices, equal parameters.",
+        "The epoch without exchange, NCCL's choices, equal parameters.",
         6,
         tuple(_two_gpus()),
         short_s=120,

@@ -120,7 +120,7 @@ def test_doctor_validation_study_reports_data_quality_checks(login):
     assert block.startswith("==== hpml_jobs")
     assert "1 node x 2 rtx8000" in block
     assert "1 of 1 cell measured" in block
-    for check in ("closure", "messages", "profiler-messages", "replicas"):
+    for check in ("closure", "messages", "replicas"):
         assert f"  pass  {check} " in block
     private = [getpass.getuser(), str(login.folder), "gr001", "gr002"]
     assert [word for word in private if word in block] == []

@@ -149,7 +149,7 @@ def test_communication_phases_add_up_to_epoch(lab_study, login):
 
 def test_checks_independent_of_machine_pass(lab_study, login):
     sure = {"closure", "parameters", "short", "loader-bound"}
-    together = {"replicas", "messages", "exposed", "profiler-messages"}
+    together = {"replicas", "messages"}
     for cell in json.loads(login.ok("record", "lab", "--json"))["cells"]:
         levels = {result["check"]: result["level"] for result in cell["checks"]}
         alone = cell["slug"].startswith("single")

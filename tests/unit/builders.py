@@ -26,7 +26,6 @@ from hpml_jobs.core.record import Attempt, Facts, Model, Record
 from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.core.workload import Workload
 from tests.unit.communication_results import (
-    a_trace,
     communication_of,
     has_communication,
     iterations_per_epoch,
@@ -231,7 +230,6 @@ def a_rank(of: Cell, number: int, epoch_s: float, model: Model = MODEL) -> Rank:
         )
         if has_communication(of)
         else None,
-        profiler=a_trace(of, step_s) if of.protocol is Protocol.FULL else None,
     )
 
 

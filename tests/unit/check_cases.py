@@ -13,11 +13,9 @@ from hpml_jobs.core.formulas import gradient_bytes
 from hpml_jobs.core.measurements import (
     Card,
     CardSamples,
-    CollectiveKind,
     Imported,
     Memory,
     SlowIterations,
-    Step,
 )
 from hpml_jobs.core.record import Attempt, Facts, Model, Neighbours, Record
 from hpml_jobs.core.strategies import Device, Strategy
@@ -227,18 +225,13 @@ def wait_for_cpu(
     return change
 
 
-def change_step(step: Step, **fields: Any) -> Change:
-    """The accounts of a step after the epochs, those of the timed epoch with other fields."""
+def change_microbenchmark(**fields: Any) -> Change:
+    """The accounts of the microbenchmark, those of the timed epoch with other fields."""
 
     def change(old: Record) -> Record:
         for rank in old.ranks:
             accounts = replace(rank.timed.scheduling, **fields)
-            changed = (
-                {"microbenchmark_scheduling": accounts}
-                if step is Step.MICROBENCHMARK
-                else {"profiler": replace(rank.profiler, scheduling=accounts)}
-            )
-            old = change_rank(rank.rank, **changed)(old)
+            old = change_rank(rank.rank, microbenchmark_scheduling=accounts)(old)
         return old
 
     return change
@@ -296,34 +289,6 @@ def change_communication(**fields: Any) -> Change:
         return change_rank(
             1, communication=replace(old.ranks[1].communication, **fields)
         )(old)
-
-    return change
-
-
-def without_traces(change: Change) -> Change:
-    """A change of a record whose ranks were not profiled."""
-
-    def changed(old: Record) -> Record:
-        ranks = tuple(replace(rank, profiler=None) for rank in old.ranks)
-        return change(replace(old, ranks=ranks))
-
-    return changed
-
-
-def change_trace(**fields: Any) -> Change:
-    def change(old: Record) -> Record:
-        return change_rank(3, profiler=replace(old.ranks[3].profiler, **fields))(old)
-
-    return change
-
-
-def change_kernels(kind: CollectiveKind, **fields: Any) -> Change:
-    """NCCL's kernels of one kind in rank 3's trace with other fields."""
-
-    def change(old: Record) -> Record:
-        kernels = old.ranks[3].profiler.collectives
-        changed = tuple(replace(k, **fields) if k.kind is kind else k for k in kernels)
-        return change_trace(collectives=changed)(old)
 
     return change
 

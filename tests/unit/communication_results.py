@@ -1,18 +1,15 @@
-"""Hand-made communication of a record: messages, profiler trace, microbenchmark."""
+"""Hand-made communication of a record: messages, microbenchmark."""
 
 from hpml_jobs.core.cell import Cell, Protocol
 from hpml_jobs.core.formulas import iterations
 from hpml_jobs.core.measurements import (
-    CollectiveKind,
     Communication,
     Message,
     Microbenchmark,
     MicrobenchmarkPoint,
-    ProfiledCollective,
-    ProfilerSummary,
 )
 from hpml_jobs.core.record import Model
-from hpml_jobs.core.strategies import Device, SyncBuffers
+from hpml_jobs.core.strategies import SyncBuffers
 
 
 def has_communication(of: Cell) -> bool:
@@ -67,46 +64,6 @@ def communication_of(of: Cell, epoch_s: float, model: Model) -> Communication:
         total_s=0.1 * epoch_s,
         gradients_s=0.09 * epoch_s if sends_buffers(of) else 0.1 * epoch_s,
         messages=tuple(messages_of(of, model, epoch_s / 1.005)),
-    )
-
-
-def a_trace(of: Cell, step_s: float) -> ProfilerSummary:
-    """A trace of 10 iterations, at most 2 s; on a GPU with what is known of NCCL's kernels."""
-    return ProfilerSummary(
-        iterations=min(10, max(1, int(2.0 / step_s))),
-        window_s=2.0,
-        compute_s=1.7,
-        comm_s=0.2,
-        overlap_s=0.05,
-        idle_s=0.15,
-        instruments_comm_s=0.202,
-        messages=20,
-        message_bytes=2_000,
-        instruments_messages=20,
-        instruments_bytes=2_000,
-        instruments_busy_s=1.81,
-        instruments_stall_s=0.04,
-        collectives=nccl_kernels() if of.device is Device.CUDA else None,
-    )
-
-
-def nccl_kernels() -> tuple[ProfiledCollective, ...]:
-    """All-reduces of gradients and broadcasts of buffers, by both instruments."""
-    gradients = {"seconds": 0.18, "instruments_s": 0.182}
-    buffers = {"seconds": 0.02, "instruments_s": 0.03}
-    return tuple(
-        ProfiledCollective(
-            kind=kind,
-            messages=10,
-            message_bytes=1_000,
-            instruments_messages=10,
-            instruments_bytes=1_000,
-            **times,
-        )
-        for kind, times in (
-            (CollectiveKind.ALL_REDUCE, gradients),
-            (CollectiveKind.BROADCAST, buffers),
-        )
     )
 
 

@@ -1,11 +1,8 @@
 """Data-quality checks of a cell's GPUs: lowered clocks, other users, health, links and places."""
 
 from collections.abc import Sequence
-from functools import lru_cache
-from statistics import median
 
-from hpml_jobs.checks.comparison import ComparedRun, GroupRuns
-from hpml_jobs.checks.result import Observation, check, names
+from hpml_jobs.checks.result import Observation, check
 from hpml_jobs.core.check_result import TIMES, Affected, Level, Tier
 from hpml_jobs.core.formulas import launch_share
 from hpml_jobs.core.gpus import (
@@ -18,25 +15,20 @@ from hpml_jobs.core.gpus import (
 from hpml_jobs.core.measurements import Card
 from hpml_jobs.core.rank import Rank
 from hpml_jobs.core.record import Record
-from hpml_jobs.core.strategies import Device, Strategy
-from hpml_jobs.core.text import Share, counted, percent_text, whole_number
+from hpml_jobs.core.strategies import Device
+from hpml_jobs.core.text import Share, counted, percent_text
 from hpml_jobs.core.training_path import CompileMode
-
-GIVEN_GPUS = "SLURM_GPUS_ON_NODE"
-"""The number of GPUs that SLURM gave the cell on its node."""
 
 NO_FAULT = ", ".join(sorted(HARMLESS | {POWER_CAP}))
 """Reasons for lower clocks that the check `throttled` allows."""
 
 LAUNCH_LIMIT = Share(0.9)
-BUSY_LIMIT = Share(0.8)
-POWER_CLOCK_LIMIT = Share(0.9)
 
 
 @check("throttled", Level.WARN, Tier.TABLE, Affected.TIME, Affected.SPLIT)
 def throttled(record: Record) -> Observation | None:
     """The driver lowered the clocks of a GPU (heat, a slowdown by the board): this is not the GPU's
-    own speed. A power limit is the check `power-cap`.
+    own speed.
 
     Limit: no reason for lower clocks in the timed epoch but {NO_FAULT}
     Fix: compare with equally throttled cells only, or use another node
@@ -83,22 +75,6 @@ def shared_gpus(record: Record) -> Observation | None:
     return Observation(sum(others) == 0, f"{processes} of others on the cell's GPUs")
 
 
-@check("visible-gpus", Level.WARN, Tier.LIST, *TIMES)
-def more_gpus_visible(record: Record) -> Observation | None:
-    """The cell saw more GPUs than SLURM gave it: nothing kept it, or another job, from using the
-    GPUs of others.
-
-    Limit: as many visible GPUs as {GIVEN_GPUS}
-    Fix: ask the cluster's support for ConstrainDevices=yes in cgroup.conf
-    """
-    facts = record.facts
-    given = whole_number(facts.slurm.get(GIVEN_GPUS, "")) if facts else None
-    if facts is None or not facts.gpus_visible or given is None:
-        return None
-    visible = counted(facts.gpus_visible, "GPU")
-    return Observation(facts.gpus_visible <= given, f"{visible} visible, {given} given")
-
-
 @check("gpu-health", Level.WARN, Tier.TABLE)
 def unhealthy(record: Record) -> list[Observation | None]:
     """A GPU had memory errors that it could not correct, or rows of its memory wait to be replaced:
@@ -141,59 +117,22 @@ def _lanes(all_cards: Sequence[Card]) -> Observation | None:
     return Observation(False, text, affects=frozenset(TIMES))
 
 
-@check("gpu-cpus", Level.WARN, Tier.LIST, Affected.TIME, Affected.SPLIT)
-def far_cpus(record: Record) -> Observation | None:
-    """A process has no CPU of its GPU's NUMA node: its copies and launches cross the connection
-    between the sockets.
-
-    Limit: a CPU near the GPU for each process
-    Fix: let SLURM give near CPUs: +cluster.sbatch.gres-flags=enforce-binding
-    """
-    ranks = [
-        rank
-        for rank in record.ranks
-        if rank.affinity and any(c.near_cpus for c in rank.cards)
-    ]
-    if not ranks:
-        return None
-    far = [(rank, card) for rank in ranks if (card := _far_card(rank))]
-    if not far:
-        return Observation(
-            True, f"{counted(len(ranks), 'rank')} with CPUs near the GPU"
-        )
-    rank, card = far[0]
-    return Observation(
-        False,
-        f"{len(far)} of {counted(len(ranks), 'rank')} without CPUs near the GPU (rank {rank.rank} "
-        f"on {rank.host}, {_place(card)})",
-    )
-
-
-def _far_card(rank: Rank) -> Card | None:
-    mine = {*rank.affinity}
-    return next(
-        (c for c in rank.cards if c.near_cpus and not mine & {*c.near_cpus}), None
-    )
-
-
 @check("gpu-utilization", Level.WARN, Tier.TABLE, Affected.TIME)
 def little_used(record: Record) -> list[Observation | None]:
     """The timed epoch was not limited by the GPUs' speed. They ran kernels for a smaller share of
     the time than the site wants, which may cancel such jobs: judged where
     cluster.cancel_below_utilization has the cell's host. Or they wait for the host, which launches
-    their kernels: the epoch measures Python and the CPU, and a faster GPU would not be faster. By
-    the profiler where it ran, else by the host's least time to launch an iteration. Or a GPU was
-    full, and torch's allocator had to free cached memory: each time the GPU waits, and this is
-    shown beside the number. Only with device=cuda.
+    their kernels: the epoch measures Python and the CPU, and a faster GPU would not be faster. Or a
+    GPU was full, and torch's allocator had to free cached memory: each time the GPU waits, and this
+    is shown beside the number. Only with device=cuda.
 
-    Limit: cluster.cancel_below_utilization; a GPU that is busy for {BUSY_LIMIT} of an iteration, or
-    launched in {LAUNCH_LIMIT} of it
+    Limit: cluster.cancel_below_utilization; a host that launches an iteration in {LAUNCH_LIMIT} of
+    its time
     Fix: use a larger batch= or fewer gpus=; where the host launches, compile=true
     """
     if record.cell.device is Device.CPU:
         return []
-    launches = _busy_time(record) or _launch_time(record)
-    return [_utilization(record), launches, _allocations(record)]
+    return [_utilization(record), _launch_time(record), _allocations(record)]
 
 
 def _utilization(record: Record) -> Observation | None:
@@ -206,47 +145,6 @@ def _utilization(record: Record) -> Observation | None:
         f"GPU utilization is {used:.0f} % (this site cancels jobs below {limit} %)",
         "use a larger batch= or fewer gpus=",
     )
-
-
-def _busy_time(record: Record) -> Observation | None:
-    """Compare the time of the GPU's kernels, by the profiler, with that of a timed iteration.
-
-    Not under dp, where one process has several GPUs; nor of a script, whose epoch may have more
-    than training in it; nor where ranks exchange without kernels, as gloo does.
-    """
-    if record.cell.strategy is Strategy.DP or not record.cell.origin.has_fixed_epochs:
-        return None
-    if len(record.ranks) > 1 and any(map(_exchanges_without_kernels, record.ranks)):
-        return None
-    shares = [
-        (share, rank)
-        for rank in record.ranks
-        if (share := _busy_share(rank)) is not None
-    ]
-    if not shares:
-        return None
-    share, rank = min(shares, key=lambda pair: pair[0])
-    return Observation(
-        share >= BUSY_LIMIT,
-        f"the GPU of rank {rank.rank} is busy for {percent_text(min(1.0, share))} of an iteration "
-        f"without stall (limit {BUSY_LIMIT}), in the rest it waits for the host to launch kernels",
-        _launch_remedy(record),
-    )
-
-
-def _busy_share(rank: Rank) -> float | None:
-    """Return the share of a timed iteration without stall in which kernels ran."""
-    trace, timed = rank.profiler, rank.timed
-    train_s = timed.epoch_s - timed.stall_s
-    if trace is None or not trace.iterations or not trace.window_s or train_s <= 0:
-        return None
-    busy_s = (trace.window_s - trace.idle_s) / trace.iterations
-    return busy_s * timed.iterations / train_s
-
-
-def _exchanges_without_kernels(rank: Rank) -> bool:
-    trace = rank.profiler
-    return trace is not None and trace.instruments_messages > 0 and trace.messages == 0
 
 
 def _launch_remedy(record: Record) -> str:
@@ -296,38 +194,3 @@ def _allocations(record: Record) -> Observation | None:
         "use a smaller batch=",
         tier=Tier.NUMBER,
     )
-
-
-@check("power-cap", Level.WARN, Tier.TABLE, Affected.TIME, Affected.SPLIT)
-def slow_by_power(run: ComparedRun) -> Observation | None:
-    """A GPU at its power limit was slower than those of the other cells: its limit is lower, or it
-    is warmer. At the limit alone nothing is wrong, many GPUs are under load.
-
-    Limit: {POWER_CLOCK_LIMIT} of the median SM clock of the table's cells
-    Fix: measure again on another node, or compare cells of one node only
-    """
-    cards = [card for card in run.record.cards if card.clock_mhz is not None]
-    clocks_of_runs = _clocks_mhz(run.table)
-    if not cards or len(clocks_of_runs) == 1:
-        return None
-    usual = median(clocks_of_runs.values())
-    clocks = [card.clock_mhz or 0 for card in cards if POWER_CAP in card.reasons]
-    if not clocks:
-        gpus = counted(len(cards), "GPU")
-        return Observation(True, f"0 of {gpus} at the power limit")
-    return Observation(
-        min(clocks) >= POWER_CLOCK_LIMIT * usual,
-        f"{counted(len(clocks), 'GPU')} at the power limit, at {min(clocks)} MHz or more; the "
-        f"median of {names(clocks_of_runs)} is {usual:.0f} MHz",
-    )
-
-
-@lru_cache(maxsize=1)
-def _clocks_mhz(table: GroupRuns) -> dict[str, float]:
-    """Return by run the median clock of the SMs of its GPUs in the timed epoch."""
-    cards_of_runs = {run.slug: run.record.cards for run in table.runs}
-    clocks_of_runs = {
-        slug: [card.clock_mhz for card in cards if card.clock_mhz is not None]
-        for slug, cards in cards_of_runs.items()
-    }
-    return {slug: median(clocks) for slug, clocks in clocks_of_runs.items() if clocks}

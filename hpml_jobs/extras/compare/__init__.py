@@ -2,9 +2,6 @@
 
 from hpml_jobs.core.features import Command, Feature, HelpSection
 
-PICTURES = ("compare.png", "compare.svg")
-"""The files of the picture."""
-
 FEATURE = Feature(
     commands={
         "compare": Command(

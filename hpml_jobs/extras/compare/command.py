@@ -1,8 +1,6 @@
 """Command compare, its two sides, and the references that it stores."""
 
-import os
 import re
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
@@ -14,9 +12,7 @@ from rich.text import Text
 from hpml_jobs.cli.console import console, print_json
 from hpml_jobs.cli.options import Json, Outputs, find_study, history_of, outputs_of
 from hpml_jobs.core.errors import HpmlError, UsageError
-from hpml_jobs.core.paths import typed_path
 from hpml_jobs.core.text import alike, counted, did_you_mean
-from hpml_jobs.extras.compare import PICTURES
 from hpml_jobs.study.selection import all_studies, check_name
 from hpml_jobs.study.study import Study
 
@@ -75,21 +71,13 @@ def compare(
     replace: Annotated[
         bool, typer.Option("--replace", help="save over a file of the same name")
     ] = False,
-    to: Annotated[
-        Path | None,
-        typer.Option(
-            "--to",
-            metavar="FOLDER",
-            help="folder of the picture; default: report/ in study B",
-        ),
-    ] = None,
     outputs: Outputs = None,
     json: Json = False,
 ) -> None:
     """Compare two studies cell by cell: which cells of B are faster or slower than those of A.
 
     A and B are studies, or files that --save stored: times, conditions and checks, no paths and no
-    names of hosts. compare.png and compare.svg show it.
+    names of hosts.
 
     Example: hpml-jobs compare digits-old digits-new --fail-if-slower 5%
     """
@@ -116,7 +104,6 @@ def compare(
         print_json(text.document)
     else:
         _show_comparison(console(), text)
-    _write_picture(text, new, to, json=json)
     if text.failure:
         raise HpmlError(text.failure)
 
@@ -161,53 +148,6 @@ def _show_comparison(out: Console, text: "ComparisonText") -> None:
     out.print(Text(text.same_machine, style="dim"))
     if text.passed:
         out.print(Text(text.passed, style="bold"))
-
-
-_HEAD_BYTES = 500
-"""The metadata of a picture are among so many first bytes."""
-
-
-def _is_ours(png: Path) -> bool:
-    """Return whether a file is a picture of this program."""
-    from hpml_jobs.report.frame.picture import MADE_BY
-    from hpml_jobs.study.files import read_from
-
-    return f"Software\0{MADE_BY}".encode() in read_from(png, 0, _HEAD_BYTES)
-
-
-def _write_picture(
-    text: "ComparisonText", new: "Side", to: Path | None, *, json: bool
-) -> None:
-    """Write the picture beside the report of B, or into the folder that was named.
-
-    Raises:
-        UsageError: the folder that was named has pictures of these names that are not ours.
-        HpmlError: the folder that was named cannot be written.
-    """
-    from hpml_jobs.extras.compare.document import write_picture
-
-    if to:
-        folder = typed_path(to)
-    elif new.study:
-        folder = new.study.report
-    else:
-        return
-    there = [name for name in PICTURES if os.path.lexists(folder / name)]
-    if to is not None and there and not _is_ours(folder / PICTURES[0]):
-        raise UsageError(
-            f"{', '.join(there)} in {to} would be written over, and compare did not write it: name "
-            "another folder with --to"
-        )
-    try:
-        written = write_picture(text, folder)
-    except OSError as fault:
-        reason = f"the picture cannot be written: {folder}: {fault.strerror}"
-        if to is not None:
-            raise HpmlError(reason) from fault
-        print(f"{reason}; --to FOLDER writes it elsewhere", file=sys.stderr)
-        return
-    if written and not json:
-        print(f"written: {', '.join(path.name for path in written)} in {folder}")
 
 
 def save_reference(

@@ -1,13 +1,10 @@
-"""The comparison of two studies as text, values and a picture."""
+"""The comparison of two studies as text and values."""
 
-from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from hpml_jobs.checks.result import names
 from hpml_jobs.core.conditions import NONE
 from hpml_jobs.core.errors import HpmlError
-from hpml_jobs.core.text import percent_text
 from hpml_jobs.extras.compare import table, words
 from hpml_jobs.extras.compare.reference import (
     EPOCH,
@@ -18,17 +15,10 @@ from hpml_jobs.extras.compare.reference import (
 from hpml_jobs.extras.compare.rules import (
     PARTS,
     ComparedCell,
-    ComparedGroup,
     StudyComparison,
     compare_studies,
 )
-from hpml_jobs.extras.compare.words import names_of
-from hpml_jobs.report.frame import style
-from hpml_jobs.report.frame.captions import MARK, cell_label
-from hpml_jobs.report.frame.picture import Axes, Entry, Picture, files_of, rows
 from hpml_jobs.report.frame.table import Table
-from hpml_jobs.results.decision import LEAST_GAP, Decision
-from hpml_jobs.study.files import write_whole
 
 
 class GroupText(NamedTuple):
@@ -191,18 +181,6 @@ def _work_words(group: ReferenceGroup) -> str:
     return f"{workload} ({images} samples per epoch)"
 
 
-def write_picture(text: ComparisonText, folder: Path) -> list[Path]:
-    """Write compare.png and compare.svg; the same comparison gives the same bytes.
-
-    Raises:
-        OSError: they cannot be written.
-    """
-    files = picture_files(text.comparison, text.answer, text.limit)
-    for name, content in files.items():
-        write_whole(folder / name, content)
-    return [folder / name for name in files]
-
-
 def _values(cell: ComparedCell) -> dict[str, Any]:
     estimate, interval = cell.ratio
     return {
@@ -239,125 +217,3 @@ def _place(cell: ReferenceCell) -> dict[str, Any]:
         "treatment": cell.treatment,
         "batch": cell.batch,
     }
-
-
-NO_DIFFERENCE, NOT_DECIDED = "no difference seen", "not decided"
-VERDICTS: dict[Decision | None, str] = {
-    Decision.SLOWER: "slower",
-    Decision.FASTER: "faster",
-    Decision.SAME: NO_DIFFERENCE,
-    Decision.BELOW_GAP: NO_DIFFERENCE,
-}
-"""What is said of decisions; the others are not decided."""
-
-COLOURS = {
-    "slower": style.RED,
-    "faster": style.BLUE,
-    NO_DIFFERENCE: style.BLACK,
-    NOT_DECIDED: style.MIDDLE_GREY,
-}
-"""The colours of the verdicts."""
-
-
-def _face(verdict: str) -> str:
-    """Return the colour inside the marker of a verdict: hollow where it is not decided."""
-    return style.PAPER if verdict == NOT_DECIDED else COLOURS[verdict]
-
-
-LIMIT: Any = {"color": style.RED, "lw": 1.2, "ls": (0, (4, 3))}
-"""The properties of the line of a limit."""
-
-CAPTION = (
-    "Change of the time from A ({old}) to B ({new}): ratio of times (Hodges-Lehmann) with "
-    "its 95 % interval. Grey band: 2 %, below which no difference is called. Hollow: medians, too "
-    "few runs to tell or a failed check. {mark} a check warns."
-)
-
-
-class Change(NamedTuple):
-    """The change of a cell from one study to the other, and its verdict."""
-
-    label: str
-    verdict: str
-    cell: ComparedCell
-
-
-def picture_files(
-    comparison: StudyComparison, answer: str, limit: float | None
-) -> dict[str, bytes]:
-    """Return compare.png and compare.svg; nothing without a shared cell."""
-    with style.applied():
-        picture = comparison_picture(comparison, answer, limit)
-    return files_of(picture._replace(name="compare")) if picture else {}
-
-
-def comparison_picture(
-    comparison: StudyComparison, answer: str, limit: float | None
-) -> Picture | None:
-    """Plot the change of every shared cell; None without one."""
-    cells = [
-        Change(
-            _label(comparison, group, cell),
-            VERDICTS.get(cell.decision, NOT_DECIDED),
-            cell,
-        )
-        for group in comparison.groups
-        for cell in group.measured
-    ]
-
-    def draw(axis: Axes, cells: Sequence[Change]) -> list[str]:
-        axis.axvspan(
-            -100 * LEAST_GAP,
-            100 * LEAST_GAP,
-            color=style.PALE,
-            alpha=0.5,
-            lw=0,
-            zorder=0,
-        )
-        axis.axvline(0, color=style.BLACK, lw=1)
-        if limit is not None:
-            axis.axvline(100 * limit, **LIMIT)
-        for row, (_, verdict, cell) in enumerate(cells):
-            (estimate, interval), colour = cell.ratio, COLOURS[verdict]
-            if interval and verdict != NOT_DECIDED:
-                ends = [100 * (interval.low - 1), 100 * (interval.high - 1)]
-                axis.plot(ends, [row, row], color=colour, lw=1.8, marker="|", ms=7)
-            axis.plot(
-                [100 * (estimate - 1)],
-                [row],
-                color=colour,
-                marker="o",
-                ms=6,
-                mfc=_face(verdict),
-                ls="",
-            )
-        return []
-
-    verdicts = {change.verdict for change in cells}
-    looks: dict[str, Entry] = {
-        name: {"color": colour, "marker": "o", "ms": 4, "mfc": _face(name)}
-        for name, colour in COLOURS.items()
-        if name in verdicts
-    }
-    if limit is not None:
-        looks[f"limit {percent_text(limit)}"] = LIMIT | {"lw": 1.4}
-    names = names_of(comparison)
-    return rows(
-        f"{names.new} compared with {names.old}",
-        cells,
-        draw,
-        x="change of the time, %   (left: B is faster, right: B is slower)",
-        alt=answer,
-        caption=[answer, CAPTION.format(old=names.old, new=names.new, mark=MARK)],
-        legend=looks,
-        file="compare --json",
-    )
-
-
-def _label(
-    comparison: StudyComparison, group: ComparedGroup, cell: ComparedCell
-) -> str:
-    label = cell_label(cell.place, group.new.device)
-    mark = f"{MARK} " if cell.is_doubtful else ""
-    workload = f"{group.new.work[0]}: " if len(comparison.groups) > 1 else ""
-    return f"{mark}{workload}{label}"

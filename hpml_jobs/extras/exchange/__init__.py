@@ -12,5 +12,4 @@ FEATURE = Feature(
             after="collect",
         ),
     },
-    checks={"Imported timings": ("extras.exchange.imported_row:implausible_row",)},
 )

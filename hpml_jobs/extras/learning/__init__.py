@@ -8,7 +8,9 @@ FEATURE = Feature(
         "table4": Part("extras.learning.quality:table4", after="iterations"),
         "evaluation": Part("extras.learning.evaluation:evaluation", after="table4"),
     },
-    sheets={"curve-ends": Part("extras.learning.ends:curve_ends", after="profiler")},
+    sheets={
+        "curve-ends": Part("extras.learning.ends:curve_ends", after="microbenchmark")
+    },
     training_pictures={"loss": Part("extras.learning.picture:loss", after="")},
     text_files={
         "curves.csv": Part("extras.learning.curves_file:curves_csv", after="cells.csv")

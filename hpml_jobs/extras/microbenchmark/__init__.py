@@ -8,22 +8,7 @@ FEATURE = Feature(
             "extras.microbenchmark.step:measure_collectives", after=""
         )
     },
-    record_checks={
-        "Communication": {
-            "bus-bandwidth": Part(
-                "extras.microbenchmark.checks:faster_than_microbenchmark",
-                after="profiler-messages",
-            ),
-            "slow-microbenchmark": Part(
-                "extras.microbenchmark.checks:slower_than_training",
-                after="bus-bandwidth",
-            ),
-        }
-    },
     sheets={
         "microbenchmark": Part("extras.microbenchmark.points:points", after="messages")
-    },
-    pictures={
-        "bandwidth": Part("extras.microbenchmark.picture:bandwidth", after="phases")
     },
 )

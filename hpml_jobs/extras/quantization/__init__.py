@@ -25,7 +25,4 @@ FEATURE = Feature(
     tables_of_all={
         "quantization": Part("extras.quantization.table:quantization", after="")
     },
-    training_pictures={
-        "quantization": Part("extras.quantization.picture:of_report", after="loss")
-    },
 )

@@ -99,7 +99,7 @@ def measured_peak(record: Record) -> PeakRate | None:
     if peak_tflop_per_s is None:
         return peak_of(record)
     rate = 1e12 * peak_tflop_per_s
-    return PeakRate(rate, precision_of(record), GIVEN, doubtful=rate, impossible=rate)
+    return PeakRate(rate, precision_of(record), GIVEN, impossible=rate)
 
 
 def cards(group: ConditionGroup) -> list[Card]:

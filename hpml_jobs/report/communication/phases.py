@@ -78,14 +78,7 @@ def phases_of(group: ConditionGroup) -> tuple[Phase, ...]:
     return (*PHASES, OTHER) if has_other else PHASES
 
 
-class AddedColumns(NamedTuple):
-    """What a feature measured beside the phases, and how, for its caption."""
-
-    columns: Columns[Row]
-    caption: str
-
-
-def phases(group: ConditionGroup, added: AddedColumns | None = None) -> Table | None:
+def phases(group: ConditionGroup) -> Table | None:
     """Return where the time of the instrumented epoch went."""
     rows = [row for row in group.timed if row.figures.closure is not None]
     if not rows:
@@ -110,17 +103,12 @@ def phases(group: ConditionGroup, added: AddedColumns | None = None) -> Table | 
             "of backward",
             (column("pack_s", "pack", lambda row: row.figures.pack_s, seconds),),
         ),
+        Columns("", tuple(end for phase in shown for end in _ends(phase, ranges))),
     ]
     caption = [
         PHASES_CAPTION.format(work=captions.work_text(group.work)),
         OF_SCRIPT if group.origin.has_other else "",
     ]
-    if added:
-        heads.append(added.columns)
-        caption.append(added.caption)
-    heads.append(
-        Columns("", tuple(end for phase in shown for end in _ends(phase, ranges)))
-    )
     text = TableText(
         "phases",
         "Phases of the instrumented epoch",

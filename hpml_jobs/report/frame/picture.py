@@ -96,12 +96,11 @@ def panels(  # noqa: PLR0913  (what is around the panels)
     file: str = "",
     columns: int = 3,
     height: float = 2.8,
-    between: str = "; ",
 ) -> Picture | None:
     """Return a picture of panels, at most `columns` in a row; None without a panel.
 
     `draw` draws a panel on its axes, labels them, and returns its main numbers in words. These
-    follow `alt`, with `between` them. The sentences of `caption` end with what is `missing` and the
+    follow `alt`. The sentences of `caption` end with what is `missing` and the
     `file` that has it. `height` is that of a panel in inches.
     """
     if not drawn:
@@ -116,7 +115,7 @@ def panels(  # noqa: PLR0913  (what is around the panels)
         with style.applied():  # it is drawn after the others
             return _figure(drawn, draw, (len(drawn), 1), size, legend)[0]
 
-    alt = f"{alt}{captions.first_few(texts, between)}." if texts else alt
+    alt = f"{alt}{captions.first_few(texts, '; ')}." if texts else alt
     sentences = (*caption, not_drawn(missing, file))
     return Picture(title, figure, alt, " ".join(filter(None, sentences)), narrow)
 
@@ -159,7 +158,6 @@ def rows(  # noqa: PLR0913  (what is around the rows)
     caption: list[str],
     legend: Mapping[str, Entry],
     file: str = "",
-    between: str = "; ",
 ) -> Picture | None:
     """Return a picture of one panel with labelled rows, the first one above; None without a row.
 
@@ -186,7 +184,6 @@ def rows(  # noqa: PLR0913  (what is around the rows)
         missing=all_labels[ROWS:],
         file=file,
         height=0.6 + INCHES * max(0.57 * len(labels), min(len(labels), 23)),
-        between=between,
     )
 
 
@@ -333,10 +330,6 @@ def draw(figure: "Figure") -> str:
     return content.getvalue().decode()
 
 
-MADE_BY = "hpml_jobs"
-"""The software in the metadata of a PNG file."""
-
-
 def files_of(picture: Picture) -> dict[str, bytes]:
     """Return the PNG and SVG file of a picture, by file name."""
     with style.applied():
@@ -353,7 +346,7 @@ def _png(figure: "Figure") -> bytes:
 
     content = io.BytesIO()
     canvas: Any = FigureCanvasAgg(figure)  # its print methods have no types
-    canvas.print_png(content, metadata={"Software": MADE_BY})
+    canvas.print_png(content, metadata={"Software": "hpml_jobs"})
     return content.getvalue()
 
 

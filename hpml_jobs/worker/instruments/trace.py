@@ -1,6 +1,5 @@
 """What torch.profiler has of a window: the operators, kernels and collectives of this process."""
 
-import gzip
 import math
 import os
 import re
@@ -152,21 +151,16 @@ def measured_window(devices: Devices) -> Iterator[None]:
         synchronize(devices)
 
 
-def read_trace(
-    profiler: profile, processes: int, keep: Path | None = None
-) -> list[TraceEvent]:
+def read_trace(profiler: profile, processes: int) -> list[TraceEvent]:
     """Return the events in the marked window of a profiler that is stopped; the first is it.
-
-    The trace is written to `keep` (a .json.gz for Perfetto or chrome://tracing), or discarded.
 
     Raises:
         OSError, RuntimeError, ValueError: the trace cannot be written, or has no window.
     """
     with tempfile.TemporaryDirectory() as folder:
-        path = keep or Path(folder) / "trace.json"
+        path = Path(folder) / "trace.json"
         profiler.export_chrome_trace(str(path))
-        content = gzip.decompress(path.read_bytes()) if keep else path.read_bytes()
-    return events_in_window(content, processes)
+        return events_in_window(path.read_bytes(), processes)
 
 
 class _Raw(msgspec.Struct):

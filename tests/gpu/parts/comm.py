@@ -8,10 +8,16 @@ from unittest import mock
 import torch
 import torch.distributed as dist
 
+from hpml_jobs.core.formulas import union_s
 from hpml_jobs.core.measurements import CollectiveKind, Purpose
 from hpml_jobs.core.strategies import Device, Strategy
-from hpml_jobs.extras.profiler.iterations import profile_iterations
 from hpml_jobs.worker.epochs import EpochResult, instrumented_epoch
+from hpml_jobs.worker.instruments.trace import (
+    measured_window,
+    read_trace,
+    start_profiler,
+)
+from hpml_jobs.worker.probes import TRACED
 from hpml_jobs.worker.training import Training
 from tests.gpu.bench import Bench
 from tests.gpu.catalog import SPIN_MS
@@ -84,12 +90,21 @@ def _figures(result: EpochResult, milliseconds: float) -> Iterator[Figure]:
 
 def _beside_profiler(training: Training) -> Figure:
     """Compare the kernels' time; not that of DDP's buffers, for which one rank has no kernel."""
-    kernels = profile_iterations(training, 2, None).collective(
-        CollectiveKind.ALL_REDUCE
+    devices = training.strategy.devices
+    profiler = start_profiler(devices[0])
+    result = instrumented_epoch(
+        training, 2, iterations=TRACED, span=measured_window(devices)
     )
-    if kernels is None or not kernels.messages:
+    profiler.stop()
+    kind, ledger = CollectiveKind.ALL_REDUCE, result.ledger
+    assert ledger is not None
+    kernels = [e for e in read_trace(profiler, 1) if e.on_device and e.kind is kind]
+    if not kernels:
         return Figure(key="profiler", value=None, note="the trace has no such kernel")
-    return Figure(key="profiler", value=kernels.seconds / kernels.instruments_s)
+    ours = zip(ledger.collectives, ledger.intervals(), strict=True)
+    ours_s = union_s(interval for entry, interval in ours if entry.kind is kind)
+    kernels_s = union_s((event.start_s, event.end_s) for event in kernels)
+    return Figure(key="profiler", value=kernels_s / ours_s)
 
 
 def _kernel() -> tuple[Spin, bool]:

@@ -8,7 +8,6 @@ from hpml_jobs.core.cell import Protocol
 from hpml_jobs.core.measurements import NcclChoice, Role
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import Loader, Strategy
-from hpml_jobs.extras.profiler.checks import communication_gaps
 from tests.gpu.bench import ONE_GPU, Bench, CellRun
 from tests.gpu.catalog import CHOICE_KINDS, CHOICE_SIZES, SAME_AS_DDP, keys_of
 from tests.gpu.figures import Figure, left_out
@@ -47,28 +46,13 @@ def _run(bench: Bench, strategy: Strategy, *, gpus: int, **settings: Any) -> Cel
 
 
 def _times(single: CellRun, ddp: CellRun) -> Iterator[Figure]:
-    """Compare the epoch without exchange with one GPU, and the instruments with the profiler."""
+    """Compare the epoch without exchange with one GPU."""
     if single.record is None or ddp.record is None or not ddp.is_ok:
         yield Figure(key="alone", value=None, note=f"{single.reason}; {ddp.reason}")
         return
-    rank, alone_s = ddp.record.ranks[0], single.record.epoch_s
-    unsynced, instrumented = (
-        rank.epoch(role) for role in (Role.UNSYNCED, Role.INSTRUMENTED)
-    )
+    unsynced = ddp.record.ranks[0].epoch(Role.UNSYNCED)
     if unsynced is not None:
-        yield Figure(key="alone", value=unsynced.epoch_s / alone_s)
-    trace, phases, communication = rank.profiler, rank.phases, rank.communication
-    if trace is None or instrumented is None or phases is None or communication is None:
-        yield Figure(key="split", value=None, note="; ".join(_missing(ddp.record)))
-        return
-    hidden_s = trace.overlap_s / trace.iterations * instrumented.iterations
-    parts_s, total_s = phases.exposed_s + hidden_s, communication.total_s
-    note = (
-        f"exposed {phases.exposed_s:.3g}, hidden {hidden_s:.3g}, total {total_s:.3g} s"
-    )
-    yield Figure(key="split", value=parts_s / total_s, note=note)
-    gap = next(communication_gaps(trace, ddp.record.cell.device))
-    yield Figure(key="profiler", value=gap.instruments_s / gap.seconds, note=gap.what)
+        yield Figure(key="alone", value=unsynced.epoch_s / single.record.epoch_s)
 
 
 def _choices(*runs: CellRun) -> Iterator[Figure]:

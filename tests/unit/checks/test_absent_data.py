@@ -6,8 +6,6 @@ from msgspec.structs import replace
 from hpml_jobs.checks.study import check_record
 from tests.unit.check_cases import (
     OF_EXTRAS,
-    change_every_rank,
-    change_facts,
     change_rank,
     clean_record,
 )
@@ -41,21 +39,18 @@ def change_record(**fields):
 
 
 ABSENT = {
-    "no communication": (change_every_rank(communication=None), {"exposed"}),
     "parameters not claimed": (change_workload(parameters=None), {"parameters"}),
     "no model": (
         change_record(model=None),
-        {"parameters", "messages", "flops", "buffers"},
+        {"parameters", "messages", "buffers"},
     ),
     "other loss": (change_workload(loss="mse"), {"loss"}),
     "images unknown": (change_workload(images=None), {"short"}),
-    "no affinity": (change_rank(2, affinity=()), {"oversubscribed", "loader-cpus"}),
+    "no affinity": (change_rank(2, affinity=()), {"oversubscribed"}),
     "no accounts of the system": (
         change_epochs(scheduling=None),
-        {"disturbed", "loader-cpus"},
+        {"disturbed"},
     ),
-    "too few iterations to tell": (change_epochs(slow=None), {"outliers"}),
-    "no GPU model": (change_facts(gpu_model=""), {"flops"}),
 }
 
 

@@ -51,7 +51,7 @@ def test_limits_on_the_page_are_those_of_the_messages():
         *check_records([elsewhere])[elsewhere.slug],
     ]
     with_limit = [result for result in results if LIMIT.search(result.reason)]
-    assert len({result.check for result in with_limit}) >= 12
+    assert len({result.check for result in with_limit}) >= 10
     for result in with_limit:
         limits = [check.limit for check in CHECKS if check.name == result.check]
         for number in LIMIT.findall(result.reason):

@@ -1,4 +1,4 @@
-"""Checks of what ranks wait for: a late rank, a slow loader, the start of loaders."""
+"""Checks of what ranks wait for: a late rank, a slow loader."""
 
 import pytest
 from msgspec.structs import replace
@@ -134,7 +134,7 @@ def test_packing_at_root_is_named_as_packing():
     assert "in packing gradients" in reason
 
 
-def test_rank_computing_seven_times_as_long_never_agrees():
+def test_rank_computing_seven_times_as_long_is_late():
     """Equal epochs are what synchronous training gives: they do not show that ranks agree."""
     record = clean_record(PAIR)
     for number, forward_s, exposed_s in ((0, 0.9, 6.9), (1, 6.9, 0.9)):
@@ -152,16 +152,7 @@ def test_rank_computing_seven_times_as_long_never_agrees():
             record
         )
     record = change_epoch("timed", epoch_s=8.0)(record)
-    results = checked(record)
-    assert "ranks-agree" not in results
-    assert results["imbalance"].level is Level.WARN
-    apart = checked(change_epoch("timed", 0, epoch_s=5.0)(record))
-    assert apart["ranks-agree"].level is Level.FAIL
-
-
-def test_balanced_ranks_agree():
-    results = checked(clean_record(PAIR))
-    assert results["ranks-agree"].level is results["imbalance"].level is Level.PASS
+    assert checked(record)["imbalance"].level is Level.WARN
 
 
 @pytest.mark.parametrize("protocol", [Protocol.LAB, Protocol.FULL])
@@ -187,11 +178,6 @@ def test_loader_start_and_hand_over_are_not_waiting():
     results = checked(record)
     assert results["loader-bound"].level is Level.PASS
     assert "waiting for data is 0 % of the epoch" in results["loader-bound"].reason
-    assert results["loader-start"].level is Level.WARN
-    assert (
-        "short epoch: waiting for the first batch takes 23.75 % of it"
-        in results["loader-start"].reason
-    )
 
 
 def test_loader_that_is_always_late_is_loader_bound():
@@ -216,14 +202,9 @@ def test_without_loader_workers_stall_counts_but_for_a_slow_first_batch():
         in reason
     )
     assert "loading delays computing: set loader_workers=" in reason
-    assert results["loader-start"].level is Level.PASS
     stalls = Stalls(first_s=0.9, p20_s=0.0, last_s=0.0)
     results = checked(change_epoch("timed", 1, stalls=stalls)(record))
     assert results["loader-bound"].level is Level.PASS
-    assert (
-        "waiting for the first batch takes 11.25 % of it"
-        in results["loader-start"].reason
-    )
 
 
 def test_stall_of_images_on_the_device_is_not_loading():
@@ -234,7 +215,6 @@ def test_stall_of_images_on_the_device_is_not_loading():
     assert reason.startswith(
         "waiting for data is 11.03 % of the epoch on rank 1 on gr001 (limit 5 %): use a larg"
     )
-    assert "loader-start" not in results
 
 
 def test_records_without_split_stall_are_judged_by_all_of_it():
@@ -243,15 +223,3 @@ def test_records_without_split_stall_are_judged_by_all_of_it():
     assert result_of(tuple(results.values()), "loader-bound").reason.startswith(
         "stall is 12 % of"
     )
-    assert "loader-start" not in results
-
-
-def test_exposed_check_shows_the_seconds_of_table_2():
-    """A report and its checks must not say two different exposed times."""
-    record = clean_record(PAIR)
-    reason = checked(record)["exposed"].reason
-    number = record.least_waiting.rank
-    assert reason.startswith(
-        f"{record.comm_exposed_s:.4g} s of communication are exposed on rank "
-    )
-    assert f"rank {number}, of {record.comm_total_s:.4g} s in total" in reason

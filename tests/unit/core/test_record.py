@@ -51,14 +51,13 @@ def schema_3(record):
     values = json.loads(encode(record)) | {"schema": 3}
     values["probe"] = values.pop("microbenchmark", None)
     for rank in values["ranks"]:
-        rank["trace"] = rank.pop("profiler", None)
+        rank["trace"] = {"window_s": 2.0}
     return values
 
 
 def test_record_of_schema_3_is_upgraded():
     full = a_record(a_cell(protocol=Protocol.FULL))
     assert full.microbenchmark is not None
-    assert full.ranks[0].profiler is not None
     assert decode(encode(schema_3(full)), "record.json") == full
 
 
@@ -84,7 +83,7 @@ def test_truncated_record_is_refused(share):
         (b'{"slug": "\xff"}', "is not a whole record"),
         (b"{}", "has record schema None"),
         (change_record(schema=1), "has record schema 1, this hpml_jobs"),
-        (change_record(schema=7), "has record schema 7, this hpml_jobs"),
+        (change_record(schema=8), "has record schema 8, this hpml_jobs"),
         (change_record().replace(b'"slug"', b'"slag"'), "unknown field `slag`"),
         (
             change_record().replace(b'"gpus": 4', b'"gpus": 0', 1),

@@ -232,7 +232,6 @@ def _rank_in_windows(rank: Rank) -> Rank:
         test_accuracy=None,
         test_loss=None,
         test_samples=0,
-        profiler=None,
     )
 
 

@@ -88,22 +88,16 @@ def number(text):
 
 
 CHANGED_CHECKS = {
-    "counts": "reading a record refuses what this check looked for",
     "overhead": "judges a timed epoch that is longer than the instrumented one as well",
     "drift": "judged by ten blocks of iterations, which records of 0.4.0 do not have",
-    "profiler": "allows the launch of each message; not judged where CPUs are oversubscribed",
-    "cpus": "oversubscribed and loader-cpus judge processes and loader workers apart",
-    "all-reduce-fit": "said once for each allocation, in the table of the fit",
     "loader-bound": "judged on the rank with the largest stall",
     "efficiency": "a warning with single runs: their scatter may explain it",
-    "ranks-agree": "no result where imbalance warns: the same cause in two lines",
 }
 """Checks that are gone or judge otherwise since 0.4.0, with the reason; new checks may be added."""
 
 JOINED_CHECKS = {
     "equal-threads": "threads",
     "system": "conditions",
-    "resolution": "imported-row",
 }
 """Checks that are a part of another one now; what a part found is a result of its own."""
 
@@ -228,7 +222,7 @@ def test_record_gives_the_same_numbers(desk, name, capsys):
                 assert cells[slug]["numbers"][key] == pytest.approx(value), (slug, key)
 
 
-COMPARED = ("conditions", "efficiency", "loader-workers", "other-days", "threads")
+COMPARED = ("conditions", "efficiency", "threads")
 """Checks that compare the runs of a condition group."""
 
 

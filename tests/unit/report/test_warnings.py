@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from rich.console import Console
+from tests.unit.cli.test_record_command import write_study
 
 from hpml_jobs.cli.main import run
 from hpml_jobs.core.cell import Protocol
@@ -19,11 +20,9 @@ from hpml_jobs.report.frame import captions
 from tests.unit.builders import lab_cell, lab_record
 from tests.unit.check_cases import (
     baseline_record,
-    change_communication,
     change_messages,
     clean_record,
 )
-from tests.unit.cli.test_record_command import write_study
 
 FAIL, WARN, PASS = Level.FAIL, Level.WARN, Level.PASS
 FIX = "measure again"
@@ -233,13 +232,13 @@ def test_json_has_usability_and_every_cause_with_its_cells(builder, given_checks
 
 
 def test_collect_shows_which_table_can_be_used(laptop, capsys):
-    """A failure of the split leaves Table 1 alone."""
-    write_study(change_communication(total_s=0.6)(clean_record()), baseline_record())
+    """A failure of the messages leaves Tables 1 and 2 alone."""
+    write_study(change_messages(count=1)(clean_record()), baseline_record())
     assert run(["collect", "mine"]) == 0
     out = " ".join(capsys.readouterr().out.split())
-    assert "What to trust: Table 2 cannot be used." in out
-    assert "cannot be used (exposed), 4 GPUs, batch 32 (ddp): 0.64" in out
-    assert out.count("(exposed)") == 1
+    assert "What to trust: Table 3 cannot be used." in out
+    assert "cannot be used (messages), 4 GPUs, batch 32 (ddp): " in out
+    assert out.count("(messages)") == 1
 
 
 def test_collect_strict_ignores_warnings(laptop, capsys):

@@ -123,7 +123,7 @@ def test_epoch_without_exchange_begins_warm_and_may_wait_long(training, monkeypa
     "training", (EXCHANGES | IN_BF16).values(), ids=EXCHANGES | IN_BF16, indirect=True
 )
 def test_epoch_without_exchange_leaves_no_copy_of_the_model(training, monkeypatch):
-    """Nor its momentum: the microbenchmark and the profiler need the memory."""
+    """Nor its momentum: the microbenchmark needs the memory."""
     copies = []
 
     def epoch(alone: Training, *arguments):

@@ -1,5 +1,6 @@
 """The events in the measured window of a profiler's trace."""
 
+import gzip
 import json
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import torch
 
 from hpml_jobs.worker.instruments.trace import (
     TraceEvent,
+    content_of,
     events_in_window,
     record_numbers,
     start_profiler,
@@ -81,3 +83,57 @@ def test_event_kind_is_by_torch_then_by_kernel(name, details, kind):
 def test_trace_without_measured_window_is_refused():
     with pytest.raises(ValueError, match="no window"):
         window_of([event("aten::mm", 0, 1)])
+
+
+RECORDED = Path(__file__).parents[2] / "data" / "recorded"
+
+
+def recorded(name, window):
+    """Return a real GPU's collectives; the annotation with this name is the measured window."""
+    content = (RECORDED / name).read_bytes()
+    raw = json.loads(gzip.decompress(content) if name.endswith(".gz") else content)
+    marked = [
+        e | {"name": WINDOW["name"]} if e["name"] == window else e
+        for e in raw["traceEvents"]
+    ]
+    return [event for event in window_of(marked) if event.is_collective]
+
+
+def test_recorded_iteration_of_ddp_has_the_bytes_of_resnet50():
+    """Its gradients are 25,557,032 floats, its buffers 2 x 26,560 floats and 53 whole numbers."""
+    sizes = {"all_reduce": [], "broadcast": []}
+    for event in recorded("a100-ddp-resnet50.json.gz", "ProfilerStep#5"):
+        sizes[event.kind].append(content_of(event).bytes)
+    assert (len(sizes["all_reduce"]), sum(sizes["all_reduce"])) == (5, 4 * 25_557_032)
+    assert sorted(sizes["broadcast"]) == [53 * 8, 53_120 * 4]
+
+
+def test_recorded_all_gather_has_the_bytes_of_all_ranks():
+    """The kernel of NCCL 2.27 for 8 ranks: 8 x 25,136 numbers of two bytes."""
+    window = "execute_context_1(888_788544)_generation_0(0)"
+    (gathered,) = recorded("b200-all-gather.json", window)
+    assert gathered.kind == "all_gather"
+    assert content_of(gathered).bytes == 8 * 25_136 * 2
+
+
+@pytest.mark.parametrize("name", ["h100-ddp", "h100-single"])
+def test_recorded_iteration_of_one_process_has_no_kernel_of_nccl(name):
+    assert recorded(f"{name}-resnet18.json.gz", WINDOW["name"]) == []
+
+
+@pytest.mark.parametrize(
+    ("collective", "dtype", "size"),
+    [("_allgather_base", "BFloat16", 4_000), ("_reduce_scatter_base", "Half", 2_000)],
+)
+def test_message_has_the_bytes_of_the_whole_tensor(collective, dtype, size):
+    """torch reports the share of a rank and the whole; here the output is the larger one."""
+    details = {"Collective name": collective, "dtype": dtype}
+    details |= {"In msg nelems": 1_000, "Out msg nelems": 2_000}
+    sent = TraceEvent("kernel", "ncclDevKernel", 0.0, 1.0, details)
+    assert content_of(sent).bytes == size
+
+
+def test_gloo_all_gather_has_the_bytes_of_all_shares():
+    details = {"Input Dims": [[1000]], "Input type": ["float"]}
+    sent = TraceEvent("cpu_op", "gloo:all_gather", 0.0, 1.0, details, processes=4)
+    assert content_of(sent).bytes == 16_000

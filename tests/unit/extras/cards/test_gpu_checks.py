@@ -9,24 +9,17 @@ from hpml_jobs.core.measurements import Card, Memory
 from hpml_jobs.core.strategies import Strategy
 from tests.unit.builders import a_cell, a_record
 from tests.unit.check_cases import (
-    DDP4,
     CheckCase,
     assert_fires,
-    baseline_record,
     case_id,
     change_card,
     change_epoch,
     change_every_rank,
-    change_facts,
     change_model,
-    change_trace,
-    check_records,
     clean_record,
     result_of,
     samples_at,
-    without_traces,
 )
-from tests.unit.checks.test_recorded_gpus import recorded
 
 WARN = Level.WARN
 
@@ -44,13 +37,6 @@ def large_model(old):
 
 CASES = [
     CheckCase(
-        "memory-bandwidth",
-        Level.FAIL,
-        large_model,
-        "the optimizer takes 2e+03 us per iteration, the memory of NVIDIA A100-SXM4-80GB (2,039 "
-        "GB/s) needs at least 2.41e+03 us for its bytes",
-    ),
-    CheckCase(
         "throttled",
         WARN,
         change_card(throttle_reasons=("gpu_idle", "hw_slowdown", "sw_power_cap")),
@@ -61,12 +47,6 @@ CASES = [
         WARN,
         change_card(samples=samples_at(1200, "reason_0x1000")),
         "1 of 4 GPUs throttled by reason_0x1000 (1200 of 1410 MHz, 75 °C)",
-    ),
-    CheckCase(
-        "visible-gpus",
-        WARN,
-        change_facts(gpus_visible=8),
-        "8 GPUs visible, 4 given: ask",
     ),
     CheckCase(
         "gpu-health",
@@ -87,12 +67,6 @@ CASES = [
         "x8 of x16 lanes on GPU 0000:1B:00.0",
     ),
     CheckCase(
-        "gpu-cpus",
-        WARN,
-        change_card(near_cpus=(64, 65)),
-        "1 of 4 ranks without CPUs near the GPU (rank 1 on gr001, GPU 0000:1B:00.0): let SLURM",
-    ),
-    CheckCase(
         "other-processes",
         WARN,
         change_card(other_processes=2),
@@ -101,14 +75,8 @@ CASES = [
     CheckCase(
         "gpu-utilization",
         WARN,
-        without_traces(change_epoch("timed", 1, launch_s=0.0485)),
+        change_epoch("timed", 1, launch_s=0.0485),
         "the host takes 48.5 ms to launch an iteration on rank 1, 97",
-    ),
-    CheckCase(
-        "gpu-utilization",
-        WARN,
-        change_trace(idle_s=1.7),
-        "the GPU of rank 3 is busy for ",
     ),
     CheckCase(
         "gpu-utilization",
@@ -130,7 +98,7 @@ def test_check_fires_on_its_case(case):
     assert_fires(case)
 
 
-OF_CARDS = {"throttled", "other-processes", "gpu-health", "gpu-cpus"}
+OF_CARDS = {"throttled", "other-processes", "gpu-health"}
 
 ABSENT = {
     "no GPU state": (change_every_rank(cards=()), OF_CARDS),
@@ -138,7 +106,6 @@ ABSENT = {
         change_every_rank(cards=(Card(uuid="GPU-0"),)),
         OF_CARDS,
     ),
-    "GPUs given unknown": (change_facts(slurm={}), {"visible-gpus"}),
 }
 
 
@@ -156,9 +123,9 @@ def test_nothing_is_said_of_gpus_that_nobody_asked():
 
 
 def test_each_violated_part_of_a_check_has_its_own_line():
-    slow_host = without_traces(
-        change_epoch("timed", 1, launch_s=0.0485, memory=FULL_MEMORY)
-    )(clean_record())
+    slow_host = change_epoch("timed", 1, launch_s=0.0485, memory=FULL_MEMORY)(
+        clean_record()
+    )
     results = [r for r in check_record(slow_host) if r.check == "gpu-utilization"]
     assert [(r.level, r.tier, r.affects, r.remedy) for r in results] == [
         (
@@ -170,7 +137,7 @@ def test_each_violated_part_of_a_check_has_its_own_line():
     (passed,) = [
         r for r in check_record(clean_record()) if r.check == "gpu-utilization"
     ]
-    assert "is busy for" in passed.reason
+    assert "the host takes 10 ms to launch" in passed.reason
     assert "; 0 allocations freed cached memory first" in passed.reason
 
 
@@ -187,53 +154,3 @@ def test_reason_of_few_samples_does_not_count():
     samples = replace(samples_at(1400, "x"), throttle_reasons={"hw_slowdown": 0.04})
     record = change_card(samples=samples)(clean_record())
     assert result_of(check_record(record), "throttled").level is Level.PASS
-
-
-@pytest.mark.parametrize(
-    ("name", "share"),
-    [
-        ("h100-single-b32.json", 25.83),
-        ("h100-ddp.json", 58.99),
-        ("h100-allreduce.json", 47.6),
-    ],
-)
-def test_gpu_that_waits_for_its_host_is_named(name, share):
-    """The host's least time to launch was two thirds of an iteration: it did not show it."""
-    record = recorded(name)
-    result = result_of(check_record(record), "gpu-utilization")
-    assert (result.level, result.tier, result.affects) == (
-        Level.WARN,
-        Tier.TABLE,
-        (Affected.TIME,),
-    )
-    assert (
-        f"the GPU of rank 0 is busy for {share} % of an iteration without stall"
-        in result.reason
-    )
-    assert (
-        result.remedy
-        == "use a larger batch=, or compile=true, which launches fewer kernels"
-    )
-
-
-def test_cuda_graphs_are_not_told_to_compile():
-    result = result_of(check_record(recorded("h200-graphs.json")), "gpu-utilization")
-    assert "busy for 42.94 % of an iteration" in result.reason
-    assert result.remedy == "use a larger batch="
-
-
-def test_gpu_that_computes_all_the_time_passes():
-    result = result_of(
-        check_record(recorded("h100-single-b512.json")), "gpu-utilization"
-    )
-    assert result.level is Level.PASS
-    assert "busy for 97.12 % of an iteration" in result.reason
-
-
-def test_gpu_at_its_power_limit_is_compared_with_its_table():
-    capped = change_card(samples=samples_at(1100, "sw_power_cap"))(clean_record())
-    usual = change_card(0, samples=samples_at(1410, "none"))(baseline_record())
-    result = result_of(check_records([capped, usual])[DDP4.slug], "power-cap")
-    assert result.level is WARN
-    text = "1 GPU at the power limit, at 1100 MHz or more; the median of ddp-4gpu"
-    assert text in result.reason

@@ -7,7 +7,7 @@ from hpml_jobs.core.cell import Outcome, Protocol
 from hpml_jobs.core.check_result import Affected, CheckResult, Level
 from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.strategies import Device
-from hpml_jobs.extras.compare.document import comparison_picture, make_comparison
+from hpml_jobs.extras.compare.document import make_comparison
 from hpml_jobs.extras.compare.reference import reference_of
 from hpml_jobs.results.decision import Decision
 from hpml_jobs.study.snapshot import read_snapshots
@@ -251,31 +251,6 @@ def test_other_days_are_said(studies):
         "the same hardware, software and settings",
         "measured on different days (A | B): 2026-10-01 | 2026-11-22",
     )
-
-
-def test_picture_has_change_interval_and_limit_of_each_cell(studies):
-    add_runs(studies[0], *OLD)
-    add_runs(studies[1], *SLOWER)
-    add_runs(studies[0], 8.0, batch=128)
-    add_runs(studies[1], 8.8, batch=128)
-    text = compared(studies)
-    picture = comparison_picture(text.comparison, text.answer, 0.05)
-    (axis,) = picture.figure.axes
-    drawn = [(list(line.get_xdata()), list(line.get_ydata())) for line in axis.lines]
-    ratio = text.comparison.cells[0].ratio
-    ends = [100 * (end - 1) for end in ratio.interval[:2]]
-    assert drawn == [
-        ([0, 0], [0, 1]),
-        ([5.0, 5.0], [0, 1]),
-        (ends, [0, 0]),
-        ([100 * (ratio.estimate - 1)], [0]),
-        ([pytest.approx(10.0)], [1]),
-    ]
-    assert [label.get_text() for label in axis.get_yticklabels()] == [
-        "ddp 2-GPU b64",
-        "ddp 2-GPU b128",
-    ]
-    assert picture.title == "after compared with before"
 
 
 def test_cell_under_two_conditions_meets_the_similar_one(studies):

@@ -15,7 +15,6 @@ from hpml_jobs.report.files import markdown
 from hpml_jobs.report.files.markdown import grid
 from hpml_jobs.report.files.screen import show_all
 from hpml_jobs.report.folder import write_all
-from hpml_jobs.report.pictures import PLOTS
 from tests.unit.builders import LENET, LENET_BIAS, lab_cell, lab_record
 from tests.unit.extras.quantization.results import part
 
@@ -200,10 +199,9 @@ def test_study_without_quantization_has_no_such_tables(builder):
     report = builder.collect()
     assert (report.tables, quantized(report.sources)) == ((), [])
     assert not {"latency", "spreads"} & set(report.groups[0].sheets)
-    assert PLOTS["quantization"](report) is None
 
 
-def test_quantization_table_is_in_every_format(builder, all_pictures):
+def test_quantization_table_is_in_every_format(builder):
     add_quantized(builder, LENET)
     add_quantized(builder, LENET_BIAS)
     report = builder.collect()
@@ -220,20 +218,3 @@ def test_quantization_table_is_in_every_format(builder, all_pictures):
     assert list(frame["network"].unique()) == ["lenet_cifar10", "lenet_bias_cifar10"]
     (table,) = json.loads((folder / "tables.json").read_text())["tables"]
     assert table["label"] == "quantization"
-    assert (folder / "quantization.png").is_file()
-
-
-def test_step_plot_has_row_per_step_and_colour_per_network(builder):
-    add_quantized(builder, LENET)
-    add_quantized(builder, LENET_BIAS)
-    figure = PLOTS["quantization"](builder.collect()).figure
-    (axis,) = figure.axes
-    steps = [text.get_text() for text in axis.get_yticklabels()]
-    assert steps[0] == "fp32"
-    assert steps[1] == "int8 weights (range, layer)"
-    assert steps[-1] == "torch's own int8"
-    assert len(steps) == 8
-    assert [text.get_text() for text in figure.legends[0].get_texts()] == [
-        "lenet_cifar10",
-        "lenet_bias_cifar10",
-    ]

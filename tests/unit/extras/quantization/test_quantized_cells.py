@@ -122,7 +122,7 @@ def test_contradictory_record_is_refused(case):
 
 @pytest.mark.long
 def test_quantized_network_is_the_evaluated_one(run_cell):
-    """Also with protocol=full, where the profiler's iterations train the replica further."""
+    """Also with protocol=full, where steps after it train the replica further."""
     lenet = change_workload(
         SMALL_DIGITS, name="lenet", model="lenet", parameters=61_770
     )

@@ -38,7 +38,6 @@ FILES = [
     "bandwidth.csv",
     "messages.csv",
     "microbenchmark.csv",
-    "profiler.csv",
     "cells.csv",
 ]
 

@@ -93,7 +93,7 @@ def summaries(root):
 @pytest.mark.whole
 def test_page_folds_what_is_not_of_the_first_answer(root):
     folded = summaries(root)
-    assert folded[:2] == ["Contents", "Time and cost of an epoch"]
+    assert folded[:2] == ["Contents", "Phases of an epoch"]
     assert "Table 3r: bandwidth by the lab residual, ddp" in folded
     assert "Replicas and accuracy" in folded
     assert "Hardware and software" in folded

@@ -23,7 +23,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         outputs = Path(name) / "outputs"
         shutil.unpack_archive(FOLDER / f"{STUDY}.tar.gz", outputs, filter="data")
-        _run(Path(name), "report", STUDY, "--to", str(report))
+        _run(Path(name), "collect", STUDY, "--to", str(report))
     for picture in PICTURES:
         shutil.copy(report / picture, FOLDER)
     sys.stdout.write(f"the page: {report / 'report.html'}\n")

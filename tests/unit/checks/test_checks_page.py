@@ -35,7 +35,6 @@ def test_check_is_complete_and_on_the_page(check):
     assert any(all(text in row for text in texts) for row in rows(check))
 
 
-@pytest.mark.whole
 def test_every_check_that_is_run_is_on_the_page():
     assert {*MEASURED, *OF_IMPORTED} <= {*CHECKS}
     assert PAGE.count("\n| `") == len(CHECKS)

@@ -67,7 +67,6 @@ def commands_in(text):
         yield shlex.split(f"{program}{after}")
 
 
-@pytest.mark.whole
 @pytest.mark.usefixtures("laptop")
 @pytest.mark.parametrize("kind", STUDIES)
 @pytest.mark.parametrize("width", [40, 80, 200])

@@ -192,7 +192,6 @@ def test_study_file_without_schema_is_called_damaged(builder, capsys):
     )
 
 
-@pytest.mark.whole
 @pytest.mark.parametrize("kind", HOSTILE)
 def test_hostile_user_files_are_one_line(
     working_folder, user_config_file, kind, capsys
@@ -401,7 +400,6 @@ def markdown(builder):
     return " ".join(text.replace("\\", "").split())
 
 
-@pytest.mark.whole
 @pytest.mark.parametrize("kind", ARRAYS)
 def test_hostile_arrays_cost_their_curves_only(builder, victim, kind, capsys):
     make, words = ARRAYS[kind]
@@ -420,7 +418,6 @@ def test_hostile_file_of_arrays_costs_its_curves_only(builder, victim, kind, cap
     assert "1.67" in collect
 
 
-@pytest.mark.whole
 def test_arrays_that_agree_with_the_record_are_shown(builder, victim, capsys):
     victim.iterations.write_bytes(
         saved(curves_of(victim.read_record(), last_stall_s=np.zeros(4)))
@@ -467,7 +464,6 @@ def test_values_that_python_cannot_count_cost_nothing(builder, victim, capsys):
     assert "1.25" in collect
 
 
-@pytest.mark.whole
 def test_two_thousand_runs_of_a_cell_are_reported(builder, capsys):
     rows = "".join(f"1,32,10.{number:04},{number}\n" for number in range(1_030))
     Path("many.csv").write_text("gpus,batch,epoch_s,repeat\n" + rows)

@@ -8,8 +8,6 @@ import subprocess
 import sys
 import time
 
-import pytest
-
 from hpml_jobs.study.study import Study
 from tests.conftest import local_program
 from tests.rig.processes import alive_processes_of
@@ -35,7 +33,6 @@ def dataset(train):
 """
 
 
-@pytest.mark.whole
 def test_cell_of_40_iterations_prints_them(tmp_path):
     program = local_program(tmp_path)
     program.ok(

@@ -76,7 +76,6 @@ COMMANDS = (
 )
 
 
-@pytest.mark.whole
 @pytest.mark.parametrize("command", COMMANDS)
 def test_no_secret_of_the_arguments_is_published(tmp_path, capfd, command):
     write_study(tmp_path / "outputs")

@@ -5,8 +5,6 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.whole
-
 ROOT = Path(__file__).parents[3]
 PAGES = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md")),

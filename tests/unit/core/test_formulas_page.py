@@ -11,8 +11,6 @@ import pytest
 from hpml_jobs.core import formulas
 from tests.unit.docs.test_examples import examples_of
 
-pytestmark = pytest.mark.whole
-
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "formulas.md"
 LINK = re.compile(r"\[([^]]+)\]\(([^)]+)\)")

@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.whole
-
 ROOT = Path(__file__).parents[3]
 
 PACKAGES = (

@@ -4,12 +4,9 @@ import re
 from datetime import date
 from pathlib import Path
 
-import pytest
 import yaml
 
 from hpml_jobs import __version__
-
-pytestmark = pytest.mark.whole
 
 ROOT = Path(__file__).parents[3]
 

@@ -10,8 +10,6 @@ from hpml_jobs.cli.help import keys
 from hpml_jobs.cli.main import run
 from hpml_jobs.core.paths import conf_folder
 
-pytestmark = pytest.mark.whole
-
 PAGE = (Path(__file__).parents[3] / "docs" / "commands.md").read_text()
 
 

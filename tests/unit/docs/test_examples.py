@@ -25,8 +25,6 @@ from tests.unit.golden.studies import quantized
 from tests.unit.study_builder import StudyBuilder
 from tests.unit.training_runs import write_curves
 
-pytestmark = pytest.mark.whole
-
 ROOT = Path(__file__).parents[3]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 

@@ -16,8 +16,6 @@ from hpml_jobs.report.scaling.causes import GapCause
 from hpml_jobs.study.snapshot import read_snapshots
 from hpml_jobs.study.study import Study
 
-pytestmark = pytest.mark.whole
-
 DOCS = Path(__file__).parents[3] / "docs"
 
 

@@ -5,8 +5,6 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.whole
-
 DOCS = Path(__file__).parents[3] / "docs"
 SCRIPTS = [path for path in (DOCS / "generate").glob("*.py") if path.stem != "__main__"]
 

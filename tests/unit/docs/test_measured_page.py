@@ -4,10 +4,6 @@ import csv
 import json
 from pathlib import Path
 
-import pytest
-
-pytestmark = pytest.mark.whole
-
 ROOT = Path(__file__).parents[3]
 WORDS = " ".join((ROOT / "docs" / "measured.md").read_text().split())
 

@@ -20,8 +20,6 @@ from hpml_jobs.cli.help import TOPICS
 from hpml_jobs.cli.main import run
 from tests.unit.golden.studies import BUILT, IMPORTED, build
 
-pytestmark = pytest.mark.whole
-
 ROOT = Path(__file__).parents[3]
 GOLDEN = ROOT / "tests" / "data" / "golden"
 RELEASED = {

@@ -28,8 +28,6 @@ from tests.unit.golden.studies import build
 from tests.unit.golden.test_golden import GOLDEN, ROOT, VOLATILE
 from tests.unit.study_builder import StudyBuilder
 
-pytestmark = pytest.mark.whole
-
 DEFAULTS = "cluster: {cluster}\nworkload: digits\n"
 """The user's configuration file, with which commands are short."""
 

@@ -100,7 +100,6 @@ ONLY_ON_GPU = {
 """Figures that only a GPU gives."""
 
 
-@pytest.mark.whole
 @pytest.mark.parametrize("part", BY_HAND, ids=lambda part: part.name)
 def test_part_measures_all_of_its_figures(part, tmp_path, commands, without_processes):
     with rehearsal(tmp_path, commands) as bench:
@@ -134,7 +133,6 @@ def check(part, bench, not_measured):
     return figures
 
 
-@pytest.mark.whole
 def test_rank_counts_gradient_bytes_and_compares_replicas(tmp_path):
     with rehearsal(tmp_path) as bench:
         dist.init_process_group("gloo")
@@ -145,7 +143,6 @@ def test_rank_counts_gradient_bytes_and_compares_replicas(tmp_path):
     assert all(result["equal"] == 1 for result in results.values())
 
 
-@pytest.mark.whole
 def test_strategies_train_the_parameters_of_ddp(tmp_path):
     with rehearsal(tmp_path) as bench:
         dist.init_process_group("gloo")
@@ -191,7 +188,6 @@ def test_card_without_bf16_leaves_figures_out(tmp_path, commands, monkeypatch):
                 assert figure.is_left_out is is_newer
 
 
-@pytest.mark.whole
 @pytest.mark.parametrize("name", ["two_gpus", "fsdp_memory"])
 def test_parts_of_two_gpus_are_left_out_with_one(name, tmp_path, monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)

@@ -190,7 +190,6 @@ def test_code_that_ends_the_process_is_refused(try_code, monkeypatch, capsys):
     )
 
 
-@pytest.mark.whole
 def test_own_data_that_is_no_tensor_is_refused_for_loader_device(try_code, capsys):
     assert try_code("", "loader=device") == 1
     assert "loader=device with workload.data=" in capsys.readouterr().err

@@ -65,7 +65,6 @@ def test_grid_workers_compares_again_in_a_study_with_cells_of_2(fast_cards):
         send_cells(plan, plan.cells[:1])
 
 
-@pytest.mark.whole
 def test_loader_of_the_device_replaces_the_workers_of_the_lab(fast_cards):
     assert workers(plan_of("grid=lab", "gpu_type=h100", "loader=device")) == {0}
     for word, number in (("loader=workers", 2), ("loader_workers=null", 8)):
@@ -142,7 +141,6 @@ def test_local_gpu_chooses_by_its_name_and_cpus(laptop, monkeypatch):
     }
 
 
-@pytest.mark.whole
 def test_loader_device_has_no_workers_and_its_own_name(slurm):
     plan = plan_of("loader=workers,device", "loader_workers=4")
     by_workers, on_device = (planned.cell for planned in plan.cells)
@@ -154,7 +152,6 @@ def test_loader_device_has_no_workers_and_its_own_name(slurm):
     assert values["loader"] == "workers, device"
 
 
-@pytest.mark.whole
 def test_loader_device_alone_refuses_loader_workers(slurm):
     with pytest.raises(
         UsageError, match="loader_workers=4 with loader=device: the device makes"

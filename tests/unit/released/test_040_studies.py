@@ -21,18 +21,11 @@ NAMES = ("import-040", "learning-040", "local-040", "slurm-040")
 SLUGS: dict[str, Any] = json.loads((EXPECTED / "slugs.json").read_text())
 
 
-def marks_of(words):
-    """The marks of a command line: of those of extras, that it needs them."""
-    is_of_extra = words.startswith("import ") or "quantize." in words
-    return [pytest.mark.whole] if is_of_extra else []
-
-
 COMMANDS = [
     pytest.param(
         command["words"],
         command["cells"],
         id=f"{name}-{number}",
-        marks=marks_of(command["words"]),
     )
     for name in NAMES
     for number, command in enumerate(SLUGS[name]["finished"])
@@ -226,7 +219,6 @@ COMPARED = ("conditions", "efficiency", "threads")
 """Checks that compare the runs of a condition group."""
 
 
-@pytest.mark.whole
 @pytest.mark.parametrize("name", NAMES)
 def test_checks_of_records_give_the_same_levels(desk, name, capsys):
     cells = {cell["slug"]: cell for cell in answer(capsys, "record", name)["cells"]}
@@ -257,7 +249,6 @@ def without_prose(value):
     return "" if isinstance(value, str) and " " in value else value
 
 
-@pytest.mark.whole
 @pytest.mark.parametrize("name", NAMES)
 def test_collect_writes_the_same_numbers(desk, name, capsys):
     assert run(["collect", name]) == 0, capsys.readouterr().err
@@ -321,7 +312,6 @@ def test_cells_with_own_code_are_new(words, cells, desk, request, capsys):
     assert kept(desk / "outputs") == before
 
 
-@pytest.mark.whole
 @pytest.mark.usefixtures("desk")
 def test_proposal_names_machine_and_check_that_a_record_has(capsys):
     run(["choose", "slurm-040", "epochs=90", "runs=5", "--preliminary"])

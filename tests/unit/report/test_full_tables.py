@@ -344,7 +344,6 @@ def test_messages_count_gradient_and_other_messages(builder):
     ]
 
 
-@pytest.mark.whole
 def test_replicas_table_has_accuracy_deviation_over_seeds(builder):
     for seed, accuracy in ((0, 0.60), (1, 0.62)):
         whole = lab_record(lab_cell(2, 128, seed=seed), 20.0)
@@ -362,7 +361,6 @@ def test_replicas_table_has_accuracy_deviation_over_seeds(builder):
     assert four["parameters"] is None
 
 
-@pytest.mark.whole
 def test_protocol_lab_omits_empty_tables(builder):
     builder.with_record(lab_record(lab_cell(1, 128, protocol=Protocol.LAB), 30.0))
     builder.with_record(lab_record(lab_cell(2, 128, protocol=Protocol.LAB), 20.0))

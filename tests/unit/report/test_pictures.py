@@ -74,7 +74,6 @@ def cell_labels(axis):
 # ---- all of them ----
 
 
-@pytest.mark.whole
 def test_pictures_have_names_words_and_alt_texts(repeated):
     pictures = plots.pictures(repeated)
     assert list(pictures) == ["speedup", "gap", "phases"]

@@ -124,7 +124,6 @@ def test_commit_and_state_of_working_tree_are_read(tmp_path):
     assert working_tree(own_code, files).dirty is False
 
 
-@pytest.mark.whole
 def test_helper_that_a_script_imported_when_it_ran_is_compared(
     working_folder, slurm, capsys
 ):

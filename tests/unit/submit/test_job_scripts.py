@@ -16,7 +16,9 @@ from tests.unit.plans import plan_with_folder, requests_of, script_of
 
 KINDS = (
     *("array", "pack", "ladder", "follow-up"),
-    pytest.param("doctor", marks=pytest.mark.whole),
+    pytest.param(
+        "doctor",
+    ),
 )
 
 SRUN = """\

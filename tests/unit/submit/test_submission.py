@@ -77,7 +77,6 @@ def test_logs_are_where_submitit_looks_for_them(slurm):
     assert plan.study.slurm_log("17", 0) == paths.stderr
 
 
-@pytest.mark.whole
 def test_preview_says_cells_hours_and_queue_of_each_block(slurm, monkeypatch, capsys):
     monkeypatch.setattr(time, "time", lambda: 1_800_000_000.0)
     slurm.set_output(

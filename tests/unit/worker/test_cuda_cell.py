@@ -162,7 +162,6 @@ def test_slow_loader_is_the_stall_of_the_device(measure):
     }
 
 
-@pytest.mark.whole
 def test_slow_host_is_launch_bound(measure):
     script = Script(launch=8.0)
     _, record = measure(cuda_cell(protocol=Protocol.LAB, epochs=2), script)
@@ -175,7 +174,6 @@ def test_slow_host_is_launch_bound(measure):
     )
 
 
-@pytest.mark.whole
 def test_images_of_the_device_are_made_after_the_stall(measure):
     script = Script(load=0.0, copy=5.0)
     _, record = measure(cuda_cell(loader=Loader.DEVICE), script)

@@ -185,7 +185,6 @@ def test_failed_download_is_one_line_error(little_cifar, tmp_path, capsys):
     assert lines[-1].startswith(f"cannot download CIFAR-10 from {CIFAR10.url}: ")
 
 
-@pytest.mark.whole
 def test_job_refuses_other_files_than_were_submitted(tmp_path):
     for name in ("train/a/1.jpg", "train/b/2.jpg", "test/a/3.jpg", "test/b/4.jpg"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)

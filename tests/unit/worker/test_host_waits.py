@@ -19,7 +19,7 @@ from torch._subclasses.fake_tensor import (
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from hpml_jobs.core.built_in import DATASETS, GPT, TOKEN_DATA
+from hpml_jobs.core.built_in import GPT, TOKEN_DATA
 from hpml_jobs.core.features import features
 from hpml_jobs.core.recipe import COSINE
 from hpml_jobs.core.strategies import Device, Loader
@@ -258,21 +258,12 @@ def test_a_copy_that_waits_is_noted(fake_gpu):
             assert len(fake_gpu.waits) == 1
 
 
-@pytest.mark.parametrize(
-    "loader", [Loader.WORKERS, pytest.param(Loader.DEVICE, marks=pytest.mark.whole)]
-)
-@pytest.mark.parametrize(
-    "data",
-    [
-        pytest.param(name, marks=[pytest.mark.whole] if DATASETS[name].in_extra else [])
-        for name in DATA
-    ],
-)
+@pytest.mark.parametrize("loader", [Loader.WORKERS, Loader.DEVICE])
+@pytest.mark.parametrize("data", DATA)
 def test_batches_of_every_loader_and_data_set(fake_gpu, root, data, loader):
     assert waits_of(fake_gpu, cuda_cell(DATA[data], loader=loader), root) == []
 
 
-@pytest.mark.whole
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
 @pytest.mark.parametrize("precision", [None, *Precision])
 @pytest.mark.parametrize("model", [*BUILDERS, GPT])
@@ -286,7 +277,6 @@ def test_models_precisions_and_optimizers(fake_gpu, root, model, precision, opti
     assert waits_of(fake_gpu, cell, root) == []
 
 
-@pytest.mark.whole
 def test_accumulated_batches(fake_gpu, root):
     path = TrainingPath(precision=Precision.FP16, accumulate=2)
     for loader in Loader:

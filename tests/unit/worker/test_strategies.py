@@ -74,7 +74,6 @@ def strategy_results(results):
     }
 
 
-@pytest.mark.whole
 def test_syncbn_equals_one_process_on_global_batch(results):
     _, labels = results
     assert max(rank["error"] for rank in labels["SyncBatchNorm"]) < 1e-12
@@ -157,7 +156,6 @@ def test_messages_are_those_the_strategy_must_send(strategy_results):
         assert 0 < rank["longest_s"] < 60
 
 
-@pytest.mark.whole
 def test_gpt_loss_equals_one_process_on_global_batch(results):
     """Of every strategy, with and without accumulation."""
     _, labels = results

@@ -225,7 +225,6 @@ def test_bad_words_are_one_line(words, code, message, studies, capsys):
     assert "\n" not in err
 
 
-@pytest.mark.whole
 def test_imported_rates_are_compared_by_their_own_work(laptop, capsys):
     for name, unit, rate in (("old", "tokens/s", 1000), ("new", "tokens/s", 1100)):
         table = f"gpus,batch,rate\n1,32,{rate}\n2,32,{2 * rate}\n"

@@ -187,7 +187,6 @@ def test_test_images_are_those_of_worker_loading(tmp_path):
     assert DeviceLoading(device_cell(), no_test, CPU).test_loader() is None
 
 
-@pytest.mark.whole
 def test_folder_is_decoded_once_to_the_pixels_of_the_items(tmp_path):
     generator = np.random.default_rng(0)
     for part, name, size in (

@@ -24,7 +24,6 @@ def gallery(tmp_path):
     return make_report("cifar10", read_snapshots(cells), ())
 
 
-@pytest.mark.whole
 def test_latex_tables_are_complete_and_escaped(incomplete_study):
     write_tables(incomplete_study.collect(), incomplete_study.study.report)
     text = (incomplete_study.study.report / "tables.tex").read_text()
@@ -53,7 +52,6 @@ DOCUMENT = r"""\documentclass{article}
 """
 
 
-@pytest.mark.whole
 @pytest.mark.skipif(not shutil.which("pdflatex"), reason="pdflatex is not installed")
 @pytest.mark.parametrize("name", ["incomplete", "gallery"])
 def test_latex_tables_compile_and_fit_on_a4(name, incomplete_study, gallery, tmp_path):
@@ -73,7 +71,6 @@ def test_latex_tables_compile_and_fit_on_a4(name, incomplete_study, gallery, tmp
     ] == []
 
 
-@pytest.mark.whole
 def test_latex_tables_are_as_wide_as_the_page_at_most(incomplete_study, gallery):
     """Tables of all widths keep all their columns, in parts that fit, also with long names."""
     incomplete_study.with_record(lab_record(lab_cell(64, 512, nodes=16, repeat=1), 9.0))

@@ -80,7 +80,6 @@ def test_repeats_of_one_seed_count_once_without_deviation(builder):
         assert "a single seed has no deviation" in builder.table(label).caption[-1]
 
 
-@pytest.mark.whole
 def test_runs_of_fewer_epochs_are_omitted_and_noted(builder):
     full = {"protocol": Protocol.FULL, "epochs": 3}
     for seed, more, accuracy in (
@@ -109,7 +108,6 @@ def test_runs_of_fewer_epochs_are_omitted_and_noted(builder):
     ]
 
 
-@pytest.mark.whole
 def test_outputs_without_classes_show_dash_for_accuracy(builder):
     whole = lab_record(lab_cell(2, 128, **LAB, evaluate=True), 15.0)
     ranks = tuple(

@@ -53,7 +53,6 @@ def peak_bytes(cell):
 
 
 @pytest.mark.filterwarnings("ignore:FSDP2-wrapped module")  # the scores are a view
-@pytest.mark.whole
 def test_peak_without_activations_is_that_of_the_formula(tmp_path):
     workload = msgspec.structs.replace(GPT2, **SMALL)
     settings = {

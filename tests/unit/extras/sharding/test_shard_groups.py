@@ -77,7 +77,6 @@ def test_model_names_its_own_groups():
         shard_groups(model)
 
 
-@pytest.mark.whole
 def test_blocks_of_gpt_are_its_groups():
     from hpml_jobs.extras.transformer.gpt import GPT  # noqa: PLC0415 -- may be deleted
 

@@ -34,7 +34,6 @@ def test_list_counts_cells_by_state(study, capsys):
     assert {one["study"]: one["cells"] for one in studies}["mine"] == {"ok": 3}
 
 
-@pytest.mark.whole
 def test_list_marks_imported_studies(study, capsys):
     Path("times.csv").write_text("gpus,batch,epoch_s\n1,128,40\n4,128,24\n")
     output_of(capsys, "import", "times.csv", "study=times", "images=50000")

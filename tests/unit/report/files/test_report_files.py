@@ -48,7 +48,6 @@ def screen_text(report, width):
     return console.file.getvalue()
 
 
-@pytest.mark.whole
 def test_collect_twice_writes_identical_bytes(incomplete_study):
     folder = incomplete_study.study.report
     paths = write_tables(incomplete_study.collect(), folder)

@@ -76,7 +76,6 @@ def test_three_runs_never_decide():
     assert decisions.decision_rate(3, 0.02, 0.5, 50) == 0.0
 
 
-@pytest.mark.whole
 @pytest.mark.parametrize(
     "simulations", [100, pytest.param(1_000, marks=pytest.mark.long)]
 )
@@ -85,7 +84,6 @@ def test_scatter_hardly_ever_fails_the_efficiency(simulations):
     assert decisions.false_failures(0.97, 0.05, 6, 4, simulations) < 0.02
 
 
-@pytest.mark.whole
 @pytest.mark.parametrize(
     "simulations", [60, pytest.param(1_000, marks=pytest.mark.long)]
 )

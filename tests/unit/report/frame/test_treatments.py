@@ -3,7 +3,6 @@
 import json
 
 import pandas as pd
-import pytest
 
 from hpml_jobs.core.recipe import Recipe
 from hpml_jobs.report.files.markdown import grid
@@ -56,7 +55,6 @@ def test_treated_cell_alone_notes_missing_baseline(builder):
     )
 
 
-@pytest.mark.whole
 def test_csv_tables_and_json_name_the_treatment(builder):
     add_batch_512_cells(builder)
     write_tables(builder.collect(), builder.study.report)

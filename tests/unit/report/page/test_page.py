@@ -59,7 +59,6 @@ def test_page_is_valid_html_without_requests(files):
     assert faults(files["report.html"]) == []
 
 
-@pytest.mark.whole
 def test_page_sections_are_in_order_of_reading(root):
     assert [heading.text for heading in root.every("h2")] == SECTIONS
     links = [link.get("href") for link in next(root.every("nav")).every("a")]
@@ -90,7 +89,6 @@ def summaries(root):
     return [summary.text for summary in root.every("summary")]
 
 
-@pytest.mark.whole
 def test_page_folds_what_is_not_of_the_first_answer(root):
     folded = summaries(root)
     assert folded[:2] == ["Contents", "Phases of an epoch"]
@@ -150,7 +148,6 @@ def test_page_escapes_every_text(files, root):
     assert any(HOSTILE in item.text for item in root.every("li"))
 
 
-@pytest.mark.whole
 def test_page_escapes_names_of_hosts(builder):
     record = lab_record(lab_cell(1, 128), 27.0)
     ranks = tuple(msgspec.structs.replace(rank, host=HOSTILE) for rank in record.ranks)
@@ -160,7 +157,6 @@ def test_page_escapes_names_of_hosts(builder):
     assert HOSTILE in [cell.text for cell in parse(html)[0].every("td")]
 
 
-@pytest.mark.whole
 def test_markdown_has_the_same_headings_and_answers(files, root):
     text = files["report.md"]
     assert re.findall(r"^## (.*)$", text, re.M) == SECTIONS

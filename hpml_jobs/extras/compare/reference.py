@@ -115,7 +115,7 @@ class ReferenceCell(Value, frozen=True, kw_only=True, omit_defaults=True):
 class ReferenceGroup(Value, frozen=True, kw_only=True):
     """The cells that were measured under the same conditions; `setting` says them in a line.
 
-    `timed` is what the times are of: an epoch, or other work where a rate was imported.
+    `timed` is what the times are of: an epoch, or other work of a window.
     """
 
     setting: str

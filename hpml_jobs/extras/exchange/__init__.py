@@ -12,7 +12,6 @@ FEATURE = Feature(
             after="record",
         ),
     },
-    checks={"Imported timings": ("extras.exchange.imported_row:implausible_row",)},
     replaced={
         "archive": "tar czf STUDY.tar.gz -C outputs STUDY",
         "export": "collect (it writes report/cells.csv)",

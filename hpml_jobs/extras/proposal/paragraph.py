@@ -226,9 +226,6 @@ def _machine(group: ConditionGroup, winner: Candidate) -> str:
 
 def _how(group: ConditionGroup, series: SizeSeries) -> str:
     runs = captions.runs(candidate.row for candidate in series.cells)
-    if group.rate_units:
-        units = " and ".join(group.rate_units)
-        return f"Times are computed from rates in {units}, as reported by their source. {runs}"
     if group.imported:
         return f"Times are those of whole epochs, as reported by their source. {runs}"
     if group.work:

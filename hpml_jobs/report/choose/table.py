@@ -46,9 +46,10 @@ from hpml_jobs.study.snapshot import FolderSnapshot
 from hpml_jobs.study.study import commands_of
 
 CAPTION = (
-    "Seconds of {what}{how}. Efficiency: {size} x {reference} s ({cell}, the fastest of the "
-    "smallest size) / ({units} x s). Cost: {units} that are charged x s. Another global batch may "
-    "need another learning rate and reach another accuracy."
+    "Seconds of {what}, the longest of all ranks, median over runs. Efficiency: {size} x "
+    "{reference} s ({cell}, the fastest of the smallest size) / ({units} x s). Cost: {units} that "
+    "are charged x s. Another global batch may need another learning rate and reach another "
+    "accuracy."
 )
 
 ACCURACY_GAP = 0.005
@@ -162,7 +163,6 @@ def choice_table(
     reference = choice.reference
     caption = CAPTION.format(
         what=captions.an_epoch(group.work),
-        how="" if group.rate_units else ", the longest of all ranks, median over runs",
         reference=words.time(reference),
         size=reference.row.gpus,
         units=captions.units(device),
@@ -272,19 +272,18 @@ def choices(
 ) -> list[GroupChoice]:
     """Return the choice of every group with a number.
 
-    `cluster` says which cells are charged whole nodes; `commands` are those of the `study`, which
-    is None if it gets no new cells.
+    `cluster` says which cells are charged whole nodes; `commands` are those of the `study`.
 
     Raises:
-        HpmlError: epochs are wished for, and the study has rates without the samples of an epoch.
+        HpmlError: epochs are wished for, and the study has windows instead of epochs.
     """
     group_choices = []
     public = public_study(snapshots, {}, commands)
     for group in checked_groups(public.results):
         if wish.epochs is not None and group.work is not None:
             raise HpmlError(
-                f"epochs={wish.epochs}: the {group.work.name} of an epoch of "
-                f"{group.a_cell.workload.name} are not reported: import it again with samples=N"
+                f"epochs={wish.epochs}: {group.a_cell.workload.name} was measured by a window, "
+                "which does not tell the samples of an epoch: leave epochs= out"
             )
         choice = choose(group, wish, cluster)
         if choice:

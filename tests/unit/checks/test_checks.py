@@ -835,16 +835,6 @@ def test_imported_epoch_time_alone_has_few_checks():
     }
 
 
-def test_imported_dates_are_compared():
-    rows = [
-        imported_record(1, date="2023-03-01"),
-        imported_record(4, date="2023-03-09"),
-    ]
-    assert (
-        result_of(check_records(rows)[rows[0].slug], "other-days").level is Level.WARN
-    )
-
-
 def test_scattered_repeats_are_flagged():
     runs = [
         clean_record(a_cell(batch=32, repeat=n), epoch_s=s)

@@ -75,10 +75,10 @@ def test_choose_without_numbers_says_so(laptop, capsys):
 @pytest.mark.whole
 def test_imported_table_is_chosen_from(laptop, capsys):
     rows = [
-        ("gpus", "batch", "epoch_s"),
-        (1, 512, 25.945),
-        (2, 512, 15.664),
-        (4, 512, 15.127),
+        ("run", "gpus", "batch", "epoch_s"),
+        ("a", 1, 512, 25.945),
+        ("b", 2, 512, 15.664),
+        ("c", 4, 512, 15.127),
     ]
     with Path("table.csv").open("w", newline="") as file:
         csv.writer(file).writerows(rows)

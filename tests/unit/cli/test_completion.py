@@ -99,7 +99,6 @@ def test_bash_completes_commands_options_studies_and_keys(program):
         "hpml-jobs choose mine-2026 min",
         "hpml-jobs collect baseline=sm",
         "hpml-jobs import tim",
-        "hpml-jobs import timings.csv batch",
     ) == [
         "hpml-jobs status ",
         "hpml-jobs status --strict ",
@@ -122,7 +121,6 @@ def test_bash_completes_commands_options_studies_and_keys(program):
         "hpml-jobs choose mine-2026 min_efficiency=",
         "hpml-jobs collect baseline=smallest ",
         "hpml-jobs import timings.csv ",
-        "hpml-jobs import timings.csv batch_is=",
     ]
 
 

@@ -72,7 +72,7 @@ def test_a_word_has_the_entries_of_all_its_meanings(word, titles, capsys):
     assert [line for line in shown.splitlines() if line[:1].strip()] == titles
 
 
-CHECKS = ("disturbed", "imbalance", "imported-row", "gpu-utilization")
+CHECKS = ("disturbed", "imbalance", "gpu-utilization")
 
 
 @pytest.mark.parametrize("word", [*explanations(), *CHECKS, "cells", "ranks"])

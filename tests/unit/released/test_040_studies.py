@@ -23,8 +23,7 @@ SLUGS: dict[str, Any] = json.loads((EXPECTED / "slugs.json").read_text())
 
 def marks_of(words):
     """The marks of a command line: of those of extras, that it needs them."""
-    is_of_extra = words.startswith("import ") or "quantize." in words
-    return [pytest.mark.whole] if is_of_extra else []
+    return [pytest.mark.whole] if "quantize." in words else []
 
 
 COMMANDS = [
@@ -68,7 +67,6 @@ def desk(laptop):
     user_code = (ROOT / "tests" / "journeys" / "user_code.py").read_text()
     (laptop / "owncode.py").write_text(user_code + NAMES_IN_040)
     shutil.copytree(ROOT / "tests" / "journeys" / "conf", laptop / "conf")
-    shutil.copy(ROOT / "docs" / "published.csv", laptop)
     return laptop
 
 
@@ -96,6 +94,7 @@ CHANGED_CHECKS = {
     "all-reduce-fit": "said once for each allocation, in the table of the fit",
     "loader-bound": "judged on the rank with the largest stall",
     "efficiency": "a warning with single runs: their scatter may explain it",
+    "resolution": "imported timings are shown as reported",
     "ranks-agree": "no result where imbalance warns: the same cause in two lines",
 }
 """Checks that are gone or judge otherwise since 0.4.0, with the reason; new checks may be added."""
@@ -103,7 +102,6 @@ CHANGED_CHECKS = {
 JOINED_CHECKS = {
     "equal-threads": "threads",
     "system": "conditions",
-    "resolution": "imported-row",
 }
 """Checks that are a part of another one now; what a part found is a result of its own."""
 

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from hpml_jobs.core.built_in import DATASETS, UNREPORTED, Unit
+from hpml_jobs.core.built_in import DATASETS, UNREPORTED_DATA, Unit
 from hpml_jobs.core.cell import Protocol
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.report import page
@@ -71,7 +71,7 @@ def files(study, report):
             "samples of 1,024 tokens",
         ),
         ({"data": "mine:dataset", "unit": Unit.TOKENS}, Unit.TOKENS, None, "samples"),
-        *(({"data": data}, unit, 1, unit.value) for data, unit in UNREPORTED.items()),
+        ({"data": UNREPORTED_DATA}, Unit.IMAGES, 1, "images"),
     ],
 )
 def test_unit_follows_from_the_data_unless_given(changes, unit, per_sample, samples):

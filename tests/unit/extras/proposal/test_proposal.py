@@ -110,11 +110,11 @@ def test_proposal_of_imported_times_does_not_say_that_they_were_measured_here(
     laptop, capsys
 ):
     rows = [
-        "gpus,batch,epoch_s,repeat",
-        *(f"{g},64,{s},{r}" for g, _, s in SIZES for r in THREE),
+        "run,gpus,batch,epoch_s,images",
+        *(f"{g}-{r},{g},64,{s},50000" for g, _, s in SIZES for r in THREE),
     ]
     Path("table.csv").write_text("\n".join(rows) + "\n")
-    assert run(["import", "table.csv", "study=proposed", "images=50000"]) == 0
+    assert run(["import", "table.csv", "study=proposed"]) == 0
     capsys.readouterr()
     text, code = proposal_of(capsys)
     assert code == 0

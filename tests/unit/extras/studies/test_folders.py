@@ -67,8 +67,8 @@ def test_list_of_a_course_shows_the_speedup_of_the_layout_that_the_program_makes
 
 @pytest.mark.whole
 def test_list_marks_impossible_speedups(laptop, capsys):
-    Path("times.csv").write_text("gpus,batch,epoch_s\n1,128,40\n4,128,8\n")
-    words = ("study=times", "images=50000", "--outputs", "bob")
+    Path("times.csv").write_text("run,gpus,batch,epoch_s\na,1,128,40\nb,4,128,8\n")
+    words = ("study=times", "--outputs", "bob")
     output_of(capsys, "import", "times.csv", *words)
     assert "!5.00 on 4, b128" in output_of(capsys, "list", "bob")
 

@@ -27,7 +27,7 @@ from hpml_jobs.report.lab.tables import StrategyTables, q1, strategy_tables
 from hpml_jobs.report.scaling.gap import Gap, gaps
 from hpml_jobs.report.scaling.gap_table import gap_table
 from hpml_jobs.report.scaling.table import scaling
-from hpml_jobs.results.cells import CellResult, public_study
+from hpml_jobs.results.cells import CellResult, cell_results
 from hpml_jobs.results.groups import (
     ConditionGroup,
     differing,
@@ -382,5 +382,4 @@ def make_report(
 ) -> Report:
     """Return the report of a study: `snapshots` hold the records, `states` why one is missing."""
     by_slug = {state.slug: state for state in states}
-    public = public_study(snapshots, by_slug, options.commands)
-    return merge(study, public.results, options._replace(commands=public.commands))
+    return merge(study, cell_results(snapshots, by_slug), options)

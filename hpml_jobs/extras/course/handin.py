@@ -5,7 +5,6 @@ import os
 import shutil
 import subprocess
 from collections import Counter
-from collections.abc import Callable
 from itertools import chain
 from pathlib import Path
 from string import Template
@@ -37,7 +36,6 @@ from hpml_jobs.report.page.formats import (
 )
 from hpml_jobs.report.report import Report
 from hpml_jobs.study.files import encode, read_valid, write_whole
-from hpml_jobs.study.redaction import Redactor, names_in
 
 PDF, SCRIPT, NOTEBOOK, README = "report.pdf", "lab.py", "tables.ipynb", "README.md"
 
@@ -133,7 +131,7 @@ def write_handin(report: Report, folder: Path, given: Student) -> HandIn:
         UsageError: the folder has files that are not of an earlier call, or another study.
         HpmlError: the folder cannot be written.
     """
-    study = _redaction(report)(report.study, README)
+    study = report.study
     earlier = _earlier(folder, study)
     name = given.name or earlier.student.name
     number = given.number or earlier.student.number
@@ -206,8 +204,7 @@ def _with_places(section: Section) -> Section:
 
 
 def files(report: Report, student: Student) -> dict[str, str]:
-    """Return the files by name; secrets, accounts and home folders are taken out of them."""
-    public = _redaction(report)
+    """Return the files by name, without control characters."""
     sheets = {
         name: text
         for name, text in tables(report).items()
@@ -216,20 +213,14 @@ def files(report: Report, student: Student) -> dict[str, str]:
     script, about = _script(report)
     commands = "\n".join(report.commands) or "# no submission is recorded"
     readme = _filled(README, study=report.study, commands=commands, script=about)
-    texts = {README: f"{escaped(student.line)}\n\n{public(readme, README)}"}
+    texts = {README: f"{escaped(student.line)}\n\n{printable(readme)}"}
     if script:
         head = f"# {student.line}\n# Written by hpml_jobs {__version__}, a program.\n"
-        texts[SCRIPT] = head + public(script, SCRIPT)
-    title = f"# Study {public(report.study, NOTEBOOK)}\n\n{escaped(student.line)}"
+        texts[SCRIPT] = head + printable(script)
+    title = f"# Study {printable(report.study)}\n\n{escaped(student.line)}"
     texts[NOTEBOOK] = _notebook(title, sheets)
-    texts |= {f"data/{name}": public(sheet, name) for name, sheet in sheets.items()}
+    texts |= {f"data/{name}": printable(sheet) for name, sheet in sheets.items()}
     return texts
-
-
-def _redaction(report: Report) -> Callable[[str, str], str]:
-    """Return what takes secrets, accounts and home folders out of a text of a named file."""
-    redactor = Redactor(names_in((), report.commands), anonymous=False)
-    return lambda text, name: printable(redactor.text(text, name))
 
 
 def print_pdf(page: Path, pdf: Path) -> bool:

@@ -44,7 +44,7 @@ from hpml_jobs.report.frame.captions import (
 )
 from hpml_jobs.report.frame.numbers import cost, per_second, percent, seconds
 from hpml_jobs.report.frame.table import Table
-from hpml_jobs.results.cells import public_study
+from hpml_jobs.results.cells import cell_results
 from hpml_jobs.results.groups import Charged, ConditionGroup, charged_gpus
 from hpml_jobs.study.snapshot import FolderSnapshot
 
@@ -389,12 +389,11 @@ def forecasts(
         HpmlError: a check calls the times of all cells wrong, or all places were measured.
     """
     of_groups, faults = list[GroupForecast](), list[UsageError]()
-    public = public_study(snapshots, {}, commands)
-    for group in checked_groups(public.results):
+    for group in checked_groups(cell_results(snapshots, {})):
         if not group.timed:
             continue
         try:
-            of_group = forecast(group, cluster, public.commands, question)
+            of_group = forecast(group, cluster, commands, question)
         except UsageError as fault:  # several groups need not all fit the question
             faults.append(fault)
             notes = (f"not predicted: {fault}",)

@@ -40,7 +40,7 @@ from hpml_jobs.report.frame.numbers import (
     three_digits,
 )
 from hpml_jobs.report.frame.table import Table
-from hpml_jobs.results.cells import public_study
+from hpml_jobs.results.cells import cell_results
 from hpml_jobs.results.groups import ConditionGroup
 from hpml_jobs.study.snapshot import FolderSnapshot
 from hpml_jobs.study.study import commands_of
@@ -278,8 +278,7 @@ def choices(
         HpmlError: epochs are wished for, and the study has windows instead of epochs.
     """
     group_choices = []
-    public = public_study(snapshots, {}, commands)
-    for group in checked_groups(public.results):
+    for group in checked_groups(cell_results(snapshots, {})):
         if wish.epochs is not None and group.work is not None:
             raise HpmlError(
                 f"epochs={wish.epochs}: {group.a_cell.workload.name} was measured by a window, "
@@ -287,7 +286,7 @@ def choices(
             )
         choice = choose(group, wish, cluster)
         if choice:
-            of_group = commands_of(public.commands, group.a_cell.script)
+            of_group = commands_of(commands, group.a_cell.script)
             next_cells = words.next_cells(choice, of_group, study)
             table = choice_table(group, choice, study)
             group_choices.append(GroupChoice(group, choice, table, next_cells))

@@ -38,7 +38,7 @@ OF_FILES = {
         script=mpi.py gpus=2
         script=train.py "args=--batch {batc}"
         script=train.py "args=--name 'x"
-        script=train.py "args=--key [removed]"
+        script=train.py "args=--key ***"
         script=train.py window=50
         script=train.py window=1,50
         script=train.py launcher=python gpus=2 device=cpu

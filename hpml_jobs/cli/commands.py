@@ -16,6 +16,7 @@ from hpml_jobs.core.features import (
     load,
     merged,
 )
+from hpml_jobs.core.secrets import hide_in_command
 from hpml_jobs.core.text import PROGRAM, printable
 
 if TYPE_CHECKING:
@@ -131,8 +132,9 @@ def remember(words: list[str]) -> None:
 
 
 def repeated(replaced: Mapping[str, str] = {}) -> str:
-    """Return the present command as it can be typed again, with other words for some."""
-    return shlex.join([PROGRAM, *(replaced.get(word, word) for word in _words)])
+    """Return the present command without secrets, with other words for some."""
+    words = [PROGRAM, *(replaced.get(word, word) for word in _words)]
+    return hide_in_command(shlex.join(words))
 
 
 _COLOUR = re.compile(r"(\x1b\[[0-9;]*m)")

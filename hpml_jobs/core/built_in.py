@@ -216,17 +216,5 @@ SCRIPT = "script"
 UNREPORTED_MODEL, UNREPORTED_DATA = "model not told", "data not told"
 """Model and data of imported timings without them: part of the hash, which other words change."""
 
-UNREPORTED_IMAGES = "images not told"
-UNREPORTED_SAMPLES, UNREPORTED_TOKENS = "samples not told", "tokens not told"
-"""Data of imported rates: their times are not those of an epoch, or their samples not images."""
-
-UNREPORTED: Mapping[str, Unit] = {
-    UNREPORTED_DATA: Unit.IMAGES,
-    UNREPORTED_IMAGES: Unit.IMAGES,
-    UNREPORTED_SAMPLES: Unit.SAMPLES,
-    UNREPORTED_TOKENS: Unit.TOKENS,
-}
-"""What throughput counts, by the data of imported timings."""
-
 RESNET18_PARAMETERS = 11_173_962
 """Parameters of the lab's model: ResNet-18 with the CIFAR stem and 10 classes."""

@@ -402,17 +402,9 @@ class Cell(Value, frozen=True, kw_only=True, dict=True, forbid_unknown_fields=Fa
         return self.slug_of(SLUG_DIGITS)
 
     def has_slug(self, slug: str) -> bool:
-        """Return whether a name is this cell's: with 6 digits of its hash, or with more.
-
-        Where a secret was taken out of its arguments, the hash is not compared.
-        """
-        words, _, digits = slug.rpartition("-")
-        if len(digits) < SLUG_DIGITS:
-            return False
-        own_slug = self.slug_of(len(digits))
-        if self.script is not None and self.script.is_redacted:
-            return words == own_slug.rpartition("-")[0]
-        return slug == own_slug
+        """Return whether a name is this cell's: with 6 digits of its hash, or with more."""
+        digits = len(slug.rpartition("-")[2])
+        return digits >= SLUG_DIGITS and slug == self.slug_of(digits)
 
     def slug_of(self, digits: int) -> str:
         """Return the cell's name with this many digits of its hash."""

@@ -1,23 +1,10 @@
-"""Environment variables that change what is measured, and names of secrets."""
+"""Environment variables that change what is measured."""
 
 import re
 from collections.abc import Mapping
 
+from hpml_jobs.core.secrets import SECRET_VARIABLE
 from hpml_jobs.core.strategies import Device
-
-CREDENTIAL_WORDS = (
-    r"(?:passw(?:or)?d|passphrase|secret|token|api[_-]?key|access[_-]?key|account[_-]?key"
-    r"|private[_-]?key|credentials?)"
-)
-"""In names of passwords, tokens and keys, in any case: their values are neither recorded nor given
-away."""
-
-SECRET_KEY = re.compile(rf".*{CREDENTIAL_WORDS}", re.IGNORECASE)
-"""A key of a document with one of them."""
-
-SECRET_VARIABLE = re.compile(rf"{CREDENTIAL_WORDS}|_key|auth", re.IGNORECASE)
-"""Part of an environment variable's name: there every key and authorization is a secret, while in
-texts `sort_key` and `author` are common."""
 
 _RECORDED = re.compile(
     r"(CUDA|CUDNN|CUBLAS|CUBLASLT|NVIDIA|TORCH|TORCHDYNAMO|TORCHINDUCTOR|PYTORCH|GLOO|UCX|FI"

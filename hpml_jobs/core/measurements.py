@@ -674,10 +674,8 @@ class Microbenchmark(Value, frozen=True, kw_only=True):
 class Imported(Value, frozen=True, kw_only=True):
     """An imported timing, one row of a CSV file; None means not reported.
 
-    A row with a `rate` (in `unit`, of all GPUs together or, `rate_is_per_gpu`, of one) has
-    `epoch_s` from it: seconds of an epoch, or of `work_samples` where the samples of an epoch are
-    not reported. `step_s` is then the mean duration of an iteration. `gpus_per_node` is how many
-    GPUs a node of the machine has, also where the row used fewer.
+    Only versions before 1.0 wrote other fields than file, line, run, epoch_s, loss, accuracy and
+    gpu_model.
     """
 
     file: str
@@ -697,3 +695,4 @@ class Imported(Value, frozen=True, kw_only=True):
     gpu_model: str | None = None
     gpus_per_node: int | None = None
     date: str | None = None
+    run: str | None = None

@@ -437,7 +437,7 @@ class Record(Value, frozen=True, kw_only=True, dict=True):
         """Median seconds of an iteration with a full batch in the timed epoch, stall included.
 
         Ranks end each iteration together; it is of the rank with the longest. Before schema 5
-        a smaller last batch is included. Of an imported rate it is the mean.
+        a smaller last batch is included.
         """
         return self.source.step_s
 

@@ -11,9 +11,6 @@ from hpml_jobs.core.value import Value
 PLACEHOLDERS = ("batch", "gpus", "nodes", "global_batch", "seed", "folder")
 """What `args` may have in braces, filled for every cell; `folder` is one of the attempt's own."""
 
-REMOVED = "[removed]"
-"""What stands in place of a secret in the arguments of a study that others may read."""
-
 PLACEHOLDER_FORM = re.compile(r"\{([A-Za-z_]+)\}")
 
 LOCAL_RANK = re.compile(r"\blocal[-_]rank\b")
@@ -118,11 +115,6 @@ class Script(Value, frozen=True, kw_only=True):
     def has_placeholder(self, name: str) -> bool:
         """Return whether the arguments have a placeholder."""
         return name in PLACEHOLDER_FORM.findall(self.args)
-
-    @property
-    def is_redacted(self) -> bool:
-        """Whether a secret was taken out of its arguments."""
-        return REMOVED[:-1] in self.args
 
     @property
     def takes_batch(self) -> bool:

@@ -52,9 +52,6 @@ class Measured:
     work_samples: int | None = None
     """Samples that the times are of where these are not an epoch, else None."""
 
-    rate_unit: str | None = None
-    """The unit of the rate that the times were computed from; None: they were measured."""
-
     date: str | None = None
     file: str | None = None
     gpu_model: str | None = None
@@ -180,19 +177,18 @@ class Reported:
     """An imported timing: a row of a file, with what it reports."""
 
     per_work = 1.0
+    work_samples = None
     stall_s = None
+    step_s = None
     least_waiting = None
     phases = None
 
     def __init__(self, cell: "Cell", imported: Imported) -> None:
         self.cell = cell
-        self.work_samples = imported.work_samples
         self.epoch_s = imported.epoch_s
         self.train_s = imported.train_s
-        self.step_s = imported.step_s
         self.compute_s = imported.compute_s
         self.comm_s = self.comm_exposed_s = imported.comm_s
-        self.rate_unit = imported.unit
         self.date = imported.date
         self.file = imported.file
         self.gpu_model = imported.gpu_model
@@ -206,22 +202,17 @@ class Reported:
 
     @property
     def samples(self) -> int | None:
-        """Samples of the work, else of the epoch, if the number of images is reported."""
+        """Samples of the epoch, if the number of images is reported."""
         images = self.cell.workload.images
-        if self.work_samples is not None or images is None:
-            return self.work_samples
-        return samples_processed(images, self.cell.processes)
+        return images and samples_processed(images, self.cell.processes)
 
     @property
     def iterations(self) -> int | None:
-        """Iterations of the epoch: reported, else computed.
-
-        None without the number of images, and where samples are tokens: a batch counts sequences.
-        """
-        workload = self.cell.workload
-        if self._iterations or workload.images is None or workload.samples_are_tokens:
+        """Iterations of the epoch: reported, else computed; None without the number of images."""
+        images = self.cell.workload.images
+        if self._iterations or images is None:
             return self._iterations
-        return iterations(workload.images, self.cell.gpus, self.cell.batch)
+        return iterations(images, self.cell.gpus, self.cell.batch)
 
 
 Source = Measured | Reported

@@ -66,6 +66,8 @@ def _fault(record: Record) -> str | None:
     has_ranks = record.cell.origin.has_ranks
     if has_ranks is not (imported is None) or (imported and record.ranks):
         return "an imported timing and a measurement in one record"
+    if imported is not None and imported.rate is not None:
+        return "its time is from a rate: import the file again, with epoch_s"
     if imported is not None:
         return None if imported.epoch_s > 0 else f"epoch_s={imported.epoch_s} s"
     return _fault_of_measured(record)

@@ -13,8 +13,6 @@ from hpml_jobs.core.built_in import (
     SCRIPT,
     SHAPE_KEYS,
     TOKEN_DATA,
-    UNREPORTED,
-    UNREPORTED_TOKENS,
     TransformerShape,
     Unit,
     check_heads,
@@ -252,8 +250,6 @@ class Workload(Value, frozen=True, kw_only=True):
         """Return what throughput counts: as given, else by the data; the user's are samples."""
         if self.unit is not None:
             return self.unit
-        if self.data in UNREPORTED:
-            return UNREPORTED[self.data]
         if self.has_tokens:
             return Unit.TOKENS
         if ":" in self.data or self.data == SCRIPT:
@@ -263,9 +259,8 @@ class Workload(Value, frozen=True, kw_only=True):
 
     @property
     def samples_are_tokens(self) -> bool:
-        """Whether samples are tokens, of an imported rate or a script; a batch counts sequences."""
-        is_script = self.data == SCRIPT and self.unit is Unit.TOKENS
-        return self.data == UNREPORTED_TOKENS or is_script
+        """Whether samples are tokens, of a script; a batch counts sequences."""
+        return self.data == SCRIPT and self.unit is Unit.TOKENS
 
     @property
     def units_per_sample(self) -> int | None:

@@ -9,6 +9,7 @@ import msgspec
 from hpml_jobs.checks.study import checked_groups
 from hpml_jobs.core.cluster import Cluster
 from hpml_jobs.core.conditions import CODE, SCRIPT, UNRECORDED
+from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.features import features, in_order, load, merged, with_added
 from hpml_jobs.core.place import Place
 from hpml_jobs.core.strategies import Baseline
@@ -27,7 +28,7 @@ from hpml_jobs.report.lab.tables import StrategyTables, q1, strategy_tables
 from hpml_jobs.report.scaling.gap import Gap, gaps
 from hpml_jobs.report.scaling.gap_table import gap_table
 from hpml_jobs.report.scaling.table import scaling
-from hpml_jobs.results.cells import CellResult, public_study
+from hpml_jobs.results.cells import CellResult, cell_results
 from hpml_jobs.results.groups import (
     ConditionGroup,
     differing,
@@ -260,6 +261,11 @@ def _report_group(  # noqa: PLR0913, PLR0917  (what is known of a group)
 ) -> ReportGroup:
     cluster = options.cluster
     commands = () if is_replaced else options.commands
+    if options.wish.epochs is not None and group.work is not None:
+        raise UsageError(
+            f"epochs={options.wish.epochs}: {group.a_cell.workload.name} was measured by a "
+            "window, which does not tell the samples of an epoch: leave epochs= out"
+        )
     choice = choose(group, options.wish, cluster)
     labels = [label for label in FULL if label not in OF_FEATURES]
     tables = {label: FULL[label](group) for label in labels}
@@ -372,5 +378,4 @@ def make_report(
 ) -> Report:
     """Return the report of a study: `snapshots` hold the records, `states` why one is missing."""
     by_slug = {state.slug: state for state in states}
-    public = public_study(snapshots, by_slug, options.commands)
-    return merge(study, public.results, options._replace(commands=public.commands))
+    return merge(study, cell_results(snapshots, by_slug), options)

@@ -1,15 +1,15 @@
 """All cells of a study, each with its record or the reason why it has none; as others read them."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import NamedTuple
 
 import msgspec
 
 from hpml_jobs.core.cell import Cell, Outcome
 from hpml_jobs.core.record import Record
+from hpml_jobs.core.secrets import HIDDEN, hide_secrets, shown_value
 from hpml_jobs.core.value import Value
-from hpml_jobs.study.arguments import PublicArguments, arguments_in
+from hpml_jobs.core.workload import Arg
 from hpml_jobs.study.cell_folder import CellFolder
 from hpml_jobs.study.files import is_name
 from hpml_jobs.study.snapshot import AttemptSnapshot, CellState, FolderSnapshot
@@ -44,11 +44,14 @@ class CellResult(Value, frozen=True, kw_only=True):
 def cell_results(
     snapshots: Iterable[FolderSnapshot], states: Mapping[str, CellState]
 ) -> list[CellResult]:
-    """Return every cell that has a folder or a state, by slug; no cell is left out."""
+    """Return every cell that has a folder or a state, by slug; no cell is left out.
+
+    They are what every table, page, file and printed command is made from: secrets are `***`.
+    """
     folders = {snapshot.folder.slug: snapshot for snapshot in snapshots}
     gone = (_without_folder(states[slug]) for slug in states if slug not in folders)
     here = (_result(snapshot, states.get(slug)) for slug, snapshot in folders.items())
-    return sorted([*here, *gone], key=lambda result: result.slug)
+    return sorted(map(_public, [*here, *gone]), key=lambda result: result.slug)
 
 
 def _without_folder(state: CellState) -> CellResult:
@@ -135,47 +138,30 @@ def _joined(*parts: str) -> str:
     return "; ".join(part for part in parts if part)
 
 
-class PublicStudy(NamedTuple):
-    """The cells of a study and the commands that submitted them, without secrets in arguments."""
-
-    results: list[CellResult]
-    commands: tuple[str, ...]
-
-
-def public_study(
-    snapshots: Iterable[FolderSnapshot],
-    states: Mapping[str, CellState],
-    commands: Sequence[str] = (),
-) -> PublicStudy:
-    """Return what every table, page, file and printed command of a study is made from."""
-    results = cell_results(snapshots, states)
-    scripts = (result.cell.script for result in results if result.cell)
-    arguments = [script.args for script in scripts if script]
-    for command in commands:
-        arguments += arguments_in(command)
-    public = PublicArguments({*arguments})
-    if not public.secrets:
-        return PublicStudy(results, tuple(commands))
-    return PublicStudy(
-        [_public_result(result, public) for result in results],
-        tuple(public.command(command) for command in commands),
-    )
-
-
-def _public_result(result: CellResult, public: PublicArguments) -> CellResult:
+def _public(result: CellResult) -> CellResult:
+    """Return a cell for tables, files and printed commands: without secrets."""
     record = result.record
     if record is not None:
-        record = msgspec.structs.replace(record, cell=_public_cell(record.cell, public))
+        record = msgspec.structs.replace(record, cell=_public_cell(record.cell))
     return msgspec.structs.replace(
         result,
-        cell=result.cell and _public_cell(result.cell, public),
+        cell=result.cell and _public_cell(result.cell),
         record=record,
-        reason=public.prose(result.reason),
+        reason=hide_secrets(result.reason),
     )
 
 
-def _public_cell(cell: Cell, public: PublicArguments) -> Cell:
-    if cell.script is None:
+def _public_cell(cell: Cell) -> Cell:
+    script, args = cell.script, cell.workload.args
+    shown = {name: _shown_arg(name, value) for name, value in args.items()}
+    if shown != args:
+        workload = msgspec.structs.replace(cell.workload, args=shown)
+        cell = msgspec.structs.replace(cell, workload=workload)
+    if script is None:
         return cell
-    script = msgspec.structs.replace(cell.script, args=public.text(cell.script.args))
+    script = msgspec.structs.replace(script, args=hide_secrets(script.args))
     return msgspec.structs.replace(cell, script=script)
+
+
+def _shown_arg(name: str, value: Arg) -> Arg:
+    return HIDDEN if shown_value(name, str(value)) == HIDDEN else value

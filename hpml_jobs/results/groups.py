@@ -81,13 +81,6 @@ class ConditionGroup(Value, frozen=True, kw_only=True, dict=True):
         return self.origin is IMPORT
 
     @cached_property
-    def rate_units(self) -> tuple[str, ...]:
-        """The units of imported rates that times were computed from; empty without rates."""
-        records = (result.record for result in self.cells if result.record)
-        units = (record.source.rate_unit for record in records)
-        return tuple(dict.fromkeys(unit for unit in units if unit))
-
-    @cached_property
     def precisions(self) -> tuple[str, ...]:
         """The number formats of the cells' computing."""
         records = (result.record for result in self.cells if result.record)

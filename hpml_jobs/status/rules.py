@@ -10,6 +10,7 @@ from hpml_jobs.core import formulas
 from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.measurements import Stage
 from hpml_jobs.core.record import Record
+from hpml_jobs.core.secrets import hide_secrets
 from hpml_jobs.core.text import duration_text, time_text, unix_time
 from hpml_jobs.slurm.jobs import NO_SPACE_CODE, JobState, array_ids, canceller, is_slurm
 from hpml_jobs.slurm.pending import why_pending
@@ -64,7 +65,7 @@ def _state(
         slug=evidence.snapshot.folder.slug,
         outcome=outcome,
         job=evidence.job,
-        reason=reason,
+        reason=hide_secrets(reason),
         restarts=evidence.attempt.folder.restart if evidence.attempt else 0,
     )
     return msgspec.structs.replace(state, **_times(evidence) | changes)

@@ -11,6 +11,7 @@ from hpml_jobs import __version__
 from hpml_jobs.core.cluster import Cluster
 from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.script import Script
+from hpml_jobs.core.secrets import hide_in_command
 from hpml_jobs.core.text import unix_time
 from hpml_jobs.core.value import Document
 from hpml_jobs.study.attempt import utc_now
@@ -225,7 +226,9 @@ class Study:
         except OSError:
             return ()
         commands = filter(_is_command, content.decode(errors="replace").splitlines())
-        return tuple(_with_study(command, self.name) for command in commands)
+        return tuple(
+            hide_in_command(_with_study(command, self.name)) for command in commands
+        )
 
     def append(self, line: ManifestLine) -> None:
         """Append a line to the manifest; it is on disk when this returns."""

@@ -15,6 +15,7 @@ from hpml_jobs.core.built_in import TOKEN_DATA
 from hpml_jobs.core.cell import PARTS, Cell, Outcome
 from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.sbatch import OPTIONS, Option, parse_minutes, replacing_variables
+from hpml_jobs.core.secrets import hide_secrets, shown_value
 from hpml_jobs.core.text import few
 from hpml_jobs.core.value import Value
 from hpml_jobs.core.workload import Workload
@@ -114,12 +115,15 @@ def preview_of(selection: Selection) -> Preview:
         blocks=_block_rows(selection, submitted),
         scripts=[
             JobScript(
-                shape=str(request), script=script(plan.study, plan.cluster, request)
+                shape=str(request),
+                script=hide_secrets(script(plan.study, plan.cluster, request)),
             )
             for request in submitted
         ],
         values=[
-            ConfigValue(key=key, value=value, origin=_origin(plan.origins, key))
+            ConfigValue(
+                key=key, value=_shown(key, value), origin=_origin(plan.origins, key)
+            )
             for key, value in values_of(plan)
             if value != _ABSENT and plan.origins
         ],
@@ -240,6 +244,10 @@ def _refusal(selection: Selection, requests: list[JobRequest]) -> str:
     except UsageError as error:
         return str(error)
     return ""
+
+
+def _shown(key: str, value: str) -> str:
+    return hide_secrets(shown_value(key, value))
 
 
 def values_of(plan: Plan) -> list[tuple[str, str]]:

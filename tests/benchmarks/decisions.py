@@ -150,16 +150,16 @@ Grid = Mapping[tuple[int, int, str], float]
 
 def a_study(random: Random, true_s: Grid, number: int, noise: float) -> ConditionGroup:
     """Return the imported study of some runs of each cell, with its checks."""
-    from hpml_jobs.extras.exchange.csv_records import Rules, read_timings  # noqa: PLC0415
+    from hpml_jobs.extras.exchange.timings import read_timings  # noqa: PLC0415
 
-    rows = ["gpus,batch,strategy,repeat,epoch_s"]
+    rows = ["run,gpus,batch,strategy,epoch_s"]
     for (gpus, batch, strategy), median_s in true_s.items():
         of_cell = runs(random, number, noise, median_s)
         rows += [
-            f"{gpus},{batch},{strategy},{n},{time_s}"
+            f"{gpus}-{batch}-{strategy}-{n},{gpus},{batch},{strategy},{time_s}"
             for n, time_s in enumerate(of_cell)
         ]
-    records = read_timings("\n".join(rows).encode(), "simulated.csv", Rules())
+    records = read_timings("\n".join(rows).encode(), "simulated.csv")
     results = [
         CellResult(
             slug=record.slug, cell=record.cell, record=record, outcome=record.outcome

@@ -18,7 +18,7 @@ from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.core.validation import out_of_range
 from hpml_jobs.core.value import Upgrade, Value, decode_upgraded
 from hpml_jobs.report.frame.captions import setting, work_text
-from hpml_jobs.results.cells import public_study
+from hpml_jobs.results.cells import cell_results
 from hpml_jobs.results.groups import ConditionGroup
 from hpml_jobs.results.rows import Row
 from hpml_jobs.study.files import encode, read_bytes, reason_of, write_whole
@@ -115,7 +115,7 @@ class ReferenceCell(Value, frozen=True, kw_only=True, omit_defaults=True):
 class ReferenceGroup(Value, frozen=True, kw_only=True):
     """The cells that were measured under the same conditions; `setting` says them in a line.
 
-    `timed` is what the times are of: an epoch, or other work where a rate was imported.
+    `timed` is what the times are of: an epoch, or other work of a window.
     """
 
     setting: str
@@ -200,7 +200,7 @@ def reference_of(study: str, snapshots: Iterable[FolderSnapshot]) -> Reference:
     Raises:
         HpmlError: no cell has a number.
     """
-    results = public_study(snapshots, {}).results
+    results = cell_results(snapshots, {})
     records = [result.record for result in results if result.record and result.measured]
     reference = Reference(
         study=study,

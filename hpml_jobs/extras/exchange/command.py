@@ -1,93 +1,52 @@
 """Command import."""
 
-import re
 import shlex
-import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hpml_jobs.cli.console import print_json, print_note
+from hpml_jobs.cli.console import print_json
 from hpml_jobs.cli.options import Json, Outputs, study_words
-from hpml_jobs.core.errors import HpmlError, UsageError
+from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.paths import resolve_path
-from hpml_jobs.core.strategies import Baseline
-from hpml_jobs.core.text import PROGRAM, counted, nearest, with_command
+from hpml_jobs.core.text import PROGRAM, counted, with_command
 from hpml_jobs.study.files import read_bytes, reading
 from hpml_jobs.study.selection import check_name, find
 from hpml_jobs.study.study import Study
 
 if TYPE_CHECKING:
-    from hpml_jobs.extras.exchange.csv_columns import Rules
-    from hpml_jobs.extras.exchange.csv_records import ImportChanges
+    from hpml_jobs.extras.exchange.timings import ImportChanges
 
+KEY = "study="
 
-def _print_next(study: Study, key: str = "") -> None:
-    """Print the next command, and which other study is meant by commands without a name."""
-    latest = find(study.root.parent, None)
-    if latest.root != study.root:
-        print(f"commands without the name of a study mean {latest.name}")
-    command = f"{PROGRAM} collect {study_words(study)}{key}"
-    print(with_command("next", command))
-
-
-KEYS = (
-    "study",
-    "batch_is",
-    "rate_of",
-    "unit",
-    "images",
-    "samples",
-    "iterations",
-    "parameters",
-    "gpus_per_node",
-    "names",
-)
-
-WORDS = {"batch_is": ("per_gpu", "global"), "rate_of": ("all", "gpu")}
-"""The values of keys that are words; the first is the default."""
-
-
-FileAndKeys = Annotated[
+FileAndStudy = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="FILE [KEY=VALUE]...",
-        help="timings, study=NAME; also: "
-        "batch_is=per_gpu|global rate_of=all|gpu unit=images/s|samples/s|tokens/s|s/iteration "
-        "images=N samples=N iterations=N parameters=N gpus_per_node=N names=PATTERN",
+        metavar="FILE study=NAME",
+        help="a table of runs as CSV; name of the new study",
     ),
 ]
 
 
 def import_(
-    words: FileAndKeys = None, outputs: Outputs = None, json: Json = False
+    words: FileAndStudy = None, outputs: Outputs = None, json: Json = False
 ) -> None:
-    """Make a study from timings of another program: rows of gpus,batch,epoch_s or gpus,batch,rate.
+    """Make a study from timings of another program: a CSV table with a row for each run.
 
-    Or from histories of runs: run,epoch,seconds, or run,step,timestamp as W&B exports them. Their
-    GPUs and batch are in columns, or in their names by a pattern: names='{gpus}gpu_bs{batch}*'.
-
-    The unit of a rate is images/s, samples/s, tokens/s or s/iteration. Optional columns: unit,
-    strategy, nodes, gpus_per_node, train_s, compute_s, comm_s, repeat, parameters, images (or
-    samples), iterations, loss, accuracy, model, gpu_model, date. Missing values are unknown, and
-    the tables say so. See docs/share.md.
+    Its columns are run, gpus, batch (per GPU) and epoch_s, or images (of an epoch) and
+    images_per_s; it may have nodes, strategy, gpu_type, loss and accuracy. Rows with the same GPUs,
+    batch and strategy are repeats. See docs/share.md, also for a history of W&B.
 
     Example: hpml-jobs import docs/published.csv study=published
     """
-    from hpml_jobs.extras.exchange.csv_records import read_timings, write_study
-    from hpml_jobs.extras.exchange.csv_remarks import remarks
+    from hpml_jobs.extras.exchange.timings import read_timings, write_study
 
-    file, values = _parsed(words or [])
-    rules = _rules(values)
-    study = Study(_folder(outputs) / check_name(values["study"]))
+    file, name = _parsed(words or [])
+    study = Study(_folder(outputs) / check_name(name))
     with reading(file):
         content = read_bytes(file.expanduser())
-    records = read_timings(content, file.name, rules, print_note)
-    changes = write_study(study, records, file.name)
-    for sentence in remarks(records, rules):
-        print(sentence, file=sys.stderr)
+    changes = write_study(study, read_timings(content, file.name), file.name)
     if json:
         print_json(
             {"study": study.name, "folder": str(study.root), **changes._asdict()}
@@ -95,30 +54,27 @@ def import_(
         return
     _print_changes(changes, file.name)
     print(f"study {study.name} in {study.root}")
-    sizes = {record.cell.gpus for record in records}
-    key = ""
-    if 1 not in sizes and len(sizes) > 1:
-        key = f" baseline={Baseline.SMALLEST.value}"
-    _print_next(study, key)
+    _print_next(study)
 
 
-def _rules(values: Mapping[str, str]) -> "Rules":
-    """Return how the rows of a file are read, by the keys that were given."""
-    from hpml_jobs.extras.exchange.csv_columns import Rules, read_unit
-
-    rules = Rules(
-        batch_is_global=_word(values, "batch_is") == "global",
-        rate_is_per_gpu=_word(values, "rate_of") == "gpu",
-        unit=read_unit(values["unit"]).value if "unit" in values else None,
-        images=_count(values, "images") or _count(values, "samples"),
-        iterations=_count(values, "iterations"),
-        parameters=_count(values, "parameters"),
-        gpus_per_node=_count(values, "gpus_per_node"),
-        names=values.get("names"),
-    )
-    if {"images", "samples"} <= values.keys():
-        raise UsageError("images= and samples= are the same: give one of them")
-    return rules
+def _parsed(words: list[str]) -> tuple[Path, str]:
+    """Return the file to import, and the name of the study that it becomes."""
+    named = [word for word in words if word.startswith(KEY)]
+    files = [word for word in words if word not in named]
+    for word in files:
+        key, is_pair, _ = word.partition("=")
+        if is_pair and key.isidentifier():
+            raise UsageError(
+                f"import has no key {key}=: give it as a column of the table (docs/share.md)"
+            )
+        if word.endswith((".tar.gz", ".tgz")):
+            unpack = shlex.join(["tar", "xzf", word, "-C", "outputs"])
+            raise UsageError(f"{word} is an archive; it becomes a study by: {unpack}")
+    if len(files) != 1 or len(named) != 1:
+        raise UsageError(
+            "import takes one file and one name: import FILE.csv study=NAME"
+        )
+    return Path(files[0]), named[0].removeprefix(KEY)
 
 
 def _print_changes(changes: "ImportChanges", file: str) -> None:
@@ -130,60 +86,12 @@ def _print_changes(changes: "ImportChanges", file: str) -> None:
         print(f"removed {slug}: its row is gone")
 
 
-def _parsed(words: list[str]) -> tuple[Path, dict[str, str]]:
-    """Return the file to import, and the values of the keys that were given."""
-    files, values = [], dict[str, str]()
-    for word in words:
-        key, is_pair, value = word.partition("=")
-        if is_pair and key.isidentifier():
-            _check_pair(key, value, values)
-            values[key] = value
-        else:
-            files.append(word)
-    if len(files) != 1:
-        names = " and ".join(files) or "none"
-        raise UsageError(
-            f"import needs one file, {names} given: import FILE.csv study=NAME"
-        )
-    file = Path(files[0])
-    if file.name.endswith((".tar.gz", ".tgz")):
-        unpack = shlex.join(["tar", "xzf", str(file), "-C", "outputs"])
-        raise UsageError(f"{file} is an archive; it becomes a study by: {unpack}")
-    if not file.exists():
-        raise HpmlError(f"{file} does not exist")
-    if "study" not in values:
-        raise UsageError(f"import {files[0]}: name the new study with study=NAME")
-    return file, values
-
-
-def _check_pair(key: str, value: str, values: Mapping[str, str]) -> None:
-    """Refuse an unknown key, one that is among the `values` before it, and one without a value."""
-    if key not in KEYS:
-        near = nearest(key, KEYS)
-        hint = f"did you mean {near}?" if near else f"keys are {', '.join(KEYS)}"
-        raise UsageError(f"unknown key {key}: {hint}")
-    if key in values:
-        raise UsageError(f"{key} is given twice")
-    if not value:
-        raise UsageError(f"{key}= has no value")
-
-
-def _count(values: Mapping[str, str], key: str) -> int | None:
-    """Return the value of a key that is a count; None if it was not given."""
-    text = values.get(key)
-    if text is None:
-        return None
-    if not re.fullmatch(r"[1-9]\d{0,17}", text, re.ASCII):
-        raise UsageError(f"{key}={text}: expected a whole number of 1 or more")
-    return int(text)
-
-
-def _word(values: Mapping[str, str], key: str) -> str:
-    """Return the value of a key that is one of some words."""
-    text = values.get(key, WORDS[key][0])
-    if text not in WORDS[key]:
-        raise UsageError(f"{key}={text}: choose one of {', '.join(WORDS[key])}")
-    return text
+def _print_next(study: Study) -> None:
+    """Print the next command, and which other study is meant by commands without a name."""
+    latest = find(study.root.parent, None)
+    if latest.root != study.root:
+        print(f"commands without the name of a study mean {latest.name}")
+    print(with_command("next", f"{PROGRAM} collect {study_words(study)}"))
 
 
 def _folder(outputs: Path | None) -> Path:

@@ -13,6 +13,7 @@ import msgspec
 
 from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.script import PLACEHOLDER_FORM, Script, ScriptLauncher
+from hpml_jobs.core.secrets import HIDDEN
 from hpml_jobs.core.source_files import local_texts, named_file, source_files
 from hpml_jobs.core.text import few, listed
 from hpml_jobs.core.workload import SourceFile, Workload
@@ -108,9 +109,9 @@ def _check_exchange(script: Script, gpus: int, notify: Callable[[str], None]) ->
 
 def _code_of(script: Script, notify: Callable[[str], None]) -> tuple[SourceFile, ...]:
     """Return the source files of a script; refuse one that is missing or not Python."""
-    if script.is_redacted:
+    if HIDDEN in script.args:
         raise UsageError(
-            f"args={script.args}: a secret was removed from this command; type it in its place"
+            f"args={script.args}: type the secret in place of {HIDDEN}, which hides it"
         )
     folder = Path.cwd()
     files = [folder / word for word in shlex.split(script.args) if word.endswith(".py")]

@@ -40,9 +40,10 @@ from hpml_jobs.report.frame.table import Table
 from hpml_jobs.results.groups import ConditionGroup
 
 CAPTION = (
-    "Seconds of {what}{how}. Efficiency: {size} x {reference} s ({cell}, the fastest of the "
-    "smallest size) / ({units} x s). Cost: {units} that are charged x s. Another global batch may "
-    "need another learning rate and reach another accuracy."
+    "Seconds of {what}, the longest of all ranks, median over runs. Efficiency: {size} x "
+    "{reference} s ({cell}, the fastest of the smallest size) / ({units} x s). Cost: {units} that "
+    "are charged x s. Another global batch may need another learning rate and reach another "
+    "accuracy."
 )
 
 ACCURACY_GAP = 0.005
@@ -156,7 +157,6 @@ def choice_table(
     reference = choice.reference
     caption = CAPTION.format(
         what=captions.an_epoch(group.work),
-        how="" if group.rate_units else ", the longest of all ranks, median over runs",
         reference=words.time(reference),
         size=reference.row.gpus,
         units=captions.units(device),

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import chain
 
-from hpml_jobs.core.built_in import DATASETS, UNREPORTED, UNREPORTED_MODEL
+from hpml_jobs.core.built_in import DATASETS, UNREPORTED_DATA, UNREPORTED_MODEL
 from hpml_jobs.core.check_result import Affected
 from hpml_jobs.core.conditions import CPU_MODEL, GPU_MODEL, NONE, RECIPE, TORCH, UNKNOWN
 from hpml_jobs.core.measurements import Role, Step
@@ -18,7 +18,6 @@ from hpml_jobs.results.groups import ConditionGroup
 from hpml_jobs.results.rows import Row, Work, by_key
 
 NO_TRAIN = "train_s is not reported, only whole epochs"
-NO_TRAIN_OF_RATE = "train_s is not reported, only rates"
 
 NAMED = 6
 """The most items that a sentence lists by name."""
@@ -252,7 +251,7 @@ def hardware(group: ConditionGroup) -> str:
 
 
 def _data(workload: Workload) -> str:
-    if workload.data in UNREPORTED:
+    if workload.data == UNREPORTED_DATA:
         name = workload.samples_name
         if workload.images is None:
             return f"data and {name} per epoch not reported"
@@ -288,11 +287,10 @@ def runs(rows: Iterable[Row]) -> str:
     return "One run." if numbers == {1} else f"Median of {span(numbers)} runs."
 
 
-def without_train(group: ConditionGroup, rows: Iterable[Row]) -> list[str]:
+def without_train(rows: Iterable[Row]) -> list[str]:
     """Return a note if seconds without data loading are unknown."""
     unknown = any(row.timing and row.timing.train_s is None for row in rows)
-    note = NO_TRAIN_OF_RATE if group.rate_units else NO_TRAIN
-    return [note] if unknown else []
+    return [NO_TRAIN] if unknown else []
 
 
 MARK = "!"

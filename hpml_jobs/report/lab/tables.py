@@ -78,7 +78,7 @@ def q1(group: ConditionGroup) -> Table:
         setting=captions.setting(group),
         notes=(
             *captions.explained(group, baselines, Affected.TIME),
-            *captions.without_train(group, baselines),
+            *captions.without_train(baselines),
             *_without_iterations(group, baselines),
             *absent(group, baselines, places),
         ),

@@ -13,7 +13,6 @@ TIME = "Time: seconds of one epoch, the longest of all ranks, data loading inclu
 WINDOW = (
     "Time: seconds of {what} at the rate of the timed window, of the slowest process."
 )
-RATE = "Time: seconds of {what}, from the rate that the source reports in {units}."
 Q1 = (
     "Seconds of {what} on one {unit}. train_s: without data loading; copies to the device, "
     "gradients and update are included. Time: everything."
@@ -38,10 +37,8 @@ REPORTED = "As reported by the source, not measured here: seconds per epoch of C
 
 
 def time(group: ConditionGroup) -> str:
-    """Return what Time is: of an epoch, or from a window or rate, and then of which work."""
-    if not group.rate_units:
-        return WINDOW.format(what=one_work(group.work)) if group.work else TIME
-    return RATE.format(what=one_work(group.work), units=" and ".join(group.rate_units))
+    """Return what Time is: of an epoch, or from a window, and then of which work."""
+    return WINDOW.format(what=one_work(group.work)) if group.work else TIME
 
 
 KERNELS_OF_ONE_RUN = (

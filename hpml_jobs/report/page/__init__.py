@@ -11,7 +11,6 @@ from hpml_jobs.report.page.formats import (
     with_texts,
 )
 from hpml_jobs.report.report import Report
-from hpml_jobs.study.redaction import Redactor, names_in
 
 HTML, MARKDOWN = "report.html", "report.md"
 
@@ -30,13 +29,6 @@ def files(report: Report) -> dict[str, str | bytes]:
 
 
 def public_page(report: Report, drawn: dict[str, Picture]) -> Page:
-    """Return the page of a report, which is given to others.
-
-    Secrets, accounts, home folders and control characters are taken out of its texts before they
-    are escaped.
-    """
-    redactor = Redactor(names_in((), report.commands), anonymous=False)
-    page: Page = with_texts(
-        contents(report, drawn), lambda text: printable(redactor.text(text, HTML))
-    )
+    """Return the page of a report; control characters are taken out of its texts."""
+    page: Page = with_texts(contents(report, drawn), printable)
     return page

@@ -30,10 +30,6 @@ SCALING = (
     "of the sampler included, / epoch. Step: median of the iterations with a full batch. "
 )
 TOKENS = "tokens of the samples"
-FROM_RATE = (
-    "{unit}/s: as reported, of all {units} together; time: seconds of {what} at this rate. "
-    "Step: the mean duration of an iteration at this rate. "
-)
 AGAINST_1 = (
     "Speedup: {time}(1, b) / {time}(N, b); effic.: speedup / N; weak: step(1, b) / step(N, b) at "
     "the same batch per {unit}; cost/t: 1 / effic. - 1, the cost of N {units} per second of "
@@ -96,12 +92,8 @@ def scaling(group: ConditionGroup) -> Table | None:
 def _how_measured(group: ConditionGroup) -> str:
     """Return what the times and the throughput are."""
     unit = group.a_cell.workload.throughput_unit
-    if group.rate_units:
-        units = captions.units(group.device)
-        what = captions.one_work(group.work)
-        return FROM_RATE.format(unit=unit.value, units=units, what=what)
     what = MEASURED if group.origin.has_ranks else REPORTED
-    if group.work and group.origin.has_ranks:
+    if group.work:
         what = WINDOW.format(work=captions.work_text(group.work))
     return SCALING.format(
         what=what,
@@ -113,7 +105,7 @@ def _how_measured(group: ConditionGroup) -> str:
 
 def _notes(group: ConditionGroup) -> list[str]:
     """Return notes on ratios and seconds that are not known."""
-    notes = captions.without_train(group, group.timed)
+    notes = captions.without_train(group.timed)
     if any(row.timing and row.timing.step_s is None for row in group.timed):
         notes.append(NO_STEP)
     if references.without_plain_loop(group):

@@ -2,13 +2,12 @@
 
 import doctest
 import itertools
+import math
 import re
 import shlex
 import shutil
 import webbrowser
-from contextlib import nullcontext
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -21,6 +20,7 @@ from hpml_jobs.core.cluster import Cluster, Launcher
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.study.files import encode, write_whole
 from tests.unit.builders import CPU, PUBLISHED_S, a_cell, lab_cell, lab_record
+from tests.unit.extras.exchange.test_published_page import WANDB
 from tests.unit.golden.studies import quantized
 from tests.unit.study_builder import StudyBuilder
 from tests.unit.training_runs import write_curves
@@ -59,14 +59,7 @@ EXAMPLES = {
     **{str(page.relative_to(ROOT)): examples_of(page.read_text()) for page in PAGES},
 }
 
-RUN_OF_WANDB = SimpleNamespace(
-    name="ddp", id="1", history=lambda keys: pd.DataFrame({"step": [1]})
-)
-WANDB = SimpleNamespace(
-    Api=lambda: SimpleNamespace(runs=lambda path: [RUN_OF_WANDB]),
-    init=lambda **about: nullcontext(SimpleNamespace(log=dict)),
-)
-IMPORTED = {"nn": nn, "pd": pd, "wandb": WANDB}
+IMPORTED = {"math": math, "nn": nn, "pd": pd, "wandb": WANDB}
 """Names that the Python of a page does not import itself."""
 
 
@@ -134,11 +127,6 @@ def desk(tmp_path_factory):
         shutil.copy(ROOT / "docs" / "published.csv", folder / name)
     rates = (ROOT / "docs" / "share.md").read_text().partition("```\nmodel,")[2]
     (folder / "rates.csv").write_text("model," + rates.partition("```")[0])
-    runs = {"single-1gpu-b128-x1": 0.07, "ddp-4gpu-b128-x2": 0.09}
-    stamps = [
-        f"{name},{n},{n * step_s}" for name, step_s in runs.items() for n in range(500)
-    ]
-    (folder / "h.csv").write_text("\n".join(["run,global_step,_timestamp", *stamps]))
     np.savez(
         folder / "iterations.npz", stall_s=np.zeros((2, 10)), last_stall_s=np.zeros(2)
     )

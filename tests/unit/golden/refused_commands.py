@@ -111,17 +111,11 @@ OF_COMMANDS = {
         import
         import a.csv b.csv study=x
         import full.csv
-        import full.csv stduy=x
         import full.csv study=x gpus=2
         import full.csv study=
         import full.csv study=x study=y
         import full.csv study=../x
-        import full.csv study=x batch_is=all
-        import full.csv study=x rate_of=one
-        import full.csv study=x unit=images
-        import full.csv study=x images=0
-        import full.csv study=x images=5 samples=5
-        import full.csv study=x names='{gpus}'
+        import full.csv study=x batch_is=global
         import full.csv study=full
         import nothing.csv study=x
         import . study=x

@@ -38,7 +38,7 @@ OF_FILES = {
         script=mpi.py gpus=2
         script=train.py "args=--batch {batc}"
         script=train.py "args=--name 'x"
-        script=train.py "args=--key [removed]"
+        script=train.py "args=--key ***"
         script=train.py window=50
         script=train.py window=1,50
         script=train.py launcher=python gpus=2 device=cpu
@@ -139,133 +139,45 @@ OF_DEFAULTS = (
 )
 """Each content of the user's configuration file that `plan gpus=1` refuses."""
 
-ROWS = "gpus,batch,epoch_s"
-RATES = "gpus,batch,rate,unit"
-HISTORY = "run,epoch,seconds"
-STEPS = "run,step,timestamp"
+ROWS = "run,gpus,batch,epoch_s"
 
-OF_TIMINGS: dict[str, tuple[str, ...]] = {
-    "Columns": (
-        "study=new",
-        "",
-        f"{ROWS}\n",
-        "1,32,48.612\n",
-        "gpu,batch,epoch_s\n",
-        "gpus,batch,time\n",
-        "gpus,gpus,batch,epoch_s\n",
-        "gpus,batch,epoch_s,node\n",
-        "gpus,batch,epoch_s (ms)\n",
-        "gpus,batch (global),epoch_s\n",
-        "gpus,batch,images/s\n",
-        ",gpus,batch,epoch_s\na,1,32,4\n",
-        "gpus\0,batch,epoch_s\n",
-        '"gpus,batch\n1,32',
-        f"{ROWS}\n1,32,\udce9\n",
-    ),
-    "Rows": (
-        "study=new images=50000",
-        f"{ROWS}\n1,32,abc\n",
-        f"{ROWS}\n1,32,\n",
-        f"{ROWS}\n,32,9\n",
-        f"{ROWS}\n1,32,0\n",
-        f"{ROWS}\n1,32,nan\n",
-        f"{ROWS}\n1,32,4'800\n",
-        f"{ROWS}\n1.5,32,9\n",
-        f"{ROWS}\n0,32,9\n",
-        f"{ROWS}\n1,32,48,612\n",
-        f'{ROWS}\n1,32,"48,612"\n',
-        f"{ROWS}\n1,32\n",
-        f"{ROWS}\n4,12501,9\n",
-        f'{ROWS}\n1,32,"48\n',
-        f"{ROWS}\n1,32,9\n1,32,9\n",
-        f"{ROWS}\n2,32,9\n1,32,x\n2,32,9\n",
-        f"{ROWS}\n" + "".join(f"1,{batch},x\n" for batch in range(1, 13)),
-        f"{ROWS},strategy\n2,32,30,dpp\n",
-        f"{ROWS},strategy\n2,32,30,single\n",
-        f"{ROWS},strategy\n1,32,9,ddp\n1,32,9,dp\n",
-        f"{ROWS},nodes\n2,32,30,3\n",
-        f"{ROWS},train_s\n2,32,30,31\n",
-        f"{ROWS},comm_s\n2,32,30,-1\n",
-        f"{ROWS},accuracy\n2,32,30,640\n",
-    ),
-    "Rates": (
-        "study=new",
-        "gpus,batch,rate\n1,32,9\n",
-        f"{RATES}\n1,32,9,img/s\n",
-        f"{RATES}\n1,32,9,it/s\n",
-        f"{RATES}\n1,32,0,images/s\n",
-        f"{RATES}\n1,32,,images/s\n",
-        f"{RATES}\n1,32,1e-9,images/s\n",
-        "gpus,batch,epoch_s,rate,unit\n1,32,,,images/s\n",
-        "gpus,batch,epoch_s,rate\n1,32,5,9\n",
-        "gpus,batch,rate,train_s\n1,32,5,9\n",
-        "gpus,batch,epoch_s,unit\n1,32,5,images/s\n",
-        "gpus,batch,epoch_s,images,samples\n1,32,5,64,64\n",
-        f"{RATES}\n1,32,9,images/s\n2,32,17,samples/s\n",
-        f"{RATES},nodes,gpus_per_node\n16,32,9,images/s,1,8\n",
-    ),
-    "The global batch": ("study=new batch_is=global", f"{ROWS}\n3,128,9\n"),
-    "Histories by epoch": (
-        "study=new names='{gpus}gpu-b{batch}' images=12800",
-        f"{HISTORY}\n1gpu-b1,1,3\n",
-        f"{HISTORY}\n1gpu-b1,1,3\n1gpu-b1,1,4\n",
-        f"{HISTORY}\n1gpu-b1,1,3\n1gpu-b1,2,\n",
-        f"{HISTORY}\n1gpu-b1,1,3\n1gpu-b1,1.5,4\n",
-        f"{HISTORY}\n1gpu-b1,0,30.1\n1gpu-b1,1,58.3\n1gpu-b1,2,86.6\n",
-        f"{HISTORY}\n1gpu-b1,0,9\n1gpu-b1,1,1\n1gpu-b1,2,1\n1gpu-b1,3,5\n1gpu-b1,4,5\n",
-        f"{HISTORY}\n,1,3\n,2,3\n",
-        f"{HISTORY}\nx4gpu,1,3\n",
-        f"{HISTORY}\n0gpu-b64,1,3\n0gpu-b64,2,3\n",
-        f"{HISTORY},gpus\n4gpu-b32,1,2,4\n",
-        f"{HISTORY},nodes\n1gpu-b1,1,3,1\n1gpu-b1,2,3,2\n",
-        f"{HISTORY},accuracy\n1gpu-b1,1,3,\n1gpu-b1,2,3,640\n",
-        "run,epochs,seconds\n",
-        "epoch,step,timestamp\n1,1,1\n",
-    ),
-    "Histories by step": (
-        "study=new names='{gpus}gpu-b{batch}'",
-        "run,step,seconds\n1gpu-b1,1,3\n",
-        "run,step,loss\n1gpu-b1,0,2\n",
-        "run,step,global_step,timestamp\n",
-        f"{STEPS}\n1gpu-b1,1,3\n1gpu-b1,2,\n",
-        f"{STEPS}\n1gpu-b1,1,0e999\n",
-        f"{STEPS}\n1gpu-b1,1,1:x\n",
-        f"{STEPS}\n1gpu-b1,1,5\n1gpu-b1,1,6\n1gpu-b1,2,7\n",
-        f"{STEPS}\n1gpu-b1,1,50.5\n1gpu-b1,2,41.5\n1gpu-b1,3,62.5\n",
-        f"{STEPS}\n1gpu-b1,1,5.25\n1gpu-b1,2,6.25\n1gpu-b1,3,7.25\n1gpu-b1,4,8.25\n",
-    ),
-    "Names of runs that are not read": ("study=new", f"{HISTORY}\nddp-4gpu,1,2\n"),
-    "Charts of W&B": (
-        "study=new",
-        '"Step","a - loss","a - loss__MIN","a - loss__MAX"\n1,2,2,2\n',
-        '"Step","a - seconds","a - seconds__MIN","a - seconds__MAX"\n1,2,1,3\n',
-    ),
-    "Patterns of names": (
-        "study=new names='{gpus}{batch}'",
-        f"{HISTORY}\na,1,2\n",
-    ),
-    "Patterns that have no columns": (
-        "study=new names=gpus_batch",
-        f"{HISTORY}\na,1,2\n",
-    ),
-    "Patterns with a column that is none": (
-        "study=new names='{bs}'",
-        f"{HISTORY}\na,1,2\n",
-    ),
-    "Patterns with a column twice": (
-        "study=new names='{gpus}-{gpus}'",
-        f"{HISTORY}\na,1,2\n",
-    ),
-    "Patterns with half a brace": (
-        "study=new names='{gpus}_{batch'",
-        f"{HISTORY}\na,1,2\n",
-    ),
-    "Patterns of several readings": (
-        "study=new names='*b{batch}*{gpus}gpu*'",
-        f"{HISTORY}\nb16-b32-4gpu,1,2\n",
-    ),
-}
-"""The words after `import lab.csv`, then each content of this file that is refused."""
+OF_TIMINGS = (
+    "",
+    f"{ROWS}\n",
+    "1,32,48.612\n",
+    "gpus,batch,epoch_s\na,1,32\n",
+    "run,gpus,batch,rate,unit\n",
+    "run,epoch,seconds\n",
+    "run,step,timestamp\n",
+    "run;gpus;batch;epoch_s\n",
+    f",{ROWS}\n",
+    f"{ROWS},gpus\n",
+    f"{ROWS},train_s\n",
+    f"{ROWS}\na,1,32,\udce9\n",
+    f"{ROWS}\na,1,32,abc\n",
+    f"{ROWS}\na,1,32,\n",
+    f"{ROWS}\na,,32,9\n",
+    f"{ROWS}\n,1,32,9\n",
+    f"{ROWS}\na,1,32,0\n",
+    f"{ROWS}\na,1,32,nan\n",
+    f"{ROWS}\na,1,32,1e9\n",
+    f"{ROWS}\na,1,32,4'800\n",
+    f"{ROWS}\na,1.5,32,9\n",
+    f"{ROWS}\na,0,32,9\n",
+    f"{ROWS}\na,1,32,48,612\n",
+    f"{ROWS}\na,1,32\n",
+    f'{ROWS}\na,1,32,"48\n',
+    f"{ROWS}\na,1,32,9\na,1,32,9\n",
+    f"{ROWS},images\na,4,12501,9,50000\n",
+    f"{ROWS},strategy\na,2,32,30,dpp\n",
+    f"{ROWS},strategy\na,2,32,30,single\n",
+    f"{ROWS},nodes\na,2,32,30,3\n",
+    f"{ROWS},accuracy\na,2,32,30,64\n",
+    f"{ROWS},images,images_per_s\na,2,32,30,50000,1000\n",
+    "run,gpus,batch,images_per_s\na,2,32,1000\n",
+    "run,gpus,batch,images,images_per_s\na,2,32,50000,1e-9\n",
+)
+"""Each content of lab.csv that `import lab.csv study=new` refuses."""
 
 OF_SITE = (
     "batches: 3\n",

@@ -271,38 +271,12 @@ BUILT: Mapping[str, Callable[[StudyBuilder], None]] = {
 """Studies of records that are made here."""
 
 
-def epochs_of_runs() -> str:
-    """A history with a row per epoch of the lab's published times; the first epoch is slower."""
-    lines = ["run,epoch,seconds,loss"]
+def table_of_runs() -> str:
+    """A run of each of the lab's published times."""
+    lines = ["run,gpus,batch,epoch_s,images,loss"]
     for (gpus, batch), epoch_s in PUBLISHED_S.items():
-        for epoch, factor in enumerate((1.3, *FACTORS[:3])):
-            seconds = epoch_s * factor
-            lines.append(
-                f"{gpus}gpu_bs{batch},{epoch},{seconds:.3f},{2.3 - 0.2 * epoch:.1f}"
-            )
+        lines.append(f"{gpus}gpu_bs{batch},{gpus},{batch},{epoch_s},50000,1.7")
     return "\n".join(lines)
-
-
-def steps_of_runs() -> str:
-    """A history with a row per ten steps of three epochs; 2 s of testing follow each epoch."""
-    lines = ["run,gpus,batch,step,timestamp,epoch"]
-    for gpus, step_s in ((1, 0.1), (2, 0.11), (4, 0.12)):
-        iterations = 400 // gpus
-        for step in range(0, 3 * iterations, 10):
-            epoch = step // iterations
-            timestamp = START.timestamp() + step * step_s + 2 * epoch
-            lines.append(f"run{gpus},{gpus},32,{step},{timestamp:.2f},{epoch}")
-    return "\n".join(lines)
-
-
-IMPORTED: Mapping[str, tuple[str, Callable[[], str]]] = {
-    "imported": (
-        "import runs.csv study=imported images=50000 names='{gpus}gpu_bs{batch}'",
-        epochs_of_runs,
-    ),
-    "history": ("import runs.csv study=history images=12800", steps_of_runs),
-}
-"""Commands that import runs.csv, and the text of that file."""
 
 
 def build(name: str, outputs: Path) -> None:

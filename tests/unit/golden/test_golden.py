@@ -18,7 +18,7 @@ from hpml_jobs import __version__
 from hpml_jobs.cli.commands import COMMANDS
 from hpml_jobs.cli.help import TOPICS
 from hpml_jobs.cli.main import run
-from tests.unit.golden.studies import BUILT, IMPORTED, build
+from tests.unit.golden.studies import BUILT, build, table_of_runs
 
 ROOT = Path(__file__).parents[3]
 GOLDEN = ROOT / "tests" / "data" / "golden"
@@ -151,12 +151,10 @@ def test_texts_of_released_study(name, laptop, capsys):
     compare(name, dict(texts_of(name, capsys)))
 
 
-@pytest.mark.parametrize("name", IMPORTED)
-def test_texts_of_imported_study(name, laptop, capsys):
-    command, text = IMPORTED[name]
-    Path("runs.csv").write_text(text())
-    printed = said(capsys, command)
-    compare(name, {"import.txt": printed} | dict(texts_of(name, capsys)))
+def test_texts_of_imported_study(laptop, capsys):
+    Path("runs.csv").write_text(table_of_runs())
+    printed = said(capsys, "import runs.csv study=imported")
+    compare("imported", {"import.txt": printed} | dict(texts_of("imported", capsys)))
 
 
 def test_texts_between_studies(laptop, capsys):

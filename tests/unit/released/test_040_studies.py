@@ -61,7 +61,6 @@ def desk(laptop):
     user_code = (ROOT / "tests" / "journeys" / "user_code.py").read_text()
     (laptop / "owncode.py").write_text(user_code + NAMES_IN_040)
     shutil.copytree(ROOT / "tests" / "journeys" / "conf", laptop / "conf")
-    shutil.copy(ROOT / "docs" / "published.csv", laptop)
     return laptop
 
 

@@ -5,9 +5,10 @@ import json
 
 import msgspec
 import pytest
+from hpml_jobs.report.key_numbers import key_numbers, lines
 from rich.console import Console
 
-from hpml_jobs.core.built_in import DATASETS, UNREPORTED, Unit
+from hpml_jobs.core.built_in import DATASETS, UNREPORTED_DATA, Unit
 from hpml_jobs.core.cell import Protocol
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.report import page
@@ -15,7 +16,6 @@ from hpml_jobs.report.choose.rules import Wish
 from hpml_jobs.report.choose.table import choices
 from hpml_jobs.report.files.screen import show_all, show_first
 from hpml_jobs.report.folder import write_tables
-from hpml_jobs.report.key_numbers import key_numbers, lines
 from hpml_jobs.study.snapshot import read_snapshots
 from tests.unit.builders import DIGITS, a_cell, a_record, texts_by_label
 from tests.unit.study_builder import StudyBuilder
@@ -71,7 +71,7 @@ def files(study, report):
             "samples of 1,024 tokens",
         ),
         ({"data": "mine:dataset", "unit": Unit.TOKENS}, Unit.TOKENS, None, "samples"),
-        *(({"data": data}, unit, 1, unit.value) for data, unit in UNREPORTED.items()),
+        ({"data": UNREPORTED_DATA}, Unit.IMAGES, 1, "images"),
     ],
 )
 def test_unit_follows_from_the_data_unless_given(changes, unit, per_sample, samples):

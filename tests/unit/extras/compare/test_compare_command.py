@@ -225,20 +225,6 @@ def test_bad_words_are_one_line(words, code, message, studies, capsys):
     assert "\n" not in err
 
 
-def test_imported_rates_are_compared_by_their_own_work(laptop, capsys):
-    for name, unit, rate in (("old", "tokens/s", 1000), ("new", "tokens/s", 1100)):
-        table = f"gpus,batch,rate\n1,32,{rate}\n2,32,{2 * rate}\n"
-        Path(f"{name}.csv").write_text(table)
-        output_of(capsys, "import", f"{name}.csv", f"unit={unit}", f"study={name}")
-    out = output_of(capsys, "compare", "old", "new")
-    assert "2 of 2 shared cells have too few runs to tell" in out
-    assert "time, s" in out
-    assert (
-        "imported in A and B: only the reported hardware and software is compared"
-        in out
-    )
-
-
 def test_completion_has_studies_and_references(studies, capsys):
     output_of(capsys, "compare", "before", "--save", "base")
     context = SimpleNamespace(params={"outputs": Path("outputs")})

@@ -111,8 +111,8 @@ def test_the_files_of_a_module_and_of_a_script_in_the_arguments_count(
     ("words", "message"),
     [
         (
-            ["script=train.py", "args=--b {batch} --key [removed]"],
-            "a secret was removed from this",
+            ["script=train.py", "args=--b {batch} --key ***"],
+            "type the secret in place of",
         ),
         (
             ["script=trian.py"],

@@ -35,8 +35,8 @@ def test_list_counts_cells_by_state(study, capsys):
 
 
 def test_list_marks_imported_studies(study, capsys):
-    Path("times.csv").write_text("gpus,batch,epoch_s\n1,128,40\n4,128,24\n")
-    output_of(capsys, "import", "times.csv", "study=times", "images=50000")
+    Path("times.csv").write_text("run,gpus,batch,epoch_s\na,1,128,40\nb,4,128,24\n")
+    output_of(capsys, "import", "times.csv", "study=times")
     shown = dict(
         line.split(maxsplit=1) for line in output_of(capsys, "list").splitlines()
     )

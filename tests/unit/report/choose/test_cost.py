@@ -2,23 +2,19 @@
 
 import msgspec
 import pytest
+from hpml_jobs.report.key_numbers import key_numbers, lines
 
 from hpml_jobs.checks.gpu_peaks import peak_of, peak_rate
-from hpml_jobs.core.built_in import UNREPORTED_TOKENS
-from hpml_jobs.core.cell import Outcome, Protocol
 from hpml_jobs.core.cluster import Cluster, Isolate
-from hpml_jobs.core.measurements import Energy, Imported
-from hpml_jobs.core.record import Attempt, Record
+from hpml_jobs.core.measurements import Energy
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.report.choose.rules import Wish
 from hpml_jobs.report.choose.table import choices
 from hpml_jobs.report.files.csv_tables import sheets
-from hpml_jobs.report.key_numbers import key_numbers, lines
 from hpml_jobs.report.report import ReportOptions, make_report
 from hpml_jobs.study.snapshot import read_snapshots
 from tests.unit.builders import (
     CPU,
-    RESNET,
     V100,
     a_cell,
     lab_cell,
@@ -221,34 +217,3 @@ def test_mixed_gpus_have_no_peak():
         for rank in record.ranks
     ]
     assert peak_of(msgspec.structs.replace(record, ranks=tuple(mixed))) is None
-
-
-def test_imported_tokens_are_charged_per_token(builder):
-    imported = Imported(
-        file="t.csv",
-        line=2,
-        epoch_s=8.0,
-        rate=125_000.0,
-        unit="tokens/s",
-        work_samples=1_000_000,
-        gpu_model="NVIDIA H100 80GB HBM3",
-    )
-    workload = msgspec.structs.replace(
-        RESNET,
-        name="gpt2",
-        model="GPT-2",
-        data=UNREPORTED_TOKENS,
-        images=None,
-        parameters=124_439_808,
-    )
-    cell = lab_cell(1, 16, workload=workload, protocol=Protocol.IMPORTED, epochs=1)
-    record = Record(
-        cell=cell,
-        slug=cell.slug,
-        attempt=Attempt(id="i", job="i"),
-        outcome=Outcome.OK,
-        imported=imported,
-    )
-    table = builder.with_record(record).table("choice")
-    assert "cost per 1,000,000 tokens" in columns(table)
-    assert "No % of peak: the precision is not reported." in table.caption

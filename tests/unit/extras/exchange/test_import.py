@@ -1,0 +1,238 @@
+"""Import of a table of runs: rows become records; what is no such table is refused in one line."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from hpml_jobs.cli.main import run
+from hpml_jobs.core.cell import Protocol
+from hpml_jobs.core.strategies import Strategy
+from hpml_jobs.status.states import cell_states
+from hpml_jobs.study.study import Study
+from tests.unit.cli.test_invalid_input import last_line
+from tests.unit.cli.test_lazy_imports import login_node
+
+HEADER = "run,gpus,batch,epoch_s"
+LAB = f"{HEADER}\na,1,32,48.612\nb,2,32,30.819\nc,4,32,30.822\n"
+
+
+def write_csv(text, name="lab.csv"):
+    Path(name).write_bytes(text if isinstance(text, bytes) else text.encode())
+
+
+def run_import(text, *words):
+    write_csv(text)
+    return run(["import", "lab.csv", "study=lab", *words])
+
+
+def records_of(study="lab"):
+    records = (cell.read_record() for cell in Study(Path("outputs") / study).cells())
+    whole = [record for record in records if record is not None]
+    return sorted(whole, key=lambda record: (record.cell.batch, record.cell.gpus))
+
+
+def epoch_times(study="lab"):
+    """Seconds by GPUs and batch per GPU."""
+    return {(r.cell.gpus, r.cell.batch): r.epoch_s for r in records_of(study)}
+
+
+LAB_TIMES = {(1, 32): 48.612, (2, 32): 30.819, (4, 32): 30.822}
+
+
+def test_rows_become_cells_with_records_seen_by_status(working_folder):
+    assert run_import(LAB) == 0
+    assert epoch_times() == LAB_TIMES
+    states = cell_states(Study(working_folder / "outputs" / "lab"))
+    assert {state.outcome.value for state in states} == {"ok"}
+    single, pair, _ = records_of()
+    assert (single.cell.strategy, pair.cell.strategy) == (Strategy.SINGLE, Strategy.DDP)
+    assert pair.cell.protocol is Protocol.IMPORTED
+    assert (pair.iterations, pair.samples, pair.model) == (None, None, None)
+    assert (pair.train_s, pair.compute_s, pair.comm_exposed_s, pair.facts) == (
+        None,
+    ) * 4
+
+
+def test_optional_columns_are_kept_as_given(working_folder):
+    columns = f"{HEADER},strategy,nodes,images,gpu_type,loss,accuracy"
+    row = "mine,4,64,20.5,allreduce,2,40000,A100,1.5,0.25"
+    assert run_import(f"{columns}\n{row}\n") == 0
+    (record,) = records_of()
+    cell = record.cell
+    assert (cell.strategy, cell.nodes, cell.gpu_type) == (
+        Strategy.ALLREDUCE,
+        2,
+        "A100",
+    )
+    assert (cell.workload.images, record.iterations) == (40_000, 157)
+    assert (record.loss, record.accuracy, record.imported.run) == (1.5, 0.25, "mine")
+
+
+def test_throughput_gives_the_epoch(working_folder):
+    """An epoch of 3 GPUs has 50,001 samples: each GPU has a third, padded."""
+    text = "run,gpus,batch,images,images_per_s\na,3,32,50000,1000\n"
+    assert run_import(text) == 0
+    assert epoch_times() == {(3, 32): 50.001}
+
+
+@pytest.mark.parametrize("called", ["", "single", "ddp", "dp"])
+def test_one_gpu_row_is_baseline_despite_strategy_column(called, working_folder):
+    assert run_import(f"{HEADER},strategy\na,1,32,48.612,{called}\n") == 0
+    assert [record.cell.strategy for record in records_of()] == [Strategy.SINGLE]
+
+
+def test_rows_of_one_cell_are_repeats(working_folder):
+    assert run_import(f"{HEADER}\na,1,32,48\nb,1,64,30\nc,1,32,49\n") == 0
+    repeats = {(r.cell.batch, r.cell.repeat, r.epoch_s) for r in records_of()}
+    assert repeats == {(32, 0, 48), (32, 1, 49), (64, 0, 30)}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"\xef\xbb\xbf" + LAB.encode(),
+        LAB.replace("\n", "\r\n"),
+        LAB.replace(",", ", "),
+        LAB.replace("\n", "\n\n"),
+        LAB.rstrip("\n"),
+        LAB.replace("1,32", '"1",32.0'),
+    ],
+    ids=["BOM", "Windows", "spaces", "blank-lines", "no-last-newline", "quotes"],
+)
+def test_forms_of_a_spreadsheet_give_same_cells(text, working_folder):
+    assert run_import(text) == 0
+    assert epoch_times() == LAB_TIMES
+
+
+WRONG = [
+    ("", "line 0: column run is missing: a table of runs has the columns run, gpus"),
+    (f"{HEADER}\n", "lab.csv has no row: a table of runs"),
+    ("run,gpus,batch,rate\n", "line 1: column 'rate' is unknown: a table of runs has"),
+    (f",{HEADER}\n", "line 1: column '' is unknown"),
+    (f"{HEADER},gpus\n", "line 1: a column is given twice"),
+    (f"{HEADER}\na,1,32\n", "line 2: it has not as many fields as the header"),
+    (f"{HEADER}\na,1,32,9,9\n", "line 2: it has not as many fields as the header"),
+    (f"{HEADER}\na,x,32,9\n", "line 2: Expected `int`, got `str` - at `$.gpus`"),
+    (f"{HEADER}\na,1,-32,9\n", "line 2: Expected `int` >= 1 - at `$.batch`"),
+    (f"{HEADER}\na,1,32,\n", "line 2: give either epoch_s or images_per_s"),
+    (f"{HEADER}\na,1,32,nan\n", "line 2: an epoch of nan s is not from 0.001 to 1e+07"),
+    (f"{HEADER}\na,1,32,0\n", "line 2: an epoch of 0 s is not from"),
+    (f"{HEADER}\na,1,32,9\na,2,32,9\n", "line 3: run a is given twice: a row is a run"),
+    (
+        "run,gpus,batch,images,images_per_s\na,1,32,50000,1e-9\n",
+        "line 2: an epoch of 5e+13 s is not from 0.001 to 1e+07 s",
+    ),
+    (
+        "run,gpus,batch,images_per_s\na,1,32,9\n",
+        "line 2: images_per_s needs images, those of an epoch",
+    ),
+    (f"{HEADER},nodes\na,2,32,9,3\n", "line 2: gpus=2 does not divide over nodes=3"),
+    (b"\xe9", "lab.csv is not UTF-8 text: save it as CSV UTF-8"),
+]
+
+
+@pytest.mark.parametrize(("text", "message"), WRONG)
+def test_what_is_no_table_of_runs_is_refused(text, message, working_folder, capsys):
+    assert run_import(text) == 2
+    assert message in last_line(capsys)
+    assert [path.name for path in working_folder.iterdir()] == ["lab.csv"]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        ("", 2, "import takes one file and one name: import FILE.csv study=NAME"),
+        ("lab.csv", 2, "import takes one file and one name"),
+        ("a.csv b.csv study=x", 2, "import takes one file and one name"),
+        (
+            "lab.csv study=x images=5",
+            2,
+            "import has no key images=: give it as a column",
+        ),
+        ("lab.csv study=../x", 2, "study='../x' is not a name"),
+        ("a.tar.gz", 2, "becomes a study by: tar xzf a.tar.gz -C outputs"),
+        ("lab.csv study=x", 1, "lab.csv cannot be read: No such file or directory"),
+        (". study=x", 1, ". cannot be read: Is a directory"),
+    ],
+)
+def test_import_usage_error_is_one_line(words, code, message, working_folder, capsys):
+    assert run(["import", *words.split()]) == code
+    assert message in last_line(capsys)
+    assert list(working_folder.iterdir()) == []
+
+
+def test_import_outputs_option_is_in_suggested_command(working_folder, capsys):
+    assert run_import(LAB, "outputs=my studies") == 0
+    folder = working_folder.resolve() / "my studies"
+    assert f"\nhpml-jobs collect lab --outputs '{folder}'\n" in capsys.readouterr().out
+    assert (working_folder / "my studies" / "lab" / "cells").is_dir()
+
+
+def test_import_json_lists_imported_cells(working_folder, capsys):
+    assert run_import(LAB, "--json") == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["study"], len(answer["new"]), answer["removed"]) == ("lab", 3, [])
+
+
+# ---- twice into one study ----
+
+
+def file_contents(study="lab"):
+    root = Path("outputs") / study
+    return {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+
+def test_reimport_of_same_file_changes_no_byte(working_folder, capsys):
+    assert run_import(LAB) == 0
+    before = file_contents()
+    capsys.readouterr()
+    assert run_import(LAB) == 0
+    assert file_contents() == before
+    assert "imported 3 rows of lab.csv: 3 unchanged" in capsys.readouterr().out
+
+
+def test_reimport_replaces_changed_and_removes_deleted_rows(working_folder, capsys):
+    assert run_import(LAB) == 0
+    capsys.readouterr()
+    assert run_import(f"{HEADER}\na,1,32,48.612\nb,2,32,30\nc,2,64,21\n") == 0
+    assert epoch_times() == {(1, 32): 48.612, (2, 32): 30, (2, 64): 21}
+    shown = capsys.readouterr().out
+    assert "1 new, 1 replaced, 1 unchanged, 1 removed" in shown
+    assert "removed ddp-4gpu-b32-imported-" in shown
+
+
+def test_invalid_file_leaves_study_unchanged(working_folder):
+    assert run_import(LAB) == 0
+    before = file_contents()
+    assert run_import(f"{HEADER}\na,1,32,x\n") == 2
+    assert file_contents() == before
+
+
+def test_other_file_into_existing_import_is_refused(working_folder, capsys):
+    assert run_import(LAB) == 0
+    write_csv(LAB, "other.csv")
+    assert run(["import", "other.csv", "study=lab"]) == 1
+    assert "study lab has the timings of lab.csv; a study is one file" in last_line(
+        capsys
+    )
+
+
+def test_import_into_measured_study_is_refused(slurm, working_folder, capsys):
+    assert run(["workload=digits", "study=lab"]) == 0
+    before = file_contents()
+    assert run_import(LAB) == 1
+    assert "study lab has measured cells (single-1gpu-b128-digits-" in last_line(capsys)
+    assert file_contents() == before
+
+
+def test_import_loads_no_heavy_packages(slurm, working_folder):
+    write_csv(LAB)
+    shown, end = login_node("import", "lab.csv", "study=lab")
+    assert "imported 3 rows" in shown
+    heavy = {"hydra", "omegaconf", "pandas", "numpy", "submitit", "matplotlib"}
+    assert (end["code"], heavy & set(end["loaded"])) == (0, set())
+    shown, _ = login_node("import", "--help")
+    assert "Example: hpml-jobs import docs/published.csv study=published" in " ".join(
+        shown.split()
+    )

@@ -331,10 +331,11 @@ class Cell(Value, frozen=True, kw_only=True, dict=True, forbid_unknown_fields=Fa
 
     @property
     def recipe_label(self) -> str:
-        """Return the recipe in words; empty where the workload usually has it."""
-        if self.recipe.is_usual(self.workload):
-            return ""
-        return self.recipe.label or self.recipe.name
+        """Return the recipe in words, empty for the plain one.
+
+        A cosine, of cells before 1.0, is a condition instead: they have tables of their own.
+        """
+        return "" if self.recipe.final_share is not None else self.recipe.label
 
     @property
     def is_baseline(self) -> bool:
@@ -409,10 +410,9 @@ class Cell(Value, frozen=True, kw_only=True, dict=True, forbid_unknown_fields=Fa
         words, _, digits = slug.rpartition("-")
         if len(digits) < SLUG_DIGITS:
             return False
-        own_slug = self.slug_of(len(digits))
         if self.script is not None and self.script.is_redacted:
-            return words == own_slug.rpartition("-")[0]
-        return slug == own_slug
+            return words == self.slug_of(len(digits)).rpartition("-")[0]
+        return self.digest.startswith(digits)
 
     def slug_of(self, digits: int) -> str:
         """Return the cell's name with this many digits of its hash."""
@@ -421,8 +421,8 @@ class Cell(Value, frozen=True, kw_only=True, dict=True, forbid_unknown_fields=Fa
         parts += [f"{self.nodes}nodes"] if self.nodes > 1 else []
         parts += [f"b{self.batch}", _slug_text(self.workload.name, 40)]
         parts += _slug_parts(self.workload)
-        is_default = self.recipe == PLAIN and self.recipe.is_usual(self.workload)
-        parts += [] if is_default else [_slug_text(self.recipe.name, 20)]
+        is_plain = self.recipe == PLAIN
+        parts += [] if is_plain else [_slug_text(self.recipe.name, 20)]
         parts += [] if self.set_epoch else ["no_set_epoch"]
         parts += [f"sync_{self.sync_buffers.value}"] if self.sync_buffers else []
         parts += self.parts

@@ -30,7 +30,7 @@ SMALL_BATCH = 128
 
 GOYAL = (
     "Goyal et al. (2017) scale the learning rate linearly with the global batch (recipe=scaled) "
-    "and raise it gradually in the first epochs (recipe=warmup)"
+    "and raise it gradually in the first epochs (recipe=goyal)"
 )
 
 

@@ -61,7 +61,7 @@ def test_entry_of_a_key_of_a_group_names_the_choice_of_its_default(capsys):
         ("digits", ["workload=digits", "workload.data=digits"]),
         ("lab", ["grid=lab", "protocol=lab"]),
         ("greene", ["cluster=greene"]),
-        ("warmup", ["recipe=warmup"]),
+        ("goyal", ["recipe=goyal"]),
         ("ladder", ["ladder.start", "ladder.factor", "grid=ladder"]),
         ("stop", ["stop, kill, scancel, delete, disk", "stop"]),
     ],

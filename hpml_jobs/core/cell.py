@@ -331,10 +331,11 @@ class Cell(Value, frozen=True, kw_only=True, dict=True, forbid_unknown_fields=Fa
 
     @property
     def recipe_label(self) -> str:
-        """Return the recipe in words; empty where the workload usually has it."""
-        if self.recipe.is_usual(self.workload):
-            return ""
-        return self.recipe.label or self.recipe.name
+        """Return the recipe in words, empty for the plain one.
+
+        A cosine, of cells before 1.0, is a condition instead: they have tables of their own.
+        """
+        return "" if self.recipe.final_share is not None else self.recipe.label
 
     @property
     def is_baseline(self) -> bool:
@@ -403,8 +404,8 @@ class Cell(Value, frozen=True, kw_only=True, dict=True, forbid_unknown_fields=Fa
 
     def has_slug(self, slug: str) -> bool:
         """Return whether a name is this cell's: with 6 digits of its hash, or with more."""
-        digits = len(slug.rpartition("-")[2])
-        return digits >= SLUG_DIGITS and slug == self.slug_of(digits)
+        digits = slug.rpartition("-")[2]
+        return len(digits) >= SLUG_DIGITS and self.digest.startswith(digits)
 
     def slug_of(self, digits: int) -> str:
         """Return the cell's name with this many digits of its hash."""
@@ -413,8 +414,8 @@ class Cell(Value, frozen=True, kw_only=True, dict=True, forbid_unknown_fields=Fa
         parts += [f"{self.nodes}nodes"] if self.nodes > 1 else []
         parts += [f"b{self.batch}", _slug_text(self.workload.name, 40)]
         parts += _slug_parts(self.workload)
-        is_default = self.recipe == PLAIN and self.recipe.is_usual(self.workload)
-        parts += [] if is_default else [_slug_text(self.recipe.name, 20)]
+        is_plain = self.recipe == PLAIN
+        parts += [] if is_plain else [_slug_text(self.recipe.name, 20)]
         parts += [] if self.set_epoch else ["no_set_epoch"]
         parts += [f"sync_{self.sync_buffers.value}"] if self.sync_buffers else []
         parts += self.parts

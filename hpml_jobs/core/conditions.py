@@ -11,7 +11,6 @@ from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.data_files import FOLDER, IMAGE_FOLDER
 from hpml_jobs.core.measurements import Card
 from hpml_jobs.core.rank import NodeSystem
-from hpml_jobs.core.recipe import COSINE, usual_recipe
 from hpml_jobs.core.record import Facts, Record
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.training_path import TORCH_TF32
@@ -239,13 +238,9 @@ def requested_conditions(cell: Cell) -> Conditions:
         if name not in ("args", "code", "imported", "data_sha256")
     ]
     workload.append(("args", cell.workload.args_text or None))
-    is_usual = cell.recipe.is_usual(cell.workload)
-    cosine = (
-        usual_recipe(cell.workload.optimizer, cell.workload.schedule) == COSINE.name
-    )
+    has_cosine = cell.recipe.final_share is not None
     settings = [
-        # the workload's usual cosine; ours for a cell with another recipe: it shares its table
-        (RECIPE, (cell.recipe if is_usual else COSINE).label if cosine else None),
+        (RECIPE, cell.recipe.label if has_cosine else None),
         ("device", cell.device.value),
         ("requested GPU type", cell.gpu_type),
         ("measured", cell.origin.where),

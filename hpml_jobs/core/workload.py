@@ -120,7 +120,7 @@ class Workload(Value, frozen=True, kw_only=True):
         if self.schedule is not None and ":" not in self.schedule:
             raise UsageError(
                 f"workload.schedule={self.schedule}: name your own pkg.mod:build; built-in "
-                "schedules are recipes, e.g. recipe=cosine"
+                "schedules are recipes, e.g. recipe=goyal"
             )
         self._check_args()
         self._check_shape()

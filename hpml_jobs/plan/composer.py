@@ -18,7 +18,6 @@ from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 from hpml_jobs.core.cluster import Cluster, Launcher
 from hpml_jobs.core.errors import HpmlError, UsageError
 from hpml_jobs.core.paths import conf_folder
-from hpml_jobs.core.recipe import PLAIN
 from hpml_jobs.core.sbatch import Default, default_variables
 from hpml_jobs.core.text import PROGRAM, did_you_mean
 from hpml_jobs.plan.config_folders import GROUPS, ConfigFolders
@@ -38,7 +37,7 @@ def hydra_page(_config: DictConfig) -> None:
 
 
 AUTO = "auto"
-"""The choice of a workload or a recipe that depends on other keys."""
+"""The choice of a workload that depends on other keys."""
 
 
 class Composer:
@@ -68,7 +67,7 @@ class Composer:
     def origins(self) -> dict[str, str]:
         """Return the origin of each default of a file, and of the keys of each group.
 
-        Groups are under `GROUP.`, e.g. conf/recipe/{plain,warmup}.yaml under `recipe.`.
+        Groups are under `GROUP.`, e.g. conf/recipe/{plain,goyal}.yaml under `recipe.`.
         """
         files = {}
         for group, choices in self._choices.items():
@@ -140,11 +139,6 @@ class Composer:
             if key not in given
         ]
         return f"from your shell: {', '.join(texts)}" if texts else ""
-
-    def with_recipe(self, config: DictConfig, workload: str, recipe: str) -> DictConfig:
-        """Return a configuration that was composed with `recipe=auto` with what that becomes."""
-        self._note_choice("recipe", recipe)
-        return config if recipe == PLAIN.name else self.compose(workload, recipe)
 
     def _note_choice(self, group: str, choice: str) -> None:
         composed = self._choices.setdefault(group, [])

@@ -15,6 +15,18 @@ REMOVED: Mapping[str, str] = {
     "baseline": "leave it out; gpus=1 is the plain loop",
     "try_batch": "leave it out; a short trial is epochs=2 protocol=lab data.limit=1000",
     "quiet_minutes": "leave it out; hpml-jobs resubmit --disturbed repeats disturbed cells",
+    "recipe=auto": "leave it out; the default is recipe=plain",
+    "recipe=warmup": "recipe=goyal recipe.decay_norm=true",
+    **dict.fromkeys(
+        ("recipe=cosine", "recipe.final_share"),
+        "write your own schedule, workload.schedule=pkg.mod:name",
+    ),
+    "grid=accumulate": "sweep the key: -m gpus=1,4 global_batch=512 accumulate=1,2,4,8",
+    "grid=gpt": "sweep the key: -m workload=gpt2_124m gpus=1,2,4 batch=4,16 precision=bf16 "
+    "strategy=ddp,zero1,fsdp",
+    "grid=lab_dp": "grid=lab strategy=dp",
+    "grid=precision": "sweep the key: -m gpus=1,4 precision=fp32,bf16",
+    "grid=workers": "sweep the key: -m loader_workers=2,null",
     "grid=buckets": "measure DDP with other buckets in a script of your own, script=train.py",
 }
 """What to type instead of a key, or of a choice of a group."""

@@ -16,6 +16,7 @@ from hpml_jobs.core.strategies import Device, Loader, Strategy, SyncBuffers
 from hpml_jobs.core.training_path import CompileMode, Precision, TrainingPath
 from hpml_jobs.core.value import Value
 from hpml_jobs.core.workload import Workload
+from hpml_jobs.plan.removed import refuse_removed
 
 PROTOCOLS = (Protocol.LAB, Protocol.FULL)
 """The protocols that a submission chooses; script= and import have their own."""
@@ -91,6 +92,8 @@ class Settings(Value, frozen=True, kw_only=True):
         for key, least in _LEAST.items():
             refuse_below(least, key, operator.attrgetter(key)(self))
         self._check_cluster()
+        if self.recipe.final_share is not None:
+            refuse_removed("recipe.final_share")
         if not self.outputs.strip():
             raise UsageError(
                 "outputs=: name the folder of the studies, e.g. outputs=outputs"

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from hydra import initialize_config_dir
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from hpml_jobs.core.built_in import SCRIPT
 from hpml_jobs.core.cluster import Launcher
 from hpml_jobs.core.errors import UsageError
-from hpml_jobs.core.recipe import usual_recipe
+from hpml_jobs.core.recipe import PLAIN
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.workload import Optimizer, arg_text, refuse_file
 from hpml_jobs.plan import machine
@@ -138,7 +138,9 @@ def _groups_of_block(
     workloads = block.get("workload", [AUTO])
     if block.get("script", [None]) != [None]:
         workloads = [SCRIPT]
-    for workload, recipe in itertools.product(workloads, block.get("recipe", [AUTO])):
+    for workload, recipe in itertools.product(
+        workloads, block.get("recipe", [PLAIN.name])
+    ):
         configs.check_choice("recipe", recipe)
         configs.check_choice("workload", workload)
         yield str(workload), str(recipe)
@@ -305,7 +307,7 @@ def _device(composer: Composer, values: Ranges, remedy: str) -> Device:
     Raises:
         UsageError: with the remedy, both devices are swept.
     """
-    config = composer.compose(AUTO, AUTO)
+    config = composer.compose(AUTO, PLAIN.name)
     devices = values.get("device") or [config.device]
     if len(devices) != 1:
         raise UsageError(remedy)
@@ -327,29 +329,10 @@ def _combinations(
         for option in map(str, values.get(key, [])):
             refuse_file(key, option)
     _check_rate(config, workload, values)
-    parts = [(recipe, values)] if recipe != AUTO else _by_usual_recipe(config, values)
-    for name, part in parts:
-        composed = config
-        if recipe == AUTO:
-            composed = composer.with_recipe(config, workload, name)
-        try:
-            yield from settings_of(composed, part)
-        except UsageError as error:
-            raise composer.with_place(error, part) from error
-
-
-def _by_usual_recipe(
-    config: DictConfig, values: Ranges
-) -> Iterator[tuple[str, Ranges]]:
-    """Yield what `recipe=auto` becomes, with the values of the sweep that it is for."""
-    keys = ("workload.optimizer", "workload.schedule")
-    options = (values.get(key, [OmegaConf.select(config, key)]) for key in keys)
-    for optimizer, schedule in itertools.product(*options):
-        part = dict(values)
-        for key, option in zip(keys, (optimizer, schedule), strict=True):
-            if key in values:
-                part[key] = [option]
-        yield usual_recipe(str(optimizer), schedule), part
+    try:
+        yield from settings_of(config, values)
+    except UsageError as error:
+        raise composer.with_place(error, values) from error
 
 
 def _check_rate(config: DictConfig, workload: str, values: Ranges) -> None:

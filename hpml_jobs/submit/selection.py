@@ -279,6 +279,11 @@ def _file_of(folder: CellFolder, history: History) -> CellFile:
             "cell was planned; repeat the command that submitted the study, which restores it, or "
             "submit the other cell to a new study="
         )
+    if file.cell.recipe.final_share is not None:
+        raise HpmlError(
+            f"{file.cell.slug} has a recipe of a version before 1.0, a cosine: repeat the command "
+            "that submitted it without recipe="
+        )
     return file
 
 

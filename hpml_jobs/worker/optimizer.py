@@ -1,7 +1,6 @@
 """The optimizer of a cell, SGD, AdamW or the user's own one, and its learning rate by iteration."""
 
 from collections.abc import Callable
-from functools import partial
 from math import ceil, isfinite
 from typing import Any
 
@@ -20,7 +19,6 @@ from torch.optim.lr_scheduler import (
 from hpml_jobs.core import workload as core
 from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.errors import HpmlError
-from hpml_jobs.core.recipe import cosine_factor
 from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.worker.data import user_code
@@ -189,21 +187,17 @@ def make_schedule(
 ) -> LRScheduler | None:
     """Return the schedule to step after every iteration; None keeps the learning rate.
 
-    `iterations` is the number per epoch. A recipe without a cosine warms up from the workload's
+    `iterations` is the number per epoch. A recipe warms up from the workload's
     learning rate, by the same amount in every iteration, if the factor k is more than 1.
 
     Raises:
         HpmlError: the user's function returns no schedule.
     """
     recipe, factor = cell.recipe, cell.recipe.factor(cell.global_batch)
-    total = cell.epochs * iterations
     if cell.workload.schedule is not None:
+        total = cell.epochs * iterations
         return LambdaLR(optimizer, own_schedule(cell.workload, total, cell.epochs))
     warmup = ceil(recipe.warmup_epochs * iterations)
-    if recipe.final_share is not None:
-        share = recipe.final_share
-        cosine = partial(cosine_factor, warmup=warmup, total=total, final_share=share)
-        return LambdaLR(optimizer, cosine)
     schedules: list[LRScheduler] = []
     if warmup and factor > 1:
         schedules.append(LinearLR(optimizer, 1 / factor, 1.0, total_iters=warmup))

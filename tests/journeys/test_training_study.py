@@ -28,7 +28,7 @@ def studies(submit):
             *(
                 "epochs=3",
                 "evaluate=true",
-                "recipe=warmup",
+                "recipe=goyal",
                 "recipe.reference_batch=64",
             ),
             *("strategy=fsdp", "set_epoch=true,false", "cluster.isolate=off"),

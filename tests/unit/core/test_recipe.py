@@ -6,11 +6,12 @@ import pytest
 from hpml_jobs.core.cell import Cell, Protocol
 from hpml_jobs.core.conditions import requested_conditions
 from hpml_jobs.core.errors import UsageError
-from hpml_jobs.core.recipe import COSINE, Recipe, cosine_factor
+from hpml_jobs.core.recipe import PRESETS, Recipe
 from hpml_jobs.core.strategies import Device, Strategy, SyncBuffers
 
 from ..builders import DIGITS
 
+COSINE = PRESETS["cosine"]
 WARMUP = Recipe(name="warmup", scaled=True, warmup_epochs=2)
 
 
@@ -45,15 +46,6 @@ def cell(**changes):
         ),
         ({"drop_epochs": (3, 2)}, r"recipe.drop_epochs=\[3, 2\]: epochs after which"),
         ({"drop_epochs": (0,)}, r"recipe.drop_epochs=\[0\]"),
-        (
-            {"final_share": 1.5},
-            "recipe.final_share=1.5: the share of the peak rate .* 0 to 1",
-        ),
-        ({"final_share": float("nan")}, "recipe.final_share=nan"),
-        (
-            {"final_share": 0.1, "drop_epochs": (1,)},
-            r"recipe.drop_epochs=\[1\] with recipe.final_share=0.1: the cosine already lowers",
-        ),
     ],
 )
 def test_impossible_recipe_is_refused(values, words):
@@ -67,10 +59,6 @@ def test_impossible_recipe_is_refused(values, words):
         (
             {"recipe": msgspec.structs.replace(WARMUP, warmup_epochs=6)},
             "recipe=warmup: warming up takes 6 epochs, the cell trains epochs=5; take epochs=6",
-        ),
-        (
-            {"recipe": Recipe(name="cosine", warmup_epochs=5, final_share=0.1)},
-            "recipe=cosine: warming up takes 5 of epochs=5, nothing is left for the cosine",
         ),
         (
             {"recipe": Recipe(drop_epochs=(5,))},
@@ -110,48 +98,26 @@ def test_recipe_without_effect_at_batch_is_plain():
     assert goyal.at(128) == goyal
 
 
-def test_cosine_has_hand_made_rates():
-    """W = 3 of 11 iterations: quarters up to 1, then 0.1 + 0.9 (1 + cos(pi (i - 3) / 8)) / 2."""
-    factors = [cosine_factor(iteration, 3, 11, 0.1) for iteration in range(12)]
-    assert factors[:4] == [0.25, 0.5, 0.75, 1.0]
-    assert factors[7] == pytest.approx(0.55)
-    assert factors[5] == pytest.approx(0.1 + 0.45 * (1 + 0.5**0.5))
-    assert factors[11] == pytest.approx(0.1)
-    assert factors[3:] == sorted(factors[3:], reverse=True)
-
-
-def test_cosine_that_is_not_scaled_at_a_batch_is_the_same():
-    scaled = msgspec.structs.replace(COSINE, scaled=True)
-    assert scaled.at(128) == COSINE
-    assert scaled.at(512) == scaled
-    assert (COSINE.label, scaled.label) == ("cosine", "cosine scaled")
-    other = Recipe(name="cosine", warmup_epochs=0.5, final_share=0.2)
-    assert other.label == "cosine warm-up 0.5 to 0.2"
-
-
-def test_usual_recipe_of_an_optimizer_is_no_treatment():
-    """Cells of AdamW with a cosine have a baseline; with another recipe they are a row of it."""
+def test_cosine_of_a_version_before_1_0_is_a_condition_with_its_own_baseline():
     adamw = msgspec.structs.replace(DIGITS, optimizer="adamw")
-    usual, plain = cell(workload=adamw, recipe=COSINE), cell(workload=adamw)
-    assert (usual.treatment, plain.treatment) == ("", "plain")
     single = {"gpus": 1, "strategy": Strategy.SINGLE, "workload": adamw}
-    assert cell(**single, recipe=COSINE).is_baseline
-    assert not cell(**single).is_baseline
-    assert requested_conditions(usual) == requested_conditions(plain)
-    short = cell(
-        workload=adamw, recipe=msgspec.structs.replace(COSINE, warmup_epochs=1)
-    )
-    assert short.treatment == ""
-    assert requested_conditions(short) != requested_conditions(usual)
-    assert cell(recipe=COSINE).treatment == "cosine"
-    slugs = [
-        each.slug.rpartition("-")[0] for each in (usual, plain, cell(recipe=COSINE))
-    ]
+    cosine, plain = cell(**single, recipe=COSINE), cell(**single)
+    assert cosine.is_baseline
+    assert plain.is_baseline
+    assert requested_conditions(cosine) != requested_conditions(plain)
+    longer = cell(**single, recipe=msgspec.structs.replace(COSINE, warmup_epochs=1))
+    assert requested_conditions(longer) != requested_conditions(cosine)
+    slugs = [each.slug.rpartition("-")[0] for each in (cosine, plain)]
     assert slugs == [
-        "ddp-4gpu-b32-digits-adamw-cosine",
-        "ddp-4gpu-b32-digits-adamw-plain",
-        "ddp-4gpu-b32-digits-cosine",
+        "single-1gpu-b32-digits-adamw-cosine",
+        "single-1gpu-b32-digits-adamw",
     ]
+
+
+def test_name_of_another_version_is_the_cells_by_its_hash():
+    slug = cell().slug
+    assert cell().has_slug(slug.replace("digits", "digits-plain"))
+    assert not cell().has_slug(slug[:-6] + "0" * 6)
 
 
 @pytest.mark.parametrize(
@@ -159,8 +125,8 @@ def test_usual_recipe_of_an_optimizer_is_no_treatment():
     [
         (
             {"schedule": "m:decay"},
-            {"recipe": COSINE},
-            "recipe=cosine with workload.schedule=m:dec",
+            {"recipe": WARMUP},
+            "recipe=warmup with workload.schedule=m:dec",
         ),
         (
             {"optimizer": "m:lion"},

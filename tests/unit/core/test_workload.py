@@ -93,7 +93,7 @@ def test_args_optimizer_and_schedule_make_another_cell():
     assert len({requested_conditions(cell) for cell in cells}) == len(cells)
     assert [
         cell.slug.rpartition("-")[0].removeprefix("ddp-2gpu-b8-gpt") for cell in cells
-    ] == [*("", "-width1", "-width2", "-adamw-plain", "-lion", "-decay")]
+    ] == [*("", "-width1", "-width2", "-adamw", "-lion", "-decay")]
 
 
 def test_files_of_own_optimizer_and_schedule_are_part_of_the_code():
@@ -168,7 +168,7 @@ def test_file_in_place_of_a_module_is_refused(tmp_path, monkeypatch, reference, 
             {"args": {"width": 4}, "model": "lenet", "data": "digits"},
             "workload.args.width: only your own functions take args, and workload=gpt has none",
         ),
-        ({"schedule": "cosine"}, "workload.schedule=cosine: .*, e.g. recipe=cosine"),
+        ({"schedule": "cosine"}, "workload.schedule=cosine: .*, e.g. recipe=goyal"),
         (
             {"optimizer": "adamw", "momentum": 1.0},
             "workload.momentum=1 with workload.optimizer=adamw: it is the first beta",

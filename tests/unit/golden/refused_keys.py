@@ -52,7 +52,17 @@ OF_KEYS = {
         baseline=ddp
         try_batch=false
         quiet_minutes=10
+        recipe=auto
+        recipe=cosine
+        recipe.final_share=0.1
+        +recipe.final_share=0.1
+        recipe=warmup
+        grid=accumulate
         grid=buckets
+        grid=gpt
+        grid=lab_dp
+        grid=precision
+        grid=workers
         """,
     "Words that a key does not have": """
         strategy=horovod
@@ -73,7 +83,7 @@ OF_KEYS = {
         workload=resnet
         workload=restnet50
         "workload={name:x}"
-        "recipe=[plain,warmup]"
+        "recipe=[plain,goyal]"
         "grid={a:1}"
         workload.data=imagenet
         workload.model=resnet
@@ -238,18 +248,15 @@ OF_KEYS = {
         gpus=2 workload=gpt_nano sync_buffers=off
         """,
     "Recipes": """
-        gpus=2 recipe=warmup recipe.warmup_epochs=9
+        gpus=2 recipe=goyal recipe.warmup_epochs=9
         recipe.warmup_epochs=2
         recipe.reference_batch=0
         recipe.reference_batch=64
         recipe.drop_epochs=[2,1]
         recipe.drop_epochs=[5]
         recipe=goyal recipe.drop_epochs=[1,2] recipe.warmup_epochs=2 epochs=5
-        recipe=cosine recipe.final_share=2
-        recipe=cosine recipe.drop_epochs=[1]
-        recipe=cosine recipe.warmup_epochs=3 epochs=3
         workload.optimizer=adamw
-        workload.schedule=m:f recipe=cosine
+        workload.schedule=m:f recipe=goyal
         workload.optimizer=m:f recipe=goyal epochs=90
         """,
     "Quantization": """

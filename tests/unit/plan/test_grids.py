@@ -12,63 +12,46 @@ def swept(*words, key, config_dir=None):
     return [getattr(settings, key) for settings in sweep.settings], sweep.notes
 
 
-PRECISION = ("grid=precision", "gpus=2", "workload=digits")
+PRECISIONS = """\
+blocks:
+  - {gpus: [1, 4], precision: [fp32, bf16], strategy: [ddp]}
+  - {gpus: [1, 4], precision: [tf32, fp16], strategy: [ddp], only_on: cuda}
+  - {gpus: [1, 4], precision: [bf16], compile: [true], strategy: [ddp], only_on: cuda}
+"""
+PRECISION = ("grid=own", "gpus=2", "workload=digits")
 
 
-def test_precisions_that_a_cpu_lacks_are_left_out():
-    values, notes = swept(*PRECISION, "device=cpu", key="precision")
+def test_precisions_that_a_cpu_lacks_are_left_out(grids):
+    own = grids(PRECISIONS)
+    values, notes = swept(*PRECISION, "device=cpu", key="precision", config_dir=own)
     assert values == ["fp32", "bf16"]
     assert notes == [
         "left out: precision=tf32,fp16 (only with device=cuda)",
         "left out: precision=bf16 compile=true (only with device=cuda)",
     ]
-    values, notes = swept(*PRECISION, "device=cuda", key="precision")
+    values, notes = swept(*PRECISION, "device=cuda", key="precision", config_dir=own)
     assert values == ["fp32", "bf16", "tf32", "fp16", "bf16"]  # the last one compiled
     assert notes == []
 
 
-def test_size_of_the_transformer_depends_on_the_device():
-    for device, name, cells in (("cpu", "gpt_nano", 6), ("cuda", "gpt2_124m", 8)):
-        workloads, _ = swept("grid=gpt", f"device={device}", "gpus=2", key="workload")
-        assert {workload.name for workload in workloads} == {name}
-        # 2 batches of 3 strategies; with cuda also compiled ddp
-        assert len(workloads) == cells
-    workloads, _ = swept("grid=gpt", "device=cpu", "workload=digits", key="workload")
-    assert {workload.name for workload in workloads} == {"digits"}
-
-
-def test_values_on_the_command_line_make_blocks_equal():
+def test_values_on_the_command_line_make_blocks_equal(grids):
+    own = grids(PRECISIONS)
     for device in ("cpu", "cuda"):
         words = (*PRECISION, f"device={device}", "precision=bf16")
-        values, notes = swept(*words, key="precision")
+        values, notes = swept(*words, key="precision", config_dir=own)
         assert {*values} == {"bf16"}
         assert len(values) == (2 if device == "cuda" else 1)  # a compiled row
         assert len(notes) == (device == "cpu")
 
 
-def test_accumulate_keeps_the_global_batch():
-    words = (
-        "grid=accumulate",
-        "gpus=2",
-        "global_batch=64",
-        "device=cpu",
-        "workload=digits",
-    )
-    values, _ = swept(*words, key="batch")
-    assert values == [32, 16, 8, 4]
-
-
-def test_batch_replaces_the_global_batch_of_a_grid():
-    words = ("device=cpu", "workload=digits", "gpus=2")
-    sweep = expand(
-        ["grid=accumulate", "batch=8", *words, "cluster=local"], multirun=False
-    )
+def test_batch_and_global_batch_replace_each_other_in_a_grid(grids):
+    own = grids("blocks: [{gpus: [2], global_batch: [512], strategy: [ddp]}]")
+    words = ("device=cpu", "workload=digits", "cluster=local")
+    sweep = expand(["grid=own", "batch=8", *words], multirun=False, config_dir=own)
     assert {settings.batch for settings in sweep.settings} == {8}
     assert {settings.global_batch for settings in sweep.settings} == {None}
     assert "global_batch" not in sweep.origins
-    sweep = expand(
-        ["grid=smoke", "global_batch=64", *words, "cluster=local"], multirun=False
-    )
+    sweep = expand(["grid=smoke", "global_batch=64", "gpus=2", *words], multirun=False)
     assert {settings.batch for settings in sweep.settings} == {32}
     assert "batch" not in sweep.origins
 

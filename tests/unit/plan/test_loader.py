@@ -34,11 +34,12 @@ def test_slow_gpus_and_cpus_keep_two_workers(slurm):
     assert not any("loader_workers" in note for note in notes)
 
 
-def test_lab_has_two_workers_and_grid_workers_compares_them_with_the_gpus_own(
-    fast_cards,
-):
+COMPARED = ("gpus=1", "batch=128", "loader_workers=2,null")
+
+
+def test_lab_has_two_workers_which_a_sweep_compares_with_the_gpus_own(fast_cards):
     lab, older = (
-        plan_of(f"grid={grid}", "gpu_type=h100") for grid in ("lab", "lab_dp")
+        plan_of("grid=lab", "gpu_type=h100", *words) for words in ((), ("strategy=dp",))
     )
     typed = plan_of(
         "gpus=1,2,4", "batch=32,128,512", "loader_workers=2", "gpu_type=h100"
@@ -49,18 +50,18 @@ def test_lab_has_two_workers_and_grid_workers_compares_them_with_the_gpus_own(
         Strategy.SINGLE,
         Strategy.DP,
     }
-    assert workers(plan_of("grid=workers", "gpu_type=h100")) == {2, 8}
+    assert workers(plan_of(*COMPARED, "gpu_type=h100")) == {2, 8}
     notes = []
-    assert workers(plan_of("grid=workers", "device=cpu", notify=notes.append)) == {2}
+    assert workers(plan_of(*COMPARED, "device=cpu", notify=notes.append)) == {2}
     assert any(
         "loader_workers=null is 2 here, so there is nothing to compare" in n
         for n in notes
     )
 
 
-def test_grid_workers_compares_again_in_a_study_with_cells_of_2(fast_cards):
+def test_workers_are_compared_again_in_a_study_with_cells_of_2(fast_cards):
     for _ in range(2):
-        plan = plan_with_folder("grid=workers", "gpu_type=h100", "study=mine")
+        plan = plan_with_folder(*COMPARED, "gpu_type=h100", "study=mine")
         assert workers(plan) == {2, 8}
         send_cells(plan, plan.cells[:1])
 

@@ -250,7 +250,7 @@ def test_user_config_recipe_does_not_override_grid(working_folder, user_config_f
     user_config_file.write_text("recipe: goyal\n")
     compared = expand(["grid=large_batch"], multirun=False).settings
     names = {settings.recipe.name for settings in compared}
-    assert names == {"plain", "scaled", "warmup", "goyal"}
+    assert names == {"plain", "scaled", "goyal"}
     (alone,) = expand(["gpus=2"], multirun=False).settings
     assert alone.recipe.name == "goyal"
 
@@ -339,51 +339,6 @@ def test_empty_user_config_changes_nothing(working_folder, user_config_file):
 OWN = ("workload=custom", "workload.model=mygpt:build", "workload.data=mygpt:dataset")
 
 
-def recipes(*words):
-    """Recipe, optimizer and schedule of each combination."""
-    return [
-        (settings.recipe.name, settings.workload.optimizer, settings.workload.schedule)
-        for settings in sweep_of(*words).settings
-    ]
-
-
-def test_recipe_follows_the_optimizer_of_each_combination(working_folder):
-    rate = "workload.lr=0.01"
-    assert recipes() == [("plain", "sgd", None)]
-    assert recipes("workload.optimizer=sgd,adamw", rate) == [
-        ("plain", "sgd", None),
-        ("cosine", "adamw", None),
-    ]
-    assert recipes("workload.optimizer=adamw", rate, "recipe=plain") == [
-        ("plain", "adamw", None)
-    ]
-    assert recipes(
-        "workload.optimizer=adamw", rate, "workload.schedule=null,m:decay"
-    ) == [
-        ("cosine", "adamw", None),
-        ("plain", "adamw", "m:decay"),
-    ]
-    assert recipes("workload.optimizer=m:lion", "recipe=auto,cosine") == [
-        ("plain", "m:lion", None),
-        ("cosine", "m:lion", None),
-    ]
-
-
-def test_recipe_keys_change_what_auto_becomes(working_folder):
-    words = (
-        "workload.optimizer=adamw",
-        "workload.lr=0.01",
-        "recipe.warmup_epochs=0.5,1",
-    )
-    sweep = sweep_of(*words)
-    assert [settings.recipe.label for settings in sweep.settings] == [
-        "cosine warm-up 0.5",
-        "cosine warm-up 1",
-    ]
-    assert sweep.origins["recipe."] == "conf/recipe/cosine.yaml"
-    assert sweep_of().origins["recipe."] == "conf/recipe/plain.yaml"
-
-
 @pytest.mark.parametrize(
     ("word", "names"),
     [
@@ -424,10 +379,7 @@ def test_args_are_swept_with_their_types(working_folder, mark):
             "workload.optimizer=adamw",
             "workload.lr=0.1 of workload=custom is for sgd; give workl",
         ),
-        (
-            "recipe=cosin",
-            "recipe=cosin: choose one of auto, cosine, .*; did you mean cosine",
-        ),
+        ("recipe=goyall", "recipe=goyall: choose one of goyal, .*; did you mean goyal"),
     ],
 )
 def test_wrong_arg_or_optimizer_is_refused(working_folder, word, message):

@@ -90,7 +90,7 @@ def test_preview_says_cells_hours_and_queue_of_each_block(slurm, monkeypatch, ca
     assert [(b["block"], b["cells"], b["gpu_hours"], b["queue_s"]) for b in blocks] == [
         ("Q1, large batches", 3, 3, 7200),
         ("Q1 to Q3, Q6", 9, 21, 7200),
-        ("Q4", 15, 51, 7200),
+        ("Q4", 12, 39, 7200),
         ("Q5", 6, 24, 7200),
         ("Q7", 6, 24, 7200),  # three are those of Q4
         ("part B", 2, 2, 7200),

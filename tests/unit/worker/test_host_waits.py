@@ -21,7 +21,7 @@ from torch.utils._pytree import tree_leaves
 
 from hpml_jobs.core.built_in import GPT, TOKEN_DATA
 from hpml_jobs.core.features import features
-from hpml_jobs.core.recipe import COSINE
+from hpml_jobs.core.recipe import Recipe
 from hpml_jobs.core.strategies import Device, Loader
 from hpml_jobs.core.training_path import Precision, TrainingPath
 from hpml_jobs.core.workload import Workload
@@ -36,6 +36,7 @@ from hpml_jobs.worker.process_group import Placement, SingleProcess
 from .conftest import SMALL_DIGITS, FakeCifar, cpu_cell
 
 GPU = torch.device("cuda", 0)
+DROPPED = Recipe(name="dropped", drop_epochs=(1,))
 aten = torch.ops.aten
 
 WAITING = {
@@ -273,7 +274,9 @@ def test_models_precisions_and_optimizers(fake_gpu, root, model, precision, opti
     )
     workload = replace(workload, optimizer=optimizer)
     path = TrainingPath(precision=precision)
-    cell = cuda_cell(workload, loader=Loader.DEVICE, path=path, recipe=COSINE, epochs=2)
+    cell = cuda_cell(
+        workload, loader=Loader.DEVICE, path=path, recipe=DROPPED, epochs=2
+    )
     assert waits_of(fake_gpu, cell, root) == []
 
 

@@ -1,13 +1,11 @@
 """Learning rates step by step, compared with the formulas of Goyal et al. 2017."""
 
 import sys
-from math import ceil
 
 import pytest
 import torch
 from msgspec.structs import replace
 from torch import nn
-from torch.optim.lr_scheduler import CosineAnnealingLR, LinearLR, SequentialLR
 
 from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.recipe import Recipe
@@ -95,41 +93,6 @@ def test_rate_drops_to_a_tenth_after_given_epochs():
     values = rates(recipe)
     ends = [values[epoch * ITERATIONS - 1] for epoch in range(2, 6)]
     assert ends == pytest.approx([4 * LR, 4 * LR, 0.4 * LR, 0.04 * LR])
-
-
-def torchs_rates(warmup, total, final_share):
-    """The factors of torch's own schedulers, one after the other."""
-    optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1.0)
-    parts = [
-        LinearLR(optimizer, 1 / (warmup + 1), total_iters=warmup),
-        CosineAnnealingLR(optimizer, total - warmup, eta_min=final_share),
-    ]
-    schedule = SequentialLR(optimizer, parts, milestones=[warmup])
-    values = []
-    for _ in range(total):
-        values.append(optimizer.param_groups[0]["lr"])
-        optimizer.step()
-        schedule.step()
-    return values
-
-
-@pytest.mark.parametrize(
-    ("warmup_epochs", "final_share"), [(0.1, 0.1), (0.75, 0.0), (2, 0.5)]
-)
-def test_cosine_has_the_rates_of_torchs_schedulers(warmup_epochs, final_share):
-    recipe = Recipe(name="cosine", warmup_epochs=warmup_epochs, final_share=final_share)
-    warmup = ceil(warmup_epochs * ITERATIONS)
-    expected = [
-        LR * factor for factor in torchs_rates(warmup, 5 * ITERATIONS, final_share)
-    ]
-    assert rates(recipe) == pytest.approx(expected, rel=1e-9)
-
-
-def test_scaled_cosine_has_a_peak_of_k_times_the_rate():
-    recipe = Recipe(name="cosine", scaled=True, warmup_epochs=1, final_share=0.1)
-    values = rates(recipe)
-    assert values[0] == pytest.approx(4 * LR / (ITERATIONS + 1))
-    assert max(values) == values[ITERATIONS] == pytest.approx(4 * LR)
 
 
 def network():

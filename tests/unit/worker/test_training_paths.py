@@ -10,7 +10,6 @@ from msgspec.structs import replace
 from torch import nn
 
 from hpml_jobs.core.errors import HpmlError
-from hpml_jobs.core.recipe import COSINE
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.training_path import (
     TORCH_TF32,
@@ -79,7 +78,6 @@ def test_fp16_skips_overflows_of_adamw():
         workload,
         device=Device.CUDA,
         path=TrainingPath(precision=Precision.FP16),
-        recipe=COSINE,
     )
     optimizer = make_optimizer(cell, model)
     steps = path_steps.PathSteps(cell.path, torch.device("cpu"))

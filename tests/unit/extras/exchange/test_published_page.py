@@ -9,12 +9,10 @@ from types import SimpleNamespace
 
 import pandas as pd
 import pytest
-from hpml_jobs.report.key_numbers import key_numbers
 
 from hpml_jobs.cli.main import run
 from hpml_jobs.extras.exchange.timings import Row
 from hpml_jobs.study.study import Study
-from tests.unit.builders import a_cell, a_record
 
 DOCS = Path(__file__).parents[4] / "docs"
 
@@ -83,16 +81,3 @@ def test_a_history_of_wandb_becomes_a_table_of_runs(page, working_folder):
     records = [cell.read_record() for cell in Study(Path("outputs") / "lab").cells()]
     times = {record.cell.gpus: record.epoch_s for record in records}
     assert times == pytest.approx({1: 391 * 0.07, 4: 98 * 0.09})
-
-
-def test_page_names_every_number(page):
-    listed = set(re.findall(r"`(\w+)`", page.partition("\n### Numbers")[2]))
-    lists = {
-        "epoch_s_by_rank",
-        "phases",
-        "startup",
-        "messages",
-        "test_accuracy_by_rank",
-    }
-    texts = {"precision", "throttle_reasons", "gpu_bus_ids", "gpu_links"}
-    assert {*key_numbers(a_record(a_cell()))} - lists - texts - listed == set()

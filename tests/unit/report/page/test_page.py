@@ -101,7 +101,7 @@ def test_page_folds_what_is_not_of_the_first_answer(root):
     assert [line for line in folded if line.startswith(opened)] == []
 
 
-@pytest.mark.parametrize("grid", ["lab", "lab_dp", "hw5"])
+@pytest.mark.parametrize("grid", ["lab", "hw5"])
 def test_page_of_a_lab_is_open(published, grid):
     report = msgspec.structs.replace(published, commands=(f"hpml-jobs grid={grid}",))
     with pytest.MonkeyPatch.context() as patch:

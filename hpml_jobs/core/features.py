@@ -145,10 +145,9 @@ class Feature(NamedTuple):
 
     Of a report: `result` is made once of every group, from its context. `tables` are made of the
     context with the result, in place of one of the kernel that has the same label, `sheets` of the
-    group, `tables_of_all` of all groups. `difference` are sentences on a condition in which groups
-    differ, by all groups and its name. `pictures` are drawn of the report, and `training_pictures`
-    of what training learns, which are below all of them. `text_files` are texts of the report or
-    None, by the name of their file. Of each group of a report, `answer` are the items below the
+    group, `tables_of_all` of all groups. `pictures` are drawn of the report, `training_pictures` of
+    what training learns, which are below all of them. `text_files` are texts of the report or None,
+    by the name of their file. Of each group of a report, `answer` are the items below the
     answer of a page, and `sections`, by the name of a link to them, are the title and the items of
     one of its own, and what is in it, for when it is folded; `page_sections` are the same of the
     whole report.
@@ -173,7 +172,6 @@ class Feature(NamedTuple):
     tables: Mapping[str, Part] = {}
     sheets: Mapping[str, Part] = {}
     tables_of_all: Mapping[str, Part] = {}
-    difference: str = ""
     pictures: Mapping[str, Part] = {}
     training_pictures: Mapping[str, Part] = {}
     text_files: Mapping[str, Part] = {}

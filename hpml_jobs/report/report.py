@@ -16,7 +16,7 @@ from hpml_jobs.core.value import Value
 from hpml_jobs.report import warnings
 from hpml_jobs.report.choose.rules import Choice, Wish, choose
 from hpml_jobs.report.choose.table import choice_table
-from hpml_jobs.report.communication.messages import bandwidth, messages
+from hpml_jobs.report.communication.messages import messages
 from hpml_jobs.report.communication.phases import phases
 from hpml_jobs.report.communication.table import communication
 from hpml_jobs.report.frame import captions, references
@@ -161,7 +161,8 @@ def merge(
     return Report(
         study=study,
         differences=tuple(
-            _difference(groups, *condition) for condition in differences.items()
+            f"{condition}: {' | '.join(values)}"
+            for condition, values in differences.items()
         ),
         groups=tuple(
             _report_group(
@@ -179,17 +180,6 @@ def merge(
         commands=tuple(options.commands),
         gets_cells=options.gets_cells,
     )
-
-
-def _difference(
-    groups: Sequence[ConditionGroup], condition: str, values: Sequence[str]
-) -> str:
-    """Return a condition with its value in each group, and what features say of it."""
-    sentences = [f"{condition}: {' | '.join(values)}"]
-    for feature in features().values():
-        if feature.difference:
-            sentences += load(feature.difference)(groups, condition)
-    return "; ".join(sentences)
 
 
 def _is_replaced(group: ConditionGroup, groups: Sequence[ConditionGroup]) -> bool:
@@ -364,7 +354,6 @@ LABELS = in_order((CHOICE, GAP, *FULL), OF_FEATURES)
 """The labels of all full tables, in the order of reading."""
 
 _SHEETS: dict[str, Callable[[ConditionGroup], Sheet | None]] = {
-    "bandwidth": bandwidth,
     "messages": messages,
 }
 """The sheets of the kernel."""

@@ -170,7 +170,7 @@ def entries_of(feature: Feature) -> list[str]:
             for part in by_name.values()
         ),
     ]
-    single = [feature.before_queue, feature.result, feature.difference, feature.answer]
+    single = [feature.before_queue, feature.result, feature.answer]
     single += [
         *feature.sections.values(),
         *feature.page_sections.values(),

@@ -58,9 +58,7 @@ def large_batch(group: ConditionGroup) -> Answer:
     text = f"In the {EPOCH}th epoch, {', '.join(parts)}."
     if baseline.batch_per_gpu != SMALL_BATCH:
         text += f" There is no cell of batch {SMALL_BATCH} on one {unit(group.device)}."
-    evidence = (
-        f"Table 4, table Accuracy and loss by epoch; {cells(group, [most, baseline])}"
-    )
+    evidence = f"Table 4, epochs in record.json; {cells(group, [most, baseline])}"
     return Answer(
         *Q4_1, text, evidence, doubt(group, [most, baseline], Affected.LEARNING)
     )

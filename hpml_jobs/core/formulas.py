@@ -3,7 +3,7 @@
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from math import ceil, hypot, log2
-from statistics import median, quantiles
+from statistics import quantiles
 
 HAND_OVER_S = 0.002
 """The longest hand-over of a batch from a loader worker (0.6 to 1.4 ms on busy CPUs)."""
@@ -491,20 +491,6 @@ def training_left_s(elapsed_s: float, epoch_s: float, epochs_after: int) -> floa
     (480, 0)
     """
     return max(epoch_s - elapsed_s, 0) + epochs_after * epoch_s
-
-
-def pooled(cells: Iterable[Mapping[int, float]]) -> dict[int, float]:
-    """Return the median over cells of their times, by message bytes.
-
-    >>> pooled([{1024: 1.0}, {1024: 3.0, 4096: 5.0}, {1024: 2.0}])
-    {1024: 2.0, 4096: 5.0}
-    """
-    times_by_size: dict[int, list[float]] = {}
-    for times_s in cells:
-        for size, time_s in times_s.items():
-            if time_s > 0:
-                times_by_size.setdefault(size, []).append(time_s)
-    return {size: median(times) for size, times in sorted(times_by_size.items())}
 
 
 def interpolated_s(times_s: Mapping[int, float], message_bytes: int) -> float | None:

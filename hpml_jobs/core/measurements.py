@@ -601,11 +601,6 @@ class MicrobenchmarkPoint(Value, frozen=True, kw_only=True):
     launched_late: int | None = None
 
     @property
-    def contains_launch(self) -> bool:
-        """Whether every trial was launched late, so that the times contain the launch."""
-        return self.launched_late is not None and self.launched_late >= self.trials
-
-    @property
     def typical_s(self) -> float:
         """The lower quartile of the trials, which few delayed trials do not change.
 

@@ -45,10 +45,6 @@ class BandwidthKind(StrEnum):
         return ring_factor(processes) * sent_bytes
 
 
-BUS_BANDWIDTHS = (BandwidthKind.BUS, BandwidthKind.SHARDED)
-"""The kinds that are bus bandwidths: one collective compares with another."""
-
-
 class Sharded(StrEnum):
     """What each rank keeps only its part of, between two iterations."""
 

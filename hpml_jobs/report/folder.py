@@ -35,7 +35,18 @@ HEAD_BYTES = 2_000
 Contents: TypeAlias = Mapping[str, str | bytes]
 """The contents of files by name."""
 
-_EARLIER_SHEETS = ("compared", "cost", "fit", "sharding", "speedups", "strong")
+_EARLIER_SHEETS = (
+    *("bandwidth", "compared", "cost", "curve-ends", "evaluation", "fit", "largest"),
+    *(
+        "latency",
+        "microbenchmark",
+        "paths",
+        "profiler",
+        "quantization-layers",
+        "repeats",
+    ),
+    *("repeats-measured", "sharding", "speedups", "strong"),
+)
 _EARLIER_PICTURES = (
     *("accuracy", "activations", "bandwidth", "communication", "compare", "pareto"),
     *("profile", "quantization", "ranks", "steps", "throughput", "timeline", "weights"),

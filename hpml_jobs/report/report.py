@@ -17,7 +17,7 @@ from hpml_jobs.core.value import Value
 from hpml_jobs.report import warnings
 from hpml_jobs.report.choose.rules import Choice, Wish, choose
 from hpml_jobs.report.choose.table import choice_table
-from hpml_jobs.report.communication.messages import bandwidth, messages
+from hpml_jobs.report.communication.messages import messages
 from hpml_jobs.report.communication.phases import phases
 from hpml_jobs.report.communication.table import communication
 from hpml_jobs.report.frame import captions, references
@@ -159,7 +159,8 @@ def merge(
     return Report(
         study=study,
         differences=tuple(
-            _difference(groups, *condition) for condition in differences.items()
+            f"{condition}: {' | '.join(values)}"
+            for condition, values in differences.items()
         ),
         groups=tuple(
             _report_group(
@@ -176,17 +177,6 @@ def merge(
         unplaced=tuple(result for result in cells if result.cell is None),
         commands=tuple(options.commands),
     )
-
-
-def _difference(
-    groups: Sequence[ConditionGroup], condition: str, values: Sequence[str]
-) -> str:
-    """Return a condition with its value in each group, and what features say of it."""
-    sentences = [f"{condition}: {' | '.join(values)}"]
-    for feature in features().values():
-        if feature.difference:
-            sentences += load(feature.difference)(groups, condition)
-    return "; ".join(sentences)
 
 
 def _is_replaced(group: ConditionGroup, groups: Sequence[ConditionGroup]) -> bool:
@@ -356,7 +346,6 @@ LABELS = in_order((CHOICE, GAP, *FULL), OF_FEATURES)
 """The labels of all full tables, in the order of reading."""
 
 _SHEETS: dict[str, Callable[[ConditionGroup], Sheet | None]] = {
-    "bandwidth": bandwidth,
     "messages": messages,
 }
 """The sheets of the kernel."""

@@ -84,30 +84,6 @@ def decision_rate(
     return different / simulations
 
 
-def found_in_rounds(
-    number: int, gap: float, simulations: int, *, paired: bool, noise: float = 0.02
-) -> float:
-    """Return how often two cells are called different that were measured in rounds.
-
-    The machine becomes 10 % slower during the study.
-    """
-    from hpml_jobs.extras.repeats.decision import compare_all  # noqa: PLC0415 - an extra
-
-    random, different = Random(number), 0
-    for _ in range(simulations):
-        drift = [1 + 0.1 * run / number for run in range(number)]
-        first, second = (
-            [
-                t * slow
-                for t, slow in zip(runs(random, number, noise, m), drift, strict=True)
-            ]
-            for m in (10.0 * (1 + gap), 10.0)
-        )
-        decision = compare_all([first, second], paired=paired)[0, 1].decision
-        different += decision in (Decision.SLOWER, Decision.FASTER)
-    return different / simulations
-
-
 def gate_failures(
     noise: float, machine: float, simulations: int, *, again: bool, limit: float = 0.02
 ) -> float:
@@ -126,22 +102,6 @@ def gate_failures(
         is_slower = compared.decision is Decision.SLOWER
         failures += is_slower and compared.ratio.estimate > 1 + max(limit, 2 * drift)
     return failures / simulations
-
-
-def false_alarms_among(
-    strategies: int, number: int, simulations: int, noise: float = 0.05
-) -> float:
-    """Return how often any of some equal strategies is called slower than the fastest."""
-    from hpml_jobs.extras.repeats.decision import compare_all  # noqa: PLC0415 - an extra
-
-    random, different = Random(strategies), 0
-    for _ in range(simulations):
-        samples = [runs(random, number, noise) for _ in range(strategies)]
-        pairs = compare_all(samples).values()
-        different += any(
-            pair.decision in (Decision.SLOWER, Decision.FASTER) for pair in pairs
-        )
-    return different / simulations
 
 
 Grid = Mapping[tuple[int, int, str], float]
@@ -266,9 +226,6 @@ def main() -> None:
     print(
         table(heads, [_decisions(*setting, simulations) for setting in settings]), "\n"
     )
-    heads = ("rounds", "slower by %", "signed ranks: called different %", "unpaired %")
-    settings = [(number, gap) for number in (6, 8, 12) for gap in (0.0, 0.03, 0.05)]
-    print(table(heads, [_rounds(*setting, simulations) for setting in settings]), "\n")
     heads = (
         "noise",
         "machine",
@@ -281,13 +238,6 @@ def main() -> None:
         (noise, machine) for noise in (0.01, 0.03) for machine in (0, 0.01, 0.02, 0.05)
     ]
     print(table(heads, [_gates(*setting, simulations) for setting in settings]), "\n")
-    heads = ("equal strategies", "6 runs: any called different %", "9 runs: %")
-    print(
-        table(
-            heads, [_families(strategies, simulations) for strategies in (2, 3, 4, 5)]
-        ),
-        "\n",
-    )
     heads = ("runs", "noise", "smallest difference %", "called different %")
     settings = [
         (number, noise) for number in (4, 6, 9, 12) for noise in (0.01, 0.02, 0.05)
@@ -337,14 +287,6 @@ def _gates(noise: float, machine: float, simulations: int) -> tuple[object, ...]
     return f"{100 * noise:g} %", f"{100 * machine:g} %", *rates
 
 
-def _rounds(number: int, gap: float, simulations: int) -> tuple[object, ...]:
-    found = (
-        found_in_rounds(number, gap, simulations, paired=paired)
-        for paired in (True, False)
-    )
-    return number, f"{100 * gap:g}", *map(_percent, found)
-
-
 def _decisions(
     number: int, noise: float, is_disturbed: bool, simulations: int
 ) -> tuple[object, ...]:
@@ -356,11 +298,6 @@ def _decisions(
         f"{100 * noise:.0f} %{', one run in five disturbed' if is_disturbed else ''}"
     )
     return number, words, *map(_percent, rates)
-
-
-def _families(strategies: int, simulations: int) -> tuple[object, ...]:
-    rates = (false_alarms_among(strategies, number, simulations) for number in (6, 9))
-    return strategies, *map(_percent, rates)
 
 
 def _smallest(number: int, noise: float, simulations: int) -> tuple[object, ...]:

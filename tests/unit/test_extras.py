@@ -24,7 +24,7 @@ def entries_of(feature: Feature) -> list[str]:
             for part in by_name.values()
         ),
     ]
-    single = [feature.before_queue, feature.difference]
+    single = [feature.before_queue]
     single += [
         *feature.sections.values(),
         *feature.page_sections.values(),

@@ -1,4 +1,4 @@
-"""What training learns: Table 4, accuracy by epoch, loss by iteration, counted iterations."""
+"""What training learns: Table 4, loss by iteration, counted iterations."""
 
 from hpml_jobs.core.features import Feature, Part
 
@@ -6,10 +6,6 @@ FEATURE = Feature(
     tables={
         "iterations": Part("extras.learning.iterations:iterations", after="scaling"),
         "table4": Part("extras.learning.quality:table4", after="iterations"),
-        "evaluation": Part("extras.learning.evaluation:evaluation", after="table4"),
-    },
-    sheets={
-        "curve-ends": Part("extras.learning.ends:curve_ends", after="microbenchmark")
     },
     training_pictures={"loss": Part("extras.learning.picture:loss", after="")},
     text_files={

@@ -1,6 +1,6 @@
-"""What fits into memory: training paths and sharding, the largest batch."""
+"""`largest_batch=auto`: the largest batch that fits into memory."""
 
-from hpml_jobs.core.features import Command, Feature, HelpSection, Part
+from hpml_jobs.core.features import Command, Feature, HelpSection
 
 FEATURE = Feature(
     commands={
@@ -16,9 +16,5 @@ FEATURE = Feature(
             "plan KEY=VALUE...",
             "show cells, job scripts, GPU-hours; submit nothing",
         ),
-    },
-    tables={
-        "largest": Part("extras.memory.tables:largest", after="iterations"),
-        "paths": Part("extras.memory.tables:training_paths", after="largest"),
     },
 )

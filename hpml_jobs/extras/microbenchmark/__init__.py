@@ -8,7 +8,4 @@ FEATURE = Feature(
             "extras.microbenchmark.step:measure_collectives", after=""
         )
     },
-    sheets={
-        "microbenchmark": Part("extras.microbenchmark.points:points", after="messages")
-    },
 )

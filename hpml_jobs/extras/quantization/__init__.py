@@ -13,15 +13,7 @@ FEATURE = Feature(
             record_fault="extras.quantization.values:record_fault",
         )
     },
-    sheets={
-        "latency": Part("extras.quantization.table:latency", after="curve-ends"),
-        "quantization-layers": Part(
-            "extras.quantization.table:layers", after="latency"
-        ),
-        "spreads": Part(
-            "extras.quantization.table:spreads", after="quantization-layers"
-        ),
-    },
+    sheets={"spreads": Part("extras.quantization.table:spreads", after="messages")},
     tables_of_all={
         "quantization": Part("extras.quantization.table:quantization", after="")
     },

@@ -1,14 +1,12 @@
-"""Full tables of quantization (lab part B): step by step, by layer, distributions, latency."""
+"""The table of quantization (lab part B) step by step, and the sheet of distributions."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from statistics import median
 from typing import Annotated, NamedTuple, Self
 
 from hpml_jobs.core.conditions import WORKLOAD
 from hpml_jobs.core.record import Record
 from hpml_jobs.extras.quantization.values import (
     Bound,
-    Layer,
     QuantizationStep,
     Quantized,
     QuantizedParts,
@@ -289,44 +287,6 @@ def _notes(networks: Iterable[Runs]) -> Iterator[str]:
     return (f"{what} ({', '.join(names)})" for what, names in names_by_note.items())
 
 
-class LayerLine(NamedTuple):
-    """One layer of one network in one scheme; shares of 1.
-
-    `accumulator_*`: ends of the int32 sums over the whole test set, bias included.
-    """
-
-    network: str
-    layer: str
-    bound: str
-    scales: str
-    input_scale: float
-    output_scale: Number
-    weights_clipped: float
-    outputs_clipped: float
-    accumulator_least: int
-    accumulator_most: int
-    weight_scale_least: float
-    weight_scale_most: float
-    bias_least: Number
-    bias_most: Number
-
-    @classmethod
-    def of(cls, network: str, result: Result, layer: Layer) -> Self:
-        """Return the line of a layer."""
-        return filled(
-            cls,
-            layer,
-            network=network,
-            layer=layer.name,
-            bound=result.bound,
-            scales=result.scales,
-            weights_clipped=layer.weights_clipped / layer.weights,
-            outputs_clipped=layer.clipped / layer.outputs,
-            weight_scale_least=min(layer.weight_scales),
-            weight_scale_most=max(layer.weight_scales),
-        )
-
-
 class SpreadLine(NamedTuple):
     """The distribution of the values of one tensor; `counts` of equal bins from least to most."""
 
@@ -344,19 +304,6 @@ class SpreadLine(NamedTuple):
     counts: str
 
 
-def layers(group: ConditionGroup) -> Sheet | None:
-    """Return scales, clipped shares and largest sums by layer; None without integers."""
-    lines = []
-    for runs in quantized([group]):
-        for result in results(runs):
-            step = result.steps[0]
-            if isinstance(step, QuantizationStep):
-                lines += [
-                    LayerLine.of(runs.name, result, layer) for layer in step.layers
-                ]
-    return Sheet(columns=LayerLine._fields, rows=tuple(lines)) if lines else None
-
-
 def spreads(group: ConditionGroup) -> Sheet | None:
     """Return the ranges of weights and activations; None if nothing was quantized."""
     lines = [
@@ -372,43 +319,3 @@ def spreads(group: ConditionGroup) -> Sheet | None:
         for spread in runs.first.spreads
     ]
     return Sheet(columns=SpreadLine._fields, rows=tuple(lines)) if lines else None
-
-
-class LatencyLine(NamedTuple):
-    """One way of computing a batch of one size on one CPU thread: seconds, medians over runs.
-
-    `of_fp32` is the ratio to fp32 at the same batch; below 1 is faster.
-    """
-
-    network: str
-    what: str
-    batch: int
-    median_s: float
-    p10_s: float
-    p90_s: float
-    of_fp32: Number
-
-
-def latency(group: ConditionGroup) -> Sheet | None:
-    """Return the time of a batch with each implementation; None if nothing was timed."""
-    lines = [line for runs in quantized([group]) for line in _lines(runs)]
-    return Sheet(columns=LatencyLine._fields, rows=tuple(lines)) if lines else None
-
-
-def _lines(runs: Runs) -> Iterator[LatencyLine]:
-    timings = [timing for run in runs.quantized for timing in run.latencies]
-    for what, batch in dict.fromkeys((timing.what, timing.batch) for timing in timings):
-        of_runs = [
-            timing for timing in timings if (timing.what, timing.batch) == (what, batch)
-        ]
-        fp32_s = [o.median_s for o in timings if (o.what, o.batch) == ("fp32", batch)]
-        median_s = median(timing.median_s for timing in of_runs)
-        yield LatencyLine(
-            network=runs.name,
-            what=what,
-            batch=batch,
-            median_s=median_s,
-            p10_s=median(timing.p10_s for timing in of_runs),
-            p90_s=median(timing.p90_s for timing in of_runs),
-            of_fp32=median_s / median(fp32_s) if fp32_s else None,
-        )

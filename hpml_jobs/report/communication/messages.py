@@ -1,11 +1,11 @@
-"""What each iteration sends, and how fast: sheets of messages (lab Q6) and of bandwidths."""
+"""What each iteration sends: the sheet of messages (lab Q6)."""
 
 from collections.abc import Iterator
 from itertools import chain
 from typing import NamedTuple
 
 from hpml_jobs.core.place import Setup
-from hpml_jobs.report.frame.builder import Number, filled, row_sheet
+from hpml_jobs.report.frame.builder import filled
 from hpml_jobs.report.frame.table import Sheet
 from hpml_jobs.results.groups import ConditionGroup
 from hpml_jobs.results.rows import Row
@@ -61,26 +61,3 @@ def _sent(group: ConditionGroup, row: Row) -> Iterator[SentMessages]:
                     bytes_per_iteration=message.bytes * times,
                 )
             return
-
-
-class BandwidthLine(NamedTuple):
-    """Bytes and bandwidths of a row's gradients, 1e9 bytes/s; shares of 1."""
-
-    sent_bytes: Number
-    expected_bytes: Number
-    algorithm_gb_per_s: Number
-    bus_gb_per_s: Number
-    nominal_gb_per_s: Number
-    root_wire_gb_per_s: Number
-    bus_plain_gb_per_s: Number
-    of_peak: Number
-    of_same_sizes: Number
-    of_link: Number
-    delayed: Number
-
-
-def bandwidth(group: ConditionGroup) -> Sheet | None:
-    """Return bytes and bandwidths of the gradients, and the share of what is possible."""
-    rows = [row for row in group.timed if row.bandwidth]
-    lines = [(row, filled(BandwidthLine, row.bandwidth)) for row in rows]
-    return row_sheet(group, BandwidthLine._fields, lines) if lines else None

@@ -5,11 +5,12 @@ from collections.abc import Callable, Iterable
 from hpml_jobs.checks.waiting import IMBALANCE_LIMIT
 from hpml_jobs.core.check_result import Affected
 from hpml_jobs.core.rank import least_waiting
+from hpml_jobs.core.statistics import ratio_interval
 from hpml_jobs.core.strategies import Baseline, Device, Strategy
 from hpml_jobs.core.value import Value
 from hpml_jobs.report.frame import captions, references
 from hpml_jobs.report.frame.builder import TableText
-from hpml_jobs.report.frame.numbers import DASH, aside, count, seconds
+from hpml_jobs.report.frame.numbers import DASH, aside, count, percent, ratio, seconds
 from hpml_jobs.report.frame.table import Block, Line, Table
 from hpml_jobs.report.lab.selection import (
     StrategyRows,
@@ -117,10 +118,27 @@ def table1(selection: StrategyRows) -> Table:
     notes = [
         *captions.explained(group, rows, Affected.TIME),
         *absent(group, rows, selection.places),
+        *_note(selection, SPEEDUP_INTERVAL, lambda row: _speedup(row, group)),
         *_elsewhere(selection),
     ]
     names = ("time_s", "speedup")
     return strategy_table(selection, text, selection.setups, names, notes)
+
+
+SPEEDUP_INTERVAL = "speedup with its bootstrap interval, and what that covers at least"
+
+
+def _speedup(row: Row, group: ConditionGroup) -> str | None:
+    """Return a speedup with its interval; None unless both cells have repeats."""
+    reference = group.reference(row)
+    if reference is None or row.speedup is None:
+        return None
+    interval = ratio_interval(reference.epochs.runs, row.epochs.runs)
+    if interval is None:
+        return None
+    ends = f"[{ratio(interval.low)}, {ratio(interval.high)}]"
+    text = f"{ratio(row.speedup)} {ends}, {percent(interval.coverage)} %"
+    return captions.mark(text, is_doubtful=group.doubts_ratio(row))
 
 
 SAME_GLOBAL_BATCH = "speedups at the same global batch are in the table Scaling"

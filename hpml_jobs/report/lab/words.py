@@ -115,8 +115,8 @@ NOMINAL = (
     "takes this time. 1 GB = 1e9 bytes."
 )
 OF_PEAK = (
-    "% of peak: busbw / its best value in the microbenchmark from 64 MiB; "
-    "bandwidth.csv has more shares."
+    "% of peak: busbw / its best value in the microbenchmark from 64 MiB; tables.json has more "
+    "shares."
 )
 RESIDUAL_BANDWIDTH = (
     "Bus bandwidth by the lab residual: derived, not measured. 2(N-1)/N x I_N x S / Comm, with "

@@ -98,11 +98,9 @@ MOST_STALLED = (
     "of the rank with the largest stall, not of the rank with the longest epoch"
 )
 RESIDUAL = "by images, and from train_s of the rank with the largest stall"
-NET = "by the time of the rank with the least, as busbw"
 PHASES = ("stall", "h2d", "forward", "backward", "comm_exposed", "optimizer")
 
 CORRECTED: dict[str, dict[str, str]] = {
-    "bandwidth": {"bus_plain_gb_per_s": LEAST_WAITING, "of_same_sizes": NET},
     "communication": {
         **dict.fromkeys(
             ("comm_exposed_s", "comm_forward_s", "comm_total_s"), LEAST_WAITING
@@ -110,20 +108,8 @@ CORRECTED: dict[str, dict[str, str]] = {
         **dict.fromkeys(("overlap_s", "overlap"), LEAST_WAITING),
         "comm_residual_s": RESIDUAL,
     },
-    "curve-ends": dict.fromkeys(
-        ("step_first_tenth_s", "step_last_tenth_s", "step_median_s", "step_p90_s"),
-        MOST_STALLED,
-    ),
     "phases": dict.fromkeys(
         ("closure", "pack_s", *(f"phase_{phase}_s" for phase in PHASES)), LEAST_WAITING
-    ),
-    "repeats-measured": dict.fromkeys(
-        (
-            f"{name}{end}_s"
-            for name in ("compute", "comm_exposed")
-            for end in ("", "_low", "_high")
-        ),
-        LEAST_WAITING,
     ),
     "scaling": {
         **dict.fromkeys(("train_s", "stall_s"), MOST_STALLED),
@@ -144,13 +130,6 @@ CORRECTED: dict[str, dict[str, str]] = {
     },
 }
 """Columns of each table whose numbers are computed otherwise since 0.4.0, with the reason."""
-
-GONE = {
-    "compared": "columns of repeats.csv",
-    "fit": "nobody used it",
-    "strong": "columns of scaling.csv",
-}
-"""Files that are gone since 0.4.0, with the reason."""
 
 MOVED = {
     "scaling": {"karp_flatt": "of a fixed global batch, which a serial fraction needs"}
@@ -253,8 +232,6 @@ def test_collect_writes_the_same_numbers(desk, name, capsys):
     assert run(["collect", name]) == 0, capsys.readouterr().err
     report = desk / "outputs" / name / "report"
     for label, sheet in expected(name)["sheets"].items():
-        if label in GONE:
-            continue
         with (report / f"{RENAMED_TABLES.get(label, label)}.csv").open() as file:
             head, *rows = csv.reader(file)
         columns = [RENAMED_COLUMNS.get(column, column) for column in sheet["columns"]]

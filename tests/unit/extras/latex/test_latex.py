@@ -28,7 +28,7 @@ def test_latex_tables_are_complete_and_escaped(incomplete_study):
     write_tables(incomplete_study.collect(), incomplete_study.study.report)
     text = (incomplete_study.study.report / "tables.tex").read_text()
     assert text.isascii()
-    assert text.count(r"\begin{table}") == text.count(r"\end{table}") == 14
+    assert text.count(r"\begin{table}") == text.count(r"\end{table}") == 13
     assert r"failed: 100 \% of \$HOME \& more\_\#" in text
     assert not re.search(r"(?<!\\)[_%&#$](?!-\$|\\)", _captions(text))
     assert r"\multicolumn{2}{c}{batch 32 per GPU}" in text

@@ -1,41 +1,19 @@
-"""Curves from iterations.npz: every iteration in curves.csv, their ends in a sheet."""
+"""Curves from iterations.npz: every iteration in curves.csv."""
 
 import io
 
-import numpy as np
 import pandas as pd
-import pytest
 
 from hpml_jobs.core.cell import Protocol
 from hpml_jobs.extras.learning.curves_file import curves_csv
 from hpml_jobs.report.folder import write_tables
-from tests.unit.training_runs import two_gpu_cell_with_curves, write_curves
+from tests.unit.training_runs import two_gpu_cell_with_curves
 
 
 def curves_frame(builder):
     return pd.read_csv(
         io.StringIO(curves_csv(builder.collect())), keep_default_na=False
     )
-
-
-CURVE_ENDS = pytest.approx((2.4555, 1.5445, 0.408, 0.408, 0.408, 0.408), abs=5e-4)
-"""Losses of the first and last tenth; median and 90th percentile of steps, ends of a tenth."""
-
-
-def test_curve_ends_have_first_and_last_values(builder):
-    two_gpu_cell_with_curves(builder)
-    # of 147 iterations the first and last 14, losses of ranks one apart: 2.5 - 6.5 / 146
-    (row,) = builder.sheet("curve-ends").rows
-    assert row[:6] == ("ddp", "2-GPU", 2, 1, "", 512)
-    assert row[6:] == CURVE_ENDS
-
-
-def test_curve_ends_omit_losses_of_shorter_runs(builder):
-    two_gpu_cell_with_curves(builder)
-    slug = two_gpu_cell_with_curves(builder, seed=1, protocol=Protocol.LAB, epochs=2)
-    write_curves(builder, slug, curve_loss=np.full((2, 98), 9.0))
-    (row,) = builder.sheet("curve-ends").rows
-    assert row[6:] == CURVE_ENDS
 
 
 def test_curves_csv_has_every_iteration_of_every_epoch(builder):
@@ -75,13 +53,11 @@ def test_damaged_curves_are_left_out(builder):
     bad = two_gpu_cell_with_curves(builder, batch=128)
     builder.study.cell(bad).iterations.write_bytes(b"no arrays at all")
     assert set(curves_frame(builder)["batch"]) == {512}
-    assert [row[5] for row in builder.sheet("curve-ends").rows] == [512]
 
 
 def test_study_without_curves_has_no_csv(builder):
     builder.with_published_study()
     assert curves_csv(builder.collect()) is None
-    assert "curve-ends" not in builder.collect().groups[0].sheets
 
 
 def test_collect_removes_csv_of_deleted_curves(builder):

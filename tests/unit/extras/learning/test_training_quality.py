@@ -22,12 +22,6 @@ TABLE_4 = """\
 | ddp 2-GPU b512            |        1,024 | 0.1 |      5 |     2 | 1.2000 ± 0.0000 |     65.00 ± 0.00 |  60.50 ± 0.71 |
 | ddp 2-GPU (scaled) b512   |        1,024 | 0.8 |      5 |     2 | 1.2000 ± 0.0000 |     65.00 ± 0.00 |  64.50 ± 0.71 |"""  # noqa: E501 - as written
 
-EVALUATION = """\
-| after epoch       | test accuracy, % |       |       | test accuracy, % |       | training loss |        |        | training loss |        |
-|:------------------|-----------------:|------:|------:|------:|------:|--------------:|-------:|-------:|-------:|-------:|
-|                   |                1 |     2 |     3 |     4 |     5 |             1 |      2 |      3 |      4 |      5 |
-| single 1-GPU b128 |            30.00 | 40.00 | 50.00 | 60.00 | 70.00 |        1.5000 | 1.5000 | 1.4000 | 1.3000 | 1.2000 |"""  # noqa: E501 - as written
-
 
 def collapse_spaces(text):
     """A table's text, however wide its columns are."""
@@ -73,11 +67,9 @@ def test_repeats_of_one_seed_count_once_without_deviation(builder):
     one, two = builder.table("table4").lines
     assert (one.texts[3], one.texts[-1]) == ("2", "61.00 ± 1.41")  # of 60 and 62
     assert (two.texts[3], two.texts[-1]) == ("1", "60.00")
-    for label in ("table4", "evaluation"):
-        assert builder.table(label).notes == (
-            "single seed, no deviation: ddp 2-GPU at batch 128",
-        )
-        assert "a single seed has no deviation" in builder.table(label).caption[-1]
+    table = builder.table("table4")
+    assert table.notes == ("single seed, no deviation: ddp 2-GPU at batch 128",)
+    assert "a single seed has no deviation" in table.caption[-1]
 
 
 def test_runs_of_fewer_epochs_are_omitted_and_noted(builder):
@@ -98,14 +90,11 @@ def test_runs_of_fewer_epochs_are_omitted_and_noted(builder):
         "runs of 2 epochs are omitted, others have 3: "
         "ddp 2-GPU at batch 128; ddp 2-GPU (no set_epoch) at batch 128"
     )
-    for label in ("table4", "evaluation", "shuffling", "replicas"):
+    for label in ("table4", "shuffling", "replicas"):
         assert builder.table(label).notes == (said,)
     assert builder.table("table4").lines[0].texts[-1] == "61.00 ± 1.41"
     assert builder.table("shuffling").lines[0].texts[1:3] == ("3 of 3", "2")
     assert builder.table("replicas").lines[0].texts[:2] == ("3", "2")
-    assert [row[5:8] for row in builder.table("evaluation").sheet.rows[:3]] == [
-        (epoch, 2, 2) for epoch in (1, 2, 3)
-    ]
 
 
 def test_outputs_without_classes_show_dash_for_accuracy(builder):
@@ -118,7 +107,6 @@ def test_outputs_without_classes_show_dash_for_accuracy(builder):
     )
     builder.with_record(msgspec.structs.replace(whole, ranks=ranks))
     assert builder.table("table4").lines[0].texts[-3:] == ("1.2000", "–", "–")
-    assert builder.table("evaluation").lines[0].texts[:6] == ("–",) * 5 + ("1.5000",)
     assert builder.table("replicas").lines[0].texts[2:7] == (
         "1.200",
         "–",
@@ -147,40 +135,7 @@ def test_table_4_names_cells_without_numbers(builder):
 def test_table_4_absent_without_evaluation_or_more_epochs(builder):
     builder.with_published_study()
     labels = {table.label for table in builder.collect().groups[0].full}
-    assert not labels & {"table4", "evaluation", "shuffling"}
-
-
-def test_epoch_accuracy_is_weighted_by_rank_samples(builder):
-    builder.with_record(lab_record(lab_cell(1, 128, **LAB, evaluate=True), 27.0))
-    assert collapse_spaces(grid(builder.table("evaluation"))) == collapse_spaces(
-        EVALUATION
-    )
-    whole = lab_record(lab_cell(2, 128, **LAB, evaluate=True), 27.0)
-    counted = zip(whole.ranks, ((10, 200), (70, 100)), strict=True)
-    builder.with_record(
-        msgspec.structs.replace(
-            whole, ranks=tuple(with_last_epoch_counts(*one) for one in counted)
-        )
-    )
-    two = builder.table("evaluation").lines[1]
-    assert two.texts[4] == "26.67"  # 80 of 300
-    assert [row[5] for row in builder.table("evaluation").sheet.rows] == [
-        1,
-        2,
-        3,
-        4,
-        5,
-    ] * 2
-
-
-def with_last_epoch_counts(rank, counted):
-    """A rank that counted otherwise after the last epoch."""
-    correct, samples = counted
-    share = msgspec.structs.replace(
-        rank.epochs[-1].share, correct=correct, samples=samples
-    )
-    last = msgspec.structs.replace(rank.epochs[-1], share=share)
-    return msgspec.structs.replace(rank, epochs=(*rank.epochs[:-1], last))
+    assert not labels & {"table4", "shuffling"}
 
 
 @pytest.mark.parametrize("width", [80, 110])
@@ -248,20 +203,6 @@ def test_text_has_bits_per_byte_beside_the_unigram_entropy(builder):
     )
     row = dict(zip(table.sheet.columns, table.sheet.rows[1], strict=True))
     assert row["test_bits_per_byte"] == pytest.approx(1.2 / log(2))
-
-
-def test_text_is_evaluated_in_bits_per_byte(builder):
-    for gpus in (1, 2):
-        builder.with_record(text_record(gpus, evaluate=True))
-    table = builder.table("evaluation")
-    assert table.blocks[0].head == "test bits/byte"
-    assert {line.texts[:3] for line in table.lines} == {("1.731",) * 3}
-    assert "of text" not in " ".join(table.caption)
-    columns = table.sheet.columns
-    assert [
-        dict(zip(columns, row, strict=True))["test_accuracy"]
-        for row in table.sheet.rows
-    ] == [None] * 6
 
 
 def test_cells_of_other_text_are_in_another_table(builder):

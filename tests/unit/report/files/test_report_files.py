@@ -30,14 +30,11 @@ FILES = [
     "choice.csv",
     "gap.csv",
     "scaling.csv",
-    "largest.csv",
     "communication.csv",
     "phases.csv",
     "replicas.csv",
     "checks.csv",
-    "bandwidth.csv",
     "messages.csv",
-    "microbenchmark.csv",
     "cells.csv",
 ]
 

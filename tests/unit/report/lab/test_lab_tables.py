@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from hpml_jobs.core.cell import Outcome
+from hpml_jobs.core.statistics import ratio_interval
 from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.report.files.markdown import grid
 from hpml_jobs.report.lab.words import KERNELS_OF_ONE_RUN, NEW_THREADS
@@ -185,7 +186,12 @@ def test_repeats_take_median_before_dividing(builder):
         two.speedup == statistics.median(runs[1]) / statistics.median(runs[2]) == 14 / 8
     )
     assert two.residual.comm_s == pytest.approx(7 - 13 / 2)
-    assert "Median of 3 runs." in builder.table("table1-ddp").caption[1]
+    table = builder.table("table1-ddp")
+    assert "Median of 3 runs." in table.caption[1]
+    (note,) = (note for note in table.notes if "bootstrap" in note)
+    low, high, coverage = ratio_interval((10.0, 14.0, 30.0), (5.0, 8.0, 9.0))
+    assert (round(low, 2), high, coverage) == (1.11, 6.0, 0.75)
+    assert note.endswith("2-GPU at batch 32: !1.75 [1.11, 6.00], 75.0 %")
 
 
 @pytest.mark.usefixtures("no_checks")

@@ -34,11 +34,16 @@ _PAIR = re.compile(
 """`--token VALUE`, also in a list of words; `token=VALUE`, `token: VALUE`, `"token": "VALUE"`."""
 
 
+def is_secret(name: str, value: str) -> bool:
+    """Return whether a value is hidden because of its name."""
+    if not _NAME.fullmatch(name):
+        return False
+    return "passw" in name.lower() or not _NUMBER.fullmatch(value.strip("\\\"'"))
+
+
 def shown_value(name: str, value: str) -> str:
-    """Return a value as it is shown: `***` if its name is that of a secret."""
-    is_password = "passw" in name.lower()
-    is_plain = _NUMBER.fullmatch(value.strip("\\\"'")) and not is_password
-    return value if is_plain or not _NAME.fullmatch(name) else HIDDEN
+    """Return a value as it is shown below its name."""
+    return HIDDEN if is_secret(name, value) else hide_secrets(value)
 
 
 def hide_secrets(text: str) -> str:
@@ -54,7 +59,7 @@ def hide_secrets(text: str) -> str:
 
 def _shown(match: re.Match[str]) -> str:
     name, between, value = match["name"], match["between"], match["value"]
-    return f"{name}{between}{shown_value(name, value)}"
+    return f"{name}{between}{HIDDEN if is_secret(name, value) else value}"
 
 
 def hide_in_command(command: str) -> str:

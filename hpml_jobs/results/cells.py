@@ -7,7 +7,7 @@ import msgspec
 
 from hpml_jobs.core.cell import Cell, Outcome
 from hpml_jobs.core.record import Record
-from hpml_jobs.core.secrets import HIDDEN, hide_secrets, shown_value
+from hpml_jobs.core.secrets import HIDDEN, hide_secrets, is_secret
 from hpml_jobs.core.value import Value
 from hpml_jobs.core.workload import Arg
 from hpml_jobs.study.cell_folder import CellFolder
@@ -164,4 +164,4 @@ def _public_cell(cell: Cell) -> Cell:
 
 
 def _shown_arg(name: str, value: Arg) -> Arg:
-    return HIDDEN if shown_value(name, str(value)) == HIDDEN else value
+    return HIDDEN if is_secret(name, str(value)) else value

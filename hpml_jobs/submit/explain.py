@@ -122,7 +122,9 @@ def preview_of(selection: Selection) -> Preview:
         ],
         values=[
             ConfigValue(
-                key=key, value=_shown(key, value), origin=_origin(plan.origins, key)
+                key=key,
+                value=shown_value(key, value),
+                origin=_origin(plan.origins, key),
             )
             for key, value in values_of(plan)
             if value != _ABSENT and plan.origins
@@ -244,10 +246,6 @@ def _refusal(selection: Selection, requests: list[JobRequest]) -> str:
     except UsageError as error:
         return str(error)
     return ""
-
-
-def _shown(key: str, value: str) -> str:
-    return hide_secrets(shown_value(key, value))
 
 
 def values_of(plan: Plan) -> list[tuple[str, str]]:

@@ -50,10 +50,7 @@ def commands_of(block):
     ]
 
 
-HELP = [
-    function_of(command).__doc__.partition("Example: ")[2].split(" >>")[0]
-    for command in COMMANDS
-]
+HELP = [function_of(command).__doc__.partition("Example: ")[2] for command in COMMANDS]
 EXAMPLES = {
     "--help": [shlex.split(" ".join(line.split()))[1:] for line in HELP],
     **{str(page.relative_to(ROOT)): examples_of(page.read_text()) for page in PAGES},
@@ -73,12 +70,8 @@ b-4|gpu:l4:4|48|192000|g2-standard-48
 """
 
 NOT_RUN = {
-    "completion": "sets a variable (tests/unit/cli/test_completion.py)",
-    "fetch": "downloads",
     "run": "trains (tests/unit/cli/test_local_runs.py)",
     "doctor": "sends a job (tests/journeys/test_doctor_journey.py)",
-    "remove": "asks (tests/unit/extras/remove/test_remove_command.py)",
-    "list 'course/": "needs students' folders (tests/unit/extras/studies/test_folders.py)",
     "plan .*data.root=": "needs a folder of images (tests/unit/cli/test_image_folders.py)",
     "plan .*workload=(custom|mygpt)": "needs code (test_own_code_page.py, test_ranks.py)",
 }

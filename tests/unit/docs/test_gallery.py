@@ -41,20 +41,6 @@ def outputs(tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    ("number", "words"),
-    [(0, ()), (1, ("epochs=90", "deadline_min=20"))],
-    ids=["default", "limits"],
-)
-def test_page_shows_what_choose_says_of_the_gallery(number, words, outputs, capsys):
-    assert run(["choose", "cifar10", *words, "--outputs", str(outputs)]) == 0
-    text = printed(capsys)
-    parts = shown("choose.md", "Choice of a size")[number]
-    assert len(parts) > 1
-    for part in parts:
-        assert part in text
-
-
-@pytest.mark.parametrize(
     ("number", "words"), [(0, ()), (1, ("--all",))], ids=["answer", "tables"]
 )
 def test_page_shows_what_collect_says_of_the_gallery(
@@ -140,7 +126,7 @@ def test_page_lists_every_picture():
 
 def test_gallery_page_is_complete_without_network(outputs, tmp_path):
     assert (
-        run(["report", "cifar10", "--outputs", str(outputs), "--to", str(tmp_path)])
+        run(["collect", "cifar10", "--outputs", str(outputs), "--to", str(tmp_path)])
         == 0
     )
     text = (tmp_path / "report.html").read_text()

@@ -136,15 +136,6 @@ MOVED = {
 }
 """Columns of each table that mean something else since 0.4.0, with the reason."""
 
-CORRECTED_NUMBERS: dict[str, str] = {
-    **dict.fromkeys(("train_s", "stall_s"), MOST_STALLED),
-    **dict.fromkeys(
-        ("phases", "compute_s", "comm_exposed_s", "comm_total_s"), LEAST_WAITING
-    ),
-    "closure": LEAST_WAITING,
-}
-"""The same for the key numbers of a record."""
-
 
 @pytest.mark.parametrize("folder", CELLS, ids=lambda path: path.name)
 def test_cells_and_records_keep_slug_and_hash(folder):
@@ -182,24 +173,13 @@ def test_status_gives_the_same_states(desk, name, capsys):
         assert bool(states[slug]["reason"]) == bool(facts["reason"]), slug
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_record_gives_the_same_numbers(desk, name, capsys):
-    cells = {cell["slug"]: cell for cell in answer(capsys, "record", name)["cells"]}
-    for slug, facts in expected(name)["record"].items():
-        assert cells[slug]["outcome"] == facts["outcome"]
-        for key, value in facts["numbers"].items():
-            # messages are sentences
-            if key != "messages" and key not in CORRECTED_NUMBERS:
-                assert cells[slug]["numbers"][key] == pytest.approx(value), (slug, key)
-
-
 COMPARED = ("conditions", "efficiency", "threads")
 """Checks that compare the runs of a condition group."""
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_checks_of_records_give_the_same_levels(desk, name, capsys):
-    cells = {cell["slug"]: cell for cell in answer(capsys, "record", name)["cells"]}
+    cells = {cell["slug"]: cell for cell in answer(capsys, "status", name)["cells"]}
     for slug, levels in expected(name)["checks"].items():
         results = sorted(
             (check["check"], check["level"]) for check in cells[slug]["checks"]
@@ -286,17 +266,3 @@ def test_cells_with_own_code_are_new(words, cells, desk, request, capsys):
     assert {row["why"] for row in json.loads(shown.out)["cells"]} == {"new"}
     assert "code was not recorded since " in shown.err
     assert kept(desk / "outputs") == before
-
-
-@pytest.mark.usefixtures("desk")
-def test_proposal_names_machine_and_check_that_a_record_has(capsys):
-    run(["choose", "slurm-040", "epochs=90", "runs=5", "--preliminary"])
-    text = " ".join(capsys.readouterr().out.split())
-    assert (
-        "Preliminary: one run; the data-quality check short warns for 1 process, "
-        in text
-    )
-    assert (
-        "cluster rig, partition main, 8.59 GB requested per node, peak memory 0.757 GB"
-        in text
-    )

@@ -218,7 +218,7 @@ def test_followup_job_waits_for_all_and_requests_no_gpu(slurm, working_folder, c
         line for line in slurm.scripts[2].splitlines() if "-m hpml_jobs" in line
     ]
     assert [line.split("-m hpml_jobs ")[1] for line in commands] == [
-        f"report mine --outputs {working_folder / 'outputs'}"
+        f"collect mine --outputs {working_folder / 'outputs'}"
     ]
 
 

@@ -167,7 +167,7 @@ def test_data_set_not_downloaded_is_a_warning(slurm, working_folder):
         Severity.WARNING,
         f"CIFAR-10 is not in {working_folder / 'data'}",
     )
-    assert finding.remedy.endswith("\nhpml-jobs fetch workload=resnet18_cifar10")
+    assert finding.remedy == "nothing to do: a submission downloads it"
     folder = working_folder / "data" / "cifar-10-batches-py"
     folder.mkdir(parents=True)
     for name in (*(f"data_batch_{number}" for number in range(1, 6)), "test_batch"):
@@ -348,7 +348,6 @@ def test_doctor_runs_without_torch(laptop):
     assert not {"pandas", "numpy", "matplotlib"} & set(end["loaded"])
 
 
-@pytest.mark.parametrize("command", ["doctor", "completion"])
-def test_doctor_help_shows_an_example(command, capsys):
-    assert run([command, "--help"]) == 0
-    assert f"Example: hpml-jobs {command}" in " ".join(capsys.readouterr().out.split())
+def test_doctor_help_shows_an_example(capsys):
+    assert run(["doctor", "--help"]) == 0
+    assert "Example: hpml-jobs doctor" in " ".join(capsys.readouterr().out.split())

@@ -74,13 +74,6 @@ class ConfigFolders:
         keys = self._mapping(file)
         return {f"{group}.{key!s}": str(file) for key in keys if key != "defaults"}
 
-    def cluster_names(self) -> dict[str, tuple[str, ...]]:
-        """Return the ClusterNames of SLURM that each cluster profile is for."""
-        return {
-            profile: tuple(self._mapping(path).get("known_as") or ())
-            for profile, path in self.choices("cluster").items()
-        }
-
     @staticmethod
     def _mapping(path: Path) -> dict[str, Any]:
         loaded = read_yaml(path) or {}

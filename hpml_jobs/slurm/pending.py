@@ -49,7 +49,8 @@ _REASONS = {
         YOU,
     ),
     "BadConstraints": PendingReason(
-        f"no node matches its request (gpu_type, cluster.constraint); correct it: {_RESUBMIT}",
+        "no node matches its request (gpu_type, cluster.sbatch.constraint); correct it: "
+        f"{_RESUBMIT}",
         YOU,
     ),
     "PartitionTimeLimit": PendingReason(
@@ -72,13 +73,14 @@ _REASONS = {
         YOU,
     ),
     "QOSNotAllowed": PendingReason(
-        f"its QOS may not use this partition; {_RESUBMIT} with another cluster.qos", YOU
+        f"its QOS may not use this partition; {_RESUBMIT} with another cluster.sbatch.qos",
+        YOU,
     ),
     "InvalidAccount": PendingReason(
         f"its account is not valid; {_RESUBMIT} with another cluster.account", YOU
     ),
     "InvalidQOS": PendingReason(
-        f"its QOS is not valid; {_RESUBMIT} with another cluster.qos", YOU
+        f"its QOS is not valid; {_RESUBMIT} with another cluster.sbatch.qos", YOU
     ),
     "ReservationDeleted": PendingReason(
         f"its reservation was deleted; {_RESUBMIT}", YOU

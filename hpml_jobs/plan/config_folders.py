@@ -172,7 +172,9 @@ def _count(node: yaml.Node, counts: dict[yaml.Node, int]) -> int:
     """
     if node not in counts:
         below = node.value if isinstance(node, yaml.CollectionNode) else []
-        inner = [part for part in below if isinstance(part, yaml.Node)]
-        inner += [value for part in below if isinstance(part, tuple) for value in part]
-        counts[node] = 1 + sum(_count(value, counts) for value in inner)
+        number = 1
+        for part in below:
+            pair = part if isinstance(part, tuple) else (part,)
+            number += sum(_count(value, counts) for value in pair)
+        counts[node] = number
     return counts[node]

@@ -115,8 +115,9 @@ def _owner(folder: Path) -> Callable[[str], bool]:
     """Return whether a file of this name in a folder is of an earlier report."""
     if (folder.parent / "cells").is_dir():  # the report folder of a study
         return lambda _: True
-    starts = {name: read_from(folder / name, 0, HEAD_BYTES) for name in _MARKS}
-    has = {name: mark in starts[name] for name, mark in _MARKS.items()}
+    has = {}
+    for name, mark in _MARKS.items():
+        has[name] = mark in read_from(folder / name, 0, HEAD_BYTES)
     return lambda name: has[page.HTML if name in _OF_PAGE else TABLES]
 
 

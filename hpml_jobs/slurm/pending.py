@@ -49,8 +49,7 @@ _REASONS = {
         YOU,
     ),
     "BadConstraints": PendingReason(
-        "no node matches its request (gpu_type, cluster.sbatch.constraint); correct it: "
-        f"{_RESUBMIT}",
+        f"no node matches its request (gpu_type, constraint); correct it: {_RESUBMIT}",
         YOU,
     ),
     "PartitionTimeLimit": PendingReason(
@@ -73,8 +72,7 @@ _REASONS = {
         YOU,
     ),
     "QOSNotAllowed": PendingReason(
-        f"its QOS may not use this partition; {_RESUBMIT} with another cluster.sbatch.qos",
-        YOU,
+        f"its QOS may not use this partition; {_RESUBMIT} with another sbatch.qos", YOU
     ),
     "InvalidAccount": PendingReason(
         f"its account is not valid; {_RESUBMIT} with another cluster.account", YOU

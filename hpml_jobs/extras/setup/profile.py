@@ -306,8 +306,9 @@ def _packaged(cluster: str) -> dict[str, Any]:
     """Return the keys of a profile that comes with the program."""
     folder = conf_folder() / "cluster"
     files = [folder / "slurm.yaml", folder / f"{cluster}.yaml"]
-    merged = OmegaConf.merge(*(OmegaConf.load(file) for file in files if file.exists()))
-    return {str(key): value for key, value in OmegaConf.to_container(merged).items()}  # type: ignore[union-attr]
+    loaded = [OmegaConf.load(file) for file in files if file.exists()]
+    merged = OmegaConf.to_container(OmegaConf.merge(*loaded))
+    return {str(key): value for key, value in merged.items()}  # type: ignore[union-attr]
 
 
 # ---- files ----

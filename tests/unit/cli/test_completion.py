@@ -148,7 +148,7 @@ def test_keys_of_a_command_that_are_typed_as_options(capsys):
     ("words", "remedy"),
     [
         ("collect --baseline", "Write baseline=VALUE, e.g. baseline=smallest"),
-        ("choose --baseline", "baseline=VALUE is a key of collect and report and sub"),
+        ("choose --baseline", "baseline=VALUE is a key of collect and report"),
         ("status --gpus 2", "gpus=VALUE is a key of predict and submissions"),
     ],
 )

@@ -138,7 +138,7 @@ def test_peak_of_a_cpu_is_the_given_one_or_none(builder):
     assert key_numbers(record)["share_of_peak"] == pytest.approx(0.20016, abs=1e-5)
     table = builder.with_record(record).table("choice")
     assert (
-        "0.5000 TFLOP/s dense fp32, CPU AMD EPYC 7543 (given as cluster.peak_tflop"
+        "0.5000 TFLOP/s dense fp32, CPU AMD EPYC 7543 (given with the cell, before"
         in " ".join(table.caption)
     )
     assert key_numbers(gpt2_record(CPU, device=Device.CPU))["share_of_peak"] is None

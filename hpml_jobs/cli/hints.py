@@ -37,9 +37,14 @@ def hints_for(
     `study` is the study's name with the option that commands need to find it.
     """
     current = [state for state in cells if state.slug not in changed]
-    lines = [*_blocked(cells, study), *_unknown(cells, study)]
-    lines += [*_of_older_code(cells, changed), *_unfinished(current, study)]
-    return [*lines, *_disturbed(current, study), *_next(cells, study)]
+    return [
+        *_blocked(cells, study),
+        *_unknown(cells, study),
+        *_of_older_code(cells, changed),
+        *_unfinished(current, study),
+        *_disturbed(current, study),
+        *_next(cells, study),
+    ]
 
 
 def _next(cells: list[CellState], study: str) -> list[str]:

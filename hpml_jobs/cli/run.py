@@ -118,7 +118,8 @@ def _preview_here(plan: "Plan", planned: "PlannedCell", *, json: bool) -> None:
     from hpml_jobs.submit.selection import select
 
     here = replace(plan.cluster, launcher=Launcher.LOCAL)
-    show_preview(select(plan._replace(cells=[planned], cluster=here)), json=json)
+    selection = select(plan._replace(cells=[planned], cluster=here))
+    show_preview(selection, json=json)
 
 
 def _check_idle(study: "Study", slug: str) -> None:

@@ -152,10 +152,12 @@ def _followup_job(study: Study, current: "StudyStatus") -> list[str]:
 def _watch(selection: StudySelection, every_s: float, *, json: bool) -> list[CellState]:
     """Show the states live, then what to do next; return the last states of the current code."""
     last = show_until_idle(selection, every_s, json=json)
-    states, changed = selection.chosen(last.states), changed_code(last.snapshots)
+    states = selection.chosen(last.states)
+    changed = changed_code(last.snapshots)
     if not json and console().is_terminal:
         print("\n".join(hints_of(selection.study, states, changed)))
-    return current_and_replaced(states, changed)[0]
+    current, _ = current_and_replaced(states, changed)
+    return current
 
 
 def show_until_idle(

@@ -460,13 +460,12 @@ _LEAST = {
 }
 
 
-class CellFile(Value, frozen=True, kw_only=True):
+class CellFile(Value, frozen=True, kw_only=True, forbid_unknown_fields=False):
     """The content of cell.json: the cell, and where its data and the user's code are.
 
     `supersedes` is the attempt whose record a `rerun=true` may replace. `trace` keeps the
-    profiler's trace; `link_gb_per_s` is the link's specified one-way speed, `peak_tflop_per_s`
-    the peak of a device at the precision of the cell, where they are given;
-    `cancel_below_utilization` has the cluster's limits of GPU utilization, in %, by host.
+    profiler's trace; `cancel_below_utilization` has the cluster's limits of GPU utilization, in %,
+    by host.
     `shape` is what the cell requests of SLURM. A cell of a `ladder` is tried only if smaller ones
     fit. `code_commit` is the commit of the working tree of the user's code, `code_dirty` whether
     its source files differ from it; both are None where that is unknown.
@@ -476,8 +475,6 @@ class CellFile(Value, frozen=True, kw_only=True):
     data_root: str
     code_root: str
     trace: bool = False
-    link_gb_per_s: float | None = None
-    peak_tflop_per_s: float | None = None
     cancel_below_utilization: dict[str, int] = {}
     supersedes: str | None = None
     shape: Shape | None = None

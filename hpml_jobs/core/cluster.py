@@ -33,11 +33,10 @@ class GpuRequest(StrEnum):
 
 
 class Rule(StrEnum):
-    """Whether a cluster requires or rejects an option."""
+    """Whether a cluster requires an option."""
 
     OPTIONAL = "optional"
     REQUIRED = "required"
-    FORBIDDEN = "forbidden"
 
 
 class Isolate(StrEnum):
@@ -93,35 +92,21 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     gpu_partitions: dict[str, dict[int, str]] = {}
     request_gpus_for_cpu: bool = False
     partition: str | None = None
-    partition_rule: Rule = Rule.OPTIONAL
     account: str | None = None
     account_rule: Rule = Rule.OPTIONAL
-    account_example: str = "YOUR_ACCOUNT"
-    qos: str | None = None
-    comment: str | None = None
-    constraint: str | None = None
-    requeue: bool = True
-    max_minutes: int | None = None
     mem_gb_per_gpu: int | None = None
     isolate: Isolate = Isolate.SERIAL
-    array_parallelism: int = 64
-    link_gb_per_s: float | dict[str, float] | None = None
-    peak_tflop_per_s: float | dict[str, float] | None = None
     cancel_below_utilization: dict[str, int] = {}
-    max_array_size: int | None = None
     gpu_hours_budget: float | None = None
     confirm_gpu_hours: float | None = 20
     cpu_partition: str | None = None
     shared_with_login: bool = True
-    interactive_partition: str | None = None
-    wckey: str | None = None
     clusters: str | None = None
     sbatch: dict[str, Any] = {}
     setup: tuple[str, ...] = ()
     python: str | None = None
     container: Container = Container()
     data_root: str | None = None
-    known_as: tuple[str, ...] = ()
     hosts: tuple[str, ...] | None = None
 
     @property
@@ -141,18 +126,13 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             )
         if self.account_rule is Rule.REQUIRED and not self.account:
             raise UsageError(
-                f"cluster={self.name} needs an account: add cluster.account={self.account_example}"
-                ", or put it into ~/.config/hpml_jobs/config.yaml (hpml-jobs init writes that file)"
+                f"cluster={self.name} needs an account: add cluster.account=NAME, or put it into "
+                "~/.config/hpml_jobs/config.yaml (hpml-jobs init writes that file)"
             )
-        if self.partition_rule is Rule.FORBIDDEN and self.partition:
+        if self.gpu_request is GpuRequest.PARTITION and self.partition:
             raise UsageError(
-                f"cluster.partition={self.partition}: cluster={self.name} rejects jobs that name a "
-                "partition; leave cluster.partition out"
-            )
-        partitions = self.partition or self.gpu_partitions
-        if self.partition_rule is Rule.REQUIRED and not partitions:
-            raise UsageError(
-                f"cluster={self.name} needs a partition: add cluster.partition=NAME"
+                f"cluster.partition={self.partition}: the partition of cluster={self.name} follows "
+                "from gpu_type= and gpus=; leave cluster.partition out"
             )
 
     def gpu_type_for(self, requested: str | None) -> str | None:
@@ -176,14 +156,6 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
                 f"gpu_type={gpu_type}: cluster={self.name} has {types}{hint}"
             )
         return gpu_type
-
-    def link_of(self, gpu_type: str | None) -> float | None:
-        """Return the specified speed of a GPU type's link; None where it is not given."""
-        return _of_type(self.link_gb_per_s, gpu_type)
-
-    def peak_of(self, gpu_type: str | None) -> float | None:
-        """Return the peak of a GPU of a type, or of a process, in TFLOP/s; None: not given."""
-        return _of_type(self.peak_tflop_per_s, gpu_type)
 
     def nodes_for(self, gpus: int, gpu_type: str | None) -> int:
         """Return the fewest nodes for `gpus` GPUs of a type, which must divide over them."""
@@ -228,11 +200,21 @@ def _check_hosts(hosts: Collection[str]) -> None:
         )
 
 
-def _of_type(
-    limit: float | dict[str, float] | None, gpu_type: str | None
-) -> float | None:
-    """Return what is given for a GPU type, or for all."""
-    return limit.get(gpu_type or "") if isinstance(limit, dict) else limit
+_OPTIONS_BEFORE_1_0 = ("qos", "comment", "constraint", "wckey")
+"""Options of sbatch that were keys of their own."""
+
+
+def cluster_of(values: Mapping[str, Any]) -> Cluster:
+    """Return the cluster of a study's cluster.json, which may be of a version before 1.0.
+
+    Raises:
+        ValidationError: a value is not of its type.
+    """
+    former = {name: values[name] for name in _OPTIONS_BEFORE_1_0 if values.get(name)}
+    known = {name: values[name] for name in Cluster.__struct_fields__ if name in values}
+    if former:
+        known["sbatch"] = former | known.get("sbatch", {})
+    return msgspec.convert(known, Cluster)
 
 
 def limit_of_host(limits: Mapping[str, int], host: str) -> int | None:
@@ -278,13 +260,12 @@ def sbatch_options(shape: Shape, cluster: Cluster) -> dict[str, Any]:
         "time": shape.minutes,
         **_site_options(cluster, sets_memory=shape.mem_gb_per_node is not None),
         "mem": f"{shape.mem_gb_per_node}G" if shape.mem_gb_per_node else None,
-        "requeue": cluster.requeue or None,
-        "no-requeue": not cluster.requeue or None,
         "exclusive": cluster.isolate is Isolate.EXCLUSIVE or None,
         "dependency": "singleton" if cluster.isolate is Isolate.SERIAL else None,
     }
+    options["requeue"] = None if options.get("no-requeue") else True
     if shape.gpus_per_node:
-        options |= _gpu_options(shape, cluster)
+        options |= _gpu_options(shape, cluster, options.get("constraint"))
     return _checked(options)
 
 
@@ -314,10 +295,6 @@ def _site_options(cluster: Cluster, *, sets_memory: bool) -> dict[str, Any]:
     return {
         "partition": cluster.partition,
         "account": cluster.account,
-        "qos": cluster.qos,
-        "comment": cluster.comment,
-        "constraint": cluster.constraint,
-        "wckey": cluster.wckey,
         **user_options(cluster.sbatch, sets_memory=sets_memory),
     }
 
@@ -332,10 +309,12 @@ def _checked(options: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
 
 
-def _gpu_options(shape: Shape, cluster: Cluster) -> dict[str, Any]:
+def _gpu_options(
+    shape: Shape, cluster: Cluster, constraint: str | None
+) -> dict[str, Any]:
     gpu_type, count = shape.gpu_type, shape.gpus_per_node
     if cluster.gpu_request is GpuRequest.GRES_CONSTRAINT:
-        both = "&".join(part for part in (cluster.constraint, gpu_type) if part)
+        both = "&".join(part for part in (constraint, gpu_type) if part)
         return {"gres": f"gpu:{count}", "constraint": both or None}
     if cluster.gpu_request is GpuRequest.PARTITION:
         sizes = cluster.gpu_partitions.get(gpu_type or "", {})

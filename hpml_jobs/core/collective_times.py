@@ -95,7 +95,9 @@ def begins_of(ranks: Sequence[Rank], *, meet: bool) -> Begins | None:
     if len(hosts) == 1 and len(known_s) == len(ranks):
         first_s = min(known_s)
         return Begins([begin_s - first_s for begin_s in known_s], is_one_clock=True)
-    return Begins([0.0] * len(ranks), is_one_clock=False) if meet else None
+    if not meet:
+        return None
+    return Begins([0.0] * len(ranks), is_one_clock=False)
 
 
 def service_s(

@@ -87,8 +87,9 @@ def _of_nodes(
     """Return a fact of the nodes; all values where the nodes differ."""
 
     def in_words_of(record: Record, facts: Facts) -> str | None:
-        values = {value(rank.node) for rank in record.ranks if rank.node} - {None, ""}
-        return " + ".join(sorted(map(str, values))) or of_first(facts)
+        values = {value(rank.node) for rank in record.ranks if rank.node}
+        known_values = [known for known in values if known]
+        return " + ".join(sorted(known_values)) or of_first(facts)
 
     return in_words_of
 

@@ -31,10 +31,8 @@ EXAMPLES: Mapping[str, float | str] = {
     **{"repeats": 4, "minutes": 60, "threads": 2, "loader_workers": 4, "accumulate": 2},
     **{"data.limit": 1000, "workload.lr": 0.05},
     **{"workload.momentum": 0.8, "workload.weight_decay": 0.001},
-    **{"cluster.max_minutes": 240, "cluster.mem_gb_per_gpu": 64},
-    **{"cluster.array_parallelism": 8, "cluster.max_array_size": 100},
+    **{"cluster.mem_gb_per_gpu": 64},
     **{"cluster.gpu_hours_budget": 10, "cluster.confirm_gpu_hours": 5},
-    **{"cluster.link_gb_per_s": 450, "cluster.peak_tflop_per_s": 989},
     **{"baseline": "smallest", "min_efficiency": 0.7},
     **{"gpu_hours_budget": 10, "deadline_min": 60},
 }

@@ -203,7 +203,8 @@ def _longest_in(
     phase: WorkPhase, ranks: Sequence[Rank], phases: Mapping[int, Phases]
 ) -> Late:
     """Return the rank with the longest phase, compared with the shortest."""
-    seconds = {number: SECONDS[phase](of_rank) for number, of_rank in phases.items()}
+    in_phase = SECONDS[phase]
+    seconds = {number: in_phase(of_rank) for number, of_rank in phases.items()}
     rank = max(ranks, key=lambda rank: (seconds[rank.rank], -rank.rank))
     longer_s = seconds[rank.rank] - min(seconds.values())
     return Late(rank, phase, longer_s)

@@ -165,9 +165,9 @@ class Facts(Value, frozen=True, kw_only=True):
     nccl_algorithm: str | None = (
         None  # NCCL_ALGO where it was set, not NCCL's own choice
     )
-    # the link's specified one-way speed (cluster config)
+    # the link's specified one-way speed, of the cluster's config before 1.0
     link_gb_per_s: float | None = None
-    # of a device at the cell's precision (cluster config)
+    # of a device at the cell's precision, of the cluster's config before 1.0
     peak_tflop_per_s: float | None = None
     cancel_below_percent: int | None = None  # the site's limit of GPU utilization
     # of the working tree of the user's functions, at submission

@@ -36,10 +36,6 @@ OPTIONS = {
     "time-min": Option("minutes="),
     "partition": Option("cluster.partition=", "p", "cluster.partition"),
     "account": Option("cluster.account=", "A", "cluster.account"),
-    "qos": Option("cluster.qos=", "q", "cluster.qos"),
-    "constraint": Option("cluster.constraint=", "C", "cluster.constraint"),
-    "comment": Option("cluster.comment="),
-    "wckey": Option("cluster.wckey=", "", "cluster.wckey"),
     "clusters": Option(
         "cluster.clusters=", "M", "cluster.clusters", ("SLURM_CLUSTERS",)
     ),
@@ -57,8 +53,7 @@ OPTIONS = {
     "mem-per-cpu": Option(_MEMORY),
     "exclusive": Option("cluster.isolate="),
     "dependency": Option("cluster.isolate=", "d"),
-    "requeue": Option("cluster.requeue=", "", "", ("SBATCH_NO_REQUEUE",)),
-    "no-requeue": Option("cluster.requeue="),
+    "requeue": Option("", "", "", ("SBATCH_NO_REQUEUE",)),
     "array": Option("", "a", "", ("SBATCH_ARRAY_INX",)),
     "ntasks": Option("", "n"),
     "ntasks-per-node": Option(),
@@ -195,7 +190,7 @@ def default_variables(
             value = parse_minutes(environment[variable])
         elif (
             cluster.get(name, "") is not None
-            or cluster.get(f"{name}_rule") == "forbidden"
+            or cluster.get("gpu_request") == name  # the GPUs choose the partition
         ):
             continue
         if value is not None:

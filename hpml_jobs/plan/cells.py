@@ -271,8 +271,6 @@ def planned_cells(
                 data_root=str(resolved.root),
                 code_root=code_root,
                 trace=settings.trace,
-                link_gb_per_s=cluster.link_of(shape.gpu_type),
-                peak_tflop_per_s=cluster.peak_of(shape.gpu_type),
                 cancel_below_utilization=cluster.cancel_below_utilization,
                 shape=shape,
                 ladder=bool(settings.ladder.start),

@@ -74,13 +74,6 @@ class ConfigFolders:
         keys = self._mapping(file)
         return {f"{group}.{key!s}": str(file) for key in keys if key != "defaults"}
 
-    def cluster_names(self) -> dict[str, tuple[str, ...]]:
-        """Return the ClusterNames of SLURM that each cluster profile is for."""
-        return {
-            profile: tuple(self._mapping(path).get("known_as") or ())
-            for profile, path in self.choices("cluster").items()
-        }
-
     @staticmethod
     def _mapping(path: Path) -> dict[str, Any]:
         loaded = read_yaml(path) or {}
@@ -179,7 +172,9 @@ def _count(node: yaml.Node, counts: dict[yaml.Node, int]) -> int:
     """
     if node not in counts:
         below = node.value if isinstance(node, yaml.CollectionNode) else []
-        inner = [part for part in below if isinstance(part, yaml.Node)]
-        inner += [value for part in below if isinstance(part, tuple) for value in part]
-        counts[node] = 1 + sum(_count(value, counts) for value in inner)
+        number = 1
+        for part in below:
+            pair = part if isinstance(part, tuple) else (part,)
+            number += sum(_count(value, counts) for value in pair)
+        counts[node] = number
     return counts[node]

@@ -87,17 +87,6 @@ def words_of_type(key: str) -> list[str]:
     return words
 
 
-def choices_of(key: str) -> list[str]:
-    """Return the words that a key accepts; none where it is a number or any word.
-
-    >>> choices_of("device"), choices_of("stop"), choices_of("gpus")
-    (['cuda', 'cpu'], ['true', 'false'], [])
-    """
-    if members_of(type_of(key)) == (bool,):
-        return ["true", "false"]
-    return words_of_type(key) or [*BUILT_IN.get(key, ())]
-
-
 def type_words(key: str) -> str:
     """Return what a key needs, in words.
 

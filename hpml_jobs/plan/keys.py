@@ -318,8 +318,11 @@ def _values(override: Override, *, multirun: bool) -> list[Any]:
     if not override.is_sweep_override():
         return [checked_value(key, override.value(), text)]
     values = _swept_values(override, multirun=multirun)
-    texts: list[str | None] = [part.strip() for part in text.split(",")]
+    texts = [part.strip() for part in text.split(",")]
     is_list = override.value_type is ValueType.SIMPLE_CHOICE_SWEEP
     if not is_list or len(texts) != len(values):  # range(1,4), or commas inside
-        texts = [None] * len(values)
-    return [checked_value(key, *pair) for pair in zip(values, texts, strict=True)]
+        return [checked_value(key, value, None) for value in values]
+    return [
+        checked_value(key, value, part)
+        for value, part in zip(values, texts, strict=True)
+    ]

@@ -117,7 +117,9 @@ def _cpus_per_gpu(gpu_type: str | None, cluster: Cluster) -> int | None:
     """Return the fewest CPUs that a node has for each GPU; None where that is not known."""
     if cluster.is_local:
         gpus = len(machine.local_gpus())
-        return len(os.sched_getaffinity(0)) // gpus if gpus else None
+        if not gpus:
+            return None
+        return len(os.sched_getaffinity(0)) // gpus
     nodes = [node for node in commands.inventory() if node.gpus]
     typed = [node for node in nodes if node.gpu_type == gpu_type]
     return min((node.cpus // node.gpus for node in typed or nodes), default=None)

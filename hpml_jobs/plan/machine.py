@@ -5,10 +5,11 @@ import os
 import shlex
 import shutil
 import sys
+from collections.abc import Container
 from importlib.util import find_spec
 from pathlib import Path
 
-from hpml_jobs.core.cluster import Cluster, Shape, sbatch_options
+from hpml_jobs.core.cluster import Cluster, GpuRequest, Shape, sbatch_options
 from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.gpus import (
     NvmlError,
@@ -48,8 +49,9 @@ def check_can_submit(cluster: Cluster) -> None:
 
 def _srun(cluster: Cluster) -> str:
     """Return the command that starts a shell on a node."""
-    options = {"account": cluster.account, "partition": cluster.interactive_partition}
-    words = [f"--{name}={value}" for name, value in options.items() if value]
+    words = [f"--account={cluster.account}"] if cluster.account else []
+    if cluster.gpu_request is GpuRequest.PARTITION:
+        words.append("--partition=NAME")
     return shlex.join(["srun", *words, "--pty", "/bin/bash"])
 
 
@@ -67,15 +69,17 @@ def longest_minutes(shape: Shape, cluster: Cluster) -> float | None:
     sbatch accepts a longer one, and the job never starts.
     """
     partition = sbatch_options(shape, cluster).get("partition") or ""
-    of_partition = partition_minutes().get(str(partition))
-    maxima = (cluster.max_minutes, of_partition)
-    return min((minutes for minutes in maxima if minutes is not None), default=None)
+    return partition_minutes().get(str(partition))
 
 
-def detect_cluster(profiles: dict[str, tuple[str, ...]]) -> tuple[str, str]:
+GENERIC = ("auto", "local", "slurm", "ssh")
+"""The profiles that are not those of a cluster with their name."""
+
+
+def detect_cluster(profiles: Container[str]) -> tuple[str, str]:
     """Return the profile of this machine, and a sentence that says why.
 
-    `profiles` maps each profile to the ClusterNames of SLURM that it is for.
+    A profile has SLURM's ClusterName, in small letters.
 
     Raises:
         UsageError: the machine belongs to a cluster but cannot submit jobs: it must not train.
@@ -92,9 +96,9 @@ def detect_cluster(profiles: dict[str, tuple[str, ...]]) -> tuple[str, str]:
         )
         return "local", reason
     name = limits().get("ClusterName", "")
-    for profile, names in profiles.items():
-        if name.lower() in names:
-            return profile, f"SLURM's ClusterName is {name}: cluster={profile}"
+    profile = name.lower()
+    if profile in profiles and profile not in GENERIC:
+        return profile, f"SLURM's ClusterName is {name}: cluster={profile}"
     name = name or "not reported"
     return "slurm", f"SLURM's ClusterName is {name}: cluster=slurm (generic)"
 

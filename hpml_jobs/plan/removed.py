@@ -15,6 +15,24 @@ REMOVED: Mapping[str, str] = {
     "baseline": "leave it out; gpus=1 is the plain loop",
     "try_batch": "leave it out; a short trial is epochs=2 protocol=lab data.limit=1000",
     "quiet_minutes": "leave it out; hpml-jobs resubmit --disturbed repeats disturbed cells",
+    **{
+        f"cluster.{option}": f"+cluster.sbatch.{option}=NAME"
+        for option in ("qos", "comment", "constraint", "wckey")
+    },
+    "cluster.requeue": "for requeue=false type +cluster.sbatch.no-requeue=true",
+    "cluster.account_example": "leave it out; cluster.account=NAME",
+    "cluster.interactive_partition": "leave it out; srun --partition=NAME",
+    "cluster.partition_rule": "leave it out; with gpu_request: partition none may be named",
+    "cluster.known_as": "name the file as SLURM's ClusterName, cluster/NAME.yaml",
+    **dict.fromkeys(
+        ("cluster.max_array_size", "cluster.max_minutes"),
+        "leave it out; SLURM says it",
+    ),
+    "cluster.array_parallelism": "leave it out; 64 cells of an array run at a time at most",
+    **dict.fromkeys(
+        ("cluster.link_gb_per_s", "cluster.peak_tflop_per_s"),
+        "leave it out; NVML and a table of GPUs say it",
+    ),
     "recipe=auto": "leave it out; the default is recipe=plain",
     "recipe=warmup": "recipe=goyal recipe.decay_norm=true",
     **dict.fromkeys(

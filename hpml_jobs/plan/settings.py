@@ -139,20 +139,12 @@ class Settings(Value, frozen=True, kw_only=True):
 
     def _check_cluster(self) -> None:
         cluster = self.cluster
-        _check_speed("cluster.link_gb_per_s", cluster.link_gb_per_s, "by NVML")
-        peak = cluster.peak_tflop_per_s
-        _check_speed("cluster.peak_tflop_per_s", peak, "by GPU and precision")
         for pattern, percent in cluster.cancel_below_utilization.items():
             if not 0 < percent <= 100:
                 key = f"cluster.cancel_below_utilization={{{pattern}: {percent}}}"
                 raise UsageError(f"{key}: give a percentage from 1 to 100")
         for gpu_type, gpus in cluster.gpu_types.items():
             refuse_below(1, f"cluster.gpu_types.{gpu_type}", gpus)
-        if cluster.max_minutes and self.minutes > cluster.max_minutes:
-            raise UsageError(
-                f"minutes={self.minutes}: cluster={cluster.name} allows at most "
-                f"{cluster.max_minutes} (cluster.max_minutes)"
-            )
 
     def _share(self, global_batch: int) -> int:
         """Return the batch per GPU of a global batch.
@@ -202,17 +194,6 @@ class Settings(Value, frozen=True, kw_only=True):
         )
 
 
-def _check_speed(
-    key: str, speed: float | dict[str, float] | None, default: str
-) -> None:
-    """Refuse a speed that is not above zero, of all GPUs or by type; `default` is that of null."""
-    if isinstance(speed, dict):
-        for gpu_type, speed_of_type in speed.items():
-            _check_speed(f"{key}.{gpu_type}", speed_of_type, default)
-    elif speed is not None and speed <= 0:
-        raise UsageError(f"{key}={speed:g}: must be more than 0; null: {default}")
-
-
 _LEAST = {
     "minutes": 1,
     "retries": 0,
@@ -227,10 +208,7 @@ _LEAST = {
     "workload.classes": 1,
     "workload.image_size": 1,
     "workload.parameters": 1,
-    "cluster.max_minutes": 1,
     "cluster.mem_gb_per_gpu": 1,
-    "cluster.array_parallelism": 1,
-    "cluster.max_array_size": 1,
     "cluster.gpu_hours_budget": 0,
     "cluster.confirm_gpu_hours": 0,
 }

@@ -175,7 +175,7 @@ def _choose_cluster(choices: list[Any], configs: ConfigFolders) -> tuple[str, st
     configs.check_choice("cluster", profile)
     if profile != AUTO:
         return profile, ""
-    return machine.detect_cluster(configs.cluster_names())
+    return machine.detect_cluster(configs.choices("cluster"))
 
 
 def _blocks(

@@ -1,6 +1,4 @@
-"""Write a report into its folder.
-
-`collect` writes the tables, `report` everything:
+"""Write a report into its folder:
 
     tables.md               the tables as they are read, caption and notes under each
     tables.json             unrounded numbers, units in their names; notes and missing cells
@@ -88,20 +86,14 @@ class ReadOnlyError(HpmlError):
     """A report cannot be written into a folder that may only be read."""
 
 
-def write_tables(report: Report, folder: Path) -> list[Path]:
-    """Write the tables, each file whole or not at all; the same report, the same bytes.
+def write_all(report: Report, folder: Path) -> list[Path]:
+    """Write page, pictures and tables, each file whole or not at all; the same report, same bytes.
 
     Raises:
         UsageError: the folder has files of the same names that no report wrote.
         ReadOnlyError: the folder may not be written.
         HpmlError: the folder cannot be written.
     """
-    make(folder)
-    return write(tables(report), folder, SHEET_FILES)
-
-
-def write_all(report: Report, folder: Path) -> list[Path]:
-    """Write the page, its pictures and the tables as `write_tables` does."""
     make(folder)  # before pictures are drawn, which takes seconds
     contents = {**tables(report), **page.files(report)}
     return write(contents, folder, (*SHEET_FILES, *_PICTURES))
@@ -123,8 +115,9 @@ def _owner(folder: Path) -> Callable[[str], bool]:
     """Return whether a file of this name in a folder is of an earlier report."""
     if (folder.parent / "cells").is_dir():  # the report folder of a study
         return lambda _: True
-    starts = {name: read_from(folder / name, 0, HEAD_BYTES) for name in _MARKS}
-    has = {name: mark in starts[name] for name, mark in _MARKS.items()}
+    has = {}
+    for name, mark in _MARKS.items():
+        has[name] = mark in read_from(folder / name, 0, HEAD_BYTES)
     return lambda name: has[page.HTML if name in _OF_PAGE else TABLES]
 
 

@@ -41,22 +41,6 @@ class Overview(NamedTuple):
     notes: tuple[str, ...]
 
 
-class SpeedupBar(NamedTuple):
-    """The speedup of a size, its text with the mark of checks, and the ideal one."""
-
-    label: str
-    speedup: float
-    text: str
-    ideal: float
-
-
-class SpeedupBars(NamedTuple):
-    """The speedups of a strategy at one batch per GPU."""
-
-    title: str
-    bars: tuple[SpeedupBar, ...]
-
-
 def overview(report: Report, group: ReportGroup) -> Overview:
     """Return the overview of one group of a report."""
     choice = group.choice
@@ -212,35 +196,3 @@ def main_strategy(group: ReportGroup) -> StrategyTables | None:
         if winner and tables.strategy is winner.row.strategy:
             return tables
     return next(iter(group.strategies), None)
-
-
-def speedup_bars(group: ReportGroup) -> SpeedupBars | None:
-    """Return the speedups at the batch of the fastest cell; None without two, or an answer."""
-    tables = main_strategy(group)
-    choice = group.choice
-    source = group.source
-    if tables is None or choice is None or choice.measure_again:
-        return None
-    rows = [row for row in tables.rows if row.treatment == source.main_path]
-    batches = {row.batch_per_gpu for row in rows if row.is_compared}
-    if not batches:
-        return None
-    batch = max(batches)
-    if choice.fastest_cell and choice.fastest_cell.row.batch_per_gpu in batches:
-        batch = choice.fastest_cell.row.batch_per_gpu
-    bars = tuple(
-        SpeedupBar(
-            captions.row_label(row.setup, source.device),
-            row.speedup,
-            mark(
-                ratio(row.speedup),
-                is_doubtful=row.is_compared and source.doubts_ratio(row),
-            ),
-            row.gpus / row.reference.gpus,
-        )
-        for row in rows
-        if row.batch_per_gpu == batch and row.speedup is not None and row.reference
-    )
-    unit = captions.unit(source.device)
-    title = f"Speedup at batch {batch} per {unit}, {tables.strategy.value}"
-    return SpeedupBars(title, bars) if len(bars) > 1 else None

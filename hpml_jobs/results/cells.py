@@ -48,10 +48,14 @@ def cell_results(
 
     They are what every table, page, file and printed command is made from: secrets are `***`.
     """
-    folders = {snapshot.folder.slug: snapshot for snapshot in snapshots}
-    gone = (_without_folder(states[slug]) for slug in states if slug not in folders)
-    here = (_result(snapshot, states.get(slug)) for slug, snapshot in folders.items())
-    return sorted(map(_public, [*here, *gone]), key=lambda result: result.slug)
+    results = {}
+    for snapshot in snapshots:
+        slug = snapshot.folder.slug
+        results[slug] = _result(snapshot, states.get(slug))
+    for slug, state in states.items():
+        if slug not in results:
+            results[slug] = _without_folder(state)
+    return [_public(results[slug]) for slug in sorted(results)]
 
 
 def _without_folder(state: CellState) -> CellResult:

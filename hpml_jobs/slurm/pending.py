@@ -49,7 +49,7 @@ _REASONS = {
         YOU,
     ),
     "BadConstraints": PendingReason(
-        f"no node matches its request (gpu_type, cluster.constraint); correct it: {_RESUBMIT}",
+        f"no node matches its request (gpu_type, constraint); correct it: {_RESUBMIT}",
         YOU,
     ),
     "PartitionTimeLimit": PendingReason(
@@ -72,13 +72,13 @@ _REASONS = {
         YOU,
     ),
     "QOSNotAllowed": PendingReason(
-        f"its QOS may not use this partition; {_RESUBMIT} with another cluster.qos", YOU
+        f"its QOS may not use this partition; {_RESUBMIT} with another sbatch.qos", YOU
     ),
     "InvalidAccount": PendingReason(
         f"its account is not valid; {_RESUBMIT} with another cluster.account", YOU
     ),
     "InvalidQOS": PendingReason(
-        f"its QOS is not valid; {_RESUBMIT} with another cluster.qos", YOU
+        f"its QOS is not valid; {_RESUBMIT} with another cluster.sbatch.qos", YOU
     ),
     "ReservationDeleted": PendingReason(
         f"its reservation was deleted; {_RESUBMIT}", YOU

@@ -221,7 +221,8 @@ def slurm_logs(study: Study, slug: str, job: str, nodes: int) -> list[Path]:
     """
     if not is_slurm(job):
         return []
-    paths = [study.slurm_log(job, part) for part in [*range(nodes), slug]]
+    parts = [*range(nodes), slug]
+    paths = [study.slurm_log(job, part) for part in parts]
     return [path for path in paths if path.exists()]
 
 

@@ -183,10 +183,10 @@ def _ended(evidence: CellEvidence, job: JobState) -> CellState:
     reason = in_job(f"{job.state}{_cause(evidence, job)}", job.job)
     if evidence.end:
         return _ended_with_report(evidence, job, evidence.end, reason)
-    if evidence.attempt is None and (
-        before := _ended_before_start(evidence, job, reason)
-    ):
-        return before
+    if evidence.attempt is None:
+        before = _ended_before_start(evidence, job, reason)
+        if before:
+            return before
     if job.outcome is Outcome.MISSING:
         return _completed_without_record(evidence, job)
     if evidence.failure.is_memory_kill:

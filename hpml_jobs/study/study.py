@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from hpml_jobs import __version__
-from hpml_jobs.core.cluster import Cluster
+from hpml_jobs.core.cluster import Cluster, cluster_of
 from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.script import Script
 from hpml_jobs.core.secrets import hide_in_command
@@ -196,7 +196,7 @@ class Study:
         """
         with reading(self.cluster):
             try:
-                return read_json(self.cluster, Cluster)
+                return cluster_of(read_json(self.cluster, dict))
             except FileNotFoundError as fault:
                 raise HpmlError(
                     f"study {self.name} was never submitted ({self.cluster} does not exist): "

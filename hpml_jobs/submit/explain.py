@@ -317,13 +317,7 @@ def _fields(
 FILES = 20
 """Source files that a value names; more are counted."""
 
-_NOT_SHOWN = (
-    "known_as",
-    "account_example",
-    "account_rule",
-    "partition_rule",
-    "launcher",
-)
+_NOT_SHOWN = ("account_rule", "launcher")
 """Keys of a cluster profile that describe the cluster, and that no user sets."""
 
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from hpml_jobs.core.cluster import Cluster, GpuRequest, Isolate, Rule, Shape
+from hpml_jobs.core.cluster import Cluster, GpuRequest, Isolate, Shape
 from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.formulas import gpu_hours
 from hpml_jobs.core.text import counted, duration_text, hours_text
@@ -23,6 +23,9 @@ from hpml_jobs.slurm import commands
 from hpml_jobs.slurm.nodes import Node
 from hpml_jobs.status.usage import committed_gpu_hours
 from hpml_jobs.submit.selection import Selection
+
+AT_ONCE = 64
+"""Tasks of an array that run at a time at most."""
 
 DEFAULT_MAX_ARRAY_SIZE = 1001
 """SLURM's own default of MaxArraySize."""
@@ -99,10 +102,10 @@ def make_requests(plan: Plan, cells: list[PlannedCell]) -> list[JobRequest]:
         _within_time_limit(request, plan.cluster) for request in ladder_requests(cells)
     ]
     not_ladders = [planned for planned in cells if not planned.file.ladder]
-    others = _packs if plan.pack else _arrays
+    others = _packs(not_ladders, plan.cluster) if plan.pack else _arrays(not_ladders)
     return [
         request._replace(is_retry=plan.is_retry, exclude=plan.exclude)
-        for request in [*ladders, *others(not_ladders, plan.cluster)]
+        for request in [*ladders, *others]
     ]
 
 
@@ -141,9 +144,9 @@ def in_rounds(cells: list[PlannedCell]) -> list[PlannedCell]:
     return shuffled
 
 
-def _arrays(cells: list[PlannedCell], cluster: Cluster) -> list[JobRequest]:
+def _arrays(cells: list[PlannedCell]) -> list[JobRequest]:
     """Return one array per shape, in seeded rounds, split at MaxArraySize."""
-    size = cluster.max_array_size or _max_array_size()
+    size = _max_array_size()
     requests = []
     by_shape = by_key(
         (msgspec.json.encode(planned.shape), planned) for planned in cells
@@ -248,8 +251,7 @@ def check_submission(selection: Selection, requests: Iterable[JobRequest]) -> No
 def lacks_partition(cluster: Cluster) -> bool:
     """Return whether the follow-up job needs a partition, and none without GPUs is known."""
     by_partition = cluster.gpu_request is GpuRequest.PARTITION
-    needs_partition = by_partition or cluster.partition_rule is Rule.REQUIRED
-    return needs_partition and not (cluster.cpu_partition or cluster.partition)
+    return by_partition and not (cluster.cpu_partition or cluster.partition)
 
 
 def isolation_note(cluster: Cluster, requests: Sequence[JobRequest]) -> str:
@@ -267,7 +269,7 @@ def isolation_note(cluster: Cluster, requests: Sequence[JobRequest]) -> str:
         )
     shapes = []  # of what can run at the same time
     for request in requests:
-        shapes += [request.shape] * min(request.tasks, cluster.array_parallelism)
+        shapes += [request.shape] * min(request.tasks, AT_ONCE)
     most = max(_count_fitting(shapes, node) for node in _nodes(cluster))
     if most < 2:
         return ""

@@ -22,7 +22,7 @@ from hpml_jobs.job.run import OOM_CODE, run_task
 from hpml_jobs.plan.cells import Plan, PlannedCell
 from hpml_jobs.slurm.jobs import JOB_WORDS, array_ids
 from hpml_jobs.study.study import Study
-from hpml_jobs.submit.job_requests import JobKind, JobRequest
+from hpml_jobs.submit.job_requests import AT_ONCE, JobKind, JobRequest
 
 FOLLOWUP_MINUTES = 15
 FOLLOWUP_MEMORY_GB = 4
@@ -55,11 +55,7 @@ def _array_script(study: Study, cluster: Cluster, request: JobRequest) -> str:
     job = '"${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}${SLURM_ARRAY_TASK_ID:+_$SLURM_ARRAY_TASK_ID}"'
     link_pickle = f"ln -sf {request.pickle_name} {folder}/{job}_submitted.pkl || exit 1"
     is_array, tasks = len(request.cells) > 1, len(request.cells)
-    at_once = (
-        1
-        if cluster.isolate is Isolate.SERIAL
-        else min(tasks, cluster.array_parallelism)
-    )
+    at_once = 1 if cluster.isolate is Isolate.SERIAL else min(tasks, AT_ONCE)
     name = "%A_%a" if is_array else "%j"
     options = _options(study, cluster, request, f"{study.slurm}/{name}_0_log")
     options |= {

@@ -239,10 +239,14 @@ def within_retries(
     states: Iterable[CellState], history: History, retries: int
 ) -> tuple[list[CellState], tuple[str, ...]]:
     """Return the lost cells with retries left, and the nodes that have failed so far."""
-    lost = with_outcomes(states, ("lost",))
-    failed = [s.node for s in lost if s.outcome is Outcome.NODE_FAIL and s.node]
-    nodes = tuple(dict.fromkeys([*history.excluded, *failed]))
-    return [s for s in lost if history.retries.get(s.slug, 0) < retries], nodes
+    nodes = dict.fromkeys(history.excluded)
+    again = []
+    for state in with_outcomes(states, ("lost",)):
+        if state.outcome is Outcome.NODE_FAIL and state.node:
+            nodes[state.node] = None
+        if history.retries.get(state.slug, 0) < retries:
+            again.append(state)
+    return again, tuple(nodes)
 
 
 def files_of(

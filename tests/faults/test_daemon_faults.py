@@ -78,7 +78,7 @@ def test_run_controller_outage_loses_no_cell(breakable_study, record_fault):
 def test_drained_nodes_finish_running_cells_and_start_none(
     breakable_study, record_fault
 ):
-    words = ("-m", "gpus=4", "batch=4,8", "cluster.array_parallelism=1")
+    words = ("-m", "gpus=4", "batch=4,8")
     case = breakable_study("drained", *words, model="Blocking").submit()
     case.wait_until_blocked(4)
     nodes = ("gr001", "gr002")
@@ -128,7 +128,7 @@ def test_killed_slurmd_requeues_cell_on_another_node(breakable_study, record_fau
 
 def test_lost_node_cell_is_resubmitted_by_followup_job(breakable_study, record_fault):
     """A cell whose node never returns is resubmitted by the follow-up job."""
-    words = (*ONE, "cluster.requeue=false", "retries=1")
+    words = (*ONE, "+cluster.sbatch.no-requeue=true", "retries=1")
     case = breakable_study("retried", *words, model="Blocking").submit()
     case.wait_until_blocked(1)
     first, node = case.job, case.state["node"]

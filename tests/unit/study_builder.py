@@ -9,6 +9,7 @@ from hpml_jobs.core.cell import Cell, CellFile, Outcome
 from hpml_jobs.core.cluster import Shape
 from hpml_jobs.core.record import Attempt, Facts, Record
 from hpml_jobs.core.strategies import Baseline
+from hpml_jobs.report.folder import SHEET_FILES, make, tables, write
 from hpml_jobs.report.frame.table import Sheet, Table
 from hpml_jobs.report.report import Report, ReportOptions, make_report
 from hpml_jobs.status.states import cell_states
@@ -43,6 +44,12 @@ def write_record(folder: CellFolder, record: Record) -> None:
     if not about.exists():
         write_whole(about, encode(record.attempt))
     write_whole(folder.record_json, encode(record))
+
+
+def write_tables(report: Report, folder: Path) -> list[Path]:
+    """Write the files of a report without its page and its pictures, which take a second."""
+    make(folder)
+    return write(tables(report), folder, SHEET_FILES)
 
 
 class StudyBuilder:

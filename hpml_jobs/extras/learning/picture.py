@@ -137,7 +137,8 @@ def _places(groups: Sequence[ConditionGroup]) -> Iterator[_Place]:
         for row in sorted(group.rows, key=lambda row: row.batch_per_gpu):
             if any(map(curves.has_curve, group.runs(row))):
                 title = batch_title(group, row.batch_per_gpu)
-                yield _Place(title, full_label(row.setup, group.device), group, row)
+                label = full_label(row.setup, group.device)
+                yield _Place(title, label, group, row)
 
 
 def _first_labels(setups: Mapping[str, Setup]) -> list[str]:

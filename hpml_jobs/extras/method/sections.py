@@ -7,7 +7,9 @@ from hpml_jobs.report.report import ReportGroup
 
 def hardware(group: ReportGroup) -> tuple[str, tuple[Item, ...], str]:
     """Return the section of a group's hardware and software; without facts it has no items."""
-    rows = tuple((fact.name, fact.text) for fact in environment(group.source))
     title = "Hardware and software"
-    items = (FactTable(title, ("property", "value"), rows),) if rows else ()
-    return "Environment", items, title
+    rows = tuple((fact.name, fact.text) for fact in environment(group.source))
+    if not rows:
+        return "Environment", (), title
+    table = FactTable(title, ("property", "value"), rows)
+    return "Environment", (table,), title

@@ -72,10 +72,8 @@ def workload_of(sweep: Sequence[Settings], notify: Callable[[str], None]) -> Wor
     gpus = max(settings.gpus for settings in sweep)
     if gpus > 1:
         _check_exchange(script, gpus, notify)
-    is_told_batch = any(map(script.has_placeholder, ("batch", "global_batch")))
-    batches = {settings.batch for settings in sweep} - {None}
-    if batches and not is_told_batch:
-        sizes = listed(sorted(batches))
+    if not any(map(script.has_placeholder, ("batch", "global_batch"))):
+        sizes = listed(sorted({settings.batch for settings in sweep}))
         notify(
             f"args has no {{batch}}: {script.path} has to use batch {sizes} by itself, else the "
             "cell fails; to pass it: args='--batch-size {batch}'"

@@ -50,7 +50,7 @@ def findings(plan: Plan) -> Iterator[Finding]:
     It starts no container and asks SLURM only about what the user has named.
     """
     cluster, outputs = plan.cluster, plan.study.root
-    if cluster.account or cluster.qos:
+    if cluster.account or "qos" in cluster.sbatch:
         accounts = associations()
         yield check_account(cluster, accounts)
         yield check_qos(cluster, accounts)
@@ -72,8 +72,7 @@ def check_account(cluster: Cluster, accounts: Sequence[Association]) -> Finding:
     """Check that the account is one of this user's, and given if the cluster requires one."""
     names = list(dict.fromkeys(account.account for account in accounts))
     yours = f"yours: {', '.join(names)}" if names else "sacctmgr lists none of yours"
-    example = names[0] if names else cluster.account_example
-    give = f"cluster.account={example}"
+    give = f"cluster.account={names[0] if names else 'NAME'}"
     if cluster.account is None:
         if cluster.account_rule is Rule.REQUIRED:
             remedy = f"add {give}, or set it in ~/.config/hpml_jobs/config.yaml"
@@ -95,12 +94,13 @@ def check_qos(cluster: Cluster, accounts: Sequence[Association]) -> Finding:
     """Check that the QOS is one of this user's, of the account if one is given."""
     usable = [entry for entry in accounts if cluster.account in (None, entry.account)]
     names = list(dict.fromkeys(name for entry in usable for name in entry.qos))
-    if not (cluster.qos and names):
-        return ok("qos", cluster.qos or "none given: SLURM uses your default")
-    if cluster.qos.lower() not in map(str.lower, names):
-        observed = f"{cluster.qos} is not a QOS of yours ({', '.join(names)})"
-        return problem("qos", observed, f"use cluster.qos={names[0]}")
-    return ok("qos", cluster.qos)
+    qos = str(cluster.sbatch.get("qos") or "")
+    if not (qos and names):
+        return ok("qos", qos or "none given: SLURM uses your default")
+    if qos.lower() not in map(str.lower, names):
+        observed = f"{qos} is not a QOS of yours ({', '.join(names)})"
+        return problem("qos", observed, f"use cluster.sbatch.qos={names[0]}")
+    return ok("qos", qos)
 
 
 def cluster_name() -> str:
@@ -110,10 +110,10 @@ def cluster_name() -> str:
 
 _REMEDIES = (
     ("account", "set cluster.account="),
-    ("qos", "set cluster.qos="),
+    ("qos", "set +cluster.sbatch.qos="),
     ("partition", "set cluster.partition="),
     ("time limit", "lower minutes="),
-    ("array", "set cluster.max_array_size="),
+    ("array", "submit fewer cells at a time"),
     (
         "node configuration",
         "lower gpus= or cluster.mem_gb_per_gpu=, or choose another gpu_type=",

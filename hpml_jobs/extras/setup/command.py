@@ -105,7 +105,7 @@ def _profile() -> "tuple[Profile, str]":
     from hpml_jobs.plan.machine import detect_cluster, local_gpus
     from hpml_jobs.slurm.commands import has_sbatch
 
-    cluster, why = detect_cluster(ConfigFolders(None).cluster_names())
+    cluster, why = detect_cluster(ConfigFolders(None).choices("cluster"))
     reason = why.partition(": ")[0]
     if not has_sbatch():
         return local_profile(

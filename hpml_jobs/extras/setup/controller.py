@@ -113,8 +113,8 @@ def _limits_by_owner(
     ]
     limits = [(f"account {account.account}", account.limits) for account in usable]
     names = [name for account in usable for name in account.qos]
-    if cluster.qos:
-        names = [cluster.qos]
+    if qos := cluster.sbatch.get("qos"):
+        names = [str(qos)]
     limits += [(f"QOS {name}", of_qos) for name, of_qos in _qos_limits(names).items()]
     return [(owner, values) for owner, values in limits if values]
 

@@ -25,6 +25,7 @@ from hpml_jobs.extras.setup.before_queue import (
 )
 from hpml_jobs.plan import machine
 from hpml_jobs.plan.cells import Plan
+from hpml_jobs.plan.config_folders import ConfigFolders
 from hpml_jobs.plan.resolve import make_plan
 from hpml_jobs.plan.settings import Settings, Sweep
 from hpml_jobs.plan.sweep import expand
@@ -128,10 +129,10 @@ def _check_profile(sweep: Sweep, settings: Settings) -> Finding:
     origin = sweep.origins.get("cluster", "the command line")
     cluster = settings.cluster
     reason = sweep.detected or f"cluster={cluster.name} ({origin})"
-    if not cluster.known_as or not commands.has_sbatch():
+    if cluster.name in machine.GENERIC or not commands.has_sbatch():
         return ok("cluster", reason)
     name = commands.limits().get("ClusterName", "")
-    if name and name.lower() not in cluster.known_as:
+    if name.lower() in ConfigFolders(None).choices("cluster").keys() - {cluster.name}:
         observed = f"{reason}, but SLURM's ClusterName is {name}"
         return warning(
             "cluster",
@@ -148,7 +149,7 @@ def _slurm_findings(settings: Settings, plan: Plan | None) -> Iterator[Finding]:
     accounts = associations()
     yield controller.check_limits(cluster, accounts, len(plan.cells) if plan else 1)
     yield check_account(cluster, accounts)
-    if cluster.qos:
+    if "qos" in cluster.sbatch:
         yield check_qos(cluster, accounts)
     gpu_type = plan.cells[0].shape.gpu_type if plan else settings.gpu_type
     yield from controller.check_nodes(cluster, gpu_type)

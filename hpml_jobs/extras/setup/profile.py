@@ -32,8 +32,8 @@ _IS_DEFAULT = "SLURM's default partition"
 
 def choose_partition(site: Site, profile: Mapping[str, Any]) -> ProfileChoice:
     """Return the partition: SLURM's default if it has GPUs, or the only one that has."""
-    if profile["partition_rule"] == Rule.FORBIDDEN:
-        source = f"cluster={profile['name']} rejects jobs that name a partition"
+    if profile["gpu_request"] == GpuRequest.PARTITION:
+        source = f"of cluster={profile['name']} it follows from gpu_type and gpus"
         return ProfileChoice((Entry("partition", "NAME", source, is_set=False),))
     if not site.partitions:
         source = "sinfo did not answer; ask the site which partitions have GPUs"
@@ -185,7 +185,7 @@ def choose_account(site: Site, profile: Mapping[str, Any]) -> ProfileChoice:
         source = (
             f"{needed}; sacctmgr names none: ask the site which account you may charge"
         )
-        entries = [Entry("account", profile["account_example"], source, is_set=False)]
+        entries = [Entry("account", "NAME", source, is_set=False)]
         decision = f"cluster.account {source}"
     elif not chosen:
         decision = (
@@ -211,13 +211,13 @@ def qos_entries(site: Site, account: str | None) -> Iterator[Entry]:
     association = site.association(account)
     of_environment = os.environ.get("SBATCH_QOS")
     if of_environment:
-        yield Entry("qos", of_environment, "from SBATCH_QOS")
+        yield Entry("sbatch.qos", of_environment, "from SBATCH_QOS")
     for qos in association.qos:
         if qos != of_environment:
             source = "also allowed, by sacctmgr"
             if qos == association.default_qos:
                 source = "SLURM takes it by itself"
-            yield Entry("qos", qos, source, is_set=False)
+            yield Entry("sbatch.qos", qos, source, is_set=False)
 
 
 SCRATCH_VARIABLES = ("SCRATCH", "PSCRATCH", "WORK", "PROJECT")
@@ -306,8 +306,9 @@ def _packaged(cluster: str) -> dict[str, Any]:
     """Return the keys of a profile that comes with the program."""
     folder = conf_folder() / "cluster"
     files = [folder / "slurm.yaml", folder / f"{cluster}.yaml"]
-    merged = OmegaConf.merge(*(OmegaConf.load(file) for file in files if file.exists()))
-    return {str(key): value for key, value in OmegaConf.to_container(merged).items()}  # type: ignore[union-attr]
+    loaded = [OmegaConf.load(file) for file in files if file.exists()]
+    merged = OmegaConf.to_container(OmegaConf.merge(*loaded))
+    return {str(key): value for key, value in merged.items()}  # type: ignore[union-attr]
 
 
 # ---- files ----

@@ -164,11 +164,9 @@ def _joined(sheets: Mapping[int, Sheet]) -> Sheet:
     names = dict.fromkeys(chain.from_iterable(columns))
     rows: list[tuple[Any, ...]] = []
     for number, sheet in filled.items():
-        of_group = sheet.rows
-        if sheet.columns != (*names,):
-            by_name = (dict(zip(sheet.columns, row, strict=True)) for row in sheet.rows)
-            of_group = tuple(tuple(map(row.get, names)) for row in by_name)
-        rows += [(number, *row) for row in of_group]
+        for row in sheet.rows:
+            by_name = dict(zip(sheet.columns, row, strict=True))
+            rows.append((number, *map(by_name.get, names)))
     return Sheet(columns=("group", *names) if rows else (), rows=tuple(rows))
 
 

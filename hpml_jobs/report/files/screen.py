@@ -19,7 +19,7 @@ from hpml_jobs.report.frame.captions import EXPLAINED, MARK
 from hpml_jobs.report.frame.numbers import DASH, OOM
 from hpml_jobs.report.frame.table import Block, Table
 from hpml_jobs.report.lab.tables import StrategyTables
-from hpml_jobs.report.overview import SpeedupBars, main_strategy, overview, speedup_bars
+from hpml_jobs.report.overview import main_strategy, overview
 from hpml_jobs.report.report import Report, ReportGroup
 from hpml_jobs.report.scaling.table import strong_table
 from hpml_jobs.results.rows import by_key
@@ -284,11 +284,6 @@ CAUSES = 2
 NOTES = 3
 """The most notes under a table."""
 
-BAR_WIDTH = 44
-"""Characters of the longest bar."""
-
-_EIGHTHS = " ▏▎▍▌▋▊▉"
-
 
 class _Part(NamedTuple):
     """A part of the screen, of a group if it has a number; lower ranks are kept first.
@@ -303,7 +298,7 @@ class _Part(NamedTuple):
 
 
 ALWAYS, TRUST, TABLE, MORE, CAUSE, SETTING, ANSWER, LATER_TRUST, LATER_TABLE = range(9)
-TABLE_NOTES, BARS, OTHER_TABLE = range(9, 12)
+TABLE_NOTES, OTHER_TABLE = range(9, 11)
 """The ranks of parts: those of the first group come before the answers of the others."""
 
 
@@ -417,12 +412,9 @@ def _group_parts(report: Report, group: ReportGroup) -> Iterator[_Part]:
 
 
 def _number_parts(group: ReportGroup, rank: int) -> Iterator[_Part]:
-    """Yield the bars and the tables of a group, those of its main strategy with this rank."""
-    bars = speedup_bars(group)
+    """Yield the tables of a group, those of its main strategy with this rank."""
     main = main_strategy(group)
     strong = strong_table(group.source)
-    if bars:
-        yield _Part(BARS, partial(_show_bars, bars), group.number)
     of_iterations = [table for table in group.full if table.label == "iterations"]
     tables = _first_tables(main) if main else []
     if strong:
@@ -449,35 +441,10 @@ def _table_parts(group: ReportGroup, table: Table, rank: int) -> Iterator[_Part]
     printed_above.add(EXPLAINED)
     notes = [note for note in table.notes if note not in printed_above]
     for note in first_lines(notes, NOTES):
-        yield _Part(TABLE_NOTES, partial(bullets, [note]), group.number, follows=True)
+        show = partial(bullets, [note])
+        yield _Part(TABLE_NOTES, show, group.number, follows=True)
 
 
 def _show_lines(texts: Iterable[str], console: Console, style: str = "") -> None:
     for text in filter(None, texts):
         show_text(text, console, style)
-
-
-def _show_bars(bars: SpeedupBars, console: Console) -> None:
-    """Print a bar per size, with dots up to the ideal speedup."""
-    console.print()
-    console.print(Text(f"{bars.title} (· ideal)", style="bold cyan"))
-    label_width = max(len(bar.label) for bar in bars.bars)
-    most = max(max(bar.speedup, bar.ideal) for bar in bars.bars)
-    width = min(BAR_WIDTH, console.width - label_width - 10)
-    for bar in bars.bars:
-        filled = _bar(width * bar.speedup / most)
-        dots = "·" * (round(width * bar.ideal / most) - len(filled))
-        line = Text(f"{bar.label.ljust(label_width)}  ")
-        line.append(filled, "cyan").append(dots, "dim")
-        line.append(" " * (width - len(filled) - len(dots))).append(f"  {bar.text:>6}")
-        console.print(line, no_wrap=True, crop=False)
-
-
-def _bar(length: float) -> str:
-    """Return a bar of so many characters, in steps of an eighth.
-
-    >>> _bar(2.5), _bar(0.01)
-    ('██▌', '▏')
-    """
-    eighths = max(1, round(8 * length))
-    return "█" * (eighths // 8) + _EIGHTHS[eighths % 8].strip()

@@ -91,13 +91,11 @@ class Shown(NamedTuple):
 def columns_of(
     line: type[T],
     without: Collection[str] = (),
-    in_csv: Mapping[str, str] = {},
     **names: str,
 ) -> tuple[Columns[T], ...]:
     """Return the columns of a table by the fields of its lines, but for those of `without`.
 
-    Headings may contain `{names}`, `in_csv` has the names of columns that are not those of their
-    fields. A field that says whether another one is doubtful is no column.
+    Headings may contain `{names}`. A field that says whether another one is doubtful is no column.
     """
     columns: list[Columns[T]] = []
     hints = get_type_hints(line, include_extras=True)
@@ -105,14 +103,13 @@ def columns_of(
     doubts = {display.doubt for display in shown.values() if display}
     for field in [field for field in shown if field not in {*without, *doubts}]:
         display = shown[field]
-        name = in_csv.get(field, field)
         if display is None:
-            field_column = column(name, "", operator.attrgetter(field))
+            field_column = column(field, "", operator.attrgetter(field))
             columns.append(Columns("", (field_column,)))
             continue
         head = display.head.format(**names)
         under = display.under.format(**names)
-        field_column = _column_on_page(field, name, display)
+        field_column = _column_on_page(field, display)
         if not under:
             columns.append(Columns(head, (field_column,), words=display.words))
         else:
@@ -132,10 +129,10 @@ def _shown(hint: Any) -> Shown | None:
     return next((item for item in metadata if type(item) is Shown), None)
 
 
-def _column_on_page(field: str, name: str, display: Shown) -> Column[Any]:
+def _column_on_page(field: str, display: Shown) -> Column[Any]:
     """Return the column of a field without its heading; its parts are in the CSV instead."""
-    in_csv = "" if display.on_page_only or display.parts else name
-    shown: Column[Any] = column(in_csv, "", operator.attrgetter(field), display.text)
+    name = "" if display.on_page_only or display.parts else field
+    shown: Column[Any] = column(name, "", operator.attrgetter(field), display.text)
     if not display.doubt:
         return shown
     return shown._replace(is_doubtful=operator.attrgetter(display.doubt))

@@ -40,7 +40,8 @@ class Mean(NamedTuple):
         if not repeats:
             return None
         means = [fmean(repeat_values) for repeat_values in repeats.values()]
-        return cls(fmean(means), stdev(means) if len(means) > 1 else None)
+        deviation = stdev(means) if len(means) > 1 else None
+        return cls(fmean(means), deviation)
 
 
 def longest(records: Iterable[Record]) -> list[Record]:

@@ -141,11 +141,6 @@ def milliseconds(value_s: float) -> str:
     return significant(1e3 * value_s, 3)
 
 
-def gigabytes(value: float) -> str:
-    """Return bytes as GB (1e9 bytes) with three digits."""
-    return significant(value / 1e9, 3)
-
-
 def cost(gpu_s: float) -> str:
     """Return GPU-seconds with three digits, and all digits before the point."""
     return significant(gpu_s, 3, most_decimals=3)

@@ -75,10 +75,14 @@ class StrategyRows(Value, frozen=True, kw_only=True):
 
         Imported timings may have them; otherwise protocol=full measures them.
         """
+        if any(row.figures.compute_s for row in self.parallel_rows):
+            return True
         slugs = {slug for row in self.parallel_rows for slug in row.cells}
-        cells = (result.cell for result in self.group.cells if result.slug in slugs)
-        is_full = any(cell.protocol is Protocol.FULL for cell in cells if cell)
-        return is_full or any(row.figures.compute_s for row in self.parallel_rows)
+        return any(
+            result.cell is not None and result.cell.protocol is Protocol.FULL
+            for result in self.group.cells
+            if result.slug in slugs
+        )
 
 
 def strategy_rows(group: ConditionGroup, strategy: Strategy) -> StrategyRows:

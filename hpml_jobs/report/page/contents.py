@@ -165,8 +165,9 @@ def _sheet(
 ) -> ShownTable:
     """Return a table without what is `printed`, and without the sentence on its runs."""
     lines = table.caption_after(printed, [table.setting])
-    caption = tuple(filter(None, (line.replace(runs, "").strip() for line in lines)))
-    return ShownTable(table, caption, tuple(table.notes_after(printed)), is_folded)
+    caption = [line.replace(runs, "").strip() for line in lines]
+    notes = table.notes_after(printed)
+    return ShownTable(table, tuple(filter(None, caption)), tuple(notes), is_folded)
 
 
 def _trust(group: ReportGroup) -> Iterator[Item]:

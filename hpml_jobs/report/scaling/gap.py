@@ -162,7 +162,8 @@ def _from_seconds(group: ConditionGroup, row: Row, reference: Row) -> GapEstimat
     """Return sums of seconds, where the epochs cannot be replayed."""
     of_row = [seconds_of(row, run) for run in row.runs]
     of_reference = [seconds_of(reference, run) for run in reference.runs]
-    late = late_rank(row.figures, group.counted_records(row, Affected.SPLIT))
+    records = group.counted_records(row, Affected.SPLIT)
+    late = late_rank(row.figures, records)
     return GapEstimate(of_row, of_reference, parts, late)
 
 

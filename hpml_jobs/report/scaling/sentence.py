@@ -101,13 +101,17 @@ def _named(gap: Gap) -> dict[str, float]:
     """
     values = {cause: part.value for cause, part in gap.parts.items()}
     small = _small(values, gap.ideal)
-    by_value = sorted(values, key=lambda cause: -values[cause])
-    large = [cause for cause in by_value if cause not in small]
-    known_parts: dict[str, float] = {c: values[c] for c in large if c in WORDS}
+    known_parts: dict[str, float] = {}
+    other_parts: dict[str, float] = {}
+    largest = max(values, key=values.__getitem__)
+    for cause in sorted(values, key=lambda cause: -values[cause]):
+        if cause not in small:
+            parts = known_parts if cause in WORDS else other_parts
+            parts[cause] = values[cause]
     known_parts["rest"] = sum(values[cause] for cause in small)
-    other_parts: dict[str, float] = {c: values[c] for c in large if c not in WORDS}
-    is_first = large[0] in other_parts
-    return other_parts | known_parts if is_first else known_parts | other_parts
+    if largest in other_parts:
+        return other_parts | known_parts
+    return known_parts | other_parts
 
 
 def _small(values: Mapping[GapCause, float], ideal: float) -> set[GapCause]:

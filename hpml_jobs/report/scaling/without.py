@@ -114,7 +114,10 @@ def ideal_share(references: Sequence[ReplayableRun], ideal: float) -> ComputeSha
     computed_s = median(float(run.compute_s.mean()) for run in references)
     queues_s = [_queued_s(run, Role.INSTRUMENTED) for run in references]
     queued_s = median(float(of_ranks_s.mean()) for of_ranks_s in queues_s)
-    return ComputeShare(computed_s / ideal, queued_s / ideal)
+    return ComputeShare(
+        computed_s / ideal,
+        queued_s / ideal,
+    )
 
 
 def _queued_s(run: ReplayableRun, role: Role) -> Seconds:

@@ -65,8 +65,6 @@ def read_facts(file: CellFile, backend: str | None) -> Facts:
         **values,
         **_always_known(cell),
         backend=backend,
-        link_gb_per_s=file.link_gb_per_s,
-        peak_tflop_per_s=file.peak_tflop_per_s,
         cancel_below_percent=limit_of_host(file.cancel_below_utilization, host_name()),
         code_commit=file.code_commit,
         code_dirty=file.code_dirty,

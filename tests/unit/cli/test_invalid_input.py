@@ -52,7 +52,6 @@ def with_workload(words):
 FLOATS = (
     *("probe_s", "workload.lr", "workload.momentum", "workload.weight_decay"),
     "recipe.warmup_epochs",
-    *("cluster.link_gb_per_s", "cluster.peak_tflop_per_s"),
     *("cluster.gpu_hours_budget", "cluster.confirm_gpu_hours"),
 )
 
@@ -74,8 +73,7 @@ def test_every_key_with_a_fraction_is_tried_with_nan(slurm):
         name: value for name, value in values.items() if name not in cell_parts()
     }
     keys = {name for name, value in flat(of_kernel) if isinstance(value, float)}
-    unset = {"cluster.link_gb_per_s", "cluster.peak_tflop_per_s"}
-    unset |= {"cluster.gpu_hours_budget", "cluster.confirm_gpu_hours"}
+    unset = {"cluster.gpu_hours_budget", "cluster.confirm_gpu_hours"}
     assert keys | unset == set(FLOATS)
 
 

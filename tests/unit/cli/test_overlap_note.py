@@ -51,7 +51,6 @@ def test_cells_that_fit_on_a_node_are_announced(
         ["-m", "gpus=4,8"],
         ["gpus=1", "cluster.isolate=serial"],
         ["-m", "gpus=1", "batch=32,64", "cluster.isolate=exclusive"],
-        ["-m", "gpus=1", "batch=32,64", "cluster.array_parallelism=1"],
         ["-m", "gpus=1", "batch=32,64", "pack=true"],
         ["-m", "gpus=1", "batch=32,64", "loader_workers=30"],
         ["-m", "gpus=1", "batch=32,64", "cluster.mem_gb_per_gpu=120"],

@@ -52,6 +52,21 @@ OF_KEYS = {
         baseline=ddp
         try_batch=false
         quiet_minutes=10
+        cluster.qos=high
+        +cluster.qos=high
+        cluster.comment=x
+        cluster.constraint=ib
+        cluster.wckey=x
+        cluster.requeue=false
+        cluster.account_example=x
+        cluster.interactive_partition=x
+        cluster.partition_rule=required
+        cluster.known_as=[x]
+        cluster.max_array_size=10
+        cluster.max_minutes=10
+        cluster.array_parallelism=1
+        cluster.link_gb_per_s=450
+        cluster.peak_tflop_per_s=989
         recipe=auto
         recipe=cosine
         recipe.final_share=0.1
@@ -134,10 +149,7 @@ OF_KEYS = {
         workload.test_batch=0
         workload=gpt_nano workload.layers=0
         workload=gpt_nano workload.context=-1
-        cluster.max_minutes=0
         cluster.mem_gb_per_gpu=-1
-        cluster.array_parallelism=0
-        cluster.max_array_size=0
         cluster.gpu_types.v100=0
         """,
     "Numbers with a fraction": """
@@ -151,9 +163,6 @@ OF_KEYS = {
         recipe.warmup_epochs=-1
         quantize.percentile=0 quantize.calibration=1
         quantize.percentile=101 quantize.calibration=1
-        cluster.link_gb_per_s=0
-        cluster.link_gb_per_s={h200:0}
-        cluster.peak_tflop_per_s=0
         cluster.gpu_hours_budget=-1
         cluster.confirm_gpu_hours=-1
         +cluster.cancel_below_utilization={gh*:101}
@@ -304,7 +313,6 @@ OF_KEYS = {
         cluster=burst cluster.account=a
         cluster=burst cluster.account=a gpu_type=a100 gpus=4 nodes=1 cluster.shared_with_login=true
         cluster.partition=nope
-        cluster.partition_rule=required
         "cluster.clusters='a,b'"
         cluster=ssh cluster.hosts=[]
         cluster=ssh cluster.hosts=[a,a]
@@ -318,7 +326,6 @@ OF_KEYS = {
         gpu_type=any
         cluster=slurm
         gpu_type=v100 gpus=2 cluster.gpu_request=partition
-        minutes=99 cluster.max_minutes=60
         cluster.gpu_hours_budget=0.1
         """,
     "Options of sbatch": """

@@ -10,7 +10,7 @@ from hpml_jobs.slurm import commands
 from tests.unit.fake_nvml import FakeGpu, FakeNvml
 from tests.unit.plans import plan_of
 
-PROFILES = {"greene": ("greene",), "torch": ("torch",)}
+PROFILES = ("auto", "local", "slurm", "ssh", "greene", "torch")
 
 
 def test_no_sbatch_and_no_slurm_conf_is_local(laptop):
@@ -44,7 +44,8 @@ def test_sbatch_without_controller_is_local(slurm, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("name", "profile"), [("greene", "greene"), ("TORCH", "torch"), ("hal", "slurm")]
+    ("name", "profile"),
+    [("greene", "greene"), ("TORCH", "torch"), ("hal", "slurm"), ("local", "slurm")],
 )
 def test_cluster_name_selects_profile(slurm, name, profile):
     slurm.set_cluster_name(name)

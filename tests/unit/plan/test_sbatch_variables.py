@@ -25,9 +25,6 @@ GIVEN = {
     "SBATCH_TIMELIMIT": ("7:30", "minutes", "8"),
     "SBATCH_PARTITION": ("main", "cluster.partition", "main"),
     "SBATCH_ACCOUNT": ("mine", "cluster.account", "mine"),
-    "SBATCH_QOS": ("high", "cluster.qos", "high"),
-    "SBATCH_CONSTRAINT": ("ib", "cluster.constraint", "ib"),
-    "SBATCH_WCKEY": ("w", "cluster.wckey", "w"),
     "SBATCH_CLUSTERS": ("b", "cluster.clusters", "b"),
     "SLURM_CLUSTERS": ("b", "cluster.clusters", "b"),
 }

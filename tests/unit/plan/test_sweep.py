@@ -97,7 +97,7 @@ def test_user_configs_are_found_and_may_extend_package_ones(working_folder):
     write_config(
         working_folder,
         "cluster/mine.yaml",
-        "defaults: [slurm, _self_]\nname: mine\nqos: fast\n",
+        "defaults: [slurm, _self_]\nname: mine\nsbatch: {qos: fast}\n",
     )
     folder = write_config(
         working_folder,
@@ -106,9 +106,22 @@ def test_user_configs_are_found_and_may_extend_package_ones(working_folder):
     )
     sweep = sweep_of("cluster=mine", "grid=two", config_dir=folder)
     assert points(sweep) == [(1, 128), (2, 8), (2, 16)]
-    assert sweep.settings[0].cluster.qos == "fast"
+    assert sweep.settings[0].cluster.sbatch == {"qos": "fast"}
     with pytest.raises(UsageError, match=r"choose one of .*greene, local, mine, slurm"):
         sweep_of("cluster=other", config_dir=folder)
+
+
+def test_key_that_went_is_refused_in_a_profile_of_the_user(working_folder):
+    text = "defaults: [slurm, _self_]\nname: old\nqos: fast\n"
+    folder = write_config(working_folder, "cluster/old.yaml", text)
+    with pytest.raises(UsageError, match=r"cluster.qos went: \+cluster.sbatch.qos="):
+        sweep_of("cluster=old", config_dir=folder)
+
+
+def test_key_that_went_is_refused_in_the_users_file(working_folder, user_config_file):
+    user_config_file.write_text("clusters: {greene: {qos: fast}}\n")
+    with pytest.raises(UsageError, match=r"config.yaml: cluster.qos went: "):
+        sweep_of("gpus=2", "cluster=greene")
 
 
 def test_key_beside_the_blocks_of_a_grid_is_one_of_every_block(working_folder):

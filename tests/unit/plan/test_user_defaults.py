@@ -18,7 +18,7 @@ from hpml_jobs.plan.user_config import user_outputs
 PROFILES = sorted(path.stem for path in (conf_folder() / "cluster").glob("*.yaml"))
 PROFILES.remove("auto")  # becomes one of the others
 
-OF_LOCAL = ("cluster.isolate", "cluster.data_root", "cluster.peak_tflop_per_s")
+OF_LOCAL = ("cluster.isolate", "cluster.data_root")
 """The keys of a cluster that mean something on one machine."""
 
 OF_SSH = (*OF_LOCAL, "cluster.hosts", "cluster.python", "cluster.device")
@@ -37,7 +37,7 @@ FREE = {
 DEPENDENT = (
     *("recipe.", "workload.limit", "grid"),
     *("workload.code", "workload.imported", "workload.data_sha256"),
-    *("cluster.name", "cluster.known_as", "cluster.launcher"),
+    *("cluster.name", "cluster.launcher"),
     *("global_batch", "iterations"),
 )
 """Keys that no user sets, recipes, whose values must fit each other, and what excludes others."""

@@ -11,8 +11,8 @@ from hpml_jobs.core.cell import Protocol
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.report.files.markdown import grid
 from hpml_jobs.report.files.screen import show_all
-from hpml_jobs.report.folder import write_tables
 from tests.unit.builders import V100, lab_cell, lab_record
+from tests.unit.study_builder import write_tables
 
 GRADIENT_BYTES = 44_695_848
 

@@ -8,7 +8,6 @@ from pathlib import Path
 import msgspec
 import pytest
 from rich.console import Console
-from tests.unit.cli.test_record_command import write_study
 
 from hpml_jobs.cli.main import run
 from hpml_jobs.core.cell import Protocol
@@ -23,6 +22,7 @@ from tests.unit.check_cases import (
     change_messages,
     clean_record,
 )
+from tests.unit.study_builder import StudyBuilder
 
 FAIL, WARN, PASS = Level.FAIL, Level.WARN, Level.PASS
 FIX = "measure again"
@@ -236,7 +236,10 @@ def test_json_has_usability_and_every_cause_with_its_cells(builder, given_checks
 
 def test_collect_shows_which_table_can_be_used(laptop, capsys):
     """A failure of the messages leaves Tables 1 and 2 alone."""
-    write_study(change_messages(count=1)(clean_record()), baseline_record())
+    mine = StudyBuilder(Path("outputs") / "mine")
+    mine.with_record(change_messages(count=1)(clean_record())).with_record(
+        baseline_record()
+    )
     assert run(["collect", "mine"]) == 0
     out = " ".join(capsys.readouterr().out.split())
     assert "What to trust: Table 3 cannot be used." in out
@@ -246,7 +249,10 @@ def test_collect_shows_which_table_can_be_used(laptop, capsys):
 
 def test_collect_strict_ignores_warnings(laptop, capsys):
     """Checks decide what is marked; --strict is about cells that did not finish."""
-    write_study(change_messages(count=1)(clean_record()), baseline_record())
+    mine = StudyBuilder(Path("outputs") / "mine")
+    mine.with_record(change_messages(count=1)(clean_record())).with_record(
+        baseline_record()
+    )
     assert run(["collect", "mine", "--strict"]) == 0
     cause = "cannot be used (messages), 4 GPUs, batch 32 (ddp): "
     assert cause in capsys.readouterr().out
@@ -254,7 +260,8 @@ def test_collect_strict_ignores_warnings(laptop, capsys):
 
 def test_superlinear_speedup_marks_the_baseline_too(laptop, capsys):
     """Three GPUs' work in less than a third of the time: the baseline may be the disturbed one."""
-    write_study(clean_record(epoch_s=5.0), baseline_record())
+    mine = StudyBuilder(Path("outputs") / "mine")
+    mine.with_record(clean_record(epoch_s=5.0)).with_record(baseline_record())
     assert run(["collect", "mine", "--all"]) == 0
     out = capsys.readouterr().out
     table1 = out[out.index("Table 1: ") : out.index("Table 2: ")]

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from hpml_jobs.core.errors import UsageError
+from hpml_jobs.plan import machine
 from hpml_jobs.study.manifest import ManifestEvent
 from hpml_jobs.submit import job_requests
 from hpml_jobs.submit.job_requests import JobKind, check_submission
@@ -78,10 +79,9 @@ def test_pack_splits_by_gpu_type_and_number_of_nodes(slurm):
     assert "HPML_JOBS_HOSTS" in script_of(plan, requests[1])
 
 
-def test_packs_stay_within_longest_time_limit(slurm):
-    plan = plan_with_folder(
-        "gpus=1", "repeats=5", "pack=true", "minutes=30", "cluster.max_minutes=70"
-    )
+def test_packs_stay_within_longest_time_limit(slurm, monkeypatch):
+    monkeypatch.setattr(machine, "longest_minutes", lambda *_: 70)
+    plan = plan_with_folder("gpus=1", "repeats=5", "pack=true", "minutes=30")
     requests = requests_of(plan)
     assert [len(request.cells) for request in requests] == [2, 2, 1]
     assert all(request.shape.minutes <= 70 for request in requests)

@@ -32,7 +32,7 @@ def sbatch_lines(text):
 @pytest.fixture
 def finished_study(slurm, working_folder, capsys):
     """Two cells that were sent as the array 101 and ended: one failed, one over its time."""
-    assert run(["submit", "-m", *WORDS, "batch=32,64", "cluster.qos=mine"]) == 0
+    assert run(["submit", "-m", *WORDS, "batch=32,64", "+cluster.sbatch.qos=mine"]) == 0
     ended = sacct_line("101_0", "FAILED", "1:0") + sacct_line("101_1", "TIMEOUT")
     slurm.set_output("sacct", ended)
     capsys.readouterr()
@@ -269,9 +269,7 @@ def test_submission_where_jobs_do_not_see_the_files_needs_an_interactive_job(
     ]
     assert run(words) == 2
     refusal = capsys.readouterr().err
-    assert (
-        "start `srun --account=mine --partition=interactive --pty /bin/bash`" in refusal
-    )
+    assert "start `srun --account=mine --partition=NAME --pty /bin/bash`" in refusal
     assert slurm.scripts == []
     assert run([*words, "cluster.shared_with_login=true"]) == 0
     monkeypatch.setenv("SLURM_JOB_ID", "7")

@@ -4,7 +4,6 @@ import os
 import subprocess
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from hpml_jobs.core.errors import HpmlError
@@ -62,10 +61,6 @@ def test_array_is_split_at_max_array_size(slurm):
     slurm.set_cluster_name("greene", max_array_size=3)
     plan = plan_with_folder("gpus=2", "repeats=8")
     assert [len(array.cells) for array in requests_of(plan)] == [3, 3, 2]
-    given = plan._replace(
-        cluster=msgspec.structs.replace(plan.cluster, max_array_size=4)
-    )
-    assert [len(array.cells) for array in requests_of(given)] == [4, 4]
 
 
 def test_max_array_size_not_reported_uses_default(slurm):

@@ -23,12 +23,11 @@ def test_facts_on_cpu_have_environment_and_versions(monkeypatch):
     )
     monkeypatch.setenv("NCCL_DEBUG", "INFO")
     monkeypatch.setenv("APPTAINER_CONTAINER", "/images/torch.sif")
-    conditions = facts.read_facts(file_of(cpu_cell(), link_gb_per_s=25.0), "gloo")
+    conditions = facts.read_facts(file_of(cpu_cell()), "gloo")
     assert conditions.slurm == {"SLURM_JOB_ID": "17", "SLURM_NNODES": "1"}
     assert conditions.nccl_environment == {"NCCL_DEBUG": "INFO"}
     assert conditions.container == "/images/torch.sif"
     assert conditions.backend == "gloo"
-    assert conditions.link_gb_per_s == 25.0
     assert conditions.torch
     assert conditions.torchvision
     assert conditions.cpu_model

@@ -28,7 +28,7 @@ def rows_of(builder):
 def test_question_names_its_table_or_what_would_measure_it(builder):
     rows = rows_of(builder)
     assert [*rows] == [question.number for question in QUESTIONS]
-    assert rows["Q1"] == ("3 rows", "Q1: time of an epoch on one GPU, by batch size")
+    assert rows["Q1"] == ("3 rows", "Q1: one epoch on 1 GPU")
     assert rows["Q2"][1].startswith("Table 1")
     assert rows["Q5"] == ("", "not measured: hpml-jobs grid=shuffling")
 
@@ -41,6 +41,7 @@ def test_question_needs_a_cell_of_its_own_treatment(builder):
     assert rows_of(builder)["Q7"][0] == "2 rows"
 
 
+@pytest.mark.usefixtures("all_pictures")
 def test_handin_has_page_text_pictures_and_commands(builder, capsys):
     builder.study.add_command("hpml-jobs -m gpus=1,2,4 batch=32,128,512")
     assert run(["collect", "lab", "--handin", "hand", "--name", "Ada, N1"]) == 0

@@ -163,7 +163,7 @@ def test_import_usage_error_is_one_line(words, code, message, working_folder, ca
 
 
 def test_import_outputs_option_is_in_suggested_command(working_folder, capsys):
-    assert run_import(LAB, "outputs=my studies") == 0
+    assert run_import(LAB, "--outputs", "my studies") == 0
     folder = working_folder.resolve() / "my studies"
     assert f"\nhpml-jobs collect lab --outputs '{folder}'\n" in capsys.readouterr().out
     assert (working_folder / "my studies" / "lab" / "cells").is_dir()

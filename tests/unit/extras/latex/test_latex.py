@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from hpml_jobs.extras.latex import document as latex
-from hpml_jobs.report.folder import write_tables
 from hpml_jobs.report.report import make_report
 from hpml_jobs.study.snapshot import read_snapshots
 from hpml_jobs.study.study import Study
 from tests.unit.builders import lab_cell, lab_record
+from tests.unit.study_builder import write_tables
 
 
 @pytest.fixture

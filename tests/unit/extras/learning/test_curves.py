@@ -6,7 +6,7 @@ import pandas as pd
 
 from hpml_jobs.core.cell import Protocol
 from hpml_jobs.extras.learning.curves_file import curves_csv
-from hpml_jobs.report.folder import write_tables
+from tests.unit.study_builder import write_tables
 from tests.unit.training_runs import two_gpu_cell_with_curves
 
 

@@ -35,8 +35,8 @@ def login(slurm, tmp_path):
             "nope is not among your accounts (yours: lab, old); use cluster.a",
         ),
         (
-            "cluster.qos=nope",
-            "nope is not a QOS of yours (normal, long); use cluster.qos=normal",
+            "+cluster.sbatch.qos=nope",
+            "nope is not a QOS of yours (normal, long); use cluster.sbatch.qos=normal",
         ),
         ("cluster.partition=nope", "partition nope does not exist here"),
         ("+cluster.sbatch.time=60", "use minutes= instead"),
@@ -56,7 +56,7 @@ def test_wrong_name_is_one_line_and_nothing_is_sent(
 
 
 @pytest.mark.parametrize(
-    "word", ["cluster.account=LAB", "cluster.qos=long", "cluster.account=old"]
+    "word", ["cluster.account=LAB", "+cluster.sbatch.qos=long", "cluster.account=old"]
 )
 def test_names_of_the_user_are_accepted(login, slurm, word):
     assert login(word) == 0
@@ -65,7 +65,7 @@ def test_names_of_the_user_are_accepted(login, slurm, word):
 
 def test_unknown_accounts_refuse_nothing(login, slurm):
     slurm.set_output("sacctmgr", err="sacctmgr: error: no database\n", code=1)
-    assert login("cluster.account=mine", "cluster.qos=any") == 0
+    assert login("cluster.account=mine", "+cluster.sbatch.qos=any") == 0
 
 
 def test_python_that_setup_may_provide_is_a_warning(login, slurm, capsys):

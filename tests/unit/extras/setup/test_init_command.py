@@ -72,7 +72,7 @@ def test_init_sets_defaults_of_slurm_and_lists_the_rest(
         "# gpu_type: v100",
         "# partition: preempt",
         "# account: maths",
-        "# qos: long",
+        "# sbatch.qos: long",
     ):
         assert f"\n    {line}  #" in text
     assert "# account: old" not in text
@@ -196,7 +196,7 @@ def test_init_cluster_without_gpus_computes_on_cpus(
         ("torch", "# partition: main"),
         (
             "burst",
-            "# partition: NAME  # cluster=burst rejects jobs that name a partition",
+            "# partition: NAME  # of cluster=burst it follows from gpu_type and gpus",
         ),
     ],
 )

@@ -8,20 +8,12 @@ from hpml_jobs.core.cluster import Cluster, Isolate
 from hpml_jobs.core.script import Script
 from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.core.training_path import TrainingPath
-from hpml_jobs.report.choose.rules import Exclusion, Wish
-from hpml_jobs.report.choose.table import choices
-from hpml_jobs.study.snapshot import read_snapshots
+from hpml_jobs.report.choose.rules import Exclusion
 from tests.unit.builders import PUBLISHED_S, a_cell, a_record, lab_cell
 from tests.unit.check_cases import change_messages
+from tests.unit.report.choose.made_choice import made_choice as chosen
 
 pytestmark = pytest.mark.usefixtures("no_checks")
-
-
-def chosen(builder, cluster=None, commands=(), **wish):
-    """The choice of the study's only group."""
-    snapshots = read_snapshots(builder.study.cells())
-    (made,) = choices(snapshots, Wish(**wish), cluster, commands)
-    return made
 
 
 def place(candidate):
@@ -41,7 +33,7 @@ def places(made):
 def why_of(made, gpus, batch):
     return next(
         cell["why"]
-        for cell in made.document["cells"]
+        for cell in made.cells
         if (cell["gpus"], cell["batch"]) == (gpus, batch)
     )
 
@@ -89,29 +81,19 @@ def test_least_efficiency_decides_how_many_gpus(limit, asked, builder):
         )
 
 
-def test_deadline_takes_the_cheapest_in_time(builder):
-    """90 epochs: one GPU takes 38.9 min, two 23.5, four 22.7."""
-    builder.with_published_study()
-    assert places(chosen(builder, epochs=90, deadline_min=40))[0] == (1, 512)
-    made = chosen(builder, epochs=90, deadline_min=24)
-    assert places(made)[0] == (2, 512)
-    assert ". 90 epochs take 23.5 min and cost 0.783 GPU-hours." in made.table.answer
-    assert why_of(made, 1, 512) == "cheapest; needs 38.9 of 24 min"
-    assert why_of(made, 1, 32) == "needs 72.9 of 24 min"
-    assert places(chosen(builder, epochs=90, deadline_min=23))[0] == (4, 512)
-
-
 def test_budget_takes_the_fastest_within_it(builder):
     """90 epochs: one GPU costs 0.649 GPU-hours, two 0.783, four 1.51."""
     builder.with_published_study()
-    assert places(chosen(builder, epochs=90, gpu_hours_budget=2))[0] == (4, 512)
-    assert places(chosen(builder, epochs=90, gpu_hours_budget=1))[0] == (2, 512)
-    both = chosen(builder, epochs=90, gpu_hours_budget=0.7, deadline_min=30)
-    assert places(both)[0] is None
-    assert both.table.answer == (
-        "No cell can be recommended: no cell meets the budget of 0.7 GPU-hours and the deadline of "
-        "30 min; the nearest is 2 GPUs at batch 512 per GPU (ddp): 90 epochs take 23.5 min and "
-        "cost 0.783 GPU-hours."
+    assert places(chosen(builder, epochs=90, gpu_hours=2))[0] == (4, 512)
+    made = chosen(builder, epochs=90, gpu_hours=1)
+    assert places(made)[0] == (2, 512)
+    assert ". 90 epochs take 23.5 min and cost 0.783 GPU-hours." in made.table.answer
+    assert why_of(made, 4, 512) == "fastest; needs 1.51 of 1 GPU-hours"
+    none = chosen(builder, epochs=90, gpu_hours=0.5)
+    assert places(none)[0] is None
+    assert none.table.answer == (
+        "No cell can be recommended: no cell meets the budget of 0.5 GPU-hours; the nearest is 1 "
+        "GPU at batch 512 per GPU: 90 epochs take 38.9 min and cost 0.649 GPU-hours."
     )
 
 
@@ -214,10 +196,7 @@ def test_efficiency_near_the_limit_is_called_not_decided(four_s, clause, builder
     answer = chosen(builder).table.answer
     assert ("Not decided yet" in answer) == bool(clause)
     assert clause in answer
-    assert (
-        "Not decided yet"
-        not in chosen(builder, epochs=90, deadline_min=24).table.answer
-    )
+    assert "Not decided yet" not in chosen(builder, epochs=90, gpu_hours=1).table.answer
 
 
 def test_an_efficiency_at_the_limit_is_too_close_to_decide(builder):
@@ -238,11 +217,7 @@ def test_equal_cells_of_one_size_are_not_called_different(builder):
     add_runs(builder, 2, 4.9, 5.0, 4.9, 5.0, batch=64)
     made = chosen(builder)
     assert made.choice.ask.candidate.row.strategy is Strategy.DDP
-    why = {
-        cell["strategy"]: cell["why"]
-        for cell in made.document["cells"]
-        if cell["batch"] == 128
-    }
+    why = {cell["strategy"]: cell["why"] for cell in made.cells if cell["batch"] == 128}
     assert why["allreduce"] == "not told apart from ddp 2-GPU b128"
     assert "not told apart from allreduce 2-GPU b128" in why["ddp"]
     assert why_of(made, 2, 64) == "slower and costs more"
@@ -364,6 +339,4 @@ def test_unlike_conditions_have_a_choice_each(builder):
         builder.with_record(
             a_record(lab_cell(gpus, 64, seed=0, threads=2), f"3{gpus}_0.r0", 9.0)
         )
-    snapshots = read_snapshots(builder.study.cells())
-    made = choices(snapshots, Wish(), None, ())
-    assert len(made) == 2
+    assert len([group for group in builder.collect().groups if group.choice]) == 2

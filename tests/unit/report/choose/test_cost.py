@@ -2,14 +2,11 @@
 
 import msgspec
 import pytest
-from hpml_jobs.report.key_numbers import key_numbers, lines
 
 from hpml_jobs.checks.gpu_peaks import peak_of, peak_rate
 from hpml_jobs.core.cluster import Cluster, Isolate
 from hpml_jobs.core.measurements import Energy
 from hpml_jobs.core.strategies import Device
-from hpml_jobs.report.choose.rules import Wish
-from hpml_jobs.report.choose.table import choices
 from hpml_jobs.report.files.csv_tables import sheets
 from hpml_jobs.report.report import ReportOptions, make_report
 from hpml_jobs.study.snapshot import read_snapshots
@@ -22,6 +19,7 @@ from tests.unit.builders import (
     texts_by_label,
 )
 from tests.unit.check_cases import change_card, change_epoch, clean_record, samples_at
+from tests.unit.report.choose.made_choice import made_choice
 
 A100 = msgspec.structs.replace(V100, gpu_model="NVIDIA A100-SXM4-80GB")
 
@@ -99,16 +97,11 @@ def test_energy_of_all_gpus_is_summed_everywhere(builder):
     table = builder.with_record(record).table("choice")
     assert texts_by_label(table)["ddp 4-GPU b32"][5:7] == ("2000", "97.7")
     assert any(line.startswith("J: NVML's energy counters") for line in table.caption)
-    (made,) = choices(read_snapshots(builder.study.cells()), Wish(), None, ())
+    made = made_choice(builder)
     assert {"J per epoch", "J per 1,000"} <= set(columns(made.table))
-    assert made.document["cells"][0]["joules"] == 2000.0
-    assert made.document["cells"][0]["joules_per_1000_samples"] == pytest.approx(
-        97.65625
-    )
+    assert made.cells[0]["joules"] == 2000.0
+    assert made.cells[0]["joules_per_1000_samples"] == pytest.approx(97.65625)
     assert ",2000.0," in sheets(builder.collect())["cells.csv"]
-    numbers = key_numbers(record)
-    assert numbers["joules"] == 2000.0
-    assert "joules_per_1000        97.66 J" in lines(numbers)
 
 
 @pytest.mark.parametrize("joules", [(500.0, 500.0, None, 500.0), (None,) * 4])
@@ -116,12 +109,9 @@ def test_gpu_without_counter_leaves_a_dash_not_a_part(builder, joules):
     record = with_energy(clean_record(a_cell(batch=32)), *joules)
     table = builder.with_record(record).table("choice")
     assert "J per epoch" not in columns(table)
-    (made,) = choices(read_snapshots(builder.study.cells()), Wish(), None, ())
+    made = made_choice(builder)
     assert "J per epoch" not in columns(made.table)
-    assert made.document["cells"][0]["joules"] is None
-    assert not [
-        line for line in lines(key_numbers(record)) if line.startswith("joules")
-    ]
+    assert "joules" not in made.cells[0]
 
 
 def test_gpu_shared_by_two_ranks_counts_once():

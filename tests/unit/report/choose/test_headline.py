@@ -10,12 +10,10 @@ from msgspec.structs import replace
 
 from hpml_jobs.core.check_result import CheckResult, Level
 from hpml_jobs.core.strategies import Strategy
-from hpml_jobs.report.choose.rules import Wish
-from hpml_jobs.report.choose.table import choices
 from hpml_jobs.report.files import csv_tables
-from hpml_jobs.study.snapshot import read_snapshots
 from tests.unit.builders import a_cell, a_record
 from tests.unit.check_cases import change_epoch, late_rank
+from tests.unit.report.choose.made_choice import made_choice
 from tests.unit.study_builder import StudyBuilder
 
 pytestmark = pytest.mark.usefixtures("no_checks")
@@ -39,9 +37,7 @@ def add(builder, gpus, *epochs_s, noise=0.0, batch=128, **changes):
 
 
 def made_of(builder, commands=(COMMAND,), **wish):
-    snapshots = read_snapshots(builder.study.cells())
-    (made,) = choices(snapshots, Wish(**wish), None, commands)
-    return made
+    return made_choice(builder, commands=commands, **wish)
 
 
 @pytest.mark.parametrize(

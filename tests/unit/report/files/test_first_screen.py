@@ -15,8 +15,8 @@ from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.core.workload import SourceFile
 from hpml_jobs.report.files.csv_tables import sheets
 from hpml_jobs.report.files.markdown import document
-from hpml_jobs.report.files.screen import BAR_WIDTH, LINES, show_first
-from hpml_jobs.report.overview import overview, speedup_bars
+from hpml_jobs.report.files.screen import LINES, show_first
+from hpml_jobs.report.overview import overview
 from hpml_jobs.report.scaling.table import strong_table
 from hpml_jobs.study.files import encode, write_whole
 from tests.unit.builders import RESNET, lab_cell, lab_record, texts_by_label
@@ -78,23 +78,6 @@ def test_first_screen_has_at_most_30_lines(builder, width):
     assert "1" in groups
     missing = ", ".join(sorted({*"1234"} - groups))
     assert (f"Not shown: group {missing}." in text) is bool(missing)
-
-
-def test_speedups_are_drawn_against_the_ideal(builder, monkeypatch):
-    monkeypatch.setattr("hpml_jobs.report.files.screen.LINES", 60)
-    builder.with_published_study()
-    report = builder.collect()
-    bars = speedup_bars(report.groups[0])
-    assert bars.title == "Speedup at batch 512 per GPU, ddp"
-    assert [(bar.label, round(bar.speedup, 2), bar.ideal) for bar in bars.bars] == [
-        ("1-GPU", 1.0, 1.0),
-        ("2-GPU", 1.66, 2.0),
-        ("4-GPU", 1.72, 4.0),
-    ]
-    drawn = {line.split()[0]: line for line in screen(report) if "█" in line}
-    assert drawn["4-GPU"].index("·") == drawn["4-GPU"].rindex("█") + 2
-    assert {len(line) for line in drawn.values()} == {max(map(len, drawn.values()))}
-    assert drawn["4-GPU"].count("█") + drawn["4-GPU"].count("·") == BAR_WIDTH - 1
 
 
 def test_each_cause_is_named_once_most_serious_first(builder):

@@ -2,8 +2,6 @@
 
 import io
 import json
-import os
-import shutil
 import subprocess
 import sys
 
@@ -15,9 +13,9 @@ from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.errors import HpmlError, UsageError
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.report.files.screen import drawn, show_all
-from hpml_jobs.report.folder import write_all, write_tables
-from hpml_jobs.report.page.contents import is_outdated, records_of
+from hpml_jobs.report.folder import write_all
 from tests.unit.builders import lab_cell, lab_record
+from tests.unit.study_builder import write_tables
 
 FILES = [
     "tables.md",
@@ -223,35 +221,14 @@ def test_unchanged_tables_are_not_written_again(builder):
     assert [path.stat().st_mtime_ns for path in paths] == first
 
 
-def test_page_is_outdated_once_records_change(builder, tmp_path):
-    builder.with_published_study()
-    folder = builder.study.report
-
-    def page_is_outdated(report=None):
-        return is_outdated(
-            (report or folder) / "report.html", records_of(builder.collect())
-        )
-
-    assert not page_is_outdated()
-    write_all(builder.collect(), folder)
-    shutil.copytree(folder, tmp_path / "copied")  # with other times
-    os.utime(folder / "report.html", (0, 0))
-    assert not page_is_outdated() and not page_is_outdated(tmp_path / "copied")
-    builder.with_record(lab_record(lab_cell(2, 32, repeat=1), 30.0))
-    assert page_is_outdated() and page_is_outdated(tmp_path / "copied")
-    write_all(builder.collect(), folder)
-    assert not page_is_outdated()
-
-
-@pytest.mark.parametrize("write", [write_tables, write_all])
 @pytest.mark.parametrize("name", ["table1.csv", "tables.md", "tables.json"])
-def test_named_folder_keeps_tables_of_its_owner(builder, tmp_path, write, name):
+def test_named_folder_keeps_tables_of_its_owner(builder, tmp_path, name):
     builder.with_published_study()
     folder = tmp_path / "to"
     folder.mkdir()
     (folder / name).write_bytes(b"mine")
     with pytest.raises(UsageError, match=f"{name} would be written over"):
-        write(builder.collect(), folder)
+        write_tables(builder.collect(), folder)
     assert [(path.name, path.read_bytes()) for path in folder.iterdir()] == [
         (name, b"mine")
     ]

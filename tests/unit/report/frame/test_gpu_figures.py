@@ -1,10 +1,9 @@
-"""What a report shows of the GPUs: in cells.csv, in `record`."""
+"""What a report shows of the GPUs: in cells.csv."""
 
 import msgspec
 import pytest
 
 from hpml_jobs.core.measurements import Card
-from hpml_jobs.report.key_numbers import key_numbers, lines
 from hpml_jobs.results.figures import GpuFigures, gpu_figures
 from tests.unit.builders import a_cell, a_record
 from tests.unit.check_cases import FACTS, clean_record, imported_record, samples_at
@@ -76,13 +75,3 @@ def test_record_of_an_older_version_has_what_it_has():
 )
 def test_link_is_the_clusters_else_that_of_nvml_on_a_node(nodes, link, gb_per_s):
     assert measured(nodes, link).link_gb_per_s == gb_per_s
-
-
-def test_record_command_shows_clocks_power_and_link():
-    numbers = key_numbers(measured())
-    shown = dict(line.split(maxsplit=1) for line in lines(numbers))
-    assert (shown["sm_clock_mhz"], shown["power_w"]) == ("1360 MHz", "245.0 W")
-    assert shown["gpu_utilization_percent"] == "40 %"
-    assert shown["precision"] == "tf32 (convolutions)"
-    assert shown["link_gb_per_s"] == "300 GB/s"
-    assert numbers["share_of_link"] == pytest.approx(numbers["bus_gb_per_s"] / 300)

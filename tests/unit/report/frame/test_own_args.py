@@ -5,8 +5,8 @@ import csv
 from msgspec.structs import replace
 
 from hpml_jobs.core.recipe import PRESETS
-from hpml_jobs.report.folder import write_tables
 from tests.unit.builders import RESNET, lab_cell, lab_record
+from tests.unit.study_builder import write_tables
 
 OWN = replace(
     RESNET,

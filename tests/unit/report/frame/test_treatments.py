@@ -6,8 +6,8 @@ import pandas as pd
 
 from hpml_jobs.core.recipe import Recipe
 from hpml_jobs.report.files.markdown import grid
-from hpml_jobs.report.folder import write_tables
 from tests.unit.builders import lab_cell, lab_record
+from tests.unit.study_builder import write_tables
 
 WARMUP = Recipe(name="warmup", scaled=True, warmup_epochs=2.0)
 

@@ -174,7 +174,7 @@ def test_hint_for_finished_cells_is_collect():
 def test_hint_for_disturbed_cells_is_resubmit():
     check = CheckResult(check="disturbed", level=Level.WARN, reason="other processes")
     cells = [CellState(slug="a", outcome=Outcome.OK, recorded=True, checks=(check,))]
-    words = "1 cell has a disturbed epoch or microbenchmark, or slow iterations:\n"
+    words = "1 cell has a disturbed epoch or microbenchmark:\n"
     assert hints_for(cells, "mine")[0] == f"{words}hpml-jobs resubmit mine --disturbed"
 
 

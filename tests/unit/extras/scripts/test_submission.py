@@ -188,7 +188,7 @@ def test_the_files_of_a_module_and_of_a_script_in_the_arguments_count(
             "precision= with script=train.py: the script decides it by itself",
         ),
         (["workload=digits"], "workload= with script=train.py: the script decides it"),
-        (["grid=lab"], "with script=train.py: the script decides it"),
+        (["grid=shuffling"], "with script=train.py: the script decides it"),
         (["seed=1,2"], "seed=1,2, but args has no {seed}"),
     ],
 )

@@ -2,6 +2,9 @@
 
 import io
 import json
+import re
+import shutil
+from pathlib import Path
 
 import msgspec
 import pandas as pd
@@ -194,3 +197,17 @@ def test_quantization_table_is_in_every_format(builder):
     assert list(frame["network"].unique()) == ["lenet_cifar10", "lenet_bias_cifar10"]
     (table,) = json.loads((folder / "tables.json").read_text())["tables"]
     assert table["label"] == "quantization"
+
+
+def test_recipe_of_the_page_draws_each_distribution(working_folder):
+    root = Path(__file__).parents[4]
+    golden = root / "tests" / "data" / "golden" / "quantized" / "report" / "spreads.csv"
+    report = working_folder / "outputs" / "quantize" / "report"
+    report.mkdir(parents=True)
+    shutil.copy(golden, report)
+    page = (root / "docs" / "quantization.md").read_text()
+    (recipe,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    exec(recipe, {})  # noqa: S102 - the page's own
+    rows = pd.read_csv(golden)
+    drawn = {path.stem for path in working_folder.glob("*.png")}
+    assert drawn == {*(rows["network"] + " " + rows["layer"] + " " + rows["what"])}

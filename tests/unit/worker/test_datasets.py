@@ -156,7 +156,7 @@ def run_prepare(workload, root, *more):
 
 
 def test_cifar10_is_downloaded_once(little_cifar, tmp_path, capsys):
-    with pytest.raises(HpmlError, match=r"hpml-jobs fetch data.root="):
+    with pytest.raises(HpmlError, match=r"the next submission downloads it"):
         open_data(CIFAR, tmp_path / "data")
     assert (
         run_prepare({"data": "cifar10", "limit": 20}, tmp_path / "data", "--download")

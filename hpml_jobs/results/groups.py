@@ -175,12 +175,6 @@ class ConditionGroup(Value, frozen=True, kw_only=True, dict=True):
     def _by_place(self) -> dict[Place, Row]:
         return {row.place: row for row in self.timed}
 
-    @cached_property
-    def main_path(self) -> str:
-        """The training path that answers of one number are about: the plain one, or the first."""
-        paths = [row.path for row in self.timed]
-        return "" if "" in paths else next(iter(paths), "")
-
     def reference(self, row: Row) -> Row | None:
         """Return the row that a row's ratios are against; None where it has no ratios."""
         if row.reference is None:

@@ -5,14 +5,14 @@ import pytest
 
 from hpml_jobs.core.cell import Protocol
 from hpml_jobs.core.check_result import CheckResult, Level
-from hpml_jobs.core.strategies import Baseline, Device, Strategy
+from hpml_jobs.core.strategies import Baseline, Strategy
 from hpml_jobs.report import pictures as plots
 from hpml_jobs.report.frame import picture as picture_module
 from hpml_jobs.report.frame import style
 from hpml_jobs.report.pictures import PLOTS
 from hpml_jobs.report.report import ReportOptions, make_report
 from hpml_jobs.study.snapshot import read_snapshots
-from tests.unit.builders import CPU, PUBLISHED_S, V100, lab_cell, lab_record
+from tests.unit.builders import PUBLISHED_S, V100, lab_cell, lab_record
 from tests.unit.study_builder import StudyBuilder
 
 pytestmark = pytest.mark.usefixtures("all_pictures")
@@ -179,15 +179,6 @@ def test_speedup_without_single_gpu_cell_is_none(builder):
     assert PLOTS["speedup"](report) is None
 
 
-def test_speedup_on_cpu_counts_processes(builder):
-    for gpus, epoch_s in ((1, 20.0), (2, 12.0)):
-        cell = lab_cell(gpus, 128, device=Device.CPU)
-        builder.with_record(lab_record(cell, epoch_s, facts=CPU))
-    picture = PLOTS["speedup"](builder.collect())
-    assert picture.figure.axes[0].get_xlabel() == "processes (log)"
-    assert "by batch per process" in titles(picture)[0]
-
-
 def test_speedup_same_gpus_on_more_nodes_are_apart(builder):
     for gpus, nodes, epoch_s in ((1, 1, 20.0), (2, 1, 12.0), (2, 2, 14.0), (4, 2, 8.0)):
         builder.with_record(lab_record(lab_cell(gpus, 128, nodes=nodes), epoch_s))
@@ -222,12 +213,6 @@ def test_phases_are_stacked_and_add_up_to_the_epoch(repeated):
     # 2 % of the 12.06 s stall, 1 % copies, 30 % forward, 5 % optimizer
     assert widths[1][:3] == pytest.approx([0.2412, 0.1206, 3.618])
     assert axis.get_xlabel() == "seconds per epoch"
-
-
-def test_phases_legend_names_what_is_drawn(builder):
-    builder.with_record(lab_record(lab_cell(1, 128), 30.0))
-    names = legend_labels(PLOTS["phases"](builder.collect()))
-    assert names == ["stall", "copy to device", "forward", "backward", "optimizer"]
 
 
 def test_bars_mark_doubtful_cells_and_name_the_rest(builder, given_checks, monkeypatch):

@@ -2,13 +2,12 @@
 
 import json
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from hpml_jobs.cli.main import run
 from hpml_jobs.core.errors import UsageError
-from hpml_jobs.extras.compare.command import compared, parse_limit
+from hpml_jobs.extras.compare.command import parse_limit
 from hpml_jobs.extras.compare.reference import Reference, read_reference
 from tests.unit.builders import a_cell, a_record
 from tests.unit.study_builder import StudyBuilder
@@ -225,7 +224,3 @@ def test_bad_words_are_one_line(words, code, message, studies, capsys):
     assert "\n" not in err
 
 
-def test_completion_has_studies_and_references(studies, capsys):
-    output_of(capsys, "compare", "before", "--save", "base")
-    context = SimpleNamespace(params={"outputs": Path("outputs")})
-    assert sorted(compared(context, "b")) == ["base", "before"]

@@ -6,12 +6,10 @@ import pytest
 from hpml_jobs.checks.gpu_peaks import peak_of, peak_rate
 from hpml_jobs.core.cluster import Cluster, Isolate
 from hpml_jobs.core.measurements import Energy
-from hpml_jobs.core.strategies import Device
 from hpml_jobs.report.files.csv_tables import sheets
 from hpml_jobs.report.report import ReportOptions, make_report
 from hpml_jobs.study.snapshot import read_snapshots
 from tests.unit.builders import (
-    CPU,
     V100,
     a_cell,
     lab_cell,
@@ -118,34 +116,6 @@ def test_gpu_shared_by_two_ranks_counts_once():
     record = with_energy(clean_record(a_cell(gpus=2, batch=32)), 500.0, 500.0)
     same = (Energy(uuid="GPU-0", joules=510.0, window_s=8.1),)
     assert change_epoch("timed", 1, energy=same)(record).joules == 510.0
-
-
-def test_cpu_without_a_peak_has_costs_but_no_flop_per_s(builder):
-    cell = lab_cell(1, 128, device=Device.CPU)
-    table = builder.with_record(lab_record(cell, 100.0, facts=CPU)).table("choice")
-    assert texts_by_label(table)["single 1-process b128"][3:5] == (
-        "100",
-        "use this; fastest; cheapest",
-    )
-    assert table.blocks[3].names == ("process-s",)
-    assert (
-        table.sheet.rows[0][table.sheet.columns.index("charged_gpu_s_per_1000_units")]
-        == 2.0
-    )
-    assert not any("FLOP" in head for head in (block.head for block in table.blocks))
-    assert not any("peak" in line for line in table.caption)
-
-
-def test_boards_are_printed_with_clocks_and_power_limit(builder):
-    record = clean_record(a_cell(gpus=1, batch=32))
-    (card,) = record.ranks[0].cards
-    cards = (msgspec.structs.replace(card, power_limit_w=400.0, memory_clock_mhz=1593),)
-    ranks = (msgspec.structs.replace(record.ranks[0], cards=cards),)
-    builder.with_record(msgspec.structs.replace(record, ranks=ranks))
-    assert (
-        "Boards after an epoch: SM clock 1,410 of 1,410 MHz, memory clock 1,593 MHz, "
-        "power limit 400 W."
-    ) in builder.table("choice").caption
 
 
 def test_boards_of_a_sampled_epoch_have_their_utilization(builder):

@@ -10,7 +10,7 @@ from hpml_jobs.core.record import Model
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.report.choose.cost import measured_peak
-from tests.unit.builders import CPU, DIGITS, V100, a_cell, a_record, texts_by_label
+from tests.unit.builders import CPU, V100, a_cell, a_record, texts_by_label
 
 GPT2 = Workload(
     name="gpt2_124m",
@@ -62,12 +62,6 @@ def test_padding_of_the_vocabulary_is_no_work():
     assert model.parameters == 124_439_808 + 47 * 768
     plain = flop_of(gpt2_record())
     assert (flop.weights, flop.by_formula) == (plain.weights, plain.by_formula)
-
-
-def test_image_models_have_only_the_count():
-    flop = flop_of(a_record(a_cell(workload=DIGITS)))
-    assert (flop.by_formula, flop.weights) == (None, None)
-    assert flop.figure == flop.counted
 
 
 def test_own_model_with_the_keys_of_a_shape_has_only_the_count(builder):

@@ -9,7 +9,6 @@ from hpml_jobs.core.script import Script
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.results.figures import figures_of, medians, peak_of
 from tests.unit.builders import (
-    PUBLISHED_S,
     a_cell,
     a_record,
     lab_cell,
@@ -52,16 +51,6 @@ def test_bus_bandwidth_is_gradient_bytes_over_collective_time(builder, strategy)
         sent / (share * 20.1) / 1e9
     )
     assert row.bandwidth.algorithm_gb_per_s == pytest.approx(sent / net_s / 1e9)
-
-
-def test_table_2_notes_waiting_for_later_ranks(builder):
-    record = lab_record(lab_cell(2, 128), 20.0)
-    few = msgspec.structs.replace(record.exchange, exchange_s=0.02 * 20.1)
-    builder.with_record(lab_record(lab_cell(2, 32), 20.0))  # 0.5 % of it is waiting
-    builder.with_record(msgspec.structs.replace(record, exchange=few))
-    assert builder.table("table2-ddp").notes[0] == (
-        "waiting for ranks that were later, part of Comm: 2-GPU at batch 128: 1.206 of 1.608 s"
-    )
 
 
 def test_bus_bandwidth_of_four_ranks_uses_ring_factor(builder):
@@ -135,16 +124,6 @@ def test_bandwidth_without_gradient_time_is_a_dash(builder):
     assert table.notes == (
         "not measured: the record has no times of the exchange: 2-GPU at batch 128",
     )
-
-
-def test_protocol_lab_has_only_residual_tables_and_a_note(builder):
-    for (gpus, batch), epoch_s in PUBLISHED_S.items():
-        builder.with_record(
-            lab_record(lab_cell(gpus, batch, protocol=Protocol.LAB), epoch_s)
-        )
-    labels = [table.label for table in builder.collect().groups[0].strategies[0].tables]
-    assert labels == ["table1-ddp", "table2r-ddp", "table3r-ddp"]
-    assert "protocol=lab ends before" in builder.table("table2r-ddp").caption[-1]
 
 
 def test_mixed_study_shows_dash_with_reason(builder):

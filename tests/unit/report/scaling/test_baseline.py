@@ -1,14 +1,11 @@
 """Ratios against the smallest measured size where no single-GPU cell exists."""
 
-import json
-
 import pytest
 
 from hpml_jobs.core.place import Setup
 from hpml_jobs.core.strategies import Baseline, Strategy
-from hpml_jobs.report.files import csv_tables, json_tables
 from hpml_jobs.report.files.markdown import document, grid
-from tests.unit.builders import PUBLISHED_S, a_cell, a_record, lab_cell, lab_record
+from tests.unit.builders import PUBLISHED_S, a_cell, a_record
 
 pytestmark = pytest.mark.usefixtures("no_checks")
 
@@ -96,17 +93,6 @@ def test_tables_of_the_residual_need_a_single_gpu_cell(builder):
     assert {"table2r-ddp", "table3r-ddp"} <= default
 
 
-def test_weak_efficiency_is_a_ratio_of_steps(builder):
-    for gpus, step_s in ((2, 0.2), (4, 0.25)):
-        record = lab_record(lab_cell(gpus, 64), 10.0 * step_s)
-        builder.with_record(record)
-    two, four = (row_at(only_group(builder), gpus, 64) for gpus in (2, 4))
-    assert four.scaling.weak_efficiency == pytest.approx(
-        two.timing.step_s / four.timing.step_s
-    )
-    assert two.scaling.weak_efficiency == 1
-
-
 def test_each_strategy_is_against_its_own_smallest(builder):
     for gpus, epoch_s in ((2, 20.0), (4, 12.0), (8, 8.0)):
         add(builder, gpus, 64, epoch_s)
@@ -190,12 +176,3 @@ def test_no_suggestion_where_it_would_not_help(builder):
     assert only_group(builder, Baseline.SINGLE).suggestion != ""
     builder.with_cell(a_cell(gpus=1, batch=64))
     assert only_group(builder, Baseline.SINGLE).suggestion == ""
-
-
-def test_files_name_the_reference(builder):
-    report = builder.with_published_study(but=WITHOUT_SINGLE).collect(Baseline.SMALLEST)
-    (group,) = json.loads(json_tables.document(report))["groups"]
-    assert group["ratios_against"] == "smallest"
-    assert {entry["reference"]["gpus"] for entry in group["entries"]} == {2}
-    header = csv_tables.sheets(report)["scaling.csv"].splitlines()[0]
-    assert "reference_gpus" in header.split(",")

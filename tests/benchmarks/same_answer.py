@@ -2,11 +2,12 @@
 
     python tests/benchmarks/same_answer.py FOLDER [--resamples 20]
 
-FOLDER has equal studies of one run per cell, of one quiet machine. The first line is on the studies as they are. Each further one is on studies that have
-the repeats for which the screen of one of them asks, their runs drawn with replacement from those
-of all studies. `contrary`: two of them ask for different cells, and neither says that it is
-undecided. `first`: those that name the most frequent cell first; `agree`: first, or beside another
-one as undecided. The last line counts the warnings.
+FOLDER has equal studies of one run per cell, of one quiet machine. The first line is on the studies
+as they are. Each further one is on studies that have the repeats for which the screen of one of
+them asks, their runs drawn with replacement from those of all studies. `contrary`: two of them ask
+for different cells, and neither says that it is undecided. `first`: those that name the most
+frequent cell first; `agree`: first, or beside another one as undecided. The last line counts the
+warnings.
 """
 
 import argparse

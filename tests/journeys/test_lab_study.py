@@ -150,7 +150,7 @@ def test_communication_phases_add_up_to_epoch(lab_study, login):
 def test_checks_independent_of_machine_pass(lab_study, login):
     sure = {"closure", "parameters", "short", "loader-bound"}
     together = {"replicas", "messages"}
-    for cell in json.loads(login.ok("record", "lab", "--json"))["cells"]:
+    for cell in json.loads(login.ok("status", "lab", "--json"))["cells"]:
         levels = {result["check"]: result["level"] for result in cell["checks"]}
         alone = cell["slug"].startswith("single")
         wanted = sure if alone else sure | together

@@ -23,7 +23,7 @@ from hpml_jobs.results.groups import ChargedRow, ConditionGroup
 
 T = TypeVar("T")
 
-GIVEN = "given as cluster.peak_tflop_per_s"
+GIVEN = "given with the cell, before 1.0"
 """The source of a peak that is not one of a data sheet."""
 
 
@@ -89,8 +89,8 @@ def _known_flop(record: Record) -> FlopPerSample | None:
 def measured_peak(record: Record) -> PeakRate | None:
     """Return the peak that a record's FLOP/s are a share of.
 
-    It is that of the cluster's config, else of the GPU at the precision of the cell. None of an
-    imported timing, whose precision is not known.
+    It is that of the GPU at the precision of the cell; before 1.0 a cell could give another. None
+    of an imported timing, whose precision is not known.
     """
     facts = record.measured_facts
     if facts is None:

@@ -118,8 +118,6 @@ def desk(tmp_path_factory):
     shutil.unpack_archive(gallery, outputs, filter="data")
     for name in ("FILE.csv", "timings.csv"):
         shutil.copy(ROOT / "docs" / "published.csv", folder / name)
-    rates = (ROOT / "docs" / "share.md").read_text().partition("```\nmodel,")[2]
-    (folder / "rates.csv").write_text("model," + rates.partition("```")[0])
     np.savez(
         folder / "iterations.npz", stall_s=np.zeros((2, 10)), last_stall_s=np.zeros(2)
     )

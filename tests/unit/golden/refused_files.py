@@ -48,6 +48,7 @@ OF_FILES = {
         script=train.py precision=bf16
         script=train.py workload=digits
         script=train.py grid=lab
+        script=train.py "args=--b {batch}" grid=shuffling
         script=train.py gpus=2 strategy=zero1
         script=train.py -m gpus=2 strategy=ddp,fsdp
         script=train.py -m batch=4,8

@@ -98,8 +98,8 @@ class InjectedStudy:
         return slept
 
     def checks(self) -> dict[str, dict[str, tuple[str, str]]]:
-        """Level and reason of each check by cell, as the command `record` shows them."""
-        cells = json.loads(self.program.ok("record", self.name, "--json"))["cells"]
+        """Level and reason of each check by cell, as `status --json` shows them."""
+        cells = json.loads(self.program.ok("status", self.name, "--json"))["cells"]
         return {
             cell["slug"]: {
                 check["check"]: (check["level"], check["reason"])

@@ -117,6 +117,6 @@ def test_peak_of_a_cpu_is_the_given_one_or_none(builder):
     record = gpt2_record(facts, epoch_s=560.0, device=Device.CPU)
     table = builder.with_record(record).table("choice")
     assert (
-        "0.5000 TFLOP/s dense fp32, CPU AMD EPYC 7543 (given as cluster.peak_tflop"
+        "0.5000 TFLOP/s dense fp32, CPU AMD EPYC 7543 (given with the cell, before"
         in " ".join(table.caption)
     )

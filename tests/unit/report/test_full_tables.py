@@ -3,7 +3,6 @@
 import msgspec
 import pytest
 
-from hpml_jobs.core.cell import Protocol
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.report.files.markdown import grid
 from tests.unit.builders import V100, lab_cell, lab_record
@@ -262,11 +261,3 @@ def test_replicas_table_has_accuracy_deviation_over_seeds(builder):
     four = csv_row(builder, "replicas", gpus=4)
     assert four["test_deviation"] is None
     assert four["parameters"] is None
-
-
-def test_mixed_study_names_cells_not_measured(builder):
-    builder.with_published_study(but=((4, 32),))
-    builder.with_record(lab_record(lab_cell(4, 32, protocol=Protocol.LAB), 30.8))
-    for label in ("communication", "phases"):
-        assert "not measured: ddp 4-GPU at batch 32" in builder.table(label).notes
-    assert "4-GPU b32" not in grid(builder.table("communication"))

@@ -95,19 +95,3 @@ def test_unknown_context_is_no_throughput_not_one_token():
         a_cell(gpus=4, batch=32, workload=workload, protocol=Protocol.LAB)
     )
     assert (record.samples, record.units) == (WINDOWS, None)
-
-
-def test_groups_of_images_and_tokens_have_each_their_unit(builder):
-    for workload in (TEXT, DIGITS):
-        for gpus in (1, 4):
-            cell = a_cell(gpus=gpus, batch=32, workload=workload, protocol=Protocol.LAB)
-            builder.with_record(a_record(cell))
-    report = builder.collect()
-    heads = {
-        head
-        for group in report.groups
-        for table in group.full
-        if table.label == "scaling"
-        for head in (block.head for block in table.blocks)
-    }
-    assert {"tokens/s", "images/s"} <= heads

@@ -85,31 +85,6 @@ def test_runs_of_one_cell_decide(new, decision, answer, studies):
     assert text.answer == answer
 
 
-def test_answer_counts_cells_and_names_the_largest(studies):
-    old, new = studies
-    for gpus, times_s in (
-        (1, SLOWER),
-        (2, tuple(2 * t for t in OLD)),
-        (4, FASTER),
-        (8, SAME),
-    ):
-        add_runs(old, *OLD, gpus=gpus)
-        add_runs(new, *times_s, gpus=gpus)
-    add_runs(old, *OLD, batch=128)
-    add_runs(new, *OLD, batch=256)
-    text = compared(studies)
-    assert text.answer == (
-        "after compared with before: 2 of 4 shared cells are slower (largest: 2 GPUs, batch 64 "
-        "(ddp): "
-        "+100.0 % [97.5, 102.5]), 1 is faster (4 GPUs, batch 64 (ddp): -7.4 % [-8.6, -6.2]), 1 "
-        "shows no difference; 2 cells are in only one of the studies."
-    )
-    assert text.only == (
-        "only in A: 2 GPUs, batch 128 (ddp)",
-        "only in B: 2 GPUs, batch 256 (ddp)",
-    )
-
-
 def test_slower_cell_says_which_part_became_slower(studies):
     """Waiting for data takes 0.9 s more; computation is as it was."""
 

@@ -52,11 +52,3 @@ def test_replicas_table_compares_hashes(builder):
     hashes = {line.label: line.texts[-2:] for line in table.lines}
     assert hashes["ddp 2-GPU b512"] == ("equal", "equal")
     assert hashes["ddp 2-GPU (buffers off) b512"] == ("equal", "differ")
-
-
-def test_replicas_caption_gives_means_over_seeds(builder):
-    for repeat in range(5):
-        builder.with_record(lab_record(lab_cell(2, 512, **LAB, repeat=repeat), 15.0))
-    caption = " ".join(builder.table("replicas").caption)
-    assert "Mean and sample standard deviation over seeds" in caption
-    assert "Median" not in caption

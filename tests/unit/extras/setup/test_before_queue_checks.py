@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from hpml_jobs.core.answers import Severity
-from hpml_jobs.core.cluster import Cluster, Container, Launcher, Rule
+from hpml_jobs.core.cluster import Cluster, Container, Launcher
 from hpml_jobs.extras.setup import before_queue
 from hpml_jobs.plan.resolve import make_plan
 from hpml_jobs.plan.sweep import expand
@@ -17,39 +17,6 @@ LAB = Association("lab", ("normal",), limits={"MaxJobs": "8", "MaxSubmit": "4"})
 
 def by_name(findings):
     return {finding.about: finding for finding in findings}
-
-
-def test_account_must_be_one_of_the_users(slurm):
-    needs = Cluster(name="torch", account_rule=Rule.REQUIRED)
-    finding = before_queue.check_account(needs, [LAB])
-    assert finding.level is Severity.PROBLEM
-    assert "cluster.account=lab" in finding.remedy
-    other = before_queue.check_account(Cluster(name="torch", account="other"), [LAB])
-    assert (other.level, other.remedy) == (Severity.PROBLEM, "use cluster.account=lab")
-    assert (
-        before_queue.check_account(Cluster(name="torch", account="lab"), [LAB]).level
-        is Severity.OK
-    )
-    # where sacctmgr says nothing, nothing can be wrong
-    assert (
-        before_queue.check_account(Cluster(name="torch", account="other"), []).level
-        is Severity.OK
-    )
-
-
-def test_unreadable_container_is_a_problem(tmp_path):
-    absent = Container(
-        image=str(tmp_path / "no.sif"), overlay=str(tmp_path / "no.ext3")
-    )
-    findings = before_queue.check_container(
-        Cluster(name="greene", container=absent), tmp_path
-    )
-    assert [finding.level for finding in findings[:2]] == [
-        Severity.PROBLEM,
-        Severity.PROBLEM,
-    ]
-    assert "no.ext3 does not exist" in findings[1].seen
-    assert before_queue.check_container(GREENE, tmp_path) == []
 
 
 def test_job_python_versions_are_checked(tmp_path):

@@ -59,21 +59,6 @@ def test_first_screen_has_at_most_30_lines(builder, width):
     assert (f"Not shown: group {missing}." in text) is bool(missing)
 
 
-def test_each_cause_is_named_once_most_serious_first(builder):
-    builder.with_published_study(but=((2, 512),))
-    disturb = change_scheduling(Role.TIMED, stolen_s=8.0)
-    builder.with_record(disturb(lab_record(lab_cell(2, 512), 15.66)))
-    report = builder.collect()
-    trust = overview(report, report.groups[0]).trust
-    assert trust[0].startswith(
-        "Table 1 can be used, but 1 of 9 settings has a warning (!)"
-    )
-    assert trust[1].startswith("warning (disturbed), 2 GPUs, batch 512 (ddp): ")
-    text = " ".join(" ".join(screen(report)).split())
-    assert text.count("(disturbed)") == 1
-    assert "see Data-quality checks" not in text
-
-
 @pytest.mark.parametrize(
     ("gpus", "label"), [(1, "1 GPU, batch 128"), (4, "4 GPUs, batch 128 (ddp)")]
 )

@@ -8,8 +8,8 @@ import pytest
 from rich.console import Console
 
 from hpml_jobs.core.cell import Outcome
-from hpml_jobs.core.errors import HpmlError, UsageError
-from hpml_jobs.report.files.screen import drawn, show_all
+from hpml_jobs.core.errors import UsageError
+from hpml_jobs.report.files.screen import show_all
 from hpml_jobs.report.folder import write_all
 from tests.unit.builders import lab_cell, lab_record
 from tests.unit.study_builder import write_tables
@@ -80,12 +80,6 @@ def test_empty_study_can_be_written_and_shown(builder):
     assert "has no cells yet" in screen_text(builder.collect(), 80)
 
 
-def test_unwritable_report_folder_is_one_line_error(builder, tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(HpmlError, match="cannot be written"):
-        write_tables(builder.collect(), tmp_path / "file")
-
-
 @pytest.mark.parametrize("width", [60, 80, 100, 140])
 def test_screen_lines_fit_console_width(incomplete_study, width):
     for batch in (8, 16, 64, 256):
@@ -98,16 +92,6 @@ def test_screen_lines_fit_console_width(incomplete_study, width):
     for batch in (8, 16, 32, 64, 128, 256, 512):
         in_answer = batch == 512  # the answer above the table Choice
         assert text.count(f"batch {batch} per GPU") == 5 + in_answer
-
-
-def test_screen_numbers_are_styled_unlike_separators(builder):
-    builder.with_published_study()
-    *_, last = drawn(builder.table("table1-ddp"), 100)
-    dim = "".join(
-        last.plain[span.start : span.end] for span in last.spans if span.style == "dim"
-    )
-    assert last.style == ""
-    assert dim == " │ " * 3
 
 
 def test_screen_prints_markup_in_reasons_literally(builder):

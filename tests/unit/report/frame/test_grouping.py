@@ -6,7 +6,6 @@ import pytest
 from hpml_jobs.core.cell import Outcome, Protocol
 from hpml_jobs.core.rank import NodeSystem
 from hpml_jobs.core.workload import SourceFile
-from hpml_jobs.report.files.markdown import document
 from tests.unit.builders import DIGITS, RESNET, V100, lab_cell, lab_record
 
 RTX = "Quadro RTX 8000"
@@ -45,15 +44,6 @@ def test_record_under_other_conditions_gets_its_own_group(builder, what, change)
     assert note in few.tables[0].notes
     away = f"measured under other conditions (group {few.number}): 4-GPU at batch 32"
     assert away in many.tables[1].notes
-
-
-def test_group_heading_names_differing_condition(builder):
-    builder.with_published_study()
-    rtx = msgspec.structs.replace(V100, gpu_model=RTX)
-    builder.with_record(lab_record(lab_cell(1, 1024), 20.0, 0.0, rtx))
-    text = document(builder.collect())
-    assert f"- GPU model: {RTX} | Tesla V100-SXM2-16GB".replace("|", r"\|") in text
-    assert f"Differs from the other groups in: GPU model {RTX}." in text
 
 
 @pytest.mark.parametrize(

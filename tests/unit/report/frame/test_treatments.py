@@ -1,13 +1,8 @@
 """What was done to a cell is part of its row: named, compared within itself, never a baseline."""
 
-import json
-
-import pandas as pd
-
 from hpml_jobs.core.recipe import Recipe
 from hpml_jobs.report.files.markdown import grid
 from tests.unit.builders import lab_cell, lab_record
-from tests.unit.study_builder import write_tables
 
 WARMUP = Recipe(name="warmup", scaled=True, warmup_epochs=2.0)
 
@@ -53,14 +48,3 @@ def test_treated_cell_alone_notes_missing_baseline(builder):
     assert builder.table("table1-single").notes == (
         "no single-GPU cell at batch 512: not requested",
     )
-
-
-def test_csv_tables_and_json_name_the_treatment(builder):
-    add_batch_512_cells(builder)
-    write_tables(builder.collect(), builder.study.report)
-    for name in ("table1", "table2", "table3", "scaling", "messages", "cells"):
-        found = pd.read_csv(builder.study.report / f"{name}.csv", keep_default_na=False)
-        assert "warmup 2" in set(found["treatment"]), name
-    (group,) = json.loads((builder.study.report / "tables.json").read_text())["groups"]
-    treated = {row["treatment"] for row in group["entries"]}
-    assert treated == {"", "warmup 2"}

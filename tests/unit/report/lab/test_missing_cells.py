@@ -48,12 +48,6 @@ def test_missing_baseline_keeps_time_and_omits_speedup(builder):
     assert "none at batch 128" in "\n".join(builder.table("table1-ddp").caption)
 
 
-def test_cells_not_requested_are_one_note(builder):
-    builder.with_published_study(but=((2, 32), (2, 128), (4, 512)))
-    table = builder.table("table1-ddp")
-    assert table.notes == ("not requested: 2-GPU at batch 32, 128; 4-GPU at batch 512",)
-
-
 def test_q1_table_ends_at_out_of_memory(builder):
     builder.with_published_study()
     builder.with_out_of_memory(lab_cell(1, 2048))

@@ -9,6 +9,7 @@ from hpml_jobs.core.cell import Outcome
 from hpml_jobs.report import page
 from hpml_jobs.report.frame import style
 from tests.unit.builders import V100, lab_cell, lab_record
+from tests.unit.report.frame.test_svg import contrast
 from tests.unit.report.page.html_checker import faults, parse
 from tests.unit.study_builder import StudyBuilder
 
@@ -171,19 +172,6 @@ def theme(html, number):
     blocks = re.findall(r":root \{(.*?)\}", html, re.S)
     pairs = [re.findall(r"(--[\w-]+):\s*(#[0-9a-fA-F]{6})", block) for block in blocks]
     return {**dict(pairs[0]), **dict(pairs[number])}
-
-
-def luminance(colour):
-    channels = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
-    linear = [
-        c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in channels
-    ]
-    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-
-
-def contrast(first, second):
-    lighter, darker = sorted((luminance(first), luminance(second)), reverse=True)
-    return (lighter + 0.05) / (darker + 0.05)
 
 
 @pytest.mark.parametrize("name", THEMES)

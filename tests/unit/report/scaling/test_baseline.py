@@ -68,22 +68,6 @@ def test_table1_starts_with_the_smallest_size(builder):
     assert not any("single-GPU" in note for note in table.notes)
 
 
-def test_scaling_heads_name_the_reference(builder):
-    group = only_group(builder.with_published_study(but=WITHOUT_SINGLE))
-    table = table_of(group, "scaling")
-    heads = [block.head for block in table.blocks]
-    assert "against 2 GPUs, same batch" in heads
-    assert "effic.: speedup x g / N" in table.caption[0]
-    assert "where g is 2;" in table.caption[0]
-    assert any(
-        note.startswith("cost/t: needs a single-GPU cell") for note in table.notes
-    )
-    (index,) = (
-        i for i, name in enumerate(table.sheet.columns) if name == "reference_gpus"
-    )
-    assert {row[index] for row in table.sheet.rows} == {2}
-
-
 def test_tables_of_the_residual_need_a_single_gpu_cell(builder):
     """Against 2 GPUs, the rest of an epoch is not communication: 2 GPUs communicate, too."""
     builder.with_published_study(but=WITHOUT_SINGLE)

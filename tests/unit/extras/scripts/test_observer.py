@@ -289,8 +289,6 @@ def test_compiled_wrapper_is_not_compiled_anew(observe):
     assert "global hooks" not in seen.stderr
 
 
-
-
 def test_module_of_a_folder_that_the_script_adds_is_recorded(observe, tmp_path):
     (tmp_path / "lib").mkdir()
     (tmp_path / "lib" / "layers.py").write_text("WIDTH = 16\n")
@@ -347,8 +345,6 @@ def test_last_batch_of_a_pass_may_be_smaller(observe):
     assert seen.record.ranks[0].timed.samples == 13 * 9 - 2 * 6
 
 
-
-
 def test_epoch_of_another_model_is_not_split(observe):
     other = "    if epoch == 2:\n        optimizer = torch.optim.SGD(model.parameters(), 0.1)\n"
     record = observe(
@@ -372,8 +368,6 @@ for epoch"""
     assert roles(record) == ["warmup", "timed", "instrumented"]
     assert [e.samples for e in record.ranks[0].epochs] == [48] * 3
     assert not record.facts.missing
-
-
 
 
 def test_os_exit_loses_no_window_that_is_over(observe):

@@ -3,7 +3,6 @@
 import msgspec
 import pytest
 
-from hpml_jobs.core.cell import Protocol
 from hpml_jobs.core.check_result import CheckResult, Level
 from hpml_jobs.core.strategies import Baseline, Strategy
 from hpml_jobs.report import pictures as plots
@@ -95,11 +94,6 @@ def test_pictures_same_strategy_has_same_colour(repeated):
                 used.setdefault(name, set()).add(handle.get_color())
     assert used == {name: {style.strategy_colour(name)} for name in used}
     assert {"ddp", "gather_scatter"} <= set(used)
-
-
-def test_pictures_of_one_cell_need_no_other(builder):
-    builder.with_record(lab_record(lab_cell(1, 128), 20.0))
-    assert list(plots.pictures(builder.collect())) == ["phases"]
 
 
 def test_pictures_of_study_without_numbers_are_none(builder):
@@ -221,15 +215,6 @@ def test_bars_mark_doubtful_cells_and_name_the_rest(builder, given_checks, monke
     drawn = PLOTS["phases"](builder.collect())
     assert len(cell_labels(drawn.figure.axes[0])) == 2
     assert "Not drawn, see phases.csv: single 1-GPU b512" in drawn.caption
-
-
-def test_protocol_lab_has_no_pictures_of_phases(builder):
-    for gpus in (1, 2):
-        cell = lab_cell(gpus, 128, protocol=Protocol.LAB)
-        builder.with_record(lab_record(cell, 20.0 / gpus))
-    pictures = plots.pictures(builder.collect())
-    assert {"speedup", "gap"} <= pictures.keys()
-    assert "phases" not in pictures
 
 
 # ---- numbers that a check doubts, other references, several groups ----

@@ -1,7 +1,7 @@
 """The rules of compare as golden cases: faster, slower, no difference, too few runs, unlike."""
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from hpml_jobs.core.cell import Outcome, Protocol
 from hpml_jobs.core.check_result import Affected, CheckResult, Level
@@ -12,7 +12,12 @@ from hpml_jobs.extras.compare.reference import reference_of
 from hpml_jobs.results.decision import Decision
 from hpml_jobs.study.snapshot import read_snapshots
 from tests.unit.builders import RESNET, V100, a_cell, a_record, texts_by_label
-from tests.unit.check_cases import change_scheduling, device_snapshot
+from tests.unit.check_cases import (
+    change_epoch,
+    change_every_rank,
+    change_scheduling,
+    device_snapshot,
+)
 from tests.unit.study_builder import StudyBuilder
 
 OLD = (8.00, 8.10, 8.05, 8.08)
@@ -89,16 +94,8 @@ def test_slower_cell_says_which_part_became_slower(studies):
     """Waiting for data takes 0.9 s more; computation is as it was."""
 
     def stalled(record):
-        ranks = []
-        for rank in record.ranks:
-            epochs = [
-                msgspec.structs.replace(e, stall_s=e.stall_s + 0.9)
-                if e.role == "timed"
-                else e
-                for e in rank.epochs
-            ]
-            ranks.append(msgspec.structs.replace(rank, epochs=tuple(epochs)))
-        return msgspec.structs.replace(record, ranks=tuple(ranks))
+        stall_s = record.ranks[0].timed.stall_s + 0.9
+        return change_epoch("timed", stall_s=stall_s)(record)
 
     add_runs(studies[0], *OLD)
     add_runs(studies[1], *SLOWER, change=stalled)
@@ -136,9 +133,7 @@ def test_undecided_cell_says_what_it_could_show(studies):
 
 
 def test_unlike_hardware_is_shown_and_marked(studies):
-    other = msgspec.structs.replace(
-        V100, gpu_model="NVIDIA A100-SXM4-80GB", torch="2.8.0"
-    )
+    other = replace(V100, gpu_model="NVIDIA A100-SXM4-80GB", torch="2.8.0")
     add_runs(studies[0], *OLD)
     add_runs(studies[1], *FASTER, facts=other)
     text = compared(studies)
@@ -152,14 +147,7 @@ def test_unlike_hardware_is_shown_and_marked(studies):
 
 def test_other_clocks_are_unlike_hardware(studies):
     def at(mhz):
-        def change(record):
-            cards = (device_snapshot(0, sm_clock_mhz=mhz),)
-            ranks = tuple(
-                msgspec.structs.replace(rank, cards=cards) for rank in record.ranks
-            )
-            return msgspec.structs.replace(record, ranks=ranks)
-
-        return change
+        return change_every_rank(cards=(device_snapshot(0, sm_clock_mhz=mhz),))
 
     add_runs(studies[0], *OLD, change=at(1980))
     add_runs(studies[1], *SLOWER, change=at(1410))
@@ -180,10 +168,8 @@ def test_other_settings_are_compared_and_listed(studies):
 
 def test_other_days_are_said(studies):
     def later(record):
-        attempt = msgspec.structs.replace(
-            record.attempt, ended="2026-11-22T10:00:00+00:00"
-        )
-        return msgspec.structs.replace(record, attempt=attempt)
+        attempt = replace(record.attempt, ended="2026-11-22T10:00:00+00:00")
+        return replace(record, attempt=attempt)
 
     add_runs(studies[0], *OLD, device=Device.CPU)
     add_runs(studies[1], *OLD, device=Device.CPU, change=later)
@@ -195,7 +181,7 @@ def test_other_days_are_said(studies):
 
 def test_cell_under_two_conditions_meets_the_similar_one(studies):
     """The old study has the cell on two kinds of GPUs; the new one on one of them."""
-    a100 = msgspec.structs.replace(V100, gpu_model="NVIDIA A100-SXM4-80GB")
+    a100 = replace(V100, gpu_model="NVIDIA A100-SXM4-80GB")
     add_runs(studies[0], *(t / 2 for t in OLD), facts=a100, gpu_type="a100")
     add_runs(studies[0], *OLD, gpu_type="v100")
     add_runs(studies[1], *SLOWER, gpu_type="v100")
@@ -304,7 +290,7 @@ def test_limit_is_at_least_twice_the_drift_of_equal_code(
 def test_drift_study_of_other_conditions_is_refused(studies, tmp_path):
     third = StudyBuilder(tmp_path / "again")
     for builder in (*studies, third):
-        facts = msgspec.structs.replace(V100, torch="2.0") if builder is third else V100
+        facts = replace(V100, torch="2.0") if builder is third else V100
         add_runs(builder, *OLD, facts=facts)
     with pytest.raises(
         HpmlError, match="--drift again is not before measured again: torch"

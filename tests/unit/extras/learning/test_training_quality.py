@@ -1,12 +1,12 @@
 """What was learnt: Table 4 and accuracy by epoch, with their deviations."""
 
-import msgspec
+from msgspec.structs import replace
 
 from hpml_jobs.core.cell import Protocol
 from hpml_jobs.core.measurements import Text
-from hpml_jobs.core.workload import Workload
-from tests.unit.builders import lab_cell, lab_record
-from tests.unit.training_runs import LAB, with_test_accuracy
+from tests.unit.builders import NANO, V100, lab_cell, lab_record
+from tests.unit.check_cases import change_every_rank
+from tests.unit.training_runs import LAB
 
 
 def test_repeats_of_one_seed_count_once_without_deviation(builder):
@@ -18,9 +18,8 @@ def test_repeats_of_one_seed_count_once_without_deviation(builder):
     ):
         for gpus in (1, 2) if seed == 0 else (1,):
             cell = lab_cell(gpus, 128, **LAB, evaluate=True, seed=seed, repeat=repeat)
-            builder.with_record(
-                with_test_accuracy(lab_record(cell, 27.0), *[accuracy] * gpus)
-            )
+            accurate = change_every_rank(test_accuracy=accuracy)
+            builder.with_record(accurate(lab_record(cell, 27.0)))
     one, two = builder.table("table4").lines
     assert (one.texts[3], one.texts[-1]) == ("2", "61.00 ± 1.41")  # of 60 and 62
     assert (two.texts[3], two.texts[-1]) == ("1", "60.00")
@@ -40,9 +39,8 @@ def test_runs_of_fewer_epochs_are_omitted_and_noted(builder):
             cell = lab_cell(
                 2, 128, **more, evaluate=True, seed=seed, set_epoch=set_epoch
             )
-            builder.with_record(
-                with_test_accuracy(lab_record(cell, 15.0), accuracy, accuracy)
-            )
+            accurate = change_every_rank(test_accuracy=accuracy)
+            builder.with_record(accurate(lab_record(cell, 15.0)))
     said = (
         "runs of 2 epochs are omitted, others have 3: "
         "ddp 2-GPU at batch 128; ddp 2-GPU (no set_epoch) at batch 128"
@@ -57,12 +55,12 @@ def test_runs_of_fewer_epochs_are_omitted_and_noted(builder):
 def test_outputs_without_classes_show_dash_for_accuracy(builder):
     whole = lab_record(lab_cell(2, 128, **LAB, evaluate=True), 15.0)
     ranks = tuple(
-        msgspec.structs.replace(
+        replace(
             rank, test_accuracy=None, epochs=tuple(map(without_accuracy, rank.epochs))
         )
         for rank in whole.ranks
     )
-    builder.with_record(msgspec.structs.replace(whole, ranks=ranks))
+    builder.with_record(replace(whole, ranks=ranks))
     assert builder.table("table4").lines[0].texts[-3:] == ("1.2000", "–", "–")
     assert builder.table("replicas").lines[0].texts[2:7] == (
         "1.200",
@@ -75,51 +73,13 @@ def test_outputs_without_classes_show_dash_for_accuracy(builder):
 
 def without_accuracy(epoch):
     """An epoch of a network whose outputs are no class scores."""
-    return msgspec.structs.replace(
-        epoch, accuracy=0.0, share=msgspec.structs.replace(epoch.share, correct=None)
-    )
-
-
-GPT = Workload(
-    name="gpt_nano",
-    model="gpt",
-    data="text",
-    images=8_192,
-    **{"layers": 4, "heads": 4, "width": 64, "context": 128, "vocab": 256},
-    parameters=224_640,
-)
-
-
-def text_record(gpus, *, digest="5eed", **settings):
-    """A record of text: loss 1.2 on the held-out text, whose unigram entropy is 4.5 bits."""
-    record = lab_record(lab_cell(gpus, 64, workload=GPT, **settings), 20.0)
-    ranks = tuple(
-        msgspec.structs.replace(
-            rank,
-            test_accuracy=None,
-            epochs=tuple(
-                msgspec.structs.replace(
-                    epoch,
-                    accuracy=None,
-                    share=epoch.share
-                    and msgspec.structs.replace(epoch.share, correct=None),
-                )
-                for epoch in rank.epochs
-            ),
-        )
-        for rank in record.ranks
-    )
-    text = Text(
-        sha256=digest,
-        train_bytes=1_000_000,
-        test_bytes=10**5,
-        unigram_bits_per_byte=4.5,
-    )
-    facts = msgspec.structs.replace(record.facts, text=text)
-    return msgspec.structs.replace(record, ranks=ranks, facts=facts)
+    return replace(epoch, accuracy=0.0, share=replace(epoch.share, correct=None))
 
 
 def test_cells_of_other_text_are_in_another_table(builder):
-    builder.with_record(text_record(1))
-    builder.with_record(text_record(2, digest="other"))
+    sizes = {"train_bytes": 10**6, "test_bytes": 10**5, "unigram_bits_per_byte": 4.5}
+    for gpus, digest in ((1, "5eed"), (2, "other")):
+        facts = replace(V100, text=Text(sha256=digest, **sizes))
+        cell = lab_cell(gpus, 64, workload=replace(NANO, images=8_192))
+        builder.with_record(lab_record(cell, 20.0, facts=facts))
     assert len(builder.collect().groups) == 2

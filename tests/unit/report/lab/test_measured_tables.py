@@ -1,7 +1,7 @@
 """Measured Tables 2 and 3: what each strategy shows, and what is said where nothing is measured."""
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from hpml_jobs.core.cell import Outcome, Protocol
 from hpml_jobs.core.measurements import Communication, Imported, Message, Role
@@ -15,6 +15,7 @@ from tests.unit.builders import (
     lab_record,
     texts_by_label,
 )
+from tests.unit.check_cases import change_epoch, change_every_rank, change_facts
 
 GRADIENT_BYTES = 44_695_848
 
@@ -77,9 +78,7 @@ def test_dp_shows_nominal_ring_bandwidth_and_actual_bytes(builder):
         busy_s=2.0,
     )
     talk = Communication(total_s=5.0, gradients_s=2.0, messages=(reduce,))
-    (rank,) = whole.ranks
-    rank = msgspec.structs.replace(rank, communication=talk)
-    builder.with_record(msgspec.structs.replace(whole, ranks=(rank,)))
+    builder.with_record(change_every_rank(communication=talk)(whole))
     (row,) = builder.collect().groups[0].source.rows
     assert row.bandwidth.sent_bytes == 294 * GRADIENT_BYTES
     assert row.bandwidth.expected_bytes is None
@@ -97,11 +96,9 @@ def test_dp_shows_nominal_ring_bandwidth_and_actual_bytes(builder):
 def test_bandwidth_without_gradient_time_is_a_dash(builder):
     """Without gradient collective time no other time is used as divisor."""
     whole = lab_record(lab_cell(2, 128), 20.0)
-    ranks = []
-    for rank in whole.ranks:
-        talk = msgspec.structs.replace(rank.communication, gradients_s=0.0, total_s=0.0)
-        ranks.append(msgspec.structs.replace(rank, communication=talk))
-    builder.with_record(msgspec.structs.replace(whole, ranks=tuple(ranks)))
+    talk = whole.ranks[0].communication
+    silent = replace(talk, gradients_s=0.0, total_s=0.0)
+    builder.with_record(change_every_rank(communication=silent)(whole))
     table = builder.table("table3-ddp")
     assert texts_by_label(table)["2-GPU"] == ("–",)
     assert table.notes == (
@@ -133,19 +130,19 @@ def test_medians_skip_unknown_values(builder):
 
 def test_peak_bandwidth_uses_large_messages_only(builder):
     probe = lab_record(lab_cell(2, 128), 20.0).microbenchmark
-    fast = msgspec.structs.replace(probe.points[0], bytes=2**20, median_s=1e-6)
+    fast = replace(probe.points[0], bytes=2**20, median_s=1e-6)
     large = [point for point in probe.points if point.bytes >= 2**26]
-    speed, size = peak_of(msgspec.structs.replace(probe, points=(fast, *large)), 2)
+    speed, size = peak_of(replace(probe, points=(fast, *large)), 2)
     assert size == 2**28
     assert speed == pytest.approx(2**28 / large[-1].median_s / 1e9)
-    assert peak_of(msgspec.structs.replace(probe, points=(fast,)), 2).bytes == 2**20
+    assert peak_of(replace(probe, points=(fast,)), 2).bytes == 2**20
 
 
 def add_imported(builder, gpus, epoch_s, **reported):
     cell = lab_cell(gpus, 128, protocol=Protocol.IMPORTED)
     whole = lab_record(lab_cell(gpus, 128), epoch_s)
     builder.with_record(
-        msgspec.structs.replace(
+        replace(
             whole,
             cell=cell,
             slug=cell.slug,
@@ -199,20 +196,8 @@ def test_imported_timings_never_mix_with_measured_ones(builder):
 def test_times_of_windows_are_those_of_their_work(in_windows):
     """The instrumented window has half as many samples as the timed one."""
     record = a_record(a_cell(gpus=2, script=Script(path="train.py")))
-    ranks = tuple(
-        msgspec.structs.replace(
-            rank,
-            epochs=tuple(
-                msgspec.structs.replace(epoch, samples=epoch.samples // 2)
-                if epoch.role == Role.INSTRUMENTED
-                else epoch
-                for epoch in rank.epochs
-            ),
-        )
-        for rank in record.ranks
-    )
-    facts = msgspec.structs.replace(record.facts, in_windows=in_windows)
-    of_window = figures_of(msgspec.structs.replace(record, ranks=ranks, facts=facts))
+    half = change_epoch(Role.INSTRUMENTED, samples=record.ranks[0].timed.samples // 2)
+    of_window = figures_of(change_facts(in_windows=in_windows)(half(record)))
     of_epoch = figures_of(record)
     times = 1_000_000 / record.samples if in_windows else 1
     assert of_window.epoch_s == pytest.approx(times * of_epoch.epoch_s)
@@ -235,27 +220,18 @@ def test_failed_cells_of_a_script_have_their_own_reason(builder):
 def test_time_that_nothing_accounts_for_is_neither_compute_nor_comm(builder):
     record = a_record(a_cell(gpus=2, script=Script(path="train.py")))
 
-    def with_other(rank):
-        def of(epoch):
-            if epoch.phases is None:
-                return epoch
-            other_s = epoch.phases.optimizer_s
-            phases = msgspec.structs.replace(
-                epoch.phases, optimizer_s=0.0, other_s=other_s
-            )
-            return msgspec.structs.replace(epoch, phases=phases)
-
-        return msgspec.structs.replace(rank, epochs=tuple(map(of, rank.epochs)))
-
-    ranks = tuple(map(with_other, record.ranks))
-    figures = figures_of(msgspec.structs.replace(record, ranks=ranks))
     before = figures_of(record)
+    for rank in record.ranks:
+        parts = {"optimizer_s": 0.0, "other_s": rank.phases.optimizer_s}
+        phases = replace(rank.phases, **parts)
+        record = change_epoch(Role.INSTRUMENTED, rank.rank, phases=phases)(record)
+    figures = figures_of(record)
     assert figures.phase_other_s == before.phase_optimizer_s > 0
     assert figures.compute_s == pytest.approx(
         before.compute_s - before.phase_optimizer_s
     )
     assert figures.closure == before.closure
-    builder.with_record(msgspec.structs.replace(record, ranks=ranks))
+    builder.with_record(record)
     [note] = (
         note for note in builder.table("table2-ddp").notes if note.startswith("other")
     )

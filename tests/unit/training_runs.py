@@ -1,21 +1,11 @@
-"""Runs that trained several epochs: their accuracies, and their curves in iterations.npz."""
+"""Runs with curves in iterations.npz, of several epochs."""
 
-import msgspec
 import numpy as np
 
 from hpml_jobs.core.cell import Protocol
 from tests.unit.builders import lab_cell, lab_record
 
 LAB = {"protocol": Protocol.LAB, "epochs": 5}
-
-
-def with_test_accuracy(record, *accuracies):
-    """A record whose ranks test with these accuracies."""
-    ranks = tuple(
-        msgspec.structs.replace(rank, test_accuracy=accuracy)
-        for rank, accuracy in zip(record.ranks, accuracies, strict=True)
-    )
-    return msgspec.structs.replace(record, ranks=ranks)
 
 
 def write_curves(builder, slug, **changes):

@@ -1,6 +1,11 @@
 """Quantization: the lab's table over all networks, layers, spreads, latency, and their pictures."""
 
+import re
+import shutil
+from pathlib import Path
+
 import msgspec
+import pandas as pd
 import pytest
 
 from hpml_jobs.core.cell import Protocol
@@ -107,3 +112,17 @@ def test_networks_of_one_name_are_labelled_by_group(builder):
         "lenet_cifar10, group 1, single 1-GPU b32",
         "lenet_cifar10, group 2, single 1-GPU b32",
     }
+
+
+def test_recipe_of_the_page_draws_each_distribution(working_folder):
+    root = Path(__file__).parents[4]
+    golden = root / "tests" / "data" / "golden" / "quantized" / "report" / "spreads.csv"
+    report = working_folder / "outputs" / "quantize" / "report"
+    report.mkdir(parents=True)
+    shutil.copy(golden, report)
+    page = (root / "docs" / "quantization.md").read_text()
+    (recipe,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    exec(recipe, {})  # noqa: S102 - the page's own
+    rows = pd.read_csv(golden)
+    drawn = {path.stem for path in working_folder.glob("*.png")}
+    assert drawn == {*(rows["network"] + " " + rows["layer"] + " " + rows["what"])}

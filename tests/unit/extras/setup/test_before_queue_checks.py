@@ -3,11 +3,21 @@
 import pytest
 
 from hpml_jobs.core.answers import Severity
-from hpml_jobs.core.cluster import Cluster, Container
+from hpml_jobs.core.cluster import Cluster, Container, Rule
 from hpml_jobs.extras.setup import before_queue
 from hpml_jobs.plan.resolve import make_plan
 from hpml_jobs.plan.sweep import expand
+from hpml_jobs.slurm.commands import Association
 from tests.unit.plans import requests_of
+
+
+def test_account_that_a_cluster_requires_is_a_problem():
+    needs = Cluster(name="torch", account_rule=Rule.REQUIRED)
+    finding = before_queue.check_account(needs, [Association("lab", ("normal",))])
+    assert (finding.level, "add cluster.account=lab" in finding.remedy) == (
+        Severity.PROBLEM,
+        True,
+    )
 
 
 def test_disk_of_this_machine_alone_proves_nothing_of_nodes(tmp_path, monkeypatch):

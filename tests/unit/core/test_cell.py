@@ -2,6 +2,7 @@
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from hpml_jobs.core.cell import Cell, CellFile, Protocol, decode_cell_file
 from hpml_jobs.core.errors import UsageError
@@ -53,9 +54,9 @@ def test_cell_batch_of_exactly_one_share_is_allowed():
 
 
 def test_cell_with_replaced_workload_rechecks_batch():
-    draft = a_cell(batch=9000, workload=msgspec.structs.replace(DIGITS, images=None))
+    draft = a_cell(batch=9000, workload=replace(DIGITS, images=None))
     with pytest.raises(UsageError, match=r"more than the .* images of one GPU"):
-        msgspec.structs.replace(draft, workload=DIGITS)
+        replace(draft, workload=DIGITS)
 
 
 def test_processes_are_one_per_gpu_only_under_torchrun():
@@ -72,9 +73,7 @@ def test_slug_is_readable_and_ends_in_six_hash_digits():
 
 
 def test_slug_is_a_file_name_for_any_workload_name():
-    odd = a_cell(
-        workload=msgspec.structs.replace(DIGITS, name="../My Model/№1 " + "x" * 99)
-    )
+    odd = a_cell(workload=replace(DIGITS, name="../My Model/№1 " + "x" * 99))
     assert odd.slug.startswith("ddp-4gpu-b512-_my_model_1_")
     assert "/" not in odd.slug
     assert len(odd.slug) < 80
@@ -92,8 +91,8 @@ def test_slug_and_hash_are_stable_across_versions():
         {"nodes": 2},
         {"batch": 128},
         {"strategy": Strategy.DP},
-        {"workload": msgspec.structs.replace(DIGITS, lr=0.1)},
-        {"workload": msgspec.structs.replace(DIGITS, limit=2048, images=2048)},
+        {"workload": replace(DIGITS, lr=0.1)},
+        {"workload": replace(DIGITS, limit=2048, images=2048)},
         {"device": Device.CPU},
         {"gpu_type": "v100"},
         {"threads": 2},
@@ -212,7 +211,7 @@ def test_later_keys_at_their_default_leave_hash_and_slug_unchanged():
     fields["workload"] = workload(**msgspec.structs.asdict(now.workload))
     assert (later(**fields).digest, later(**fields).slug) == (now.digest, now.slug)
     assert later(**fields, precision="bf16").digest != now.digest
-    fields["workload"] = msgspec.structs.replace(fields["workload"], augment=True)
+    fields["workload"] = replace(fields["workload"], augment=True)
     assert later(**fields).digest != now.digest
 
 
@@ -220,7 +219,7 @@ def test_every_key_of_a_cell_changes_its_hash():
     base = a_cell(evaluate=False)
     assert a_cell(evaluate=True).digest != base.digest
     assert a_cell(recipe=Recipe(name="mine")).digest != base.digest
-    other = msgspec.structs.replace(DIGITS, momentum=0.8)
+    other = replace(DIGITS, momentum=0.8)
     assert a_cell(workload=other).digest != base.digest
 
 

@@ -1,7 +1,7 @@
 """Throughput in the unit of a workload: tokens of text, samples, images."""
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from hpml_jobs.core.built_in import UNREPORTED_DATA, Unit
 from hpml_jobs.core.cell import Protocol
@@ -56,7 +56,7 @@ def report(study):
     ],
 )
 def test_unit_follows_from_the_data_unless_given(changes, unit, per_sample, samples):
-    workload = msgspec.structs.replace(DIGITS, **changes)
+    workload = replace(DIGITS, **changes)
     assert workload.throughput_unit is unit
     assert workload.units_per_sample == per_sample
     assert workload.samples_text == samples
@@ -64,8 +64,8 @@ def test_unit_follows_from_the_data_unless_given(changes, unit, per_sample, samp
 
 @pytest.mark.parametrize("given", [{"unit": Unit.TOKENS}, {"context": 128}])
 def test_unit_and_context_are_part_of_the_hash(given):
-    plain = msgspec.structs.replace(TEXT, unit=None, context=None)
-    changed = msgspec.structs.replace(plain, **given)
+    plain = replace(TEXT, unit=None, context=None)
+    changed = replace(plain, **given)
     assert a_cell(workload=plain).digest != a_cell(workload=changed).digest
 
 
@@ -84,13 +84,13 @@ def test_tokens_per_s_from_raw_values_by_hand(report):
 
 def test_padding_of_the_sampler_is_in_the_tokens():
     """8,193 windows on 4 ranks are 4 x 2,049."""
-    workload = msgspec.structs.replace(TEXT, images=WINDOWS + 1)
+    workload = replace(TEXT, images=WINDOWS + 1)
     cell = a_cell(gpus=4, batch=32, workload=workload, protocol=Protocol.LAB)
     assert a_record(cell).units == 4 * 2_049 * CONTEXT
 
 
 def test_unknown_context_is_no_throughput_not_one_token():
-    workload = msgspec.structs.replace(TEXT, context=None)
+    workload = replace(TEXT, context=None)
     record = a_record(
         a_cell(gpus=4, batch=32, workload=workload, protocol=Protocol.LAB)
     )

@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 import pandas as pd
 import pytest
+from msgspec.structs import replace
 
 from hpml_jobs.core.cell import Protocol
 from hpml_jobs.extras.quantization.table import quantized
@@ -24,8 +25,8 @@ def add_quantized(
     asked = part(**({"calibration": 1_000} | (asked or {})))
     more = {"protocol": protocol, "quantize": asked, "seed": seed, "repeat": repeat}
     whole = lab_record(lab_cell(1, 32, workload=workload, **more), 3.0)
-    found = msgspec.to_builtins(msgspec.structs.replace(quantized_of(whole), **changes))
-    builder.with_record(msgspec.structs.replace(whole, quantized=found))
+    found = msgspec.to_builtins(replace(quantized_of(whole), **changes))
+    builder.with_record(replace(whole, quantized=found))
 
 
 def combined_table(builder):
@@ -106,7 +107,7 @@ def test_missing_quantization_results_are_noted(builder):
 
 def test_networks_of_one_name_are_labelled_by_group(builder):
     add_quantized(builder, LENET)
-    add_quantized(builder, msgspec.structs.replace(LENET, lr=0.5))
+    add_quantized(builder, replace(LENET, lr=0.5))
     names = {line.label for line in combined_table(builder).lines}
     assert names == {
         "lenet_cifar10, group 1, single 1-GPU b32",

@@ -1,7 +1,7 @@
 """What an epoch costs: charged GPUs, joules, FLOP/s."""
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from hpml_jobs.checks.gpu_peaks import peak_of, peak_rate
 from hpml_jobs.core.cluster import Cluster, Isolate
@@ -19,7 +19,7 @@ from tests.unit.builders import (
 from tests.unit.check_cases import change_card, change_epoch, clean_record, samples_at
 from tests.unit.report.choose.made_choice import made_choice
 
-A100 = msgspec.structs.replace(V100, gpu_model="NVIDIA A100-SXM4-80GB")
+A100 = replace(V100, gpu_model="NVIDIA A100-SXM4-80GB")
 
 
 def with_energy(record, *joules):
@@ -129,17 +129,15 @@ def test_boards_of_a_sampled_epoch_have_their_utilization(builder):
 
 def test_own_model_of_unknown_precision_has_no_share_of_peak(builder):
     record = lab_record(lab_cell(1, 512), 25.945, facts=A100)
-    workload = msgspec.structs.replace(
+    workload = replace(
         record.cell.workload, model="mygpt:build", data="mygpt:data", parameters=None
     )
     cell = lab_cell(1, 512, workload=workload)
-    facts = msgspec.structs.replace(A100, precision="unknown")
-    model = msgspec.structs.replace(
+    facts = replace(A100, precision="unknown")
+    model = replace(
         record.model, parameters=124_475_904, flop_per_sample=874_000_000_000
     )
-    changed = msgspec.structs.replace(
-        record, cell=cell, slug=cell.slug, model=model, facts=facts
-    )
+    changed = replace(record, cell=cell, slug=cell.slug, model=model, facts=facts)
     table = builder.with_record(changed).table("choice")
     assert table.lines[0].texts[-2] == "–"
     assert "No % of peak: the precision of your own code is not known." in table.caption
@@ -172,8 +170,5 @@ def test_peak_is_that_of_board_and_precision(gpu, precision, tf32, tflop_per_s):
 def test_mixed_gpus_have_no_peak():
     record = clean_record()
     assert peak_of(record).precision == "tf32"
-    mixed = [
-        msgspec.structs.replace(rank, devices=(f"GPU {rank.rank % 2}",))
-        for rank in record.ranks
-    ]
-    assert peak_of(msgspec.structs.replace(record, ranks=tuple(mixed))) is None
+    mixed = [replace(rank, devices=(f"GPU {rank.rank % 2}",)) for rank in record.ranks]
+    assert peak_of(replace(record, ranks=tuple(mixed))) is None

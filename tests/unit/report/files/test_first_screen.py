@@ -3,8 +3,8 @@
 import csv
 import io
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 from rich.console import Console
 
 from hpml_jobs.core.cell import Outcome
@@ -118,7 +118,7 @@ def test_study_without_numbers_names_status(builder):
 
 def with_code(sha256):
     code = (SourceFile(name="net.py", sha256=sha256),)
-    return {"workload": msgspec.structs.replace(RESNET, model="net:build", code=code)}
+    return {"workload": replace(RESNET, model="net:build", code=code)}
 
 
 def with_args(args):
@@ -141,10 +141,10 @@ def test_dead_cells_of_older_code_are_one_line(fixed_later, outcome, fields, bui
             cell = lab_cell(gpus, 32, **fields(sha256))
             record = lab_record(cell, 20.0 / gpus)
             started = f"2026-01-01T00:{began}:00Z"
-            about = msgspec.structs.replace(record.attempt, started=started)
+            about = replace(record.attempt, started=started)
             folder = builder.study.cell(cell.slug)
             if sha256 == "fix":
-                builder.with_record(msgspec.structs.replace(record, attempt=about))
+                builder.with_record(replace(record, attempt=about))
             else:
                 builder.with_cell(cell, Outcome(outcome), f"{outcome}: ValueError")
                 write_whole(folder.attempt(about.id).about, encode(about))
@@ -188,8 +188,8 @@ def _measured_with(builder, sha256, began, gpus, epoch_s):
     cell = lab_cell(gpus, 32, **with_code(sha256))
     record = lab_record(cell, epoch_s)
     started = f"2026-01-01T00:{began}:00Z"
-    about = msgspec.structs.replace(record.attempt, started=started)
-    builder.with_record(msgspec.structs.replace(record, attempt=about))
+    about = replace(record.attempt, started=started)
+    builder.with_record(replace(record, attempt=about))
     write_whole(builder.study.cell(cell.slug).current, about.id.encode())
 
 
@@ -230,8 +230,3 @@ def test_strong_scaling_study_shows_its_own_table(builder):
     lines = screen(report, 80)
     assert "Strong scaling: time and speedup" in lines
     assert not any(line.startswith("Table 1") for line in lines)
-
-
-def test_study_with_a_speedup_in_table_1_has_no_other_table(builder):
-    builder.with_published_study()
-    assert strong_table(builder.collect().groups[0].source) is None

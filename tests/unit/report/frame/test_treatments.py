@@ -1,19 +1,9 @@
 """What was done to a cell is part of its row: named, compared within itself, never a baseline."""
 
 from hpml_jobs.core.recipe import Recipe
-from hpml_jobs.report.files.markdown import grid
 from tests.unit.builders import lab_cell, lab_record
 
 WARMUP = Recipe(name="warmup", scaled=True, warmup_epochs=2.0)
-
-TABLE_1 = """\
-| Table 1          | batch 512 per GPU |         |
-|:-----------------|------------------:|--------:|
-|                  |           Time(s) | Speedup |
-| 1-GPU            |             25.95 |       1 |
-| 2-GPU            |             15.66 |    1.66 |
-| 4-GPU            |             15.13 |    1.72 |
-| 4-GPU (warmup 2) |             20.00 |    1.30 |"""
 
 
 def add_batch_512_cells(builder):
@@ -22,15 +12,6 @@ def add_batch_512_cells(builder):
         but=tuple((n, b) for n in (1, 2, 4) for b in (32, 128))
     )
     builder.with_record(lab_record(lab_cell(4, 512, recipe=WARMUP), 20.0))
-
-
-def test_treated_cell_has_its_own_row_in_the_same_table(builder):
-    add_batch_512_cells(builder)
-    report = builder.collect()
-    assert len(report.groups) == 1
-    assert grid(builder.table("table1-ddp")) == TABLE_1
-    labels = [line.label for line in builder.table("scaling").lines]
-    assert labels[-1] == "ddp 4-GPU (warmup 2) b512"
 
 
 def test_treated_single_cell_is_no_baseline(builder):

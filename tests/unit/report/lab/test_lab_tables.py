@@ -2,8 +2,8 @@
 
 import statistics
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.statistics import ratio_interval
@@ -68,7 +68,7 @@ def test_failed_repeat_is_noted_and_others_are_used(builder):
     builder.with_record(lab_record(lab_cell(2, 32), 8.0))
     builder.with_record(lab_record(lab_cell(2, 32, repeat=1), 6.0))
     state = builder.report_states[builder.with_cell(lab_cell(2, 32, repeat=2)).slug]
-    builder.report_states[state.slug] = msgspec.structs.replace(
+    builder.report_states[state.slug] = replace(
         state, outcome=Outcome.FAILED, reason="failed: rank 1 killed by signal 9"
     )
     table = builder.table("table1-ddp")
@@ -97,6 +97,6 @@ def test_rows_are_sorted_numerically(builder):
 def test_single_runs_without_search_have_no_note(builder):
     for gpus in (1, 2):
         record = lab_record(lab_cell(gpus, 32), 10.0)
-        facts = msgspec.structs.replace(record.facts, cudnn_benchmark=False)
-        builder.with_record(msgspec.structs.replace(record, facts=facts))
+        facts = replace(record.facts, cudnn_benchmark=False)
+        builder.with_record(replace(record, facts=facts))
     assert KERNELS_OF_ONE_RUN not in builder.table("table1-ddp").caption

@@ -2,8 +2,8 @@
 
 import re
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from hpml_jobs.core.cell import Outcome
 from hpml_jobs.report import page
@@ -71,7 +71,7 @@ def summaries(root):
 
 @pytest.mark.parametrize("grid", ["lab", "hw5"])
 def test_page_of_a_lab_is_open(published, grid):
-    report = msgspec.structs.replace(published, commands=(f"hpml-jobs grid={grid}",))
+    report = replace(published, commands=(f"hpml-jobs grid={grid}",))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("hpml_jobs.report.pictures.pictures", lambda report: {})
         tree, _ = parse(page.files(report)["report.html"])
@@ -103,8 +103,8 @@ def test_page_escapes_every_text(files, root):
 
 def test_page_escapes_names_of_hosts(builder):
     record = lab_record(lab_cell(1, 128), 27.0)
-    ranks = tuple(msgspec.structs.replace(rank, host=HOSTILE) for rank in record.ranks)
-    builder.with_record(msgspec.structs.replace(record, ranks=ranks))
+    ranks = tuple(replace(rank, host=HOSTILE) for rank in record.ranks)
+    builder.with_record(replace(record, ranks=ranks))
     html = html_of(builder)
     assert faults(html) == []
     assert HOSTILE in [cell.text for cell in parse(html)[0].every("td")]
@@ -118,7 +118,7 @@ def test_markdown_has_the_same_headings(files):
 
 def test_page_of_two_groups_has_a_section_each(builder):
     builder.with_published_study()
-    other = msgspec.structs.replace(V100, gpu_model="NVIDIA H200")
+    other = replace(V100, gpu_model="NVIDIA H200")
     builder.with_record(lab_record(lab_cell(1, 64), 20.0, facts=other))
     builder.with_record(lab_record(lab_cell(2, 64), 11.0, facts=other))
     html = html_of(builder)

@@ -341,3 +341,17 @@ def test_several_workloads_are_compared_each(studies):
     assert text.answer.startswith(
         "after compared with before: 1 of 2 shared cells is slower"
     )
+
+
+def test_single_runs_say_that_4_are_needed(studies):
+    for builder in studies:
+        add_runs(builder, 8.0)
+    assert (
+        compared(studies)
+        .groups[0]
+        .table.notes[0]
+        .endswith(
+            "too few runs to tell: 2 GPUs, batch 64 (ddp): submit both studies again "
+            "with repeats=4"
+        )
+    )

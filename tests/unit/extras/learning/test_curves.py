@@ -55,3 +55,10 @@ def test_collect_removes_csv_of_deleted_curves(builder):
     builder.study.cell(slug).iterations.unlink()
     write_tables(builder.collect(), builder.study.report)
     assert not (builder.study.report / "curves.csv").exists()
+
+
+def test_damaged_curves_are_left_out(builder):
+    two_gpu_cell_with_curves(builder)
+    bad = two_gpu_cell_with_curves(builder, batch=128)
+    builder.study.cell(bad).iterations.write_bytes(b"no arrays at all")
+    assert set(curves_frame(builder)["batch"]) == {512}

@@ -110,6 +110,17 @@ def test_report_package_import_does_not_load_pandas():
     assert done.stdout.strip() == "False"
 
 
+def test_unreadable_cell_is_in_the_files(builder):
+    slug = builder.with_cell(lab_cell(8, 32)).slug
+    builder.study.cell(slug).cell_json.write_bytes(b"{")
+    write_tables(builder.collect(), builder.study.report)
+    assert (
+        f"% Not in any table: {slug}"
+        in (builder.study.report / "tables.tex").read_text()
+    )
+    assert slug in (builder.study.report / "cells.csv").read_text()
+
+
 def test_unchanged_tables_are_not_written_again(builder):
     builder.with_published_study()
     folder = builder.study.report

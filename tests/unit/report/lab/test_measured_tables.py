@@ -185,6 +185,21 @@ def test_imported_timings_appear_as_reported(builder):
     assert builder.table("q1").notes == ("train_s is not reported, only whole epochs",)
 
 
+def test_residual_table_labels_cells_without_train_s(builder):
+    add_imported(builder, 1, 30.0, train_s=28.0)
+    add_imported(builder, 2, 20.0, train_s=19.0)
+    add_imported(builder, 4, 15.0)
+    assert (
+        builder.table("table2r-ddp")
+        .caption[0]
+        .startswith("Lab residual: derived, not measured. ")
+    )
+    assert builder.table("table2r-ddp").notes == (
+        "includes data loading: computed from epoch_s because train_s is unknown: "
+        "4-GPU at batch 128",
+    )
+
+
 def test_imported_timings_never_mix_with_measured_ones(builder):
     builder.with_published_study()
     add_imported(builder, 2, 20.0)

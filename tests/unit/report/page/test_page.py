@@ -162,6 +162,14 @@ def test_page_without_number_says_why(builder):
     assert "failed: no disk" in text
 
 
+def test_page_of_unreadable_cell_lists_it(builder):
+    slug = builder.with_cell(lab_cell(8, 32)).slug
+    builder.study.cell(slug).cell_json.write_bytes(b"{")
+    html = html_of(builder)
+    assert faults(html) == []
+    assert slug in parse(html)[0].text
+
+
 # ---- colours ----
 
 THEMES = {"light": 0, "dark": 1, "print": 2}

@@ -284,15 +284,6 @@ def change_every_rank(**fields: Any) -> Change:
     )
 
 
-def change_communication(**fields: Any) -> Change:
-    def change(old: Record) -> Record:
-        return change_rank(
-            1, communication=replace(old.ranks[1].communication, **fields)
-        )(old)
-
-    return change
-
-
 def change_facts(**fields: Any) -> Change:
     return lambda old: replace(old, facts=replace(old.facts, **fields))
 

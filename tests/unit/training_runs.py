@@ -1,38 +1,11 @@
-"""Runs that trained several epochs: their accuracies, and their curves in iterations.npz."""
+"""Runs with curves in iterations.npz, of several epochs."""
 
-import msgspec
 import numpy as np
 
 from hpml_jobs.core.cell import Protocol
-from hpml_jobs.core.recipe import Recipe
 from tests.unit.builders import lab_cell, lab_record
 
 LAB = {"protocol": Protocol.LAB, "epochs": 5}
-SCALED = Recipe(name="scaled", scaled=True)
-
-
-def with_test_accuracy(record, *accuracies):
-    """A record whose ranks test with these accuracies."""
-    ranks = tuple(
-        msgspec.structs.replace(rank, test_accuracy=accuracy)
-        for rank, accuracy in zip(record.ranks, accuracies, strict=True)
-    )
-    return msgspec.structs.replace(record, ranks=ranks)
-
-
-def add_large_batch_study(builder, seeds=(0, 1)):
-    """Batch 128 on 1 GPU beside 512 on 2, plain and with a recipe, 5 epochs, two seeds."""
-    for seed in seeds:
-        more = {**LAB, "evaluate": True, "seed": seed}
-        one = lab_record(lab_cell(1, 128, **more), 27.0)
-        builder.with_record(with_test_accuracy(one, 0.70 + 0.01 * seed))
-        for recipe, accuracy in ((Recipe(), 0.60), (SCALED, 0.64)):
-            cell = lab_cell(2, 512, recipe=recipe, **more)
-            builder.with_record(
-                with_test_accuracy(
-                    lab_record(cell, 15.0), accuracy, accuracy + 0.02 * seed
-                )
-            )
 
 
 def write_curves(builder, slug, **changes):

@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from hpml_jobs.checks.study import checked_groups
 from hpml_jobs.core.cell import Outcome
-from hpml_jobs.core.check_result import Affected, Level, Tier
+from hpml_jobs.core.check_result import Affected, Level
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.results.cells import CellResult
 from tests.unit.builders import a_cell
@@ -114,9 +114,3 @@ def test_cells_that_request_other_threads_are_in_another_table():
         Level.PASS,
         "4 threads per process, threads=4",
     )
-
-
-def test_other_conditions_limit_the_meaning_and_mark_no_number():
-    records = [measured(1, 0, "2.7.1", 60.0), measured(2, 0, "2.8.0", 31.0)]
-    for results in check_records(records).values():
-        assert result_of(results, "conditions").tier is Tier.TABLE

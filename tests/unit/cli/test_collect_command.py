@@ -35,14 +35,6 @@ def test_collect_prints_tables_and_names_files(builder, capsys):
     assert (builder.study.report / "tables.md").exists()
 
 
-def test_collect_all_prints_all_tables(builder, capsys):
-    assert run(["collect", "mine", "--all"]) == 0
-    printed = capsys.readouterr().out.splitlines()
-    (group,) = json.loads((builder.study.report / "tables.json").read_text())["groups"]
-    titles = [table["title"] for table in group["tables"]]
-    assert [line for line in printed if line in titles] == titles
-
-
 def test_collect_json_prints_json_and_writes_nothing(builder, capsys):
     assert run(["collect", "mine", "--json"]) == 0
     out = capsys.readouterr().out
@@ -50,15 +42,6 @@ def test_collect_json_prints_json_and_writes_nothing(builder, capsys):
     assert not builder.study.report.exists()
     assert run(["collect", "mine"]) == 0
     assert out == (builder.study.report / "tables.json").read_text()
-
-
-def test_wish_of_collect_is_what_the_answer_meets(builder, capsys):
-    assert run(["collect", "mine", "min_efficiency=0.6"]) == 0
-    assert "efficiency of 60 % or more" in capsys.readouterr().out
-    page = (builder.study.report / "report.html").read_text()
-    assert "60\u00a0% or more" in page
-    assert run(["collect", "mine", "epochs=90", "gpu_hours=0.3"]) == 0
-    assert "the budget of 0.3 GPU-hours" in capsys.readouterr().out
 
 
 def test_collect_strict_fails_while_a_cell_is_unfinished(builder, capsys):

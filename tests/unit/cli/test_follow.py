@@ -3,7 +3,6 @@
 import pytest
 
 from hpml_jobs.cli.follow import follow, latest_running
-from hpml_jobs.cli.main import run
 from hpml_jobs.core.cell import Outcome
 from hpml_jobs.status.states import cell_states
 from tests.unit.slurm_output import squeue_line
@@ -33,12 +32,3 @@ def test_follow_prints_log_tail_then_new_lines_until_job_end(slurm, builder):
     assert next(texts) == "four\n"
     builder.end_attempt(256, "17_3", Outcome.FAILED, "no")
     assert "".join(texts) == ""
-
-
-def test_follow_with_nothing_running_is_one_line(builder, capsys):
-    assert run(["logs", "mine", "-f"]) == 1
-    error = capsys.readouterr().err
-    assert (
-        "no cell of study mine is running; to see the states:\nhpml-jobs status mine"
-        in error
-    )

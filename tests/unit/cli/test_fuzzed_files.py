@@ -26,7 +26,6 @@ EXAMPLES = 50
 """Examples of `make test`, in about 15 s."""
 
 COMMANDS = (
-    ("status", "mine"),
     ("collect", "mine"),
     ("logs", "mine", "*"),
     ("cancel", "mine"),

@@ -20,7 +20,7 @@ from hpml_jobs.core.features import cell_parts
 from hpml_jobs.plan.sweep import expand
 from hpml_jobs.study.files import encode, write_whole
 from hpml_jobs.study.study import Study
-from tests.unit.builders import a_cell, a_record
+from tests.unit.builders import a_record
 from tests.unit.study_builder import StudyBuilder, write_record
 
 DIGITS = "workload=digits"
@@ -77,46 +77,11 @@ def test_every_key_with_a_fraction_is_tried_with_nan(slurm):
     assert keys | unset == set(FLOATS)
 
 
-def test_blanks_around_equals_sign_are_named(slurm, capsys):
-    assert run([DIGITS, "gpus = 2"]) == 2
-    assert last_line(capsys).endswith("write gpus=2, without blanks around =")
-    assert run([DIGITS, "gpus", "=", "2"]) == 2
-    assert last_line(capsys).endswith("write gpus=VALUE, without blanks around =")
-    assert run([DIGITS, "gpus=1", "2"]) == 2
-    assert last_line(capsys).endswith(
-        "'2'; several values of a key are one word, as in -m gpus=1,2,4"
-    )
-    for words in (["gpus=1,", "2,", "4"], ["gpus=1,", "2", "4", "batch=32"]):
-        assert run(["plan", "-m", DIGITS, *words]) == 2
-        assert last_line(capsys).endswith("; write -m gpus=1,2,4")
-
-
 @pytest.mark.parametrize("words", ["gpus=0", "study=../x", "cluster=torch", "gpus=12"])
 def test_plan_usage_error_creates_no_folder(words, slurm, working_folder, capsys):
     assert run(["plan", *with_workload(words)]) == 2
     assert last_line(capsys)
     assert list(working_folder.iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ("gpus=8 nodes=2", "nodes=2: cluster=local is one machine; use nodes=1"),
-        ("gpus=2 device=cuda", "gpus=2 with device=cuda: this machine has 0 GPUs"),
-        ("gpus=2 strategy=dp", "on a CPU it silently runs one replica"),
-    ],
-)
-def test_impossible_on_this_machine_is_refused(words, message, laptop, capsys):
-    assert run(with_workload(words)) == 2
-    assert message in last_line(capsys)
-    assert list(laptop.iterdir()) == []
-
-
-def test_run_on_a_gpu_that_is_not_there_is_refused_once(laptop, capsys):
-    assert run(["run", "device=cuda"]) == 2
-    said = "gpus=1 with device=cuda: this machine has 0 GPUs; use device=cpu"
-    assert last_line(capsys) == f"hpml-jobs: {said}"
-    assert list(laptop.iterdir()) == []
 
 
 def test_cluster_on_laptop_is_planned_but_not_submitted(laptop, capsys):
@@ -248,23 +213,6 @@ def test_study_of_newer_schema_is_refused_and_unchanged(
     assert slurm.scripts == []
 
 
-@pytest.mark.parametrize(
-    ("words", "code", "message"),
-    [
-        (["status"], 1, "/outputs: submit one first"),
-        (["status", "nothing"], 1, "/outputs (studies: none)"),
-        (["collect", "../x"], 1, "/x: it has no folder cells/"),
-        (["run", "-m", "gpus=1,2", DIGITS], 2, "run is for one cell, these are 2"),
-        (["run", "--index", "3", DIGITS], 2, "--index 3: this sweep has cells 0 to 0"),
-    ],
-)
-def test_commands_on_missing_study_report_it(words, code, message, slurm, capsys):
-    assert run(words) == code
-    assert message in last_line(capsys)
-    assert list(Path.cwd().iterdir()) == []
-    assert slurm.scripts == []
-
-
 # ---- a record that is half written ----
 
 
@@ -350,15 +298,6 @@ def test_user_without_home_folder_has_no_defaults(laptop, monkeypatch, capsys):
     assert "~/x: there is no such home folder; write the whole path" in last_line(
         capsys
     )
-
-
-def test_name_of_a_study_alone_submits_nothing_into_it(slurm, working_folder, capsys):
-    StudyBuilder(working_folder / "outputs" / "mine").with_record(a_record(a_cell()))
-    assert run(["study=mine"]) == 2
-    fault = capsys.readouterr().err
-    assert "study mine exists; to add a cell to it, name the cell" in fault
-    assert fault.endswith("; to see mine:\nhpml-jobs status mine\n")
-    assert slurm.scripts == []
 
 
 def test_misspelt_name_of_a_study_alone_is_refused(slurm, working_folder, capsys):

@@ -7,7 +7,6 @@ import pytest
 
 from hpml_jobs.cli.main import run
 from hpml_jobs.cli.options import select_study, study_words
-from hpml_jobs.core.errors import HpmlError, UsageError
 from hpml_jobs.status import watch
 from hpml_jobs.study.study import Study
 from tests.unit.slurm_output import squeue_line
@@ -41,25 +40,6 @@ def test_pattern_or_full_name_selects_cells(words):
     selection = select_study(*words, None)
     assert selection.study.name == "mine"
     assert selection.chosen(CELLS) == [CELLS[1]]
-
-
-def test_pattern_without_match_lists_cells():
-    with pytest.raises(
-        HpmlError,
-        match=r"no cell of study mine matches dp-\*; its cells: single-1gpu-b32",
-    ):
-        select_study("mine", "dp-*", None).chosen(CELLS)
-
-
-def test_pattern_without_match_lists_at_most_ten_cells():
-    cells = [Named(f"cell-{index}") for index in range(12)]
-    with pytest.raises(HpmlError, match=r"cell-9, and 2 more$"):
-        select_study("mine", "dp-*", None).chosen(cells)
-
-
-def test_two_patterns_are_refused():
-    with pytest.raises(UsageError, match="then a pattern"):
-        select_study("ddp-*", "dp-*", None)
 
 
 @pytest.mark.parametrize(
@@ -169,8 +149,3 @@ def test_interrupted_wait_says_that_jobs_go_on(words, slurm, monkeypatch, capsys
         in shown
     )
     assert shown.endswith("interrupted\n")
-
-
-def test_watch_interval_that_is_no_number_is_refused(capsys):
-    assert run(["status", "mine", "--watch", "--every", "nan"]) == 2
-    assert "--every nan: must be a finite number of seconds" in capsys.readouterr().err

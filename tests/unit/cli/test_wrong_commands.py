@@ -23,11 +23,6 @@ def test_a_command_that_is_gone_says_what_to_type(capsys):
         assert f"{word} is not a command any more: {instead}" in capsys.readouterr().err
 
 
-def test_a_misspelt_command_is_guessed(capsys):
-    assert run(["statsu", "mine"]) == 2
-    assert "statsu is not a command: did you mean status?" in capsys.readouterr().err
-
-
 def test_a_command_that_is_a_value_is_not_refused(laptop, capsys):
     (laptop / "plan").mkdir()
     assert run(["--config-dir", "plan", "workload=digits", "-n"]) == 0

@@ -266,33 +266,6 @@ def test_followup_job_has_the_options_of_the_site(cluster):
     )
 
 
-@pytest.mark.parametrize(
-    ("name", "words", "refusal"),
-    [
-        (
-            "torch",
-            [],
-            "cluster=torch needs an account: add cluster.account=NAME",
-        ),
-        (
-            "burst",
-            [],
-            "cluster=burst needs an account: add cluster.account=NAME",
-        ),
-        (
-            "burst",
-            [ACCOUNT, "cluster.partition=x"],
-            "the partition of cluster=burst follows from gpu_type= and gpus=",
-        ),
-        ("slurm", ["cluster.account_rule=required"], "cluster=slurm needs an account"),
-    ],
-)
-def test_cluster_invalid_settings_are_refused_with_fix(cluster, name, words, refusal):
-    with pytest.raises(UsageError) as refused:
-        cluster(name, *words).check()
-    assert refusal in str(refused.value)
-
-
 @pytest.mark.parametrize("name", ["greene", "slurm", "local"])
 def test_cluster_without_mandatory_settings_is_accepted(cluster, name):
     cluster(name).check()
@@ -305,22 +278,6 @@ def test_cluster_without_mandatory_settings_is_accepted(cluster, name):
 )
 def test_every_profile_has_a_default_gpu_type(cluster, name, kind):
     assert cluster(name).gpu_type_for(None) == kind
-
-
-@pytest.mark.parametrize(
-    ("asked", "refusal"),
-    [
-        ("a100|h100", "a mix of GPU types compares nothing"),
-        ("a100&h100", "a mix of GPU types"),
-        ("a100,h100", "a mix of GPU types"),
-        ("any", "a mix of GPU types"),
-        ("h200", "gpu_type=h200: cluster=greene has a100, h100, rtx8000, v100"),
-    ],
-)
-def test_mixed_or_unknown_gpu_type_is_refused(cluster, asked, refusal):
-    with pytest.raises(UsageError) as refused:
-        cluster("greene").gpu_type_for(asked)
-    assert refusal in str(refused.value)
 
 
 def test_several_gpu_types_without_default_need_a_choice(cluster):
@@ -424,26 +381,11 @@ NODES = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("asks", "words"),
-    [
-        (shape_of("rtx8000", 8), "1 node with rtx8000 of 8 GPUs each; none of the"),
-        (
-            shape_of("rtx8000", 4, nodes=3),
-            "3 nodes with rtx8000 of 4 GPUs each; 2 of the",
-        ),
-        (
-            shape_of("v100", 4),
-            "1 node here with v100 can give that (the largest has 2)",
-        ),
-        (shape_of("a100", 1), "gpu_type=a100: SLURM has only rtx8000, v100 here"),
-        (shape_of("v100", 2, mem_gb_per_node=99), "lower cluster.mem_gb_per_gpu="),
-    ],
-)
-def test_impossible_request_is_refused(cluster, asks, words):
-    with pytest.raises(UsageError) as refused:
-        check_inventory(asks, cluster("slurm"), NODES)
-    assert words in str(refused.value)
+def test_impossible_request_is_refused(cluster):
+    with pytest.raises(
+        UsageError, match=r"with v100 can give that \(the largest has 2"
+    ):
+        check_inventory(shape_of("v100", 4), cluster("slurm"), NODES)
 
 
 def test_too_many_cpus_are_refused_by_name(cluster):

@@ -13,6 +13,7 @@ from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.results.figures import counted_runs
 from hpml_jobs.worker.results import split_exchange
 from tests.unit.builders import a_cell, a_record
+from tests.unit.check_cases import change_epoch
 from tests.unit.study_builder import StudyBuilder
 
 PAIR = a_cell(gpus=2)
@@ -22,13 +23,9 @@ replace = msgspec.structs.replace
 
 def with_epochs(record: Record, role: str, *changes: dict) -> Record:
     """The record with other fields in the epoch of a role, one dict per rank."""
-    ranks = []
-    for rank, fields in zip(record.ranks, changes, strict=True):
-        epochs = tuple(
-            replace(e, **fields) if e.role == role else e for e in rank.epochs
-        )
-        ranks.append(replace(rank, epochs=epochs))
-    return replace(record, ranks=tuple(ranks))
+    for number, fields in enumerate(changes):
+        record = change_epoch(role, number, **fields)(record)
+    return record
 
 
 def epoch_of(

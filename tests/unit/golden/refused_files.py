@@ -35,16 +35,20 @@ OF_FILES = {
         "script=deepspeed train.py"
         "script=/usr/bin/mpirun -n 2 train.py"
         script=horovod.py gpus=2
+        script=calls.py gpus=2
         script=mpi.py gpus=2
         script=train.py "args=--batch {batc}"
         script=train.py "args=--name 'x"
         script=train.py "args=--key ***"
         script=train.py window=50
         script=train.py window=1,50
+        script=train.py launcher=bash
         script=train.py launcher=python gpus=2 device=cpu
         script=train.py launcher=python gpus=2 nodes=2
         script=train.py precision=bf16
+        script=train.py workload=digits
         script=train.py grid=lab
+        script=train.py "args=--b {batch}" grid=shuffling
         script=train.py gpus=2 strategy=zero1
         script=train.py -m gpus=2 strategy=ddp,fsdp
         script=train.py -m batch=4,8
@@ -90,6 +94,8 @@ FILES = {
     "real.ipynb": '{"cells": []}',
     "folder/__init__.py": "",
     "horovod.py": "import torch\nimport horovod.torch as hvd\n",
+    "calls.py": "import torch, hvd\n",
+    "hvd.py": "import horovod.torch\n",
     "mpi.py": "import torch\nfrom mpi4py import MPI\n",
     "no-images/train/cats/notes.txt": "",
     "empty-class/train/cats/1.pgm": "P5 1 1 255 .",

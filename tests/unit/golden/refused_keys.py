@@ -9,6 +9,7 @@ OF_KEYS = {
         "gpus 2"
         "gpus = 2"
         gpus 2
+        gpus=1 2
         =3
         batch=32 gpus
         -m gpus=1, 2

@@ -29,6 +29,7 @@ from tests.unit.check_cases import (
     FACTS,
     Change,
     attempt_between,
+    change_every_rank,
     clean_record,
     late_rank,
     wait_for_cpu,
@@ -143,35 +144,26 @@ def _with_memory(
             busy_s=0.1,
         )
         talk = replace(talk, messages=(*talk.messages, gathered))
-    ranks = tuple(
-        replace(
-            rank,
-            peak_memory_bytes=peak,
-            held_elements=held,
-            optimizer_state_bytes=state,
-            communication=talk,
-        )
-        for rank in record.ranks
-    )
-    return replace(record, ranks=ranks)
+    return change_every_rank(
+        peak_memory_bytes=peak,
+        held_elements=held,
+        optimizer_state_bytes=state,
+        communication=talk,
+    )(record)
 
 
 def large_batch(study: StudyBuilder) -> None:
     """Table 4: test accuracy of two recipes at a large batch, two seeds."""
     for seed in (0, 1):
         single = lab_record(lab_cell(1, 128, seed=seed, **LAB), 27.0)
-        study.with_record(_with_accuracy(single, 0.70 + 0.01 * seed))
+        study.with_record(change_every_rank(test_accuracy=0.70 + 0.01 * seed)(single))
         for recipe, accuracy in (
             (Recipe(), 0.60),
             (Recipe(name="scaled", scaled=True), 0.64),
         ):
             cell = lab_cell(2, 512, recipe=recipe, seed=seed, **LAB)
-            study.with_record(_with_accuracy(lab_record(cell, 15.0), accuracy))
-
-
-def _with_accuracy(record: Record, accuracy: float) -> Record:
-    ranks = tuple(replace(rank, test_accuracy=accuracy) for rank in record.ranks)
-    return replace(record, ranks=ranks)
+            accurate = change_every_rank(test_accuracy=accuracy)
+            study.with_record(accurate(lab_record(cell, 15.0)))
 
 
 def quantized(study: StudyBuilder) -> None:

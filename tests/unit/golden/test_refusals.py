@@ -115,6 +115,7 @@ def test_refused_files(laptop, user_config_file, site_config_file, monkeypatch, 
         "files",
         "\n".join([*parts, "==== The site's defaults ====\n", of_site, of_variable]),
     )
+    assert not (laptop / "outputs").exists()
 
 
 @pytest.fixture
@@ -140,7 +141,7 @@ def test_refused_commands(capsys):
     compare("commands", refusals_of_commands(capsys, OF_COMMANDS))
 
 
-@pytest.mark.usefixtures("laptop")
-def test_refused_timings(capsys):
+def test_refused_timings(laptop, capsys):
     command = "import lab.csv study=new"
     compare("timings", refusals_of_file(capsys, Path("lab.csv"), command, OF_TIMINGS))
+    assert [path.name for path in laptop.iterdir()] == ["lab.csv"]

@@ -223,16 +223,6 @@ def test_results_that_cannot_be_kept_are_refused_before_a_part(
     )
 
 
-def test_unreadable_results_are_refused(run, tmp_path):
-    (tmp_path / "gpu.json").write_text('{"parts"')
-    code, _, errors = run("threads", "--results", tmp_path / "gpu.json")
-    assert code == 2
-    assert errors.startswith(
-        f"python -m tests.gpu: {tmp_path / 'gpu.json'} cannot be read: "
-    )
-    assert errors.count("\n") == 1
-
-
 def test_budget_leaves_out_what_does_not_fit_and_runs_shorter_parts(
     run, python, tmp_path
 ):
@@ -325,21 +315,6 @@ def test_files_of_cells_are_added_to_an_archive(python, tmp_path):
             "threads/cells/x/trace-rank0.json.gz",
             "nvml/cells/x/trace-rank0.json.gz",
         ]
-
-
-def test_archive_that_cannot_be_kept_is_refused_before_a_part(run, tmp_path):
-    (tmp_path / "cells.tar").write_text("no tar file" * 100)
-    for path, reason in (
-        (tmp_path / "cells.tar", "is no tar file"),
-        (
-            tmp_path / "none" / "cells.tar",
-            "cannot be written: No such file or directory",
-        ),
-    ):
-        code, output, errors = run("threads", "--cells", path)
-        assert (code, output) == (2, "")
-        assert errors.startswith(f"python -m tests.gpu: {path} {reason}")
-        assert errors.count("\n") == 1
 
 
 def test_short_part_measures_with_the_sizes_of_a_visit(tmp_path, monkeypatch):

@@ -1,7 +1,5 @@
 """Combinations of the command line, grids, the user's configs and the user's defaults."""
 
-import re
-
 import pytest
 
 from hpml_jobs.core.errors import UsageError
@@ -31,10 +29,6 @@ def test_sweep_is_product_with_last_key_fastest(working_folder):
         (2, 32),
         (2, 64),
     ]
-
-
-def test_lab_values_give_nine_combinations(working_folder):
-    assert len(sweep_of("gpus=1,2,4", "batch=32,128,512").settings) == 9
 
 
 @pytest.mark.parametrize("word", ["gpus=1,2,4", "gpus=choice(1,2,4)"])
@@ -151,40 +145,6 @@ def test_blocks_have_the_names_of_their_combinations(working_folder):
     assert sweep.blocks == ["Q1", "", ""]
 
 
-def test_user_config_with_packaged_name_is_refused(working_folder):
-    folder = write_config(
-        working_folder,
-        "cluster/greene.yaml",
-        "defaults: [slurm, _self_]\nname: greene\n",
-    )
-    with pytest.raises(
-        UsageError, match=r"configs/cluster/greene.yaml: .* has this name; give"
-    ):
-        sweep_of(config_dir=folder)
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("gpus: [1, 2]\n", "a grid is `blocks:`, a list of"),
-        ("blocks: {gpus: [1]}\n", "a grid is `blocks:`, a list of"),
-        ("blocks:\n- {gpu: [1]}\n", "unknown key gpu; did you mean gpus"),
-        (
-            "blocks:\n- {name: 1, gpus: [1]}\n",
-            "the name of a block is a text, e.g. name: Q1",
-        ),
-        ("blocks:\n- {gpus: []}\n", "no cell: a range is empty"),
-        ("blocks:\n- {cluster: [greene]}\n", "a block cannot choose the cluster"),
-        ("blocks:\n- {workload: [resnet]}\n", "workload=resnet: choose one of"),
-    ],
-)
-def test_invalid_grid_file_is_refused(working_folder, text, message):
-    folder = write_config(working_folder, "grid/bad.yaml", text)
-    with pytest.raises(UsageError) as refused:
-        expand(["grid=bad", "cluster=greene"], multirun=False, config_dir=folder)
-    assert message in str(refused.value)
-
-
 def test_plus_adds_sbatch_option_and_tilde_removes_key(working_folder):
     sweep = sweep_of(
         "+cluster.sbatch.reservation=class", "~cluster.mem_gb_per_gpu", multirun=False
@@ -284,66 +244,6 @@ def test_user_config_cluster_is_the_default(laptop, user_config_file):
     assert (settings.cluster.name, settings.workload.name) == ("greene", "digits")
 
 
-ALIASES = "a0: &a0 [1, 1]\n" + "".join(
-    f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 9)
-)
-"""Nine lines that are 10^8 values."""
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        (
-            "clusters: {torhc: {account: a}}",
-            "config.yaml: clusters=torhc: choose one of auto",
-        ),
-        ("batch: [\n", "config.yaml line 2 is not YAML: expected the node content"),
-        ("- a\n", "must hold keys and values"),
-        ("batches: 3\n", "config.yaml: unknown key batches; did you mean batch?"),
-        (
-            "clusters: {greene: {acount: x}}\n",
-            "unknown key cluster.acount; did you mean",
-        ),
-        (
-            "clusters: {greene: mine}\n",
-            "clusters: must hold NAME: with keys and values",
-        ),
-        ("clusters: [greene]\n", "clusters: must hold NAME: with keys and values"),
-        ("batch: many\n", "config.yaml: batch=many: a whole number is needed"),
-        ("probe_s: .nan\n", "config.yaml: probe_s=nan: must be a finite number"),
-        ("outputs: ${nothing}\n", "config.yaml cannot be read"),
-        ("a: &a [*a]\n", "config.yaml cannot be read: nested too deeply, or in itself"),
-        (ALIASES, "config.yaml has more than 100,000 values: remove its aliases"),
-    ],
-)
-def test_invalid_user_config_is_named(working_folder, user_config_file, text, message):
-    user_config_file.write_text(text)
-    with pytest.raises(UsageError, match=r"^[^\n]*$") as refused:
-        sweep_of(multirun=False)
-    assert message in str(refused.value)
-
-
-@pytest.mark.parametrize("group", ["workload", "recipe", "cluster", "grid"])
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("lr: 1\nlr: 2\n", "own.yaml line 2 is not YAML: found duplicate key lr"),
-        (
-            "x: !!python/object:os.system 1\n",
-            "own.yaml line 1 is not YAML: could not determine",
-        ),
-        ("[" * 2000, "own.yaml cannot be read: nested too deeply"),
-        (ALIASES, "own.yaml has more than 100,000 values"),
-    ],
-)
-def test_invalid_file_of_config_dir_is_named(laptop, group, text, message):
-    (laptop / "own" / group).mkdir(parents=True)
-    (laptop / "own" / group / "own.yaml").write_text(text)
-    with pytest.raises(UsageError) as refused:
-        expand([f"{group}=own"], multirun=False, config_dir=laptop / "own")
-    assert message in str(refused.value)
-
-
 def test_empty_user_config_changes_nothing(working_folder, user_config_file):
     user_config_file.write_text("")
     assert sweep_of(multirun=False).settings[0].batch == 128
@@ -374,31 +274,3 @@ def test_args_are_swept_with_their_types(working_folder, mark):
     args = [settings.workload.args for settings in sweep_of(*OWN, *words).settings]
     assert args == [{"tied": False, "width": width} for width in (8, 0.5, True, "wide")]
     assert [type(each["width"]) for each in args] == [int, float, bool, str]
-
-
-@pytest.mark.parametrize(
-    ("word", "message"),
-    [
-        ("workload.args.width=[1,2]", "sweep it: -m workload.args.width=1,2"),
-        (
-            "+workload.args.width=null",
-            "workload.args.width=null: true or false or a whole number",
-        ),
-        ("+workload.args.width={a: 1}", "workload.args.width={a: 1}: true or false or"),
-        ("workload.args={width: [1]}", "workload.args.width=[1]: true or false or"),
-        ("workload.args.width.x=1", "unknown key workload.args.width.x"),
-        ("workload.arg.width=1", "unknown key workload.arg.width"),
-        (
-            "workload.optimizer=adamw",
-            "workload.lr=0.1 of workload=custom is for sgd; give workl",
-        ),
-        ("recipe=goyall", "recipe=goyall: choose one of goyal, .*; did you mean goyal"),
-    ],
-)
-def test_wrong_arg_or_optimizer_is_refused(working_folder, word, message):
-    with pytest.raises(UsageError) as refused:
-        sweep_of(*OWN, word)
-    assert re.search(
-        message if ".*" in message else re.escape(message), str(refused.value)
-    )
-    assert "\n" not in str(refused.value)

@@ -44,32 +44,6 @@ def test_global_batch_gives_the_batch_of_each_size(working_folder):
     assert {cell.global_batch for cell in cells} == {256}
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (
-            ("global_batch=256", "gpus=3"),
-            "over gpus=3 x accumulate=1; use global_batch=255 or 258",
-        ),
-        (("global_batch=0",), "global_batch=0 does not divide"),
-        (
-            ("global_batch=256", "batch=64"),
-            "batch= with global_batch=: the batch per GPU follows",
-        ),
-        (("global_batch=256", "ladder.start=32"), "global_batch=256 with a ladder"),
-        (("precision=fp16",), "precision=fp16 with device=cpu: .* use precision=bf16"),
-        (("precision=int8",), "precision=int8: choose one of fp32, tf32, bf16, fp16"),
-        (
-            ("gpus=2", "accumulate=200"),
-            "accumulate=200 is more than the 80 batches of an epoch",
-        ),
-    ],
-)
-def test_path_that_cannot_be_measured_is_refused(working_folder, words, message):
-    with pytest.raises(UsageError, match=message):
-        cells_of(*words)
-
-
 def test_plan_lists_every_key_of_the_path_with_its_origin(working_folder):
     plan = plan_of(*LOCAL, "gpus=1,2", "global_batch=256", "precision=bf16")
     rows = {row.key: (row.value, row.origin) for row in preview_of(select(plan)).values}

@@ -171,39 +171,6 @@ def test_variable_names_another_file_of_the_site(laptop, site_config_file, monke
     assert user_outputs() == Path("/scratch/studies")
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        (
-            "clusters: {torhc: {account: a}}",
-            "etc/config.yaml: clusters=torhc: choose one of auto",
-        ),
-        ("batches: 3\n", "etc/config.yaml: unknown key batches; did you mean batch?"),
-        ("batch: many\n", "etc/config.yaml: batch=many: a whole number is needed"),
-        (
-            "clusters: {local: {account: foo}}\n",
-            "etc/config.yaml: clusters.local: cluster=local",
-        ),
-    ],
-)
-def test_fault_of_the_site_names_its_file(
-    laptop, site_config_file, user_config_file, text, message
-):
-    site_config_file.write_text(text)
-    user_config_file.write_text("seed: 3\n")
-    with pytest.raises(UsageError) as refused:
-        settings_of("cluster=local")
-    assert message in str(refused.value)
-
-
-def test_default_named_for_a_cluster_without_its_key_is_refused(
-    laptop, user_config_file
-):
-    user_config_file.write_text("clusters: {local: {account: foo}}\n")
-    with pytest.raises(UsageError, match=r"cluster=local has no key cluster.account"):
-        expand(["cluster=local", "workload=digits"], multirun=False)
-
-
 def test_default_that_a_workload_refuses_names_the_file(laptop, user_config_file):
     user_config_file.write_text("workload: {args: {width: 8}}\n")
     refusal = r"workload.args.width: only your own functions take args, and workload=digits has"

@@ -1,18 +1,11 @@
 """The full tables: every quantity with its unit, recomputed by hand, and what is not known said."""
 
-import io
-
-import msgspec
-import pandas as pd
 import pytest
-from rich.console import Console
+from msgspec.structs import replace
 
-from hpml_jobs.core.cell import Protocol
 from hpml_jobs.core.strategies import Strategy
-from hpml_jobs.report.files.markdown import grid
-from hpml_jobs.report.files.screen import show_all
 from tests.unit.builders import V100, lab_cell, lab_record
-from tests.unit.study_builder import write_tables
+from tests.unit.check_cases import change_epoch, change_every_rank
 
 GRADIENT_BYTES = 44_695_848
 
@@ -36,26 +29,10 @@ def bandwidth_of(builder, gpus):
     return row.bandwidth
 
 
-def with_ranks(record, **changes):
-    """A record with the same changes on all its ranks."""
-    ranks = tuple(msgspec.structs.replace(rank, **changes) for rank in record.ranks)
-    return msgspec.structs.replace(record, ranks=ranks)
-
-
-SCALING = """\
-| timed epoch       | seconds |       |       |       | images/s | against 1, same batch |        |        |        |
-|:------------------|--------:|------:|------:|------:|---------:|----------------------:|-------:|-------:|-------:|
-|                   |   epoch | train | stall |  step |          |               speedup | effic. |   weak | cost/t |
-| single 1-GPU b512 |   25.95 | 24.45 | 1.500 | 0.265 |    1,927 |                  1.00 |  100 % |  100 % |      – |
-| ddp 2-GPU b512    |   15.66 | 14.16 | 1.500 | 0.320 |    3,192 |                  1.66 | 82.8 % | 82.8 % |  0.207 |
-| ddp 4-GPU b512    |   15.13 | 13.63 | 1.500 | 0.605 |    3,305 |                  1.72 | 42.9 % | 43.8 % |   1.33 |"""  # noqa: E501 - as written
-
-
-def test_scaling_table_has_all_time_columns(builder):
+def test_scaling_ratios_match_their_formulas(builder):
     builder.with_published_study(
         stall_s=1.5, but=tuple((n, b) for n in (1, 2, 4) for b in (32, 128))
     )
-    assert grid(builder.table("scaling")) == SCALING
     four = csv_row(builder, "scaling", gpus=4, batch=512)
     speedup = 25.945 / 15.127
     assert four["images_per_s"] == pytest.approx(50_000 / 15.127)
@@ -66,20 +43,9 @@ def test_scaling_table_has_all_time_columns(builder):
 
 def with_steps(record, median_s, full_median_s):
     """A record whose timed epoch has these median steps on every rank."""
-
-    def changed(epoch):
-        if epoch.role != "timed":
-            return epoch
-        steps = msgspec.structs.replace(
-            epoch.steps, median_s=median_s, full_median_s=full_median_s
-        )
-        return msgspec.structs.replace(epoch, steps=steps)
-
-    ranks = tuple(
-        msgspec.structs.replace(rank, epochs=tuple(map(changed, rank.epochs)))
-        for rank in record.ranks
-    )
-    return msgspec.structs.replace(record, ranks=ranks)
+    steps = record.ranks[0].timed.steps
+    medians = {"median_s": median_s, "full_median_s": full_median_s}
+    return change_epoch("timed", steps=replace(steps, **medians))(record)
 
 
 def test_weak_efficiency_is_of_steps_not_of_the_epoch(builder):
@@ -90,20 +56,6 @@ def test_weak_efficiency_is_of_steps_not_of_the_epoch(builder):
     assert four["step_s"] == 0.4
     assert four["weak_efficiency"] == pytest.approx(0.25 / 0.4)
     assert four["efficiency"] == pytest.approx(25 / 15 / 4)
-
-
-def test_scaling_caption_claims_no_sum_of_medians(builder):
-    for repeat, (epoch_s, stall_s) in enumerate(
-        ((10.0, 1.0), (12.0, 4.0), (14.0, 1.5))
-    ):
-        builder.with_record(
-            lab_record(lab_cell(1, 512, repeat=repeat), epoch_s, stall_s)
-        )
-    row = csv_row(builder, "scaling", gpus=1)
-    assert row["train_s"] + row["stall_s"] != row["epoch_s"]
-    assert (
-        "medians of several runs need not add up" in builder.table("scaling").caption[0]
-    )
 
 
 def test_strong_scaling_uses_every_pair_of_the_grid(builder):
@@ -122,27 +74,6 @@ def test_strong_scaling_uses_every_pair_of_the_grid(builder):
     assert (row["strong_reference_gpus"], row["strong_reference_s"]) == (1, 25.945)
     assert row["strong_efficiency"] == pytest.approx(speedup / 4)
     assert row["karp_flatt"] == pytest.approx((1 / speedup - 1 / 4) / (1 - 1 / 4))
-
-
-def test_karp_flatt_outside_0_and_1_is_a_dash_with_reason(builder):
-    builder.with_published_study()
-    slower = csv_row(builder, "scaling", gpus=4, global_batch=128)
-    assert slower["karp_flatt"] is None
-    lines = {line.label: line.texts for line in builder.table("scaling").lines}
-    assert lines["ddp 4-GPU b32"][-1] == "–"
-    assert (
-        "ddp 4-GPU at global batch 128: Karp-Flatt is no fraction (1.18): slower than one GPU"
-        in builder.table("scaling").notes
-    )
-
-
-def test_grid_without_pairs_has_no_strong_scaling(builder):
-    builder.with_record(lab_record(lab_cell(1, 32), 10.0))
-    builder.with_record(lab_record(lab_cell(2, 32), 6.0))
-    assert "strong_speedup" not in builder.table("scaling").sheet.columns
-    assert not any(
-        "global batch" in block.head for block in builder.table("scaling").blocks
-    )
 
 
 def test_communication_table_has_all_time_columns(builder):
@@ -167,23 +98,6 @@ def test_communication_table_has_all_time_columns(builder):
     )
 
 
-def with_epochs(record, changes):
-    """A record with changes by role on every epoch of its ranks; `width_s` is of the steps."""
-
-    def changed(epoch):
-        epoch_s, width_s = changes.get(epoch.role, (epoch.epoch_s, None))
-        steps = epoch.steps and msgspec.structs.replace(
-            epoch.steps, quartile_width_s=width_s
-        )
-        return msgspec.structs.replace(epoch, epoch_s=epoch_s, steps=steps)
-
-    ranks = tuple(
-        msgspec.structs.replace(rank, epochs=tuple(map(changed, rank.epochs)))
-        for rank in record.ranks
-    )
-    return msgspec.structs.replace(record, ranks=ranks)
-
-
 @pytest.mark.parametrize(
     ("unsynced_s", "text", "is_noted"),
     [
@@ -194,12 +108,15 @@ def with_epochs(record, changes):
     ],
 )
 def test_cost_is_shown_with_its_resolution(builder, unsynced_s, text, is_noted):
-    builder.with_record(
-        with_epochs(
-            lab_record(lab_cell(2, 128), 20.0),
-            {"timed": (20.0, 0.003), "unsynced": (unsynced_s, 0.004)},
-        )
-    )
+    record = lab_record(lab_cell(2, 128), 20.0)
+    steps = record.ranks[0].timed.steps
+    for role, epoch_s, width_s in (
+        ("timed", 20.0, 0.003),
+        ("unsynced", unsynced_s, 0.004),
+    ):
+        wide = replace(steps, quartile_width_s=width_s)
+        record = change_epoch(role, epoch_s=epoch_s, steps=wide)(record)
+    builder.with_record(record)
     table = builder.table("communication")
     row = csv_row(builder, "communication", gpus=2)
     assert row["comm_cost_resolution_s"] == pytest.approx(196 * 0.0025)
@@ -213,19 +130,10 @@ def test_cost_is_shown_with_its_resolution(builder, unsynced_s, text, is_noted):
 def test_packing_by_hand_is_communication_in_table_2(builder):
     """0.4.0 counted it as computation."""
     whole = lab_record(lab_cell(2, 128, strategy=Strategy.ALLREDUCE_FLAT), 20.0)
-
-    def packed(epoch):
-        if epoch.phases is None:
-            return epoch
-        return msgspec.structs.replace(
-            epoch, phases=msgspec.structs.replace(epoch.phases, pack_s=1.5)
-        )
-
-    ranks = tuple(
-        msgspec.structs.replace(rank, epochs=tuple(map(packed, rank.epochs)))
-        for rank in whole.ranks
-    )
-    builder.with_record(msgspec.structs.replace(whole, ranks=ranks))
+    for rank in whole.ranks:
+        phases = replace(rank.phases, pack_s=1.5)
+        whole = change_epoch("instrumented", rank.rank, phases=phases)(whole)
+    builder.with_record(whole)
     table = builder.table("table2-allreduce_flat")
     instrumented_s, stall_s = 1.005 * 20.0, 0.02 * 1.005 * 20.0
     (line,) = table.lines
@@ -239,27 +147,8 @@ def test_packing_by_hand_is_communication_in_table_2(builder):
     assert row["comm_s"] == pytest.approx(exposed_s + 1.5)
 
 
-def test_table_2_of_ddp_says_where_backward_pays(builder):
-    builder.with_record(lab_record(lab_cell(2, 128), 20.0))
-    caption = builder.table("table2-ddp").caption
-    assert any(
-        "the column cost of the table Communication has both" in line
-        for line in caption
-    )
-
-
-def test_exchange_and_waiting_are_dash_with_reason_if_unknown(builder):
-    record = lab_record(lab_cell(2, 128), 20.0)
-    older = msgspec.structs.replace(record.exchange, exchange_s=None)
-    builder.with_record(msgspec.structs.replace(record, exchange=older))
-    found = csv_row(builder, "communication", gpus=2)
-    assert (found["exchange_s"], found["waiting_s"]) == (None, None)
-    reason = "exchange and waiting are not recorded before version 0.6.0"
-    assert f"{reason}: ddp 2-GPU at batch 128" in builder.table("communication").notes
-
-
 def test_bandwidth_has_shares_of_peak_and_link(builder):
-    facts = msgspec.structs.replace(V100, link_gb_per_s=25.0)
+    facts = replace(V100, link_gb_per_s=25.0)
     whole = lab_record(lab_cell(2, 128), 20.0, 0.0, facts)
     builder.with_record(whole)
     found = bandwidth_of(builder, 2)
@@ -278,40 +167,12 @@ def test_bandwidth_has_shares_of_peak_and_link(builder):
     assert table.lines[0].texts[1] == f"{100 * found.of_peak:.1f}"
 
 
-def test_bandwidth_of_small_messages_is_noted_under_table_3(builder):
-    whole = lab_record(lab_cell(2, 128), 20.0)
-    small = tuple(
-        point for point in whole.microbenchmark.points if point.bytes <= 2**24
-    )
-    builder.with_record(
-        msgspec.structs.replace(
-            whole,
-            microbenchmark=msgspec.structs.replace(whole.microbenchmark, points=small),
-        )
-    )
-    found = bandwidth_of(builder, 2)
-    assert found.of_same_sizes is None  # 44 MB lie outside of what was probed
-    assert found.of_peak is not None
-    assert found.of_link is None
-    assert (
-        "the peak is of the largest message measured, 16,777,216 bytes (below 64 MiB): "
-        "2-GPU at batch 128"
-    ) in builder.table("table3-ddp").notes
-
-
 def test_phases_add_up_and_show_range_over_ranks(builder):
     whole = lab_record(lab_cell(2, 128), 20.0)
-    shown, other = whole.ranks
-    own = other.phases
-    moved = msgspec.structs.replace(
-        own, forward_s=3.0, backward_s=own.backward_s + own.forward_s - 3.0
-    )
-    epochs = tuple(
-        msgspec.structs.replace(epoch, phases=moved) if epoch.phases else epoch
-        for epoch in other.epochs
-    )
-    odd = msgspec.structs.replace(other, epochs=epochs)
-    builder.with_record(msgspec.structs.replace(whole, ranks=(shown, odd)))
+    own = whole.ranks[1].phases
+    backward_s = own.backward_s + own.forward_s - 3.0
+    moved = replace(own, forward_s=3.0, backward_s=backward_s)
+    builder.with_record(change_epoch("instrumented", 1, phases=moved)(whole))
     first, second = builder.table("phases").lines
     # of 20.1 s: stall 2 %, h2d 1 %, forward 30 %, backward 55 %, comm 7 %, optimizer 5 %
     assert first.label == "ddp 2-GPU b128"
@@ -328,32 +189,12 @@ def test_phases_add_up_and_show_range_over_ranks(builder):
     )
 
 
-def test_messages_count_gradient_and_other_messages(builder):
-    """The table Communication says whether gradients are the only messages."""
-    builder.with_record(lab_record(lab_cell(2, 128), 20.0))
-    builder.with_record(lab_record(lab_cell(2, 128, strategy=Strategy.ALLREDUCE), 20.0))
-    assert [row[2:] for row in builder.sheet("messages").rows] == [
-        ("ddp", "", "buffers", "broadcast", "float32", 38_560, 1, 38_560),
-        ("ddp", "", "gradients", "all_reduce", "float32", 44_695_848, 1, 44_695_848),
-        (
-            "allreduce",
-            "",
-            "gradients",
-            "all_reduce",
-            "float32",
-            44_695_848,
-            1,
-            44_695_848,
-        ),
-    ]
-
-
 def test_replicas_table_has_accuracy_deviation_over_seeds(builder):
     for seed, accuracy in ((0, 0.60), (1, 0.62)):
         whole = lab_record(lab_cell(2, 128, seed=seed), 20.0)
-        builder.with_record(with_ranks(whole, test_accuracy=accuracy))
+        builder.with_record(change_every_rank(test_accuracy=accuracy)(whole))
     builder.with_record(
-        with_ranks(lab_record(lab_cell(4, 128), 20.0), parameters_hash="")
+        change_every_rank(parameters_hash="")(lab_record(lab_cell(4, 128), 20.0))
     )
     two = csv_row(builder, "replicas", gpus=2)
     assert (two["parameters"], two["buffers"]) == ("equal", "differ")
@@ -363,64 +204,3 @@ def test_replicas_table_has_accuracy_deviation_over_seeds(builder):
     four = csv_row(builder, "replicas", gpus=4)
     assert four["test_deviation"] is None
     assert four["parameters"] is None
-
-
-def test_protocol_lab_omits_empty_tables(builder):
-    builder.with_record(lab_record(lab_cell(1, 128, protocol=Protocol.LAB), 30.0))
-    builder.with_record(lab_record(lab_cell(2, 128, protocol=Protocol.LAB), 20.0))
-    labels = [table.label for table in builder.collect().groups[0].full]
-    assert labels == ["choice", "gap", "scaling", "replicas", "checks"]
-
-
-def test_mixed_study_names_cells_not_measured(builder):
-    builder.with_published_study(but=((4, 32),))
-    builder.with_record(lab_record(lab_cell(4, 32, protocol=Protocol.LAB), 30.8))
-    for label in ("communication", "phases"):
-        assert "not measured: ddp 4-GPU at batch 32" in builder.table(label).notes
-    assert "4-GPU b32" not in grid(builder.table("communication"))
-
-
-def test_csv_holds_all_groups_with_differing_columns(builder):
-    builder.with_published_study()
-    for strategy in (Strategy.GATHER_SCATTER, Strategy.DDP):
-        cell = lab_cell(2, 64, strategy=strategy, threads=4)
-        builder.with_record(lab_record(cell, 12.0))
-    write_tables(builder.collect(), builder.study.report)
-    frame = pd.read_csv(builder.study.report / "table1.csv")
-    assert sorted(frame["group"].unique()) == [1, 2]
-    assert frame["batch_64_time_s"].isna().sum() == 3
-
-
-def test_screen_shows_every_table(builder):
-    builder.with_published_study()
-    console = Console(width=110, file=io.StringIO())
-    report = builder.collect()
-    show_all(report, console)
-    text = console.file.getvalue()
-    titles = [table.title for table in report.groups[0].tables]
-    assert {"Q1: one epoch on 1 GPU", "Scaling", "Phases of the instrumented epoch"} < {
-        *titles
-    }
-    assert all(text.count(f"\n{title}\n") == 1 for title in titles)
-
-
-def test_screen_prints_repeated_notes_once(builder):
-    builder.with_published_study()
-    for batch in (32, 128, 512):
-        builder.with_record(
-            lab_record(lab_cell(2, batch, strategy=Strategy.ALLREDUCE), 20.0)
-        )
-    console = Console(width=110, file=io.StringIO())
-    show_all(builder.collect(), console)
-    text = console.file.getvalue()
-    assert text.count("Lab residual: derived, not measured") == 1
-    assert text.count("Table 2r: ") == 2
-
-
-def test_single_runs_of_strategies_are_not_comparable(builder):
-    builder.with_published_study()
-    builder.with_record(lab_record(lab_cell(2, 32, strategy=Strategy.ALLREDUCE), 40.0))
-    assert (
-        "single run each: strategies at the same place are not comparable; use repeats=6"
-        in builder.table("scaling").notes
-    )

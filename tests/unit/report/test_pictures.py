@@ -3,16 +3,15 @@
 import msgspec
 import pytest
 
-from hpml_jobs.core.cell import Protocol
 from hpml_jobs.core.check_result import CheckResult, Level
-from hpml_jobs.core.strategies import Baseline, Device, Strategy
+from hpml_jobs.core.strategies import Baseline, Strategy
 from hpml_jobs.report import pictures as plots
 from hpml_jobs.report.frame import picture as picture_module
 from hpml_jobs.report.frame import style
 from hpml_jobs.report.pictures import PLOTS
 from hpml_jobs.report.report import ReportOptions, make_report
 from hpml_jobs.study.snapshot import read_snapshots
-from tests.unit.builders import CPU, PUBLISHED_S, V100, lab_cell, lab_record
+from tests.unit.builders import PUBLISHED_S, V100, lab_cell, lab_record
 from tests.unit.study_builder import StudyBuilder
 
 pytestmark = pytest.mark.usefixtures("all_pictures")
@@ -97,11 +96,6 @@ def test_pictures_same_strategy_has_same_colour(repeated):
     assert {"ddp", "gather_scatter"} <= set(used)
 
 
-def test_pictures_of_one_cell_need_no_other(builder):
-    builder.with_record(lab_record(lab_cell(1, 128), 20.0))
-    assert list(plots.pictures(builder.collect())) == ["phases"]
-
-
 def test_pictures_of_study_without_numbers_are_none(builder):
     builder.with_cell(lab_cell(1, 128))
     assert plots.pictures(builder.collect()) == {}
@@ -179,15 +173,6 @@ def test_speedup_without_single_gpu_cell_is_none(builder):
     assert PLOTS["speedup"](report) is None
 
 
-def test_speedup_on_cpu_counts_processes(builder):
-    for gpus, epoch_s in ((1, 20.0), (2, 12.0)):
-        cell = lab_cell(gpus, 128, device=Device.CPU)
-        builder.with_record(lab_record(cell, epoch_s, facts=CPU))
-    picture = PLOTS["speedup"](builder.collect())
-    assert picture.figure.axes[0].get_xlabel() == "processes (log)"
-    assert "by batch per process" in titles(picture)[0]
-
-
 def test_speedup_same_gpus_on_more_nodes_are_apart(builder):
     for gpus, nodes, epoch_s in ((1, 1, 20.0), (2, 1, 12.0), (2, 2, 14.0), (4, 2, 8.0)):
         builder.with_record(lab_record(lab_cell(gpus, 128, nodes=nodes), epoch_s))
@@ -224,27 +209,12 @@ def test_phases_are_stacked_and_add_up_to_the_epoch(repeated):
     assert axis.get_xlabel() == "seconds per epoch"
 
 
-def test_phases_legend_names_what_is_drawn(builder):
-    builder.with_record(lab_record(lab_cell(1, 128), 30.0))
-    names = legend_labels(PLOTS["phases"](builder.collect()))
-    assert names == ["stall", "copy to device", "forward", "backward", "optimizer"]
-
-
 def test_bars_mark_doubtful_cells_and_name_the_rest(builder, given_checks, monkeypatch):
     monkeypatch.setattr(picture_module, "ROWS", 2)
     builder.with_published_study()
     drawn = PLOTS["phases"](builder.collect())
     assert len(cell_labels(drawn.figure.axes[0])) == 2
     assert "Not drawn, see phases.csv: single 1-GPU b512" in drawn.caption
-
-
-def test_protocol_lab_has_no_pictures_of_phases(builder):
-    for gpus in (1, 2):
-        cell = lab_cell(gpus, 128, protocol=Protocol.LAB)
-        builder.with_record(lab_record(cell, 20.0 / gpus))
-    pictures = plots.pictures(builder.collect())
-    assert {"speedup", "gap"} <= pictures.keys()
-    assert "phases" not in pictures
 
 
 # ---- numbers that a check doubts, other references, several groups ----

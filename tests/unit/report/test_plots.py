@@ -1,10 +1,8 @@
-"""Pictures: the same bytes again, in full resolution, and none without what they show."""
+"""Pictures: the same bytes again, in full resolution."""
 
 import matplotlib as mpl
-import msgspec
 import pytest
 
-from hpml_jobs.core.cell import Protocol
 from hpml_jobs.report import page
 from hpml_jobs.report.pictures import PLOTS, files, pictures
 from tests.unit.builders import lab_cell, lab_record
@@ -43,9 +41,3 @@ def test_png_beside_a_page_has_the_full_resolution(builder, few):
     pngs = [name for name in alone if name.endswith(".png")]
     assert pngs
     assert all(beside[name] == alone[name] for name in pngs)
-
-
-def test_study_without_plot_data_has_no_plots(builder):
-    whole = lab_record(lab_cell(1, 128, protocol=Protocol.LAB), 20.0)
-    builder.with_record(msgspec.structs.replace(whole))
-    assert pictures(builder.collect()) == {}

@@ -2,10 +2,8 @@
 
 import csv
 import io
-import json
 from pathlib import Path
 
-import msgspec
 import pytest
 from rich.console import Console
 
@@ -13,7 +11,7 @@ from hpml_jobs.cli.main import run
 from hpml_jobs.core.cell import Protocol
 from hpml_jobs.core.check_result import Affected, CheckResult, Level, Tier
 from hpml_jobs.core.strategies import Strategy
-from hpml_jobs.report.files import json_tables, markdown
+from hpml_jobs.report.files import markdown
 from hpml_jobs.report.files.screen import show_all
 from hpml_jobs.report.frame import captions
 from tests.unit.builders import lab_cell, lab_record
@@ -217,36 +215,6 @@ def test_setting_notes_and_usability_are_said_once(builder, given_checks):
         assert text.count("37 % apart") == 1
 
 
-def test_json_has_usability_and_every_cause_with_its_cells(builder, given_checks):
-    builder.with_published_study()
-    slugs = [lab_cell(2, batch).slug for batch in (32, 128)]
-    for slug in slugs:
-        given_checks[slug] = (a_result("fit", tier=Tier.LIST),)
-    (group,) = json.loads(json_tables.document(builder.collect()))["groups"]
-    assert group["usability"] == "All numbers can be used."
-    (cause,) = group["warnings"]
-    assert cause["cells"] == slugs
-    assert (cause["check"], cause["tier"], cause["affects"]) == (
-        "fit",
-        "list",
-        ["time"],
-    )
-    assert cause["remedy"] == FIX
-
-
-def test_collect_shows_which_table_can_be_used(laptop, capsys):
-    """A failure of the messages leaves Tables 1 and 2 alone."""
-    mine = StudyBuilder(Path("outputs") / "mine")
-    mine.with_record(change_messages(count=1)(clean_record())).with_record(
-        baseline_record()
-    )
-    assert run(["collect", "mine"]) == 0
-    out = " ".join(capsys.readouterr().out.split())
-    assert "What to trust: Table 3 cannot be used." in out
-    assert "cannot be used (messages), 4 GPUs, batch 32 (ddp): " in out
-    assert out.count("(messages)") == 1
-
-
 def test_collect_strict_ignores_warnings(laptop, capsys):
     """Checks decide what is marked; --strict is about cells that did not finish."""
     mine = StudyBuilder(Path("outputs") / "mine")
@@ -270,12 +238,6 @@ def test_superlinear_speedup_marks_the_baseline_too(laptop, capsys):
     line = " ".join(out.split())
     cells = "1 GPU, batch 32; 4 GPUs, batch 32 (ddp)"
     assert f"(efficiency): Table 1 of {cells}: " in line
-
-
-def test_reason_is_figures_and_remedy():
-    result = a_result("made-up")
-    assert (result.figures, result.remedy) == ("37 % apart", FIX)
-    assert msgspec.json.decode(msgspec.json.encode(result), type=CheckResult) == result
 
 
 def test_first_figures_of_a_cause_close_what_they_open():

@@ -105,63 +105,6 @@ def test_forms_of_a_spreadsheet_give_same_cells(text, working_folder):
     assert epoch_times() == LAB_TIMES
 
 
-WRONG = [
-    ("", "line 0: column run is missing: a table of runs has the columns run, gpus"),
-    (f"{HEADER}\n", "lab.csv has no row: a table of runs"),
-    ("run,gpus,batch,rate\n", "line 1: column 'rate' is unknown: a table of runs has"),
-    (f",{HEADER}\n", "line 1: column '' is unknown"),
-    (f"{HEADER},gpus\n", "line 1: a column is given twice"),
-    (f"{HEADER}\na,1,32\n", "line 2: it has not as many fields as the header"),
-    (f"{HEADER}\na,1,32,9,9\n", "line 2: it has not as many fields as the header"),
-    (f"{HEADER}\na,x,32,9\n", "line 2: Expected `int`, got `str` - at `$.gpus`"),
-    (f"{HEADER}\na,1,-32,9\n", "line 2: Expected `int` >= 1 - at `$.batch`"),
-    (f"{HEADER}\na,1,32,\n", "line 2: give either epoch_s or images_per_s"),
-    (f"{HEADER}\na,1,32,nan\n", "line 2: an epoch of nan s is not from 0.001 to 1e+07"),
-    (f"{HEADER}\na,1,32,0\n", "line 2: an epoch of 0 s is not from"),
-    (f"{HEADER}\na,1,32,9\na,2,32,9\n", "line 3: run a is given twice: a row is a run"),
-    (
-        "run,gpus,batch,images,images_per_s\na,1,32,50000,1e-9\n",
-        "line 2: an epoch of 5e+13 s is not from 0.001 to 1e+07 s",
-    ),
-    (
-        "run,gpus,batch,images_per_s\na,1,32,9\n",
-        "line 2: images_per_s needs images, those of an epoch",
-    ),
-    (f"{HEADER},nodes\na,2,32,9,3\n", "line 2: gpus=2 does not divide over nodes=3"),
-    (b"\xe9", "lab.csv is not UTF-8 text: save it as CSV UTF-8"),
-]
-
-
-@pytest.mark.parametrize(("text", "message"), WRONG)
-def test_what_is_no_table_of_runs_is_refused(text, message, working_folder, capsys):
-    assert run_import(text) == 2
-    assert message in last_line(capsys)
-    assert [path.name for path in working_folder.iterdir()] == ["lab.csv"]
-
-
-@pytest.mark.parametrize(
-    ("words", "code", "message"),
-    [
-        ("", 2, "import takes one file and one name: import FILE.csv study=NAME"),
-        ("lab.csv", 2, "import takes one file and one name"),
-        ("a.csv b.csv study=x", 2, "import takes one file and one name"),
-        (
-            "lab.csv study=x images=5",
-            2,
-            "import has no key images=: give it as a column",
-        ),
-        ("lab.csv study=../x", 2, "study='../x' is not a name"),
-        ("a.tar.gz", 2, "becomes a study by: tar xzf a.tar.gz -C outputs"),
-        ("lab.csv study=x", 1, "lab.csv cannot be read: No such file or directory"),
-        (". study=x", 1, ". cannot be read: Is a directory"),
-    ],
-)
-def test_import_usage_error_is_one_line(words, code, message, working_folder, capsys):
-    assert run(["import", *words.split()]) == code
-    assert message in last_line(capsys)
-    assert list(working_folder.iterdir()) == []
-
-
 def test_import_outputs_option_is_in_suggested_command(working_folder, capsys):
     assert run_import(LAB, "--outputs", "my studies") == 0
     folder = working_folder.resolve() / "my studies"
@@ -216,14 +159,6 @@ def test_other_file_into_existing_import_is_refused(working_folder, capsys):
     assert "study lab has the timings of lab.csv; a study is one file" in last_line(
         capsys
     )
-
-
-def test_import_into_measured_study_is_refused(slurm, working_folder, capsys):
-    assert run(["workload=digits", "study=lab"]) == 0
-    before = file_contents()
-    assert run_import(LAB) == 1
-    assert "study lab has measured cells (single-1gpu-b128-digits-" in last_line(capsys)
-    assert file_contents() == before
 
 
 def test_import_loads_no_heavy_packages(slurm, working_folder):

@@ -127,13 +127,6 @@ def test_bad_image_is_named_before_submission(name, damage, fault, pictures, cap
     assert f"(scanned {files} of {files} files): replace or remove them" in message
 
 
-def test_empty_class_is_named_before_submission(pictures, capsys):
-    (pictures / "train" / "lynx").mkdir()
-    assert "no images in train/lynx: each folder is a class" in refusal(
-        code=1, capsys=capsys
-    )
-
-
 def test_other_classes_in_test_are_named_before_submission(pictures, capsys):
     (pictures / "test" / "dog").rename(pictures / "test" / "wolf")
     assert "(dog only in train; wolf only in test)" in refusal(code=1, capsys=capsys)
@@ -216,19 +209,6 @@ def test_damage_inside_a_file_is_named_by_the_job(program):
     shown = program("run", *words, "cluster=local", "device=cpu", "protocol=lab")
     assert shown.returncode == 1
     assert "train/dog/2.png: " in shown.stdout.splitlines()[-1]
-
-
-def test_folder_without_training_images_is_named(slurm, working_folder, capsys):
-    words = ["workload=resnet18_cifar10", "workload.data=folder", "data.root=pictures"]
-    assert run(words) == 1
-    needed = (
-        "pictures has no folder train; workload.data=folder needs train/CLASS/IMAGE"
-    )
-    assert needed in capsys.readouterr().err
-    (working_folder / "pictures" / "train" / "cats").mkdir(parents=True)
-    assert run(words) == 1
-    assert "no images in" in capsys.readouterr().err
-    assert slurm.scripts == []
 
 
 def test_images_are_counted_and_limited_at_planning(slurm, working_folder):

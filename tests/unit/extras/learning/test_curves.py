@@ -48,18 +48,6 @@ def test_curves_csv_long_run_is_thinned_and_noted(builder):
     assert len(rows) == 98
 
 
-def test_damaged_curves_are_left_out(builder):
-    two_gpu_cell_with_curves(builder)
-    bad = two_gpu_cell_with_curves(builder, batch=128)
-    builder.study.cell(bad).iterations.write_bytes(b"no arrays at all")
-    assert set(curves_frame(builder)["batch"]) == {512}
-
-
-def test_study_without_curves_has_no_csv(builder):
-    builder.with_published_study()
-    assert curves_csv(builder.collect()) is None
-
-
 def test_collect_removes_csv_of_deleted_curves(builder):
     slug = two_gpu_cell_with_curves(builder, protocol=Protocol.LAB)
     write_tables(builder.collect(), builder.study.report)
@@ -67,3 +55,10 @@ def test_collect_removes_csv_of_deleted_curves(builder):
     builder.study.cell(slug).iterations.unlink()
     write_tables(builder.collect(), builder.study.report)
     assert not (builder.study.report / "curves.csv").exists()
+
+
+def test_damaged_curves_are_left_out(builder):
+    two_gpu_cell_with_curves(builder)
+    bad = two_gpu_cell_with_curves(builder, batch=128)
+    builder.study.cell(bad).iterations.write_bytes(b"no arrays at all")
+    assert set(curves_frame(builder)["batch"]) == {512}

@@ -14,10 +14,3 @@ def test_iterations_are_counted_without_the_first(builder):
     line = builder.table("iterations").lines[0]
     # losses 2 to 1 in 147 iterations, of ranks one apart: 2.5 - n / 146
     assert line.texts == ("20.0", "49", "2.3425", "2.1712")
-
-
-def test_iterations_table_is_for_cells_that_count_them(builder):
-    two_gpu_cell_with_curves(builder)
-    assert "iterations" not in [
-        table.label for table in builder.collect().groups[0].tables
-    ]

@@ -6,12 +6,9 @@ from hpml_jobs.core.cell import Protocol
 from hpml_jobs.core.recipe import Recipe
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.extras.learning import picture as loss_picture
-from hpml_jobs.report.folder import write_all
-from hpml_jobs.report.pictures import PLOTS, names
+from hpml_jobs.report.pictures import PLOTS
 from tests.unit.builders import lab_cell, lab_record
 from tests.unit.training_runs import write_curves
-
-PICTURES = ["phases", "loss"]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -102,20 +99,3 @@ def test_loss_plot_damaged_file_draws_next_run(builder):
     assert len(PLOTS["loss"](builder.collect()).figure.axes) == 1
     builder.study.cell(bad).iterations.unlink()
     assert len(PLOTS["loss"](builder.collect()).figure.axes) == 1
-
-
-def test_plots_are_written_and_removed_with_their_data(builder, monkeypatch):
-    """Only two pictures: every other one costs a second."""
-    drawn_plots = {name: PLOTS[name] for name in PICTURES}
-    monkeypatch.setattr("hpml_jobs.report.pictures.PLOTS", drawn_plots)
-    slug = with_curves(builder, 2, 512)
-    folder = builder.study.report
-    paths = write_all(builder.collect(), folder)
-    drawn = [f"{name}.{kind}" for name in PICTURES for kind in ("png", "svg")]
-    assert [path.name for path in paths][-6:] == ["report.html", "report.md", *drawn]
-    assert (folder / "loss.png").read_bytes().startswith(b"\x89PNG")
-    assert (folder / "loss.svg").read_bytes().startswith(b"<?xml")
-    builder.study.cell(slug).iterations.unlink()
-    write_all(builder.collect(), folder)
-    left = {path.name for path in folder.iterdir()} & set(names())
-    assert left == {"phases.png", "phases.svg"}

@@ -1,70 +1,18 @@
 """Cells that are quantized, and their records: what is refused, and with which words."""
 
 import pytest
-from msgspec.structs import replace
 
 from hpml_jobs.cli.main import run
 from hpml_jobs.core.cell import Protocol
-from hpml_jobs.core.errors import UsageError
-from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.core.validation import InvalidRecordError, decode
-from hpml_jobs.extras.quantization.settings import Quantize
 from hpml_jobs.extras.quantization.values import quantized_of
-from tests.unit.builders import DIGITS, LENET, NANO, a_cell, a_record
+from tests.unit.builders import LENET, a_cell, a_record
 from tests.unit.core.test_record_faults import json_of
 from tests.unit.extras.quantization.results import part
 from tests.unit.worker.conftest import SMALL_DIGITS, change_workload, cpu_cell
 from tests.unit.worker.test_ranks import OWN
 
-ALONE = {
-    "gpus": 1,
-    "strategy": Strategy.SINGLE,
-    "protocol": Protocol.LAB,
-    "device": Device.CPU,
-}
 QUANTIZED = a_cell(gpus=1, workload=LENET, quantize=part(calibration=100))
-
-
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        (
-            {"gpus": 2, "strategy": Strategy.DDP, "workload": DIGITS},
-            "quantize with strategy=ddp: .* take gpus=1",
-        ),
-        (
-            {"workload": DIGITS},
-            "quantize with workload.model=digits_cnn: it understands lenet, lenet_bias, or your",
-        ),
-        ({"workload": NANO}, "quantize with workload.model=gpt: it understands lenet"),
-        (
-            {"workload": replace(NANO, model="own:build")},
-            "quantize with workload.data=text: it calibrates on images",
-        ),
-    ],
-)
-def test_cell_that_cannot_be_quantized_is_refused(changes, words):
-    with pytest.raises(UsageError, match=words):
-        a_cell(**(ALONE | {"quantize": part(calibration=9)} | changes))
-
-
-@pytest.mark.parametrize(
-    ("values", "words"),
-    [
-        (
-            {"calibration": 0},
-            "quantize.calibration=0: activations are profiled on 1 training",
-        ),
-        ({"calibration": 1, "percentile": 0}, "quantize.percentile=0: must be above 0"),
-        (
-            {"calibration": 1, "percentile": 100.5},
-            "quantize.percentile=100.5: must be above 0",
-        ),
-    ],
-)
-def test_quantization_without_scale_is_refused(values, words):
-    with pytest.raises(UsageError, match=words):
-        Quantize(**values)
 
 
 FAULTS = {

@@ -289,12 +289,6 @@ def test_compiled_wrapper_is_not_compiled_anew(observe):
     assert "global hooks" not in seen.stderr
 
 
-def test_loader_that_fetches_ahead(observe):
-    record = observe("prepared.py", "--batch-size 128").record
-    assert [e.samples for e in record.ranks[0].epochs] == [1024] * 3
-    assert {e.iterations for e in record.ranks[0].epochs} == {8}
-
-
 def test_module_of_a_folder_that_the_script_adds_is_recorded(observe, tmp_path):
     (tmp_path / "lib").mkdir()
     (tmp_path / "lib" / "layers.py").write_text("WIDTH = 16\n")
@@ -351,15 +345,6 @@ def test_last_batch_of_a_pass_may_be_smaller(observe):
     assert seen.record.ranks[0].timed.samples == 13 * 9 - 2 * 6
 
 
-def test_two_optimizers_have_no_phases(observe):
-    record = observe("two_optimizers.py", "--batch-size 128").record
-    assert roles(record) == ["warmup", "timed"]
-    assert (
-        record.facts.missing[0]
-        == "rank 0: phases: several optimizers step in an iteration"
-    )
-
-
 def test_epoch_of_another_model_is_not_split(observe):
     other = "    if epoch == 2:\n        optimizer = torch.optim.SGD(model.parameters(), 0.1)\n"
     record = observe(
@@ -383,28 +368,6 @@ for epoch"""
     assert roles(record) == ["warmup", "timed", "instrumented"]
     assert [e.samples for e in record.ranks[0].epochs] == [48] * 3
     assert not record.facts.missing
-
-
-@pytest.mark.parametrize(
-    ("script", "args", "words"),
-    [
-        ("ends_early.py", "--batch-size 512", "ran 1 epoch; two are needed"),
-        (
-            "batch_changes.py",
-            "--batch-size 128",
-            "trained epochs of 16, 8, 4, 2 batches",
-        ),
-        (
-            "own_get_batch.py",
-            "--iterations 5",
-            "ended after 5 iterations; window=50,200 needs 250",
-        ),
-    ],
-)
-def test_script_without_two_epochs_gets_a_sentence(observe, script, args, words):
-    seen = observe(script, args, gpus=1)
-    assert words in seen.reason
-    assert "\n" not in seen.reason
 
 
 def test_os_exit_loses_no_window_that_is_over(observe):

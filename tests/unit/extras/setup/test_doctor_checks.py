@@ -332,8 +332,3 @@ def test_doctor_runs_without_torch(laptop):
     assert end["code"] == 0, shown
     assert shown.splitlines()[-1].endswith("you can submit studies")
     assert not {"pandas", "numpy", "matplotlib"} & set(end["loaded"])
-
-
-def test_doctor_help_shows_an_example(capsys):
-    assert run(["doctor", "--help"]) == 0
-    assert "Example: hpml-jobs doctor" in " ".join(capsys.readouterr().out.split())

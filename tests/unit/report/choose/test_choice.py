@@ -4,12 +4,11 @@ import pytest
 from msgspec.structs import replace
 
 from hpml_jobs.core.check_result import CheckResult, Level
-from hpml_jobs.core.cluster import Cluster, Isolate
 from hpml_jobs.core.script import Script
 from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.core.training_path import TrainingPath
 from hpml_jobs.report.choose.rules import Exclusion
-from tests.unit.builders import PUBLISHED_S, a_cell, a_record, lab_cell
+from tests.unit.builders import a_cell, a_record
 from tests.unit.check_cases import change_messages
 from tests.unit.report.choose.made_choice import made_choice as chosen
 
@@ -42,31 +41,6 @@ def add_runs(builder, gpus, *epochs_s, batch=128, **changes):
     for repeat, epoch_s in enumerate(epochs_s):
         cell = a_cell(gpus=gpus, batch=batch, repeat=repeat, **changes)
         builder.with_record(a_record(cell, f"1{gpus}{repeat}_0.r0", epoch_s))
-
-
-def test_published_study_asks_for_two_gpus(builder):
-    """The lab's published table: 4 GPUs save half a second for twice the price."""
-    made = chosen(builder.with_published_study())
-    assert places(made) == ((2, 512), (4, 512), (1, 512))
-    assert made.table.answer.startswith(
-        "Use 2 GPUs at batch 512 per GPU (ddp): the most GPUs with an efficiency "
-        "of 70 % or more, here 82.8 % (speedup / GPUs). It takes 15.66 s per epoch, "
-        "3,192 images/s, 31.3 GPU-seconds per epoch"
-    )
-    assert made.choice.reference.epoch_s == PUBLISHED_S[1, 512]
-    first, second = made.choice.steps
-    assert (first.saved_s, first.added_gpu_s) == pytest.approx((10.281, 5.383))
-    assert (second.saved_s, second.added_gpu_s) == pytest.approx((0.537, 29.18))
-    assert any(
-        note.startswith(
-            "4 GPUs, batch 512 (ddp), instead of 2 GPUs, batch 512 (ddp), save 0.537 s per epoch "
-            "(3.4 %) and cost 29.2 GPU-seconds more"
-        )
-        for note in made.table.notes
-    )
-    assert why_of(made, 4, 512) == "fastest"
-    assert why_of(made, 4, 32) == "efficiency below 70 % (against batch 512)"
-    assert why_of(made, 1, 128) == "fewer GPUs than can be used efficiently"
 
 
 @pytest.mark.parametrize(
@@ -119,26 +93,6 @@ def test_few_runs_compare_medians_and_say_so(builder):
         "Not decided yet: 2 GPUs or 4 GPUs, batch 128 per GPU."
     )
     assert "6 runs of each setting would decide (repeats=6)." in made.table.answer
-
-
-def test_exclusive_cells_are_charged_whole_nodes(builder):
-    cluster = Cluster(name="here", isolate=Isolate.EXCLUSIVE, gpu_types={"v100": 4})
-    for gpus, epoch_s in ((1, 8.0), (2, 4.4), (4, 2.4)):
-        add_runs(builder, gpus, epoch_s, gpu_type="v100")
-    made = chosen(builder, cluster)
-    assert [c.charged_gpus for c in made.choice.candidates] == [4, 4, 4]
-    assert place(made.choice.cheapest) == (4, 128)
-    shared = chosen(builder, Cluster(name="here", gpu_types={"v100": 4}))
-    assert [c.charged_gpus for c in shared.choice.candidates] == [4, 2, 1]
-
-
-def test_reference_is_the_smallest_size_where_one_gpu_is_missing(builder):
-    add_runs(builder, 2, 8.0)
-    add_runs(builder, 4, 5.0)
-    made = chosen(builder)
-    assert place(made.choice.reference) == (2, 128)
-    assert [round(c.efficiency, 3) for c in made.choice.candidates] == [0.8, 1.0]
-    assert any(note.startswith("no cell on 1 GPU: effic") for note in made.table.notes)
 
 
 def test_efficiency_says_what_it_is_against(builder):
@@ -304,25 +258,6 @@ def test_batch_at_the_edge_is_worth_a_run_unless_memory_ended(builder):
     assert chosen(builder, min_efficiency=0.9).next_cells == ()
 
 
-def test_equal_strategies_at_a_place_are_all_candidates(builder):
-    add_runs(builder, 1, 8.0)
-    add_runs(builder, 2, 4.2)
-    add_runs(builder, 2, 4.8, strategy=Strategy.ALLREDUCE)
-    made = chosen(builder)
-    assert made.choice.ask.candidate.row.strategy is Strategy.DDP
-    assert len(made.choice.candidates) == 3
-
-
-def test_processes_are_not_called_gpus(builder):
-    for gpus, epoch_s in ((1, 8.0), (2, 4.2)):
-        add_runs(builder, gpus, epoch_s, device=Device.CPU)
-    answer = chosen(builder).table.answer
-    assert answer.startswith(
-        "Use 2 processes at batch 128 per process (ddp): the most processes with an efficiency"
-    )
-    assert answer.endswith("4,876 images/s.")  # processes on a CPU are not charged
-
-
 def test_cell_with_a_failed_check_never_wins(builder, monkeypatch):
     monkeypatch.undo()  # real checks
     builder.with_record(a_record(a_cell(gpus=1, batch=32), epoch_s=8.0))
@@ -331,12 +266,3 @@ def test_cell_with_a_failed_check_never_wins(builder, monkeypatch):
     made = chosen(builder)
     excluded = {place(c): c.exclusion for c in made.choice.candidates}
     assert excluded[4, 32] in (Exclusion.INEFFICIENT, Exclusion.FAILED_CHECK)
-
-
-def test_unlike_conditions_have_a_choice_each(builder):
-    builder.with_published_study()
-    for gpus in (1, 2):
-        builder.with_record(
-            a_record(lab_cell(gpus, 64, seed=0, threads=2), f"3{gpus}_0.r0", 9.0)
-        )
-    assert len([group for group in builder.collect().groups if group.choice]) == 2

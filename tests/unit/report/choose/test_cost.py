@@ -1,17 +1,15 @@
 """What an epoch costs: charged GPUs, joules, FLOP/s."""
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from hpml_jobs.checks.gpu_peaks import peak_of, peak_rate
 from hpml_jobs.core.cluster import Cluster, Isolate
 from hpml_jobs.core.measurements import Energy
-from hpml_jobs.core.strategies import Device
 from hpml_jobs.report.files.csv_tables import sheets
 from hpml_jobs.report.report import ReportOptions, make_report
 from hpml_jobs.study.snapshot import read_snapshots
 from tests.unit.builders import (
-    CPU,
     V100,
     a_cell,
     lab_cell,
@@ -21,7 +19,7 @@ from tests.unit.builders import (
 from tests.unit.check_cases import change_card, change_epoch, clean_record, samples_at
 from tests.unit.report.choose.made_choice import made_choice
 
-A100 = msgspec.structs.replace(V100, gpu_model="NVIDIA A100-SXM4-80GB")
+A100 = replace(V100, gpu_model="NVIDIA A100-SXM4-80GB")
 
 
 def with_energy(record, *joules):
@@ -120,34 +118,6 @@ def test_gpu_shared_by_two_ranks_counts_once():
     assert change_epoch("timed", 1, energy=same)(record).joules == 510.0
 
 
-def test_cpu_without_a_peak_has_costs_but_no_flop_per_s(builder):
-    cell = lab_cell(1, 128, device=Device.CPU)
-    table = builder.with_record(lab_record(cell, 100.0, facts=CPU)).table("choice")
-    assert texts_by_label(table)["single 1-process b128"][3:5] == (
-        "100",
-        "use this; fastest; cheapest",
-    )
-    assert table.blocks[3].names == ("process-s",)
-    assert (
-        table.sheet.rows[0][table.sheet.columns.index("charged_gpu_s_per_1000_units")]
-        == 2.0
-    )
-    assert not any("FLOP" in head for head in (block.head for block in table.blocks))
-    assert not any("peak" in line for line in table.caption)
-
-
-def test_boards_are_printed_with_clocks_and_power_limit(builder):
-    record = clean_record(a_cell(gpus=1, batch=32))
-    (card,) = record.ranks[0].cards
-    cards = (msgspec.structs.replace(card, power_limit_w=400.0, memory_clock_mhz=1593),)
-    ranks = (msgspec.structs.replace(record.ranks[0], cards=cards),)
-    builder.with_record(msgspec.structs.replace(record, ranks=ranks))
-    assert (
-        "Boards after an epoch: SM clock 1,410 of 1,410 MHz, memory clock 1,593 MHz, "
-        "power limit 400 W."
-    ) in builder.table("choice").caption
-
-
 def test_boards_of_a_sampled_epoch_have_their_utilization(builder):
     record = clean_record(a_cell(gpus=1, batch=32))
     sampled = change_card(0, samples=samples_at(1310, "gpu_idle"))(record)
@@ -159,17 +129,15 @@ def test_boards_of_a_sampled_epoch_have_their_utilization(builder):
 
 def test_own_model_of_unknown_precision_has_no_share_of_peak(builder):
     record = lab_record(lab_cell(1, 512), 25.945, facts=A100)
-    workload = msgspec.structs.replace(
+    workload = replace(
         record.cell.workload, model="mygpt:build", data="mygpt:data", parameters=None
     )
     cell = lab_cell(1, 512, workload=workload)
-    facts = msgspec.structs.replace(A100, precision="unknown")
-    model = msgspec.structs.replace(
+    facts = replace(A100, precision="unknown")
+    model = replace(
         record.model, parameters=124_475_904, flop_per_sample=874_000_000_000
     )
-    changed = msgspec.structs.replace(
-        record, cell=cell, slug=cell.slug, model=model, facts=facts
-    )
+    changed = replace(record, cell=cell, slug=cell.slug, model=model, facts=facts)
     table = builder.with_record(changed).table("choice")
     assert table.lines[0].texts[-2] == "–"
     assert "No % of peak: the precision of your own code is not known." in table.caption
@@ -202,8 +170,5 @@ def test_peak_is_that_of_board_and_precision(gpu, precision, tf32, tflop_per_s):
 def test_mixed_gpus_have_no_peak():
     record = clean_record()
     assert peak_of(record).precision == "tf32"
-    mixed = [
-        msgspec.structs.replace(rank, devices=(f"GPU {rank.rank % 2}",))
-        for rank in record.ranks
-    ]
-    assert peak_of(msgspec.structs.replace(record, ranks=tuple(mixed))) is None
+    mixed = [replace(rank, devices=(f"GPU {rank.rank % 2}",)) for rank in record.ranks]
+    assert peak_of(replace(record, ranks=tuple(mixed))) is None

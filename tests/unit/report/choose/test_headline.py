@@ -126,15 +126,6 @@ def test_few_repeats_are_known_no_better_than_they_scatter(builder):
     assert made_of(builder).table.answer.startswith("Not decided yet: 2 GPUs")
 
 
-def test_equal_cells_by_their_tests_are_named_beside_the_answer(builder):
-    add(builder, 1, 8.0, 8.1, 8.0, 8.1)
-    add(builder, 2, 4.5, 4.6, 4.4, 4.5)
-    add(builder, 2, 4.4, 4.5, 4.3, 4.5, strategy=Strategy.ALLREDUCE)
-    assert made_of(builder).table.answer.endswith(
-        ". The runs do not tell it apart from 2 GPUs, batch 128 (allreduce)."
-    )
-
-
 def test_submission_with_strategies_is_repeated_as_a_whole(builder):
     add(builder, 1, 8.0, noise=0.10)
     add(builder, 2, 5.0, noise=0.10, strategy=Strategy.ALLREDUCE)

@@ -83,14 +83,6 @@ def test_first_screen_counts_the_runs_that_are_left_out_of_parts(builder):
     )
 
 
-def test_runs_that_all_count_are_only_counted(builder):
-    add(builder, [*runs(8.0, 9.0), *runs(4.0, 4.5, 5.0, gpus=4)])
-    report = builder.collect()
-    summary = overview(report, report.groups[0])
-    assert ", 2 to 3 runs of each setting. " in f"{summary.measured[1]} "
-    assert "left out" not in summary.trust[0]
-
-
 def test_disturbed_run_alone_stays_and_is_marked(builder):
     add(builder, runs(8.0, gpus=1))
     add(builder, runs(30.0, gpus=4, change=STOPPED, changed=[0]))

@@ -3,36 +3,13 @@
 from msgspec.structs import replace
 
 from hpml_jobs.core.training_path import Precision, TrainingPath
-from hpml_jobs.report.files.markdown import grid
 from tests.unit.builders import lab_cell, lab_record
-
-BF16 = TrainingPath(precision=Precision.BF16)
-
-TABLE_1 = """\
-| Table 1      | batch 512 per GPU |         |
-|:-------------|------------------:|--------:|
-|              |           Time(s) | Speedup |
-| 1-GPU        |             40.00 |       1 |
-| 1-GPU (bf16) |             30.00 |       1 |
-| 2-GPU        |             22.00 |    1.82 |
-| 2-GPU (bf16) |             24.00 |    1.25 |"""
 
 
 def add(builder, gpus, epoch_s, batch=512, **path):
     builder.with_record(
         lab_record(lab_cell(gpus, batch, path=TrainingPath(**path)), epoch_s)
     )
-
-
-def test_each_path_has_its_own_baseline(builder):
-    add(builder, 1, 40.0)
-    add(builder, 2, 22.0)
-    add(builder, 1, 30.0, precision=Precision.BF16)
-    add(builder, 2, 24.0, precision=Precision.BF16)
-    report = builder.collect()
-    assert len(report.groups) == 1
-    assert grid(builder.table("table1-ddp")) == TABLE_1
-    assert [line.label for line in builder.table("q1").lines] == ["512", "512 (bf16)"]
 
 
 def test_path_without_its_baseline_notes_it(builder):

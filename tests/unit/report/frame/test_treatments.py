@@ -1,24 +1,9 @@
 """What was done to a cell is part of its row: named, compared within itself, never a baseline."""
 
-import json
-
-import pandas as pd
-
 from hpml_jobs.core.recipe import Recipe
-from hpml_jobs.report.files.markdown import grid
 from tests.unit.builders import lab_cell, lab_record
-from tests.unit.study_builder import write_tables
 
 WARMUP = Recipe(name="warmup", scaled=True, warmup_epochs=2.0)
-
-TABLE_1 = """\
-| Table 1          | batch 512 per GPU |         |
-|:-----------------|------------------:|--------:|
-|                  |           Time(s) | Speedup |
-| 1-GPU            |             25.95 |       1 |
-| 2-GPU            |             15.66 |    1.66 |
-| 4-GPU            |             15.13 |    1.72 |
-| 4-GPU (warmup 2) |             20.00 |    1.30 |"""
 
 
 def add_batch_512_cells(builder):
@@ -27,15 +12,6 @@ def add_batch_512_cells(builder):
         but=tuple((n, b) for n in (1, 2, 4) for b in (32, 128))
     )
     builder.with_record(lab_record(lab_cell(4, 512, recipe=WARMUP), 20.0))
-
-
-def test_treated_cell_has_its_own_row_in_the_same_table(builder):
-    add_batch_512_cells(builder)
-    report = builder.collect()
-    assert len(report.groups) == 1
-    assert grid(builder.table("table1-ddp")) == TABLE_1
-    labels = [line.label for line in builder.table("scaling").lines]
-    assert labels[-1] == "ddp 4-GPU (warmup 2) b512"
 
 
 def test_treated_single_cell_is_no_baseline(builder):
@@ -53,14 +29,3 @@ def test_treated_cell_alone_notes_missing_baseline(builder):
     assert builder.table("table1-single").notes == (
         "no single-GPU cell at batch 512: not requested",
     )
-
-
-def test_csv_tables_and_json_name_the_treatment(builder):
-    add_batch_512_cells(builder)
-    write_tables(builder.collect(), builder.study.report)
-    for name in ("table1", "table2", "table3", "scaling", "messages", "cells"):
-        found = pd.read_csv(builder.study.report / f"{name}.csv", keep_default_na=False)
-        assert "warmup 2" in set(found["treatment"]), name
-    (group,) = json.loads((builder.study.report / "tables.json").read_text())["groups"]
-    treated = {row["treatment"] for row in group["entries"]}
-    assert treated == {"", "warmup 2"}

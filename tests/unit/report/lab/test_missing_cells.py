@@ -48,30 +48,6 @@ def test_missing_baseline_keeps_time_and_omits_speedup(builder):
     assert "none at batch 128" in "\n".join(builder.table("table1-ddp").caption)
 
 
-def test_baseline_not_requested_is_noted(builder):
-    builder.with_record(lab_record(lab_cell(2, 32), 10.0))
-    group = builder.collect().groups[0]
-    assert group.q1 is None
-    assert group.tables[0].notes == ("no single-GPU cell at batch 32: not requested",)
-
-
-def test_cells_not_requested_are_one_note(builder):
-    builder.with_published_study(but=((2, 32), (2, 128), (4, 512)))
-    table = builder.table("table1-ddp")
-    assert table.notes == ("not requested: 2-GPU at batch 32, 128; 4-GPU at batch 512",)
-
-
-def test_out_of_memory_is_shown_as_result(builder):
-    builder.with_published_study(but=((4, 512),))
-    slug = builder.with_out_of_memory(lab_cell(4, 512)).slug
-    assert texts_by_label(builder.table("table1-ddp"))["4-GPU"][4:] == ("OOM", "–")
-    assert texts_by_label(builder.table("table3-ddp"))["4-GPU"][4:] == ("OOM", "–")
-    reason = "out of memory: CUDA out of memory. Tried to allocate 2.00 GiB"
-    assert builder.table("table1-ddp").notes == (
-        f"4-GPU at batch 512: {reason} [{slug}]",
-    )
-
-
 def test_q1_table_ends_at_out_of_memory(builder):
     builder.with_published_study()
     builder.with_out_of_memory(lab_cell(1, 2048))
@@ -155,19 +131,6 @@ def test_valid_record_keeps_its_warning(builder):
     assert note == f"{slug}: SLURM says CANCELLED by 1000, the record is whole"
 
 
-def test_measured_tables_without_baseline_are_complete(builder):
-    builder.with_published_study(but=((1, 128),))
-    for label, texts in (
-        ("table2-ddp", ("18.92", "1.682")),
-        ("table3-ddp", ("4.63", "73.3")),
-    ):
-        assert (
-            texts_by_label(builder.table(label))["2-GPU"][len(texts) : 2 * len(texts)]
-            == texts
-        )
-        assert builder.table(label).notes == ()
-
-
 @pytest.mark.usefixtures("no_checks")
 def test_negative_residual_is_printed_without_bandwidth(builder):
     builder.with_published_study(but=((2, 512),))
@@ -193,20 +156,6 @@ def test_study_without_records_still_has_tables(builder):
     assert texts_by_label(table) == {"1-GPU": ("–", "–"), "2-GPU": ("–", "–")}
     assert len(table.notes) == 2
     assert "parameters unknown (no record yet)" in table.setting
-
-
-def test_empty_study_has_no_tables(builder):
-    report = builder.collect()
-    assert report.groups == report.unplaced == ()
-    assert "No cells yet." in document(report)
-
-
-def test_missing_cell_reason_begins_with_outcome(builder):
-    builder.with_cell(lab_cell(1, 32), Outcome.RUNNING, "on this machine, 17")
-    (note,) = builder.table("q1").notes
-    assert note.startswith(
-        "no single-GPU cell at batch 32: running: on this machine, 17 ["
-    )
 
 
 def test_cell_without_state_is_noted_as_unknown(builder):

@@ -1,14 +1,11 @@
 """Ratios against the smallest measured size where no single-GPU cell exists."""
 
-import json
-
 import pytest
 
 from hpml_jobs.core.place import Setup
 from hpml_jobs.core.strategies import Baseline, Strategy
-from hpml_jobs.report.files import csv_tables, json_tables
 from hpml_jobs.report.files.markdown import document, grid
-from tests.unit.builders import PUBLISHED_S, a_cell, a_record, lab_cell, lab_record
+from tests.unit.builders import PUBLISHED_S, a_cell, a_record
 
 pytestmark = pytest.mark.usefixtures("no_checks")
 
@@ -71,22 +68,6 @@ def test_table1_starts_with_the_smallest_size(builder):
     assert not any("single-GPU" in note for note in table.notes)
 
 
-def test_scaling_heads_name_the_reference(builder):
-    group = only_group(builder.with_published_study(but=WITHOUT_SINGLE))
-    table = table_of(group, "scaling")
-    heads = [block.head for block in table.blocks]
-    assert "against 2 GPUs, same batch" in heads
-    assert "effic.: speedup x g / N" in table.caption[0]
-    assert "where g is 2;" in table.caption[0]
-    assert any(
-        note.startswith("cost/t: needs a single-GPU cell") for note in table.notes
-    )
-    (index,) = (
-        i for i, name in enumerate(table.sheet.columns) if name == "reference_gpus"
-    )
-    assert {row[index] for row in table.sheet.rows} == {2}
-
-
 def test_tables_of_the_residual_need_a_single_gpu_cell(builder):
     """Against 2 GPUs, the rest of an epoch is not communication: 2 GPUs communicate, too."""
     builder.with_published_study(but=WITHOUT_SINGLE)
@@ -94,17 +75,6 @@ def test_tables_of_the_residual_need_a_single_gpu_cell(builder):
     assert not labels & {"table2r-ddp", "table3r-ddp", "q1"}
     default = {table.label for table in only_group(builder, Baseline.SINGLE).tables}
     assert {"table2r-ddp", "table3r-ddp"} <= default
-
-
-def test_weak_efficiency_is_a_ratio_of_steps(builder):
-    for gpus, step_s in ((2, 0.2), (4, 0.25)):
-        record = lab_record(lab_cell(gpus, 64), 10.0 * step_s)
-        builder.with_record(record)
-    two, four = (row_at(only_group(builder), gpus, 64) for gpus in (2, 4))
-    assert four.scaling.weak_efficiency == pytest.approx(
-        two.timing.step_s / four.timing.step_s
-    )
-    assert two.scaling.weak_efficiency == 1
 
 
 def test_each_strategy_is_against_its_own_smallest(builder):
@@ -190,12 +160,3 @@ def test_no_suggestion_where_it_would_not_help(builder):
     assert only_group(builder, Baseline.SINGLE).suggestion != ""
     builder.with_cell(a_cell(gpus=1, batch=64))
     assert only_group(builder, Baseline.SINGLE).suggestion == ""
-
-
-def test_files_name_the_reference(builder):
-    report = builder.with_published_study(but=WITHOUT_SINGLE).collect(Baseline.SMALLEST)
-    (group,) = json.loads(json_tables.document(report))["groups"]
-    assert group["ratios_against"] == "smallest"
-    assert {entry["reference"]["gpus"] for entry in group["entries"]} == {2}
-    header = csv_tables.sheets(report)["scaling.csv"].splitlines()[0]
-    assert "reference_gpus" in header.split(",")

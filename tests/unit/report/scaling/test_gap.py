@@ -1,7 +1,5 @@
 """The gap to the ideal speedup: its parts, their intervals, the sentence, table and picture."""
 
-import csv
-import json
 from random import Random
 
 import msgspec
@@ -13,14 +11,11 @@ from hpml_jobs.core.cell import Protocol
 from hpml_jobs.core.measurements import Exchange, Phases, Role, Scheduling
 from hpml_jobs.core.script import Script
 from hpml_jobs.core.strategies import Baseline, Strategy
-from hpml_jobs.report.files import json_tables
-from hpml_jobs.report.files.csv_tables import sheets
 from hpml_jobs.report.overview import overview
 from hpml_jobs.report.pictures import PLOTS
 from hpml_jobs.report.scaling.causes import GapCause
 from hpml_jobs.report.scaling.replay import IN_FORWARD, IN_OPTIMIZER
 from hpml_jobs.report.scaling.seconds import COMPUTE, EPOCH, parts
-from hpml_jobs.report.scaling.sentence import gap_sentence
 from hpml_jobs.report.scaling.without import PARTS
 from hpml_jobs.worker.instruments.phases import IterationPhases
 from tests.unit.builders import lab_cell, lab_record, texts_by_label
@@ -297,35 +292,11 @@ def test_protocol_lab_splits_off_the_loader_only(builder):
     )
 
 
-def test_protocol_lab_without_stall_names_the_protocol(builder):
-    lab = {"protocol": Protocol.LAB}
-    group = group_of(builder, a_run(1, 26.0, **lab), a_run(4, 10.0, **lab))
-    assert sentences(group)[0].endswith(
-        "The missing 1.40 is not split: protocol=lab ends before the instrumented "
-        "epoch (protocol=full measures it)."
-    )
-
-
-def test_records_before_0_6_0_are_not_split(builder):
-    record = a_run(4, 10.0, exchange_s=2.0)
-    older = replace(record.exchange, exchange_s=None)
-    group = group_of(builder, a_run(1, 26.0), replace(record, exchange=older))
-    assert sentences(group)[0].endswith(
-        "The missing 1.40 is not split: the record has no times of the exchange."
-    )
-
-
 def test_one_process_with_all_gpus_waits_for_no_rank(builder):
     run = a_run(4, 10.0, exchange_s=2.0, strategy=Strategy.DP)
     group = group_of(builder, a_run(1, 26.0), run)
     assert values_of(group)[GapCause.EXCHANGE] == 0.8
     assert GapCause.WAITING not in values_of(group)
-
-
-def test_without_smaller_cell_there_is_no_gap(builder):
-    group = group_of(builder, a_run(2, 12.0), a_run(4, 10.0))
-    assert not group.gaps
-    assert "gap" not in [table.label for table in group.tables]
 
 
 # ---- repeats ----
@@ -352,14 +323,6 @@ def test_intervals_come_from_repeats_of_both_cells(builder):
     assert texts["ddp 4-GPU b128"][3] == "1.20 [1.18, 1.21]"
 
 
-def test_single_run_has_no_interval(builder):
-    group = group_of(
-        builder, *repeated(1, (25.9, 26.0, 26.1)), a_run(4, 10.0, exchange_s=3.0)
-    )
-    (gap,) = group.gaps.values()
-    assert {part.low for part in gap.parts.values()} == {None}
-
-
 def test_runs_that_disagree_on_the_largest_part_are_too_few(builder):
     runs = [
         a_run(4, 10.0, exchange_s=2.5, stall_s=1.0),
@@ -372,22 +335,6 @@ def test_runs_that_disagree_on_the_largest_part_are_too_few(builder):
 
 
 # ---- where it is shown ----
-
-
-def test_sentence_is_on_first_screen_in_json_and_csv(builder):
-    for record in (a_run(**ONE), late_rank_3()):
-        builder.with_record(record)
-    report = builder.collect()
-    (sentence,) = sentences(report.groups[0])
-    assert sentence in " ".join(overview(report, report.groups[0]).answer)
-    (row,) = csv.DictReader(sheets(report)["gap.csv"].splitlines())
-    assert (row["sentence"], float(row["exchange"])) == (sentence, pytest.approx(0.9))
-    (tables,) = (
-        group["tables"] for group in json.loads(json_tables.document(report))["groups"]
-    )
-    assert sentence in str(
-        [table["sheet"] for table in tables if table["label"] == "gap"]
-    )
 
 
 def test_slower_cell_than_one_gpu_is_explained_as_well(builder):
@@ -510,21 +457,6 @@ def test_replayed_speedup_is_in_the_sentence(builder):
         "0.67: exchange between GPUs takes 0.66 and smaller parts 0.01. "
         "Replayed without exchange, the speedup is at least 1.99."
     ]
-
-
-def test_small_causes_that_give_back_are_said(builder):
-    group = exchanging_pair(builder)
-    ((place, gap),) = group.main_gaps.items()
-    row = next(row for row in group.source.timed if row.place == place)
-    part = gap.parts[GapCause.EXCHANGE]
-    parts = {
-        GapCause.EXCHANGE: part._replace(value=0.4),
-        GapCause.WAITING: part._replace(value=-0.03),
-    }
-    changed = gap._replace(speedup=1.63, parts=parts)
-    text = gap_sentence(group.source, row, changed)
-    assert "The missing 0.37: exchange between GPUs takes 0.4" in text
-    assert "and smaller parts give back 0.03." in text
 
 
 def test_epoch_without_exchange_is_what_was_measured(builder):

@@ -75,6 +75,11 @@ class Timing(Value, frozen=True, kw_only=True):
         """The throughput of all processes, in units per second."""
         return _per_s(self.units, self.epoch_s)
 
+    @property
+    def samples_per_s(self) -> float | None:
+        """The same in samples per second."""
+        return _per_s(self.samples, self.epoch_s)
+
     def per_thousand_units(self, per_epoch: float | None) -> float | None:
         """Return what 1,000 units cost, from the cost of an epoch; None: not known."""
         return _per_thousand(per_epoch, self.units)

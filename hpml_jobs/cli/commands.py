@@ -93,7 +93,7 @@ GONE = {
     "completion": "type hpml-jobs --install-completion",
     "export": "read outputs/STUDY/report/cells.csv (docs/share.md)",
     "fetch": "a submission downloads a missing data set",
-    "predict": "measure the sizes, e.g. hpml-jobs gpus=4,8",
+    "predict": "measure the sizes, e.g. hpml-jobs -m gpus=4,8",
     "record": "type hpml-jobs collect STUDY --all, or read record.json in outputs/STUDY/cells/CELL",
     "remove": "type rm -r outputs/STUDY",
     "report": "type hpml-jobs collect STUDY, which writes the page",

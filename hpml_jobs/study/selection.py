@@ -90,6 +90,7 @@ def find(outputs: Path, word: str | None) -> Study:
 
     Raises:
         NoStudyError: it does not exist; the message names the folder, and the studies in it.
+        UsageError: the word is a file.
         HpmlError: nothing was submitted, or the study cannot be read.
     """
     name = word.removeprefix("study=") if word else None
@@ -121,7 +122,9 @@ def _no_study_of_name(name: str, outputs: Path, names: Sequence[str]) -> NoStudy
     if elsewhere:
         return NoStudyError(f"{message}; there is one elsewhere", elsewhere)
     if Path(name).is_file():
-        return NoStudyError(f"{message}; {name} is a file: name a study", None)
+        raise UsageError(
+            f"{name} is a file; an archive becomes a study by: tar xzf {name} -C {outputs}"
+        )
     return NoStudyError(f"{message}{did_you_mean(alike(name, names))}", None)
 
 

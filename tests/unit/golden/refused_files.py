@@ -17,6 +17,7 @@ OF_FILES = {
         run cluster=ssh hosts=a,b device=cpu
         doctor --gpus 0
         fetch workload=nothing
+        collect real.ipynb
         """,
     "Scripts": """
         script=

@@ -62,7 +62,8 @@ class Figures(Value, frozen=True, kw_only=True):
     the instrumented epoch; `closure` is |epoch - sum of phases| / epoch, `overhead` what the
     instruments cost, instrumented epoch / timed epoch - 1. `others_*` are means of the ranks that
     wait for the one that waits least, or of the only rank; `others_run_queue_s` is per thread.
-    `noise` is the relative error of the timed epoch that the run knows itself.
+    `noise` is the relative error of the timed epoch that the run knows itself, by the instrumented
+    one too.
     """
 
     epoch_s: float
@@ -106,7 +107,7 @@ class Figures(Value, frozen=True, kw_only=True):
     others_compute_s: Split = None
     others_exchange_s: Split = None
     others_waiting_s: Split = None
-    noise: Timed = None
+    noise: Split = None
 
 
 NAMES = Figures.__struct_fields__

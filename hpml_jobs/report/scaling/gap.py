@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from hpml_jobs.core import formulas
 from hpml_jobs.core.check_result import Affected, Level
+from hpml_jobs.core.measurements import Role
 from hpml_jobs.core.place import Place
 from hpml_jobs.core.rank import Rank
 from hpml_jobs.core.statistics import CONFIDENCE, RESAMPLES, percentiles
@@ -177,9 +178,7 @@ def _from_replays(
     """
     from hpml_jobs.report.scaling.without import replays  # noqa: PLC0415  (needs numpy)
 
-    results = _split_runs(group, row)
-    references = _split_runs(group, reference)
-    replayed = replays(results, references, ideal)
+    replayed = replays(_split_runs(group, row), _split_runs(group, reference), ideal)
     estimate = GapEstimate(
         _times(row, group, replayed.of_row),
         _times(reference, group, replayed.of_reference),
@@ -190,9 +189,9 @@ def _from_replays(
 
 
 def _split_runs(group: ConditionGroup, row: Row) -> list[CellResult]:
-    """Return the runs whose instrumented epoch counts."""
-    runs = group.runs(row)
-    return [result for result in runs if row.counts(result.slug, Affected.SPLIT)]
+    """Return the runs of which every epoch counts, the one without exchange too."""
+    left_out = {run.slug for run in row.left_out if isinstance(run.role, Role)}
+    return [result for result in group.runs(row) if result.slug not in left_out]
 
 
 def _times(

@@ -110,18 +110,17 @@ def gap_table(
     text = TableText("gap", "Gap to the ideal speedup", "timed epoch", (caption,))
     unsplit = [row for row in rows if not gaps_by_place[row.place].is_split]
     unphased = [row for row in rows if gaps_by_place[row.place].has_waiting]
-    unproven = [
+    reasons = [(text, place) for place, text in without.items()]
+    reasons += [
         (UNPROVEN.format(why=gap.unproven), place)
         for place, gap in gaps_by_place.items()
         if gap.unproven and gap.is_split
     ]
-    reasons = [(text, place) for place, text in without.items()]
     notes = [
         captions.EXPLAINED if any(line.doubts_parts for _, line in items) else "",
         *left_out(group, "exchange and waiting are not known", unsplit),
         *left_out(group, WITH_WAITING, unphased),
         *captions.by_reason(reasons, group.device, captions.full_label),
-        *captions.by_reason(unproven, group.device, captions.full_label),
     ]
     return item_table([group], text, items, columns_of(GapLine), notes)
 
@@ -145,8 +144,8 @@ def waterfall(cells: Sequence[tuple[ConditionGroup, Place, Gap]]) -> Picture | N
 
     def draw(axis: Axes, panel: Panel[Gap]) -> list[str]:
         gap = panel.data
-        at = panel.data.ideal
-        bars = [(f"ideal {gap.ideal:.3g}", 0.0, at, style.PALE)]
+        at = gap.ideal
+        bars = [(f"ideal {at:.3g}", 0.0, at, style.PALE)]
         for cause, part in gap.parts.items():
             if part.low is not None and part.high is not None:
                 axis.hlines(

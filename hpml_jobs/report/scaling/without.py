@@ -204,7 +204,7 @@ def replays(
     runs = [read_run(result) for result in results]
     reference_runs = [read_run(result) for result in references]
     if not runs or not reference_runs:
-        raise NoReplayError("there is no instrumented epoch")
+        raise NoReplayError("no run has undisturbed epochs with and without exchange")
     share = ideal_share(reference_runs, ideal)
     return Replays(
         {run.record.slug: without_causes(run, share) for run in runs},

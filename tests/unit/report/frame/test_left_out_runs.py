@@ -125,6 +125,19 @@ def test_disturbed_instrumented_epoch_is_left_out_of_table_2():
     assert left.holds_for(Affected.SPLIT)
 
 
+def test_disturbed_instrumented_epoch_says_nothing_of_the_error_of_a_time():
+    """It took twice as long, and the error of all three timed epochs was 49 %."""
+    stopped = change_scheduling("instrumented", continued_s=(4.0,))
+
+    def disturbed(record):
+        return change_epoch("instrumented", epoch_s=16.0)(stopped(record))
+
+    counted = counted_runs(runs(8.0, 8.0, 8.0, gpus=4, change=disturbed, changed=[1]))
+    noises = [values.noise for values in counted.values]
+    assert noises[1] is None
+    assert max(noises[0], noises[2]) < 0.01
+
+
 def test_disturbed_unsynced_epoch_is_left_out_of_the_cost_alone():
     disturbed = change_scheduling("unsynced", continued_s=(2.0,))
     counted = counted_runs(runs(8.0, 8.0, 8.0, gpus=4, change=disturbed, changed=[1]))

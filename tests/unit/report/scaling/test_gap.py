@@ -19,6 +19,7 @@ from hpml_jobs.report.scaling.seconds import COMPUTE, EPOCH, parts
 from hpml_jobs.report.scaling.without import PARTS
 from hpml_jobs.worker.instruments.phases import IterationPhases
 from tests.unit.builders import lab_cell, lab_record, texts_by_label
+from tests.unit.check_cases import change_scheduling
 from tests.unit.report.scaling.simulated_ranks import simulate
 
 pytestmark = pytest.mark.usefixtures("no_checks")
@@ -371,7 +372,9 @@ def test_gap_of_a_speedup_that_cannot_be_used_has_no_sentence(builder):
 # ---- replayed ----
 
 
-def replayable(builder, epoch, *, gpus, alone_s=None, queued_s=0.0, **cell):
+def replayable(
+    builder, epoch, *, gpus, alone_s=None, queued_s=0.0, change=None, **cell
+):
     """Add a run with the arrays of a simulated epoch; its other epochs take as long.
 
     `alone_s` is the epoch without exchange, `queued_s` the time in the run queue with and without.
@@ -434,6 +437,7 @@ def replayable(builder, epoch, *, gpus, alone_s=None, queued_s=0.0, **cell):
             collectives=count, skew_s=0.0, net_s=1.0, exchange_s=exchange_s
         )
     record = replace(record, ranks=tuple(ranks), exchange=exchange)
+    record = change(record) if change else record
     slug = builder.with_record(record).slug
     np.savez(builder.study.cell(slug).iterations, **arrays)
 
@@ -466,6 +470,23 @@ def test_epoch_without_exchange_is_what_was_measured(builder):
         "exchange between GPUs takes 0.48 and 0.19 is unexplained. "
         "Measured without exchange, the speedup is 1.81."
     )
+
+
+@pytest.mark.parametrize("stopped", [0, 1, 2])
+def test_disturbed_epoch_without_exchange_is_left_out(stopped, builder):
+    """Of three runs: two that take twice as long made the exchange negative."""
+    pause = change_scheduling("unsynced", continued_s=(5.0,))
+    for repeat in range(3):
+        is_stopped = repeat < stopped
+        exchanging_pair(
+            builder,
+            repeat=repeat,
+            alone_s=21.56 if is_stopped else 10.78,
+            change=pause if is_stopped else None,
+        )
+    (sentence,) = sentences(builder.collect().groups[0])
+    assert "exchange between GPUs takes 0.48 and 0.19 is unexplained." in sentence
+    assert "Measured without exchange, the speedup is 1.81." in sentence
 
 
 def test_waiting_for_cpus_that_ends_with_the_exchange_is_of_the_exchange(builder):

@@ -1,6 +1,5 @@
 """What times of iterations and ranks show: outliers, a drift, ranks that others wait for."""
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from itertools import combinations
@@ -172,11 +171,14 @@ def lateness_of(record: Record, limit: float) -> Lateness | None:
     least_s = min(work_s.values())
     late_s = work_s[latest.rank] - least_s
     is_late = {number: work_s[number] - least_s > late_s / 2 for number in work_s}
-    waits_s = phases[latest.rank].exposed_s - (record.exchange_s or math.inf)
+    # no exchange is known where it is None; 0.0 where all of it is waiting
+    waits_little = record.exchange_s is None or (
+        phases[latest.rank].exposed_s - record.exchange_s <= limit * whole_s
+    )
     in_phases = [_longest_in(phase, record.ranks, phases) for phase in WorkPhase]
     limit_s = max(limit * whole_s, max(longest.late_s for longest in in_phases) / 4)
     several = [longest for longest in in_phases if longest.late_s > limit_s]
-    if waits_s <= limit * whole_s:
+    if waits_little:
         is_clear = late_s > limit * whole_s
         several = [late for late in several if is_clear and is_late[late.rank.rank]]
     if {longest.rank.rank for longest in several} <= {latest.rank}:

@@ -128,8 +128,8 @@ def _negative_costs(group: ConditionGroup, rows: Iterable[Row]) -> list[str]:
     """Return a note on costs below zero by more than their resolution."""
     negative = []
     for row in rows:
-        resolution_s = row.figures.comm_cost_resolution_s or 0.0
-        if (row.figures.comm_cost_s or 0.0) < -resolution_s:
+        error_s = row.figures.comm_cost_resolution_s
+        if error_s is not None and (row.figures.comm_cost_s or 0.0) < -error_s:
             negative.append(row)
     why = "the cost is negative beyond its resolution: one of the two epochs was disturbed"
     return left_out(group, why, negative)

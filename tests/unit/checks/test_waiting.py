@@ -75,7 +75,9 @@ def test_several_late_ranks_are_counted():
     assert "; the other ranks wait for them (" in reason
 
 
-@pytest.mark.parametrize(("exchange_s", "are_named"), [(0.02, True), (0.6, False)])
+@pytest.mark.parametrize(
+    ("exchange_s", "are_named"), [(0.0, True), (0.02, True), (0.6, False)]
+)
 def test_ranks_late_in_different_phases_are_both_named(exchange_s, are_named):
     """Their work is equal. If they do not wait, there is no collective between the two phases."""
     record = clean_record(PAIR)

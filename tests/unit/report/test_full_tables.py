@@ -98,6 +98,14 @@ def test_communication_table_has_all_time_columns(builder):
     )
 
 
+def test_cost_of_unknown_resolution_is_not_beyond_it(builder):
+    record = lab_record(lab_cell(2, 128), 20.0)
+    builder.with_record(change_epoch("unsynced", epoch_s=20.1)(record))
+    notes = builder.table("communication").notes
+    assert any("resolution of the cost is not recorded" in note for note in notes)
+    assert not any("negative beyond its resolution" in note for note in notes)
+
+
 @pytest.mark.parametrize(
     ("unsynced_s", "text", "is_noted"),
     [

@@ -95,11 +95,11 @@ RESIDUAL_LOADING = (
 )
 BUS = (
     "Measured in the instrumented epoch: busbw = 2(N-1)/N x bytes of gradients that one rank "
-    "all-reduces / seconds of these messages, each on the rank with the least. 1 GB = 1e9 bytes."
+    "all-reduces / seconds of these messages, each once its last rank is there. 1 GB = 1e9 bytes."
 )
 SHARDED = (
     "Measured in the instrumented epoch: busbw = (N-1)/N x bytes of gradients that one rank "
-    "reduce-scatters / seconds of these messages, each on the rank with the least. On CPUs gloo "
+    "reduce-scatters / seconds of these messages, each once its last rank is there. On CPUs gloo "
     "moves the whole tensor, so half of a link's speed is the most. The all-gathers of parameters "
     "are in messages.csv. 1 GB = 1e9 bytes."
 )

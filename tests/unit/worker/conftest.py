@@ -99,6 +99,16 @@ AVAILABLE = [
 ]
 """The strategies of the kernel, and of the extras that are here."""
 
+EXCHANGING = [
+    Strategy.DDP,
+    *(
+        pytest.param(strategy, marks=pytest.mark.long)
+        for strategy in AVAILABLE
+        if strategy not in (Strategy.SINGLE, Strategy.DP, Strategy.DDP)
+    ),
+]
+"""Parameters of a test: the strategies of several processes, all but ddp in `make test-long`."""
+
 SMALL_DIGITS = msgspec.structs.replace(DIGITS, images=512, limit=512)
 
 

@@ -7,11 +7,10 @@ import torch
 
 from hpml_jobs.core.cell import Protocol
 from hpml_jobs.core.measurements import Role
-from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.worker import epochs, probes
 from hpml_jobs.worker.instruments.trace import content_of, events_in_window
 
-from .conftest import AVAILABLE, cpu_cell
+from .conftest import EXCHANGING, cpu_cell
 from .test_call_order import (
     CALLS,
     EPOCH,
@@ -57,17 +56,7 @@ def test_one_process_has_a_trace_without_collectives(run_cell):
     assert messages_in_trace(finished, 0, 1) == []
 
 
-@pytest.mark.parametrize(
-    "strategy",
-    [
-        Strategy.DDP,
-        *(
-            pytest.param(strategy, marks=pytest.mark.long)
-            for strategy in AVAILABLE
-            if strategy not in (Strategy.SINGLE, Strategy.DP, Strategy.DDP)
-        ),
-    ],
-)
+@pytest.mark.parametrize("strategy", EXCHANGING)
 def test_trace_has_the_messages_of_the_instruments(run_cell, strategy):
     """As many iterations as the instrumented epoch has, of the same sizes."""
     cell = cpu_cell(gpus=2, strategy=strategy, protocol=Protocol.FULL, probe_s=0.0)

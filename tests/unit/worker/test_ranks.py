@@ -21,7 +21,7 @@ from hpml_jobs.core.workload import SourceFile, Workload
 from hpml_jobs.worker import loop
 from hpml_jobs.worker.instruments.phases import IterationPhases
 
-from .conftest import AVAILABLE, SMALL_DIGITS, change_workload, command_for, cpu_cell
+from .conftest import EXCHANGING, SMALL_DIGITS, change_workload, command_for, cpu_cell
 
 PAGE = Path(__file__).parents[3] / "docs" / "own_code.md"
 OWN = Workload(
@@ -183,17 +183,7 @@ def test_full_protocol_single_process_has_no_communication(run_cell):
         assert "collective_s" not in arrays
 
 
-@pytest.mark.parametrize(
-    "strategy",
-    [
-        Strategy.DDP,
-        *(
-            pytest.param(strategy, marks=pytest.mark.long)
-            for strategy in AVAILABLE
-            if strategy not in (Strategy.SINGLE, Strategy.DP, Strategy.DDP)
-        ),
-    ],
-)
+@pytest.mark.parametrize("strategy", EXCHANGING)
 def test_full_protocol_two_processes_measures_communication(run_cell, strategy):
     settings = {"protocol": Protocol.FULL, "epochs": 3, "evaluate": True}
     finished = run_cell(cpu_cell(gpus=2, strategy=strategy, **settings))

@@ -5,8 +5,7 @@ import torch
 
 from hpml_jobs.core.cell import Protocol
 from hpml_jobs.core.measurements import CollectiveKind
-from hpml_jobs.core.strategies import Strategy
-from tests.unit.worker.conftest import AVAILABLE, cpu_cell, results_of_ranks
+from tests.unit.worker.conftest import EXCHANGING, cpu_cell, results_of_ranks
 
 
 @pytest.fixture(scope="module", params=[pytest.param(2, marks=pytest.mark.long), 4])
@@ -49,17 +48,7 @@ def test_microbenchmark_times_every_collective_alike(results):
     assert all(0 < point["min_s"] <= point["median_s"] for point in points)
 
 
-@pytest.mark.parametrize(
-    "strategy",
-    [
-        Strategy.DDP,
-        *(
-            pytest.param(strategy, marks=pytest.mark.long)
-            for strategy in AVAILABLE
-            if strategy not in (Strategy.SINGLE, Strategy.DP, Strategy.DDP)
-        ),
-    ],
-)
+@pytest.mark.parametrize("strategy", EXCHANGING)
 def test_cell_measures_the_sizes_that_it_sends(run_cell, strategy):
     settings = {"protocol": Protocol.FULL, "epochs": 3, "probe_s": 5.0}
     finished = run_cell(cpu_cell(gpus=2, strategy=strategy, **settings))

@@ -29,6 +29,7 @@ from hpml_jobs.cli.options import (
 from hpml_jobs.cli.status import check_finished, show_until_idle
 from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.paths import typed_path
+from hpml_jobs.core.strategies import Baseline
 
 if TYPE_CHECKING:
     from hpml_jobs.report.report import Report
@@ -87,11 +88,10 @@ def collect(
     Example: hpml-jobs collect demo min_efficiency=0.8
     """
     name, values = parse_words("collect", words, REPORT_KEYS)
-    wish = {key: value for key, value in values.items() if key != BASELINE}
     selected = find_study(name, outputs, REPORT_KEYS)
     if student is not None and handin is None:
         raise UsageError("--name is for a hand-in: add --handin FOLDER")
-    report, status = _report(selected, values, wish, wait=wait, out_of_the_way=json)
+    report, status = _report(selected, values, wait=wait, out_of_the_way=json)
     if json:
         from hpml_jobs.report.files import json_tables
 
@@ -127,7 +127,6 @@ def _show(report: "Report", study: "Study", *, all_tables: bool) -> None:
 def _report(
     study: "Study",
     values: dict[str, Any],
-    wish: dict[str, Any],
     *,
     wait: bool,
     out_of_the_way: bool,
@@ -138,7 +137,7 @@ def _report(
     """
     from hpml_jobs.report.choose.rules import Wish
 
-    wished = Wish(**wish)
+    wish = Wish(**{key: value for key, value in values.items() if key != BASELINE})
     status = _status(study, wait=wait, out_of_the_way=out_of_the_way)
     # else numpy starts a thread per CPU of the node, which a report does not need
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -150,8 +149,8 @@ def _report(
     options = ReportOptions(
         study.last_cluster(),
         study.commands(),
-        wished,
-        **{key: value for key, value in values.items() if key not in wish},
+        wish,
+        values.get(BASELINE, Baseline.SINGLE),
     )
     report = make_report(study.name, status.snapshots, status.states, options)
     restore_records(status.snapshots)

@@ -200,7 +200,7 @@ def _check_hosts(hosts: Collection[str]) -> None:
         )
 
 
-_OPTIONS_BEFORE_1_0 = ("qos", "comment", "constraint", "wckey")
+OPTIONS_BEFORE_1_0 = ("qos", "comment", "constraint", "wckey")
 """Options of sbatch that were keys of their own."""
 
 
@@ -210,7 +210,7 @@ def cluster_of(values: Mapping[str, Any]) -> Cluster:
     Raises:
         ValidationError: a value is not of its type.
     """
-    former = {name: values[name] for name in _OPTIONS_BEFORE_1_0 if values.get(name)}
+    former = {name: values[name] for name in OPTIONS_BEFORE_1_0 if values.get(name)}
     known = {name: values[name] for name in Cluster.__struct_fields__ if name in values}
     if former:
         known["sbatch"] = former | known.get("sbatch", {})

@@ -141,11 +141,10 @@ class Feature(NamedTuple):
     `record_checks` are checks of a record alone, by the title of their group and by name.
 
     Of a report: `tables` are made of a group's context, `sheets` of the group, `tables_of_all` of
-    all groups. `pictures` are drawn of the report, and `training_pictures` of what training learns,
-    which are below all of them. `text_files` are texts of the report or None, by the name of their
-    file. Of each group of a report, `sections`, by the name of a link to them, are the title and
-    the items of one of its own, and what is in it, for when it is folded; `page_sections` are the
-    same of the whole report.
+    all groups. `training_pictures` are drawn of the report, below those of scaling. `text_files`
+    are texts of the report or None, by the name of their file. Of each group of a report,
+    `sections`, by the name of a link to them, are the title and the items of one of its own, and
+    what is in it, for when it is folded; `page_sections` are the same of the whole report.
     """
 
     commands: Mapping[str, Command] = {}
@@ -164,7 +163,6 @@ class Feature(NamedTuple):
     tables: Mapping[str, Part] = {}
     sheets: Mapping[str, Part] = {}
     tables_of_all: Mapping[str, Part] = {}
-    pictures: Mapping[str, Part] = {}
     training_pictures: Mapping[str, Part] = {}
     text_files: Mapping[str, Part] = {}
     sections: Mapping[str, str] = {}

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from hpml_jobs.core.cluster import OPTIONS_BEFORE_1_0
 from hpml_jobs.core.errors import UsageError
 
 REMOVED: Mapping[str, str] = {
@@ -17,7 +18,7 @@ REMOVED: Mapping[str, str] = {
     "quiet_minutes": "leave it out; hpml-jobs resubmit --disturbed repeats disturbed cells",
     **{
         f"cluster.{option}": f"+cluster.sbatch.{option}=NAME"
-        for option in ("qos", "comment", "constraint", "wckey")
+        for option in OPTIONS_BEFORE_1_0
     },
     "cluster.requeue": "for requeue=false type +cluster.sbatch.no-requeue=true",
     "cluster.account_example": "leave it out; cluster.account=NAME",

@@ -48,10 +48,7 @@ TRAINING: dict[str, Callable[[Report], Picture | None]] = with_added(
 )
 """The pictures of training, all of features: on a page they are below those of scaling."""
 
-PLOTS = (
-    with_added(KERNEL, merged(feature.pictures for feature in features().values()))
-    | TRAINING
-)
+PLOTS = KERNEL | TRAINING
 """The pictures by name, in the order of reading; a picture without data is None."""
 
 

@@ -340,7 +340,7 @@ FULL: dict[str, Callable[[ConditionGroup], Table | None]] = {
 CHOICE, GAP = "choice", "gap"
 
 OF_FEATURES = merged(feature.tables for feature in features().values())
-"""The tables of features by label, which may be in place of one of the kernel."""
+"""The tables of features by label."""
 
 LABELS = in_order((CHOICE, GAP, *FULL), OF_FEATURES)
 """The labels of all full tables, in the order of reading."""

@@ -15,7 +15,6 @@ def entries_of(feature: Feature) -> list[str]:
         *feature.tables.values(),
         *feature.sheets.values(),
         *feature.tables_of_all.values(),
-        *feature.pictures.values(),
         *feature.training_pictures.values(),
         *feature.text_files.values(),
         *(

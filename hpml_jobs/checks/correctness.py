@@ -63,8 +63,12 @@ def impossible_loss(record: Record) -> Observation | None:
     Fix: do not use loss and accuracy of this cell; {REPORT_BUG}
     """
     workload = record.cell.workload
-    all_epochs = [epoch for rank in record.ranks for epoch in rank.epochs]
-    epochs = [epoch for epoch in all_epochs if epoch.role != Role.UNSYNCED]
+    epochs = [
+        epoch
+        for rank in record.ranks
+        for epoch in rank.epochs
+        if epoch.role != Role.UNSYNCED
+    ]
     for epoch in epochs:
         if not 0 <= (epoch.accuracy or 0) <= 1:
             text = f"accuracy is {epoch.accuracy:.4g} in the {epoch.role} epoch"
@@ -73,8 +77,7 @@ def impossible_loss(record: Record) -> Observation | None:
     if workload.loss != Loss.CROSS_ENTROPY or workload.targets < 2 or not losses:
         return None
     for epoch, loss in losses:
-        # nothing right, or not classes: nothing follows from it
-        share = epoch.accuracy or 1.0
+        share = 1.0 if epoch.accuracy is None else epoch.accuracy
         least = (1 - share) * math.log(2)
         if loss < least - 1e-6:
             return Observation(

@@ -389,10 +389,10 @@ def _run_queues(
 
 def _others_s(host: HostCpu, scheduling: Scheduling) -> float:
     """Return the CPU-seconds that the cell did not get on a host; infinite if not known."""
-    if host.foreign_s is None:
+    if host.foreign_s is None or host.stolen_s is None:
         return inf
-    withheld_s = (host.stolen_s or 0.0) + (scheduling.throttled_s or 0.0)
-    return max(0.0, host.foreign_s) + withheld_s
+    quota_s = scheduling.throttled_s or 0.0  # None: no control group has a quota
+    return max(0.0, host.foreign_s) + host.stolen_s + quota_s
 
 
 def _runnable(rank: Rank, record: Record) -> int:

@@ -439,17 +439,14 @@ def _by_time(ask: Winner) -> Undecided | None:
 
 
 def _efficiency_interval(candidate: Candidate, reference: Candidate) -> Interval | None:
-    """Return the interval of an efficiency: of repeats by the bootstrap, else by their noise."""
+    """Return the interval of an efficiency, as in all tables; of single runs by their noise."""
     if candidate is reference:
         return None
-    runs_s = reference.epochs_s, candidate.epochs_s
-    errors = reference.row.error, candidate.row.error
-    interval = known_interval(candidate.efficiency, *errors)
-    if interval and min(map(len, runs_s)) < LEAST_RUNS:
-        return interval
-    of_speedup = ratio_interval(*runs_s)
-    size = candidate.row.gpus / reference.row.gpus
-    return of_speedup.divided_by(size) if of_speedup else None
+    of_speedup = ratio_interval(reference.epochs_s, candidate.epochs_s)
+    if of_speedup is None:
+        errors = reference.row.error, candidate.row.error
+        return known_interval(candidate.efficiency, *errors)
+    return of_speedup.divided_by(candidate.row.gpus / reference.row.gpus)
 
 
 def _deciding_runs(subject: Candidate, other: Candidate, ratio: float) -> int | None:

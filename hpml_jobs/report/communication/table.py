@@ -92,7 +92,6 @@ def communication(group: ConditionGroup) -> Table | None:
     notes = [
         *_not_split(group, rows),
         *_negative_costs(group, rows),
-        *_unknown_resolution(group, rows),
         *left_out(group, UNMEASURED, rest(parallel, rows)),
     ]
     lines = [(row, CommunicationLine.of(row)) for row in rows]
@@ -105,10 +104,8 @@ def _not_split(group: ConditionGroup, rows: Iterable[Row]) -> list[str]:
     older = [row for row in whole if row.strategy.under_torchrun]
     one_process = [row for row in whole if not row.strategy.under_torchrun]
     no_split = "exchange and waiting are not recorded before version 0.6.0"
-    of_all = "skew and net are of all collectives in records before 0.6.0"
     alone = "no exchange and waiting: one process drives all GPUs"
-    notes = left_out(group, no_split, older) + left_out(group, of_all, older)
-    return notes + left_out(group, alone, one_process)
+    return left_out(group, no_split, older) + left_out(group, alone, one_process)
 
 
 def _cost(figures: Figures) -> str | None:
@@ -133,11 +130,3 @@ def _negative_costs(group: ConditionGroup, rows: Iterable[Row]) -> list[str]:
             negative.append(row)
     why = "the cost is negative beyond its resolution: one of the two epochs was disturbed"
     return left_out(group, why, negative)
-
-
-def _unknown_resolution(group: ConditionGroup, rows: Iterable[Row]) -> list[str]:
-    """Return a note on costs of records that have no quartiles of steps."""
-    with_cost = [row for row in rows if row.figures.comm_cost_s is not None]
-    unknown = [row for row in with_cost if row.figures.comm_cost_resolution_s is None]
-    why = "the resolution of the cost is not recorded before 0.6.0"
-    return left_out(group, why, unknown)

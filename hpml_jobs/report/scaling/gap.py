@@ -109,7 +109,10 @@ def gaps(group: ConditionGroup) -> dict[Place, Gap]:
 
 
 class GapEstimate(NamedTuple):
-    """The known times of the runs of a row and of its reference, and what makes parts of them."""
+    """The known times of the runs of a row and of its reference, and what makes parts of them.
+
+    `splits` is the number of runs of either whose parts are measured.
+    """
 
     of_row: Sequence[Times]
     of_reference: Sequence[Times]
@@ -117,6 +120,7 @@ class GapEstimate(NamedTuple):
         [Mapping[Any, Any], Mapping[Any, Any], float], Mapping[GapCause, Any]
     ]
     late: str
+    splits: int
 
 
 def _gap(group: ConditionGroup, row: Row, reference: Row) -> Gap | None:
@@ -132,6 +136,8 @@ def _gap(group: ConditionGroup, row: Row, reference: Row) -> Gap | None:
     reference_times = medians_of(estimate.of_reference)
     of_medians = estimate.parts(times, reference_times, ideal)
     values = {cause: float(part) for cause, part in of_medians.items()}
+    if None in (row.figures.others_run_queue_s, reference.figures.others_run_queue_s):
+        values[GapCause.UNEXPLAINED] += values.pop(GapCause.CPUS, 0.0)
     if [*values] == [GapCause.UNEXPLAINED]:
         return None
     if not unproven:
@@ -165,7 +171,14 @@ def _from_seconds(group: ConditionGroup, row: Row, reference: Row) -> GapEstimat
     of_reference = [seconds_of(reference, run) for run in reference.runs]
     records = group.counted_records(row, Affected.SPLIT)
     late = late_rank(row.figures, records)
-    return GapEstimate(of_row, of_reference, parts, late)
+    splits = min(map(_complete, (of_row, of_reference)))
+    return GapEstimate(of_row, of_reference, parts, late, splits)
+
+
+def _complete(runs: Sequence[Times]) -> int:
+    """Return how many runs have as many known times as any of them."""
+    most = max(map(len, runs))
+    return sum(len(times) == most for times in runs)
 
 
 def _from_replays(
@@ -184,6 +197,7 @@ def _from_replays(
         _times(reference, group, replayed.of_reference),
         replayed_parts,
         late_ranks(replayed.late),
+        min(len(replayed.of_row), len(replayed.of_reference)),
     )
     return estimate, replayed.is_measured
 
@@ -259,21 +273,17 @@ def _is_decided(values: Parts, drawn: DrawnParts, row: Row, reference: Row) -> b
 
         if times_largest(drawn, largest) < CONFIDENCE * RESAMPLES:
             return False
-    if min(len(row.runs), len(reference.runs)) >= LEAST_RUNS:
-        return True
+        if min(len(row.runs), len(reference.runs)) >= LEAST_RUNS:
+            return True
     if row.error is None or reference.error is None:
         return False
     speedup = formulas.speedup(reference.epochs.median, row.epochs.median)
     return has_largest(values, speedup * hypot(row.error, reference.error))
 
 
-def _runs(estimate: GapEstimate) -> int:
-    return min(len(estimate.of_row), len(estimate.of_reference))
-
-
 def _resampled(estimate: GapEstimate, ideal: float) -> DrawnParts:
-    """Return the parts of resamples of both cells' runs; none of single runs."""
-    if _runs(estimate) < 2:
+    """Return the parts of resamples of both cells' runs; none of single splits."""
+    if estimate.splits < 2:
         return {}
     from hpml_jobs.core.resamples import drawn_medians, draws_of  # noqa: PLC0415  (needs numpy)
 
@@ -290,7 +300,7 @@ def _part(
     values = [part for part in of_draws if not isnan(part)]
     if not values:
         return GapPart(value)
-    return GapPart(value, *percentiles(values, _runs(estimate))[:2])
+    return GapPart(value, *percentiles(values, estimate.splits)[:2])
 
 
 def late_ranks(of_runs: Sequence[Sequence[Rank]]) -> str:

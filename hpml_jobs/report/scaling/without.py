@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hpml_jobs.core.collective_times import Array, Seconds, begins_of
+from hpml_jobs.core.disturbance import outside_causes
 from hpml_jobs.core.measurements import Epoch, Role
 from hpml_jobs.core.rank import Rank
 from hpml_jobs.core.record import Record
@@ -32,7 +33,10 @@ OF_COLLECTIVES = (
 
 
 class ReplayableRun(NamedTuple):
-    """A run whose instrumented epoch can be replayed; `alone` are its epochs without exchange."""
+    """A run whose instrumented epoch can be replayed.
+
+    `alone` are the ranks' epochs without exchange; none where these were disturbed.
+    """
 
     record: Record
     recording: RecordedRanks
@@ -79,7 +83,9 @@ def read_run(result: CellResult) -> ReplayableRun:
     if recorded is None:
         why = "the collectives of the ranks cannot be put on one timeline"
         raise NoReplayError(why)
-    return ReplayableRun(record, recorded, _epochs(record, Role.UNSYNCED))
+    is_disturbed = outside_causes(record, Role.UNSYNCED)
+    alone = [] if is_disturbed else _epochs(record, Role.UNSYNCED)
+    return ReplayableRun(record, recorded, alone)
 
 
 def _arrays(result: CellResult, record: Record) -> dict[str, Array]:

@@ -92,17 +92,12 @@ def test_communication_table_has_all_time_columns(builder):
     assert found["waiting_s"] == pytest.approx(0.005 * whole_s)
     assert found["comm_cost_s"] == pytest.approx(0.11 * 20.0)
     assert found["comm_residual_s"] == pytest.approx(20 - 30 / 2)
-    assert (
-        "the resolution of the cost is not recorded before 0.6.0: ddp 2-GPU at batch 128"
-        in (builder.table("communication").notes)
-    )
 
 
 def test_cost_of_unknown_resolution_is_not_beyond_it(builder):
     record = lab_record(lab_cell(2, 128), 20.0)
     builder.with_record(change_epoch("unsynced", epoch_s=20.1)(record))
     notes = builder.table("communication").notes
-    assert any("resolution of the cost is not recorded" in note for note in notes)
     assert not any("negative beyond its resolution" in note for note in notes)
 
 

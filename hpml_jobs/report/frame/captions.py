@@ -52,11 +52,6 @@ def one_work(work: Work | None) -> str:
     return "one epoch" if work is None else work_text(work)
 
 
-def an_epoch(work: Work | None) -> str:
-    """Return the same with the other article: `an epoch`, or `1,000,000 tokens`."""
-    return "an epoch" if work is None else work_text(work)
-
-
 def per_work(groups: Sequence["ConditionGroup"]) -> str:
     """Return the label of an axis of times."""
     return f"seconds per {work_text(groups[0].work if groups else None)}"

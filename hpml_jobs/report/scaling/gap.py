@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from hpml_jobs.core import formulas
 from hpml_jobs.core.check_result import Affected, Level
+from hpml_jobs.core.disturbance import outside_causes
 from hpml_jobs.core.measurements import Role
 from hpml_jobs.core.place import Place
 from hpml_jobs.core.rank import Rank
@@ -148,6 +149,10 @@ def _gap(group: ConditionGroup, row: Row, reference: Row) -> Gap | None:
     is_whole = bool(unproven) and row.figures.others_exchange_s is None
     has_waiting = GapCause.EXCHANGE in values and is_whole
     levels = [group.worst(row, Affected.TIME), group.worst(reference, Affected.TIME)]
+    doubts_parts = is_doubtful or group.doubts(row, Affected.SPLIT)
+    records = group.counted_records(row, Affected.SPLIT)
+    if all(outside_causes(record, Role.UNSYNCED) for record in records):
+        doubts_parts = True
     return Gap(
         speedup=formulas.speedup(reference.epochs.median, row.epochs.median),
         parts={
@@ -157,7 +162,7 @@ def _gap(group: ConditionGroup, row: Row, reference: Row) -> Gap | None:
         late=estimate.late,
         is_decided=_is_decided(values, drawn, row, reference),
         is_doubtful=is_doubtful,
-        doubts_parts=is_doubtful or group.doubts(row, Affected.SPLIT),
+        doubts_parts=doubts_parts,
         has_failed=Level.FAIL in levels,
         has_waiting=has_waiting,
         without=without,

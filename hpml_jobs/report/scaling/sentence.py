@@ -30,8 +30,7 @@ def gap_sentence(group: ConditionGroup, row: Row, gap: Gap) -> str:
     """Return the speedup, what is missing and what takes it."""
     reference = size(round(row.gpus / gap.ideal), group.device)
     speedup = mark(ratio(gap.speedup), is_doubtful=gap.is_doubtful)
-    undisturbed = "undisturbed " if row.disturbed_runs else ""
-    one_run = f"one {undisturbed}run, " if len(row.runs) == 1 else ""
+    one_run = "one run, " if len(row.runs) == 1 else ""
     text = (
         f"{size(row.gpus, group.device)} are {speedup} times as fast as {reference} at "
         f"batch {row.batch_per_gpu} ({one_run}ideal: {gap.ideal:.3g})"
@@ -75,9 +74,8 @@ def without_sentence(group: ConditionGroup, gap: Gap) -> str:
         both = f"{listed([names[cause] for cause in causes])}, which run side by side"
         return f"Replayed without {both}, the speedup is {speedup}"
     words = WORDS[causes[0]][1]
-    above = ", above the ideal" if without.speedup > gap.ideal else ""
     how = "Measured" if without.is_measured else "Replayed"
-    return f"{how} {words}, the speedup is {speedup}{above}"
+    return f"{how} {words}, the speedup is {speedup}"
 
 
 def _names(gap: Gap, gpus: str) -> dict[str, str]:

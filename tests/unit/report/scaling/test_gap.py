@@ -214,7 +214,7 @@ def test_waiting_for_cpus_is_at_most_what_computation_takes_longer(builder):
     """6 s of 10 s in the run queue, but computation is only 3.5 s longer than on one GPU."""
     group = group_of(builder, a_run(1, 26.0), a_run(4, 10.0, queued_s=6.0))
     assert values_of(group)[GapCause.CPUS] == 1.4
-    assert "waiting for CPUs takes 1.40." in sentences(group)[0]
+    assert "waiting for CPUs takes !1.40." in sentences(group)[0]
 
 
 def test_waiting_for_cpus_that_is_not_recorded_is_unexplained(builder):
@@ -479,8 +479,8 @@ def test_epoch_without_exchange_is_what_was_measured(builder):
             (3, stopped, "Measured without exchange, the speedup is 1.81.")
             for stopped in range(3)
         ),
-        (3, 3, "Replayed without exchange, the speedup is at least 1.99."),
-        (1, 1, "Replayed without exchange, the speedup is at least 1.99."),
+        (3, 3, "Replayed without exchange, the speedup is at least !1.99."),
+        (1, 1, "Replayed without exchange, the speedup is at least !1.99."),
     ],
 )
 def test_disturbed_epoch_without_exchange_makes_no_part(

@@ -196,11 +196,9 @@ def _accounts(record: Record, role: Role | Step) -> list[_Account]:
 
 def _account(rank: Rank, role: Role | Step) -> _Account | None:
     epoch = rank.epoch(role) if isinstance(role, Role) else None
-    match role:
-        case Step.MICROBENCHMARK:
-            scheduling = rank.microbenchmark_scheduling
-        case _:
-            scheduling = epoch.scheduling if epoch else None
+    scheduling = epoch.scheduling if epoch else None
+    if role is Step.MICROBENCHMARK:
+        scheduling = rank.microbenchmark_scheduling
     if scheduling is None or scheduling.window_s <= 0:
         return None
     return _Account(rank, epoch, scheduling)
@@ -391,8 +389,8 @@ def _others_s(host: HostCpu, scheduling: Scheduling) -> float:
     """Return the CPU-seconds that the cell did not get on a host; infinite if not known."""
     if host.foreign_s is None or host.stolen_s is None:
         return inf
-    quota_s = scheduling.throttled_s or 0.0  # None: no control group has a quota
-    return max(0.0, host.foreign_s) + host.stolen_s + quota_s
+    used_s = max(0.0, host.foreign_s) + host.stolen_s
+    return used_s + (scheduling.throttled_s or 0.0)  # without control groups none
 
 
 def _runnable(rank: Rank, record: Record) -> int:

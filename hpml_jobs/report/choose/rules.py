@@ -28,7 +28,6 @@ from hpml_jobs.core.value import Value
 from hpml_jobs.report.frame.captions import cell_label, cell_words
 from hpml_jobs.results.decision import (
     LEAST_GAP,
-    LEAST_RUNS,
     Decision,
     compare,
     runs_to_exclude,

@@ -1,7 +1,6 @@
 """Rounding of numbers in one place, so that tables, captions and notes show the same digits."""
 
 from collections.abc import Callable, Iterable
-from math import floor, log10
 from typing import Any, TypeVar
 
 T = TypeVar("T", bound=Any)
@@ -22,12 +21,12 @@ def significant(
 
     >>> [significant(value, 3) for value in (1.5773, 0.8699, 235.26, 0.01234, 0.0, 0.0000204)]
     ['1.58', '0.870', '235', '0.0123', '0', '0.0000204']
-    >>> significant(-2e-9, 3, most_decimals=5)
-    '0'
+    >>> significant(-2e-9, 3, most_decimals=5), significant(9.996, 3)
+    ('0', '10.0')
     """
     if value == 0:
         return "0"
-    magnitude = floor(log10(abs(value)))
+    magnitude = int(f"{value:.{digits - 1}e}".partition("e")[2])  # after rounding
     decimals = min(most_decimals, max(least_decimals, digits - 1 - magnitude))
     return f"{value:.{decimals}f}" if round(value, decimals) else "0"
 
@@ -37,6 +36,8 @@ def seconds(value: float) -> str:
 
     >>> [seconds(value) for value in (48.612, 8.23149, 0.8231, 0.02317, 1234.56, -0.1234, 1e-9)]
     ['48.61', '8.231', '0.823', '0.0232', '1234.6', '-0.123', '0']
+    >>> seconds(9.9996)
+    '10.00'
     """
     return significant(
         value, 4 if abs(value) >= 1 else 3, least_decimals=1, most_decimals=5
@@ -107,10 +108,10 @@ def share_text(share: float) -> str:
 def percent(share: float) -> str:
     """Return a share as a number of percent: one decimal, two below 1 %.
 
-    >>> [percent(share) for share in (0.963, 0.0042, -0.0123, -1e-12, 0.0)]
-    ['96.3', '0.42', '-1.2', '0', '0']
+    >>> [percent(share) for share in (0.963, 0.0042, -0.0123, -1e-12, 0.0, 0.00996)]
+    ['96.3', '0.42', '-1.2', '0', '0', '1.0']
     """
-    decimals = 1 if abs(share) >= 0.01 else 2
+    decimals = 1 if round(abs(share), 4) >= 0.01 else 2
     return f"{100 * share:.{decimals}f}" if round(100 * share, decimals) else "0"
 
 

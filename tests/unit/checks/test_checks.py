@@ -113,6 +113,12 @@ ALONE = [
     CheckCase("loss", FAIL, change_epoch("timed", 1, accuracy=1.5), "accuracy is 1.5"),
     CheckCase(
         "loss",
+        FAIL,
+        change_epoch("timed", 1, accuracy=0.0, loss=0.05),
+        "(at least 0.6931)",
+    ),
+    CheckCase(
+        "loss",
         WARN,
         change_epoch("timed", 1, loss=7.0),
         "7 at most (limit 6.908, 3 x ln 10)",

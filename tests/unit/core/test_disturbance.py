@@ -101,8 +101,9 @@ def test_waiting_that_others_do_not_explain_is_of_waking_up():
     assert CauseKind.RUN_QUEUE in kinds(wait_for_cpu("timed", 1.6)(record))
     stolen = change_scheduling("timed", run_queue_s=1.6, stolen_s=1.6)
     assert CauseKind.RUN_QUEUE in kinds(stolen(record))
-    unknown = change_scheduling("timed", run_queue_s=1.6, cpu_s=None)
-    assert kinds(unknown(record)) == [CauseKind.RUN_QUEUE]
+    for field in ("cpu_s", "stolen_s"):
+        unknown = change_scheduling("timed", run_queue_s=1.6, **{field: None})
+        assert kinds(unknown(record)) == [CauseKind.RUN_QUEUE]
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,7 @@ TABLE1 = """\
 |:--------|-----------------:|--------:|------------------:|--------:|------------------:|--------:|
 |         |          Time(s) | Speedup |           Time(s) | Speedup |           Time(s) | Speedup |
 | 2-GPU   |            30.82 |       1 |             20.92 |       1 |             15.66 |       1 |
-| 4-GPU   |            30.82 |   1.000 |             19.88 |    1.05 |             15.13 |    1.04 |"""  # noqa: E501 - as written
+| 4-GPU   |            30.82 |    1.00 |             19.88 |    1.05 |             15.13 |    1.04 |"""  # noqa: E501 - as written
 
 
 def test_table1_starts_with_the_smallest_size(builder):

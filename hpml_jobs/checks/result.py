@@ -16,7 +16,7 @@ NAMED = 3
 
 REPORT_BUG = "this is a fault of hpml_jobs: report it"
 
-LOWER_END = "(lower end of 95 %)"
+LOWER_END = "(lower end of 95 %; itself below ten iterations)"
 """How a share of measured seconds is compared with its limit, in the words of a check's limit."""
 
 Subject = ParamSpec("Subject")

@@ -185,10 +185,10 @@ def _run(
     accumulation a micro-step is an iteration.
     """
     count = micro_steps.count
-    strategy, device = training.strategy, training.strategy.devices[0]
+    strategy = training.strategy
     training.model.train()
-    losses = torch.zeros(count, device=device)
-    correct = torch.zeros((), dtype=torch.int64, device=device)
+    losses: list[Tensor] = []  # lists: adding up would be one operator more
+    correct: list[Tensor] = []
     samples: list[int] = []
     rates: list[float] = []
     if count != len(training.loader):
@@ -220,17 +220,18 @@ def _run(
                 training.optimizer.zero_grad()
                 if training.schedule:
                     training.schedule.step()
-            losses[index] = loss.detach()
-            correct += count_correct(outputs, labels)
-            classifies = are_class_scores(outputs, labels)
+            losses.append(loss.detach())
+            if are_class_scores(outputs, labels):
+                correct.append(count_correct(outputs, labels))
             samples.append(len(labels))
             # the logits of a GPT are GB, which the next forward can use
             del outputs, loss
             recorder.end()
     training.last_batch = (inputs, labels)
-    hits = int(correct.item()) if classifies else None
+    hits = int(torch.stack(correct).sum()) if correct else None
     order = training.order.digest()
-    mean_losses = micro_steps.mean_losses(losses.cpu(), samples)
+    epoch_losses = torch.stack(losses).float().cpu()
+    mean_losses = micro_steps.mean_losses(epoch_losses, samples)
     launch_s = (
         micro_steps.least_sum(recorder.launches_s)
         if recorder.clock.runs_behind_host
@@ -249,10 +250,8 @@ def _run(
 
 
 def count_correct(outputs: Tensor, targets: Tensor) -> Tensor:
-    """Return the number of correct samples, on the device; 0 if outputs are not class scores."""
-    if not are_class_scores(outputs, targets):
-        return targets.new_zeros((), dtype=torch.int64)
-    return (outputs.detach().argmax(1) == targets).sum()
+    """Return the number of correct samples, on the device, of class scores (n, classes)."""
+    return (outputs.argmax(1) == targets).sum()
 
 
 def are_class_scores(outputs: Tensor, targets: Tensor) -> bool:
@@ -356,8 +355,9 @@ def _evaluate_on(training: Training, images: BatchLoader) -> EvaluationShare:
                 outputs = training.replica(training.steps.in_layout(inputs))
                 loss = training.loss(outputs, labels)
             loss_sum += loss * len(labels)
-            correct += count_correct(outputs, labels)
             samples += len(labels)
             classifies = classifies and are_class_scores(outputs, labels)
+            if classifies:
+                correct += count_correct(outputs, labels)
         hits = int(correct.item()) if classifies else None
         return EvaluationShare(loss_sum=loss_sum.item(), correct=hits, samples=samples)

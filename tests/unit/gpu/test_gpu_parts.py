@@ -94,6 +94,7 @@ ONLY_ON_GPU = {
         for name in ("events", "paths", "threads", "comm", "gpt", "fake_ranks")
     },
     "cells": DP | {"refused"},
+    "endings": {"edge_oom"},
     "two_gpus": {f"nccl_{kind}" for kind in CHOICE_KINDS},
     "ddp_paths": NOT_MEASURED_HERE["ddp_paths"],
 }

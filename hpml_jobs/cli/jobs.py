@@ -28,7 +28,6 @@ from hpml_jobs.core.text import counted
 if TYPE_CHECKING:
     from hpml_jobs.status.states import StudyStatus
     from hpml_jobs.study.snapshot import CellState
-    from hpml_jobs.study.study import Study
     from hpml_jobs.submit.selection import Changes, Selection
 
 DISTURBED = "disturbed"
@@ -100,11 +99,16 @@ def cancel(
         print_json({"study": selection.study.name, "jobs": jobs, "closing": closing})
     else:
         _print_cancelled(jobs, closing)
+    for state in all_states:
+        if state.slug in chosen and state.outcome.may_run and not state.job:
+            raise HpmlError(
+                f"{state.slug} was not cancelled: {state.reason}; repeat it later"
+            )
 
 
 def _print_cancelled(jobs: Mapping[str, Sequence[str]], closing: Sequence[str]) -> None:
     if not jobs and not closing:
-        print("no cell is pending or running")
+        print("no job is pending or running")
         return
     for job, cells in jobs.items():
         print(f"{job}: {', '.join(cells)}")
@@ -185,7 +189,13 @@ def _cells_again(
     if retries is not None:
         chosen, exclude = within_retries(chosen, status.history, retries)
     if not chosen:
-        _print_nothing(study, json=json, only_disturbed=kinds == [DISTURBED])
+        if json:
+            print_json({"study": study.name, "cells": []})
+        else:
+            print(
+                "nothing to resubmit: the selected cells are finished, pending or running, or "
+                "have another outcome"
+            )
         return None
     files, faults = files_of(study, chosen, status.history)
     if not files:
@@ -213,18 +223,6 @@ def _of_kinds(
     if DISTURBED in kinds:
         chosen += disturbed(cells, status.snapshots)
     return chosen
-
-
-def _print_nothing(study: "Study", *, json: bool, only_disturbed: bool) -> None:
-    if json:
-        print_json({"study": study.name, "cells": []})
-    elif only_disturbed:
-        print("nothing to resubmit: no selected cell has a disturbed epoch")
-    else:
-        print(
-            "nothing to resubmit: the selected cells are finished, pending or running, or have "
-            "another outcome"
-        )
 
 
 def _useful_options(cells: "list[CellState]") -> str:

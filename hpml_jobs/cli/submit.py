@@ -299,7 +299,7 @@ def _submit(
         InterruptError: Ctrl-C; the message says what was submitted.
     """
     from hpml_jobs.submit.job_requests import isolation_note
-    from hpml_jobs.submit.send import RefusedError, send, send_followup
+    from hpml_jobs.submit.send import NoJobError, send, send_followup
 
     print_note(isolation_note(selection.plan.cluster, requests))
     jobs: dict[str, str] = {}  # by slug
@@ -316,7 +316,7 @@ def _submit(
             finally:
                 if jobs or not selection.send:
                     _print_result(selection, requests, jobs, followup, manner)
-    except RefusedError:  # its message says what was submitted
+    except NoJobError:  # its message says what was submitted
         raise
     except KeyboardInterrupt as fault:
         raise InterruptError(

@@ -26,8 +26,6 @@ from hpml_jobs.study.study import LOCK_S, Study
 LONGEST_SBATCH_S = 3600
 """How long an sbatch on another login node, which cannot be asked, is taken to run."""
 
-INTERRUPTED = "not submitted: sbatch was interrupted, and SLURM has no such job"
-
 
 class StudyStatus(NamedTuple):
     """The state of every cell, by name, and all it was derived from: nothing is read again.
@@ -101,7 +99,8 @@ def status_for_submission(study: Study, *, all_jobs: bool = False) -> StudyStatu
         raise HpmlError(
             f"{status.fault}: it is unknown which cells have a job; repair or remove it"
         )
-    if complaint := status.slurm.no_queue:
+    no_answer = status.complaint if status.history.lost_lines else ""
+    if complaint := status.slurm.no_queue or no_answer:
         raise HpmlError(
             f"{complaint}: it is unknown which cells have a job; try again later"
         )
@@ -133,36 +132,38 @@ def _unsubmitted(slug: str, recovered: RecoveredHistory) -> CellState:
     """Return the state of a cell without a known job."""
     line = recovered.history.unanswered.get(slug)
     if line is not None:
-        outcome, reason = _unanswered(line, recovered.complaint)
+        outcome, reason = unanswered(line, recovered.complaint)
         return CellState(slug=slug, outcome=outcome, reason=reason)
     words = recovered.history.refused.get(slug)
     reason = f"sbatch refused it: {words}" if words else "not submitted yet"
     return CellState(slug=slug, outcome=Outcome.MISSING, reason=reason)
 
 
-def _unanswered(line: ManifestLine, complaint: str) -> tuple[Outcome, str]:
-    """Return the state of a cell whose sbatch was called and whose job is not in the manifest."""
+def unanswered(line: ManifestLine, complaint: str = "") -> tuple[Outcome, str]:
+    """Return the state of what an sbatch was called for, whose job is not in the manifest."""
     if complaint:
         return (
             Outcome.UNKNOWN,
             f"sbatch was called, but its answer is lost; {complaint}",
         )
+    words = "" if line.closing else line.words
     age_s = time.time() - (unix_time(line.time) or 0)
     if age_s < LOCK_S:
+        if words:
+            return Outcome.UNKNOWN, f"{words} yet"
         return Outcome.PENDING, "being submitted"
     process = line.sbatch
-    if process is None:
-        return Outcome.MISSING, INTERRUPTED
-    if process.runs:
+    if process and process.runs:
         sbatch, waits = f"sbatch (PID {process.pid})", duration_text(age_s)
         return (
             Outcome.PENDING,
             f"being submitted: {sbatch} has waited for SLURM for {waits}",
         )
-    if not process.is_here and age_s < LONGEST_SBATCH_S:
+    if process and not process.is_here and age_s < LONGEST_SBATCH_S:
         may_run = f"sbatch may still be running (PID {process.pid} on {process.host})"
         return Outcome.UNKNOWN, f"{may_run}: ask for the status there"
-    return Outcome.MISSING, INTERRUPTED
+    words = words or "sbatch was interrupted, and SLURM has no such job"
+    return Outcome.MISSING, f"not submitted: {words}"
 
 
 def _with_checks(

@@ -46,7 +46,7 @@ class ManifestLine(Value, frozen=True, kw_only=True):
     # for SENT: as many as cells; cells of one allocation share theirs
     jobs: tuple[str, ...] = ()
     shape: str = ""
-    words: str = ""  # SLURM's message, for REFUSED; the task of a follow-up job
+    words: str = ""  # why there is no job; the task of a follow-up job
     closing: bool = False
     retry: bool = False
     excluded: tuple[str, ...] = ()

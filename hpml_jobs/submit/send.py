@@ -5,6 +5,7 @@ import hashlib
 import os
 import re
 import shlex
+import signal
 import subprocess
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -15,12 +16,12 @@ from msgspec.structs import replace
 from hpml_jobs.core.cluster import Cluster
 from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.process_times import Process
-from hpml_jobs.core.sbatch import OPTIONS, Option
-from hpml_jobs.core.text import alike, counted, did_you_mean
+from hpml_jobs.core.text import counted
 from hpml_jobs.plan.cells import Plan, PlannedCell
-from hpml_jobs.slurm.commands import ask_cluster, ask_slurm, sbatch_environment
+from hpml_jobs.slurm.commands import ask_cluster, sbatch_environment
 from hpml_jobs.status.query import query_slurm
-from hpml_jobs.status.recover import read_history
+from hpml_jobs.status.recover import submitted_jobs
+from hpml_jobs.status.states import unanswered
 from hpml_jobs.study.files import (
     encode,
     others_can_write,
@@ -51,13 +52,34 @@ _PARSABLE = re.compile(r"(?:^|\n)([0-9]{1,15})(?:;[\w.-]+)?\s*\Z")
 _PREFIX = "sbatch: "
 """The beginning of sbatch's own lines on stderr."""
 
+REFUSAL = re.compile(
+    r"^(?:\S*/)?sbatch: (?:"
+    r"error: Batch job submission failed: .*(?:[Ii]nvalid\b(?! auth)|specification|permitted|"
+    r"denied|QOS|limit|not available|not supported|not in this partition|No partition|in DOWN|"
+    r"are busy|dependency|disabled|Unspecified error)|"
+    r"(?:error|fatal): (?!Batch job).*(?:[Ii]nvalid\b|not a valid|mutually exclusive|cli_filter)|"
+    r"(?:unrecognized )?option '--)"
+    r"|^sh: .*exec: ",
+    re.MULTILINE,
+)
+"""What refuses a job: the controller, sbatch for its options, or the shell without an sbatch.
 
-class RefusedError(HpmlError):
+After any other end of sbatch, whatever its exit code, SLURM may have the job.
+"""
+
+
+class NoJobError(HpmlError):
+    """sbatch printed no job id, and SLURM lists no such job yet."""
+
+    happening = ManifestEvent.SENDING
+    what, remedy = "there is no answer about", ": repeat the command in a minute"
+
+
+class RefusedError(NoJobError):
     """sbatch refused a job; the message has SLURM's reason."""
 
-
-class NoJobIdError(HpmlError):
-    """sbatch ended well without a job id: SLURM may have the job."""
+    happening = ManifestEvent.REFUSED
+    what, remedy = "sbatch refused", ""
 
 
 def send(
@@ -70,8 +92,8 @@ def send(
     `before_each` may raise, to stop between two sbatch calls.
 
     Raises:
-        RefusedError: SLURM refused one; those before it are in the manifest.
-        HpmlError: sbatch's answer was lost, or a file cannot be written.
+        NoJobError: SLURM refused one, or may have it; those before it are in the manifest.
+        HpmlError: a file cannot be written.
     """
     if not requests:
         return
@@ -134,10 +156,7 @@ def write_cells(study: Study, cells: Iterable[PlannedCell]) -> None:
 def _send(
     study: Study, cluster: Cluster, request: JobRequest, submitted: int
 ) -> dict[str, str]:
-    """Submit a request, between two lines of the manifest; return the jobs of its cells, by slug.
-
-    Nothing is submitted unless the disk has room for all that follows.
-    """
+    """Submit a request between two lines of the manifest; return the jobs of its cells, by slug."""
     slugs = request.slugs
     line = ManifestLine(
         happening=ManifestEvent.SENDING,
@@ -150,57 +169,75 @@ def _send(
         name=study.job_name,
     )
 
-    def announce(process: Process) -> None:
-        """Write the line before sbatch; if sbatch's answer is lost, it stays open."""
-        study.append(replace(line, sbatch=process))
-
     if request.kind is JobKind.ARRAY:
         pickle = study.slurm / request.pickle_name
         with writing(pickle):
             write_whole(pickle, scripts.pickled(study, request))
-    reserve = study.slurm / f"{line.batch}.reserve"
-    with writing(reserve):
-        write_whole(reserve, bytes(RESERVE_BYTES + 2 * len(encode(line))))
-    answered = replace(line, files={})
     try:
-        try:
-            job = sbatch(study, scripts.script(study, cluster, request), announce)
-        finally:
-            reserve.unlink()  # its room is for the line after sbatch
-    except RefusedError as error:
-        words = str(error)
-        study.append(replace(answered, happening=ManifestEvent.REFUSED, words=words))
+        job = _submit(study, line, scripts.script(study, cluster, request))
+    except NoJobError as error:
         cells = f"{counted(len(slugs), 'cell')} ({request.shape})"
         before = ""
         if submitted:
             before = f"; submitted before it: {counted(submitted, 'cell')}"
-        raise RefusedError(f"sbatch refused {cells}: {words}{before}") from error
-    except NoJobIdError as error:
-        return _recovered_jobs(study, slugs, error)
+        message = f"{error.what} {cells}: {error}{error.remedy}{before}"
+        raise type(error)(message) from error
     jobs = request.jobs_of_cells(job)
+    line = replace(line, files={}, happening=ManifestEvent.SENT, jobs=jobs)
     try:
-        study.append(replace(answered, happening=ManifestEvent.SENT, jobs=jobs))
-    except HpmlError as error:  # the job is found again by its log path
+        study.append(line)
+    except HpmlError as error:  # the job is found again by its script
         raise HpmlError(f"job {job} was submitted, but {error}") from error
     return dict(zip(slugs, jobs, strict=True))
+
+
+def _submit(study: Study, line: ManifestLine, script: str) -> str:
+    """Submit a script after a line of the manifest, and return its job id.
+
+    Another line says that it was refused; without an answer the line is repeated, since SLURM may
+    list the job a moment later. Nothing is submitted unless the disk has room for all that follows.
+
+    Raises:
+        NoJobError: there is no job id.
+    """
+
+    def announce(process: Process) -> None:
+        """Write the line before sbatch; if sbatch's answer is lost, it stays open."""
+        study.append(replace(line, sbatch=process))
+
+    reserve = study.slurm / f"{line.batch}.reserve"
+    with writing(reserve):
+        write_whole(reserve, bytes(RESERVE_BYTES + 2 * len(encode(line))))
+    try:
+        try:
+            return sbatch(study, script, line.batch, announce)
+        finally:
+            reserve.unlink()  # its room is for the line after sbatch
+    except NoJobError as error:
+        words = line.words or str(error)
+        ended = replace(line, files={}, happening=error.happening, words=words)
+        study.append(ended)
+        raise
 
 
 def sbatch(
     study: Study,
     script: str,
+    batch: str,
     announce: Callable[[Process], None] = lambda process: None,
 ) -> str:
     """Submit a script and return its job id; then the script's file is named after the job.
 
     sbatch waits until `announce` has noted its process, and does not run if this program ends
-    before. It is in a session of its own: Ctrl-C in the terminal does not end it halfway.
+    before. It is in a session of its own: Ctrl-C in the terminal does not end it halfway. If it
+    prints no job id, the job is found by the name of its script, which is that of the batch.
 
     Raises:
         RefusedError: SLURM refused it.
-        NoJobIdError: sbatch's answer has no job id.
+        NoJobError: sbatch's answer has no job id, and SLURM lists no such job.
         HpmlError: the script cannot be written.
     """
-    path = study.slurm / f"{uuid.uuid4().hex}.sh"
+    path = study.slurm / f"{batch}.sh"
     with writing(path):
         write_whole(path, script.encode())
     with subprocess.Popen(
@@ -217,20 +254,34 @@ def sbatch(
             announce(Process.of(process.pid))
             out, err = process.communicate("submit\n")
         except BaseException:
-            process.kill()
+            # a site's wrapper and its sbatch
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
             process.wait()
             raise
-    job = job_id(out)
-    # else SLURM has the job, even if a site's wrapper failed after that
-    if job is None:
-        if process.returncode:
-            raise RefusedError(unknown_option(err) or slurm_message(err or out))
-        raise NoJobIdError(
-            f"sbatch ended with exit code 0, but printed no job id ({out[:200]!r})"
-        )
+    # SLURM has the job, even if a site's wrapper failed after that
+    job = job_id(out) or _unanswered_job(study, batch, process.returncode, out, err)
     with contextlib.suppress(OSError):  # the name is for people
         path.replace(study.slurm / f"{job}_submission.sh")
     return job
+
+
+def _unanswered_job(study: Study, batch: str, code: int, out: str, err: str) -> str:
+    """Return the job of an sbatch that printed no job id.
+
+    Raises:
+        RefusedError: sbatch's words refuse it.
+        NoJobError: SLURM lists no such job.
+    """
+    words = slurm_message(err or out)
+    if REFUSAL.search(err):
+        raise RefusedError(words)
+    submitted = submitted_jobs([study.job_name, study.closing_name])
+    if batch in submitted.jobs:
+        return submitted.jobs[batch].job
+    end = f"exit code {code}" if code >= 0 else f"signal {-code}"
+    listed = submitted.complaint or "SLURM lists no such job"
+    raise NoJobError(f"sbatch gave no job id ({end}: {words[:200]}), and {listed}")
 
 
 def job_id(printed: str) -> str | None:
@@ -246,23 +297,6 @@ def job_id(printed: str) -> str | None:
     text = printed.replace("\r", "")
     ids = _SUBMITTED.findall(text) or _PARSABLE.findall(text)
     return ids[-1] if ids else None
-
-
-def _recovered_jobs(
-    study: Study, slugs: tuple[str, ...], error: NoJobIdError
-) -> dict[str, str]:
-    """Return the jobs of cells whose sbatch printed no id, found by their log paths.
-
-    Raises:
-        HpmlError: SLURM does not list such a job.
-    """
-    history = read_history(study).history
-    if not set(slugs) & set(history.unanswered):
-        return {slug: history.jobs[slug] for slug in slugs}
-    raise HpmlError(
-        f"{error}, and squeue lists no job with this study's log path: its status finds "
-        "the job in a minute if SLURM has it"
-    ) from error
 
 
 def send_followup(selection: Selection, jobs: Iterable[str]) -> str | None:
@@ -298,16 +332,11 @@ def send_followup(selection: Selection, jobs: Iterable[str]) -> str | None:
         name=study.closing_name,
     )
 
-    def announce(process: Process) -> None:
-        study.append(replace(line, sbatch=process))
-
     try:
-        job = sbatch(study, scripts.followup_script(plan, awaited), announce)
-    except RefusedError as error:
-        refused = ManifestEvent.REFUSED
-        study.append(replace(line, happening=refused, words=str(error)))
+        job = _submit(study, line, scripts.followup_script(plan, awaited))
+    except NoJobError as error:
         raise HpmlError(
-            f"the cells were submitted, but sbatch refused the follow-up job: {error}; "
+            f"the cells were submitted, but {error.what} the follow-up job: {error}; "
             "collect the study when they have finished"
         ) from error
     study.append(replace(line, happening=ManifestEvent.SENT, jobs=(job,)))
@@ -318,14 +347,12 @@ def _waiting_followup(study: Study, task: str, history: History) -> str | None:
     """Return the follow-up job with this task that has not ended; None if there is none.
 
     Raises:
-        HpmlError: its sbatch is still running.
+        HpmlError: SLURM may have it.
     """
     for line in history.lost_followups:
-        if line.words == task and line.sbatch and line.sbatch.runs:
-            raise HpmlError(
-                f"sbatch (PID {line.sbatch.pid}) of the follow-up job still waits for SLURM: "
-                "repeat the command when it has ended"
-            )
+        outcome, reason = unanswered(line)
+        if line.words == task and outcome.may_run:
+            raise HpmlError(f"follow-up job: {reason}; repeat the command in a minute")
     jobs = [job for job, words in history.closing.items() if words == task]
     answers = query_slurm(study, jobs, history.submissions)
     for job in reversed(jobs):
@@ -333,23 +360,6 @@ def _waiting_followup(study: Study, task: str, history: History) -> str | None:
         if state and state.outcome.active:
             return job
     return None
-
-
-_UNKNOWN_OPTION = re.compile(r"unrecognized option '--([^'=]+)")
-_OPTION = re.compile(r"^ .*?--([a-z][a-z0-9-]*)", re.MULTILINE)
-
-
-def unknown_option(text: str) -> str:
-    """Return which option sbatch does not have, by its message; empty if that is another one."""
-    match = _UNKNOWN_OPTION.search(text)
-    if match is None:
-        return ""
-    options = _OPTION.findall(ask_slurm("sbatch", "--help").text)
-    near = []
-    for name in alike(match[1], options):
-        keys = OPTIONS.get(name, Option()).keys
-        near.append(f"--{name} ({keys})" if keys else f"--{name}")
-    return f"cluster.sbatch.{match[1]}=: sbatch has no such option{did_you_mean(near)}"
 
 
 def slurm_message(text: str) -> str:

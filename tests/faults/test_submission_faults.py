@@ -76,7 +76,7 @@ def test_login_killed_during_sbatch_loses_no_cell(make_study, rig, record_fault)
     sending = case.start_submit(PATH=f"{folder}:{rig.env['PATH']}")
     sending.communicate(timeout=60)
     assert sending.returncode == -signal.SIGKILL
-    # recovered from its log path
+    # recovered from its script
     assert case.state["outcome"] in (
         "pending",
         "running",

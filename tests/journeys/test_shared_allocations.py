@@ -46,7 +46,7 @@ def test_study_cancelled_by_job_id_is_resubmitted_by_outcome(studies, login, rig
     assert rig.wait_for_state(stopped.job, {"CANCELLED"}) == ["CANCELLED"]
     (state,) = stopped.wait_until_finished().values()
     assert state["outcome"] == "cancelled"
-    assert "no cell is pending or running" in login.ok("cancel", "stopped")
+    assert "no job is pending or running" in login.ok("cancel", "stopped")
     nobody = login("resubmit", "stopped", "--failed")
     assert nobody.returncode == 0
     assert nobody.stdout.startswith(

@@ -38,13 +38,15 @@ VARIABLES = {
 
 @pytest.fixture(scope="module")
 def studies(rig, login, tmp_path_factory):
-    """Studies of a shell with such variables, on a site whose sbatch prints a banner."""
+    """Studies of a shell with such variables, on a site whose sbatch prints a banner, or dies."""
     folder = tmp_path_factory.mktemp("site")
+    real = shutil.which("sbatch", path=rig.env["PATH"])
     shutil.copy(HERE / "user_code.py", folder)
     (folder / "sbatch").write_text(
         "#!/bin/sh\n"
         'case "$*" in *--*) ;; *) echo "NOTE: your last job 4711 ran over its limit" ;; esac\n'
-        f'exec {shutil.which("sbatch", path=rig.env["PATH"])} "$@"\n'
+        f'case "$1" in */doctor/*) {real} "$@" > /dev/null; kill -9 $$ ;; esac\n'
+        f'exec {real} "$@"\n'
     )
     slow = folder / "slow-python"
     slow.write_text(

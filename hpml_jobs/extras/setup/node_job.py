@@ -33,7 +33,7 @@ from hpml_jobs.study.files import (
 )
 from hpml_jobs.study.study import Study
 from hpml_jobs.submit.scripts import STEP, header, python, setup
-from hpml_jobs.submit.send import RefusedError, check_folder, sbatch
+from hpml_jobs.submit.send import NoJobError, check_folder, sbatch
 
 STUDY = "doctor"
 """Name of the folder in outputs with doctor's files and its validation study."""
@@ -88,10 +88,10 @@ def check_node(
     try:
         exchange = _write_request(study, cell)
         check_folder(study)
-        job = sbatch(study, _script(plan, study, cell, exchange))
-    except RefusedError as error:
-        remedy = "fix what the finding request reports"
-        return [problem("job", f"sbatch rejected the diagnostic job: {error}", remedy)]
+        job = sbatch(study, _script(plan, study, cell, exchange), exchange.request.stem)
+    except NoJobError as error:
+        words = f"{error.what} the diagnostic job: {error}{error.remedy}"
+        return [problem("job", words)]
     except HpmlError as error:
         return [problem("job", str(error))]
     finished = False
@@ -157,7 +157,7 @@ def _script(plan: Plan, study: Study, cell: PlannedCell, exchange: NodeFiles) ->
     shape = msgspec.structs.replace(cell.shape, nodes=1, minutes=minutes)
     logs = study.slurm / f"%j_{STUDY}_log"
     options = sbatch_options(shape, plan.cluster) | {
-        "job-name": f"hpml-{STUDY}",
+        "job-name": study.job_name,
         "output": f"{logs}.out",
         "error": f"{logs}.err",
         "dependency": None,  # it is too short to disturb a measurement
@@ -229,14 +229,13 @@ def _no_answer(study: Study, last: JobState, patience_s: float) -> Finding:
         return _not_shared(
             f"{node} wrote into {study.slurm}, and this machine does not see it"
         )
-    output = _last_line(study, last.job)
+    output = _last_line(study, last.job) or "it printed nothing"
     remedy = f"read its logs in {study.slurm}"
     if _NOT_INSTALLED in output:
         remedy = (
             f"install hpml-jobs {__version__} into the jobs' Python (cluster.python=)"
         )
-    printed = output or "it printed nothing"
-    observed = f"job {last.job} ended without an answer, {_words(last)}: {printed}"
+    observed = f"job {last.job} ended without an answer, {_words(last)}: {output}"
     return problem("job", observed, remedy)
 
 
@@ -244,9 +243,8 @@ def _still_active(last: JobState, patience_s: float) -> Finding:
     observed = (
         f"job {last.job} cancelled: still {_words(last)} after {patience_s / 60:g} min"
     )
-    remedy = "wait longer with --patience MINUTES"
-    pending = last.outcome is Outcome.PENDING
-    return (warning if pending else problem)("job", observed, remedy)
+    level = warning if last.outcome is Outcome.PENDING else problem
+    return level("job", observed, "wait longer with --patience MINUTES")
 
 
 def _not_shared(observed: str) -> Finding:

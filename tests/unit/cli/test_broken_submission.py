@@ -3,7 +3,6 @@
 import errno
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,12 +13,10 @@ import hpml_jobs
 from hpml_jobs.cli import submit
 from hpml_jobs.cli.main import run
 from hpml_jobs.study.files import write_whole
-from hpml_jobs.study.manifest import ManifestEvent
 from hpml_jobs.study.study import Study
 from hpml_jobs.submit import send
 from tests.unit.slurm_output import squeue_line
 
-SLEEP = shutil.which("sleep")  # the fake SLURM has a PATH of its own
 WORDS = [
     "submit",
     "-m",
@@ -71,38 +68,6 @@ def test_ctrl_c_during_sbatch_says_what_was_sent(slurm, study, capsys):
         "not submitted yet",
     ]
     assert len(slurm.scripts) == 3
-
-
-@pytest.fixture
-def endless_sbatch(slurm):
-    """An sbatch that submits, interrupts the program twice, and ends after the test."""
-    kill, waiting = f"kill -INT {os.getpid()}", slurm.bin / "waiting"
-    waiting.touch()
-    real = slurm.bin / "real-sbatch"
-    (slurm.bin / "sbatch").rename(real)
-    pause = f"{SLEEP} 0.2"  # signals that come together count as one
-    wait = (
-        f"n=0; while [ -e {waiting} ] && [ $n -lt 100 ]; do {pause}; n=$((n+1)); done"
-    )
-    slurm._command(
-        "sbatch", f'#!/bin/sh\n{real} "$@"\n{kill}\n{pause}\n{kill}\n{wait}\n'
-    )
-    yield
-    waiting.unlink()
-
-
-@pytest.mark.usefixtures("endless_sbatch")
-def test_second_ctrl_c_stops_at_once_and_job_is_found(slurm, study, capsys):
-    assert run(WORDS) == 130
-    assert "interrupted; submitted: no cell; not submitted: " in last_line(capsys)
-    assert len(slurm.scripts) == 1
-    assert [line.happening for line in study.lines()] == [ManifestEvent.SENDING]
-    slurm.set_output("squeue", "101\n")
-    slurm.set_output("scontrol", f"   StdOut={study.slurm}/101_0_log.out\n")
-    run(["status", "mine"])
-    assert list(study.history().jobs.values()) == ["101"]
-    (pickle,) = study.slurm.glob("*.pkl")  # what the job runs
-    assert f"ln -sf {pickle.name} " in slurm.scripts[0]
 
 
 def test_ctrl_c_before_sbatch_leaves_nothing_sent(slurm, study, capsys, monkeypatch):
@@ -173,32 +138,6 @@ def test_full_disk_during_submission_is_one_line(
     monkeypatch.undo()
     assert list(study.history().jobs.values()) == ["101"]
     assert len(list(study.lines())) == 2
-
-
-@pytest.mark.parametrize("listed", [True, False])
-def test_sbatch_without_job_id_finds_job_by_its_log(slurm, study, capsys, listed):
-    real = slurm.bin / "real-sbatch"
-    (slurm.bin / "sbatch").rename(real)
-    slurm._command(
-        "sbatch", f'#!/bin/sh\n{real} "$@" > /dev/null\nprintf "\\377 hello"\n'
-    )
-    if listed:
-        slurm.set_output("squeue", "101\n")
-        slurm.set_output("scontrol", f"StdOut={study.slurm}/101_0_log.out\n")
-    code = run(["submit", "gpus=1", *WORDS[3:]])
-    printed = capsys.readouterr()
-    assert len(slurm.scripts) == 1
-    if listed:
-        assert code == 0
-        assert "submitted 1 cell as 1 job (SLURM 101)" in printed.out
-        return
-    assert code == 1
-    assert (
-        "sbatch ended with exit code 0, but printed no job id ('\ufffd hello')"
-        in printed.err
-    )
-    assert "its status finds the job in a minute" in printed.err
-    assert "Could not make sense" not in printed.err
 
 
 @pytest.mark.parametrize("name", ["manifest.jsonl", "lock"])

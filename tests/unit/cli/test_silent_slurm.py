@@ -189,10 +189,16 @@ def test_lost_sbatch_answer_with_empty_squeue_is_unknown(slurm, running_study, c
     )
     slurm.set_complete_output("squeue", "")
     assert outcomes(capsys) == ["unknown", "unknown"]
-    assert run(["submit", *WORDS]) == 0
-    assert run(["resubmit", "mine", "--missing"]) == 0
+    for words in (["submit", *WORDS], ["resubmit", "mine", "--missing"]):
+        assert run(words) == 1
+        assert "unknown which cells have a job; try again" in capsys.readouterr().err
     assert len(slurm.scripts) == 1
+    assert run(["cancel", "mine"]) == 1
+    assert " was not cancelled: sbatch was called, but" in capsys.readouterr().err
     slurm.set_output("squeue")
+    slurm.set_output("sacct", err="sacct: error: Connection refused", code=1)
+    assert outcomes(capsys) == ["unknown", "unknown"]
+    slurm.set_output("sacct", err="Slurm accounting storage is disabled", code=1)
     assert outcomes(capsys) == ["missing", "missing"]
 
 

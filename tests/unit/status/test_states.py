@@ -504,24 +504,28 @@ def test_sbatch_is_dead_only_when_it_is(slurm, unsent_study, sbatch, minutes, ex
     )
 
 
-def test_lost_job_id_is_recovered_from_its_log_path(slurm, unsent_study):
+@pytest.mark.parametrize(
+    ("queue", "accounts", "job"),
+    [
+        ("55|/other/slurm/b2.sh\n", "56|sbatch /other/slurm/xb1.sh|\n", None),
+        ("55|/mine/slurm/b1.sh\n", "", "55"),
+        ("", "55_[0-1%1]|/opt/sbatch --x=1 /mine/slurm/b1.sh --y|\n", "55_0"),
+    ],
+)
+def test_lost_job_is_found_by_its_script(slurm, unsent_study, queue, accounts, job):
     unsent_study.with_event(ManifestEvent.SENDING)
-    slurm.set_output("squeue", squeue_line("55", "PENDING", "Priority"))
-    slurm.set_output("scontrol", "   StdOut=/somewhere/else/55_0_log.out\n")
-    slurm.set_output("squeue", "55\n")
-    assert unsent_study.state.outcome is Outcome.PENDING
-    assert unsent_study.state.job is None
-    slurm.set_output("scontrol", f"   StdOut={unsent_study.study.slurm}/55_0_log.out\n")
-    assert unsent_study.state.job == "55"
-    assert [line.happening for line in unsent_study.study.lines()] == [
-        ManifestEvent.SENDING,
-        ManifestEvent.SENT,
-    ]
-    slurm.set_output("squeue", squeue_line("55", "PENDING", "Priority"))
+    listed = squeue_line("55", "PENDING") + squeue_line("55_0", "PENDING")
+    header = "JOBID|STATE|SUBMIT_TIME|START_TIME|TIME|TIME_LIMIT|NODELIST|REASON|NAME\n"
+    slurm.set_answers(
+        "squeue", ("%o", f"JOBID|COMMAND\n{queue}"), ("%T", header + listed)
+    )
+    slurm.set_output("sacct", accounts)
     assert (unsent_study.state.outcome, unsent_study.state.job) == (
         Outcome.PENDING,
-        "55",
+        job,
     )
+    events = [line.happening for line in unsent_study.study.lines()]
+    assert events == [ManifestEvent.SENDING] + [ManifestEvent.SENT] * bool(job)
 
 
 def test_job_submitted_by_hand_is_found_by_its_attempt(slurm, unsent_study):

@@ -79,11 +79,6 @@ def test_resubmit_disturbed_measures_finished_cell_again(finished_study, slurm, 
     assert finished_study.cell(hit).read().supersedes == "101_1.r0"
 
 
-def test_resubmit_disturbed_without_such_cells_says_so(finished_study, capsys):
-    assert run(["resubmit", "mine", "--disturbed"]) == 0
-    assert "no selected cell has a disturbed epoch" in capsys.readouterr().out
-
-
 def test_resubmit_accepts_more_minutes_and_memory(finished_study, slurm, capsys):
     over = slug_of_job(finished_study, "101_1")
     assert (
@@ -246,13 +241,18 @@ def test_retries_option_adds_followup_job(slurm, capsys):
     assert "--lost --retries 2" in slurm.scripts[1]
 
 
+REFUSAL = """\
+sbatch: error: no CPU jobs here
+sbatch: error: Batch job submission failed: Unspecified error"""
+
+
 def test_refused_followup_job_still_reports_sent_cells(slurm, capsys):
-    slurm.accept_then_refuse(1, "sbatch: error: no CPU jobs here")
+    slurm.accept_then_refuse(1, REFUSAL)
     assert run(["submit", *WORDS, "collect_after=true"]) == 1
     printed = capsys.readouterr()
     assert "submitted 1 cell as 1 job (SLURM 101)" in printed.out
     last = printed.err.strip().splitlines()[-1]
-    assert "sbatch refused the follow-up job: error: no CPU jobs here" in last
+    assert "sbatch refused the follow-up job: error: no CPU jobs here; error: " in last
     assert "collect the study when they have finished" in last
 
 
@@ -326,7 +326,7 @@ def test_cancel_uses_job_ids_and_shared_job_once(finished_study, slurm, capsys):
     slurm.set_output("sacct", "")
     slurm.set_output("squeue", "")
     assert run(["cancel", "mine"]) == 0
-    assert "no cell is pending or running" in capsys.readouterr().out
+    assert "no job is pending or running" in capsys.readouterr().out
     assert slurm.calls("scancel") == []
     states = [
         CellState(slug="a", outcome=Outcome.RUNNING, job="7"),

@@ -9,10 +9,13 @@ import pytest
 from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.study.manifest import ManifestEvent
 from hpml_jobs.study.study import Study
+from hpml_jobs.submit import send
 from hpml_jobs.submit.selection import select
 from hpml_jobs.submit.send import RefusedError
 from tests.unit.plans import plan_with_folder, requests_of, script_of, send_cells
 from tests.unit.slurm_output import squeue_line
+
+FAILED = "sbatch: error: Batch job submission failed: "
 
 
 def sbatch_lines(text):
@@ -176,14 +179,15 @@ def test_sent_script_equals_planned_script(slurm):
 
 def test_refusal_has_slurm_message_and_keeps_earlier_jobs(slurm):
     slurm.accept_then_refuse(
-        1, "sbatch: error: AssocMaxSubmitJobLimit\nsbatch: error: Batch job refused"
+        1,
+        f"sbatch: error: AssocMaxSubmitJobLimit\n{FAILED}Job violates accounting/QOS policy",
     )
     plan = plan_with_folder("gpus=1,2,4", "repeats=2", "study=mine")
     with pytest.raises(RefusedError) as refused:
         send_cells(plan)
     message = str(refused.value)
     assert message.startswith("sbatch refused 2 cells (1 node x 2 rtx8000")
-    assert "error: Batch job refused; submitted before it: 2 cells" in message
+    assert "accounting/QOS policy; submitted before it: 2 cells" in message
     assert "Traceback" not in message
     assert [line.happening.value for line in plan.study.lines()] == [
         *("sending", "sent", "sending", "refused"),
@@ -198,24 +202,69 @@ def test_refusal_has_slurm_message_and_keeps_earlier_jobs(slurm):
     assert set(again.reasons.values()) == {"not submitted yet"}
 
 
-def test_unknown_option_is_named_with_the_most_alike_one(slurm):
-    refusal = (
-        "sbatch: unrecognized option '--exclusve'\nTry --help for more information"
-    )
-    slurm.accept_then_refuse(0, refusal)
-    help_text = (
-        "  -e, --error=err      file for stderr\n      --exclusive[=user]   alone\n"
-    )
-    sbatch = slurm.bin / "sbatch"
-    fake = sbatch.read_text().removeprefix("#!/bin/sh\n")
-    show_help = f'[ "$1" = --help ] && printf %s "{help_text}" && exit 0\n'
-    sbatch.write_text(f"#!/bin/sh\n{show_help}{fake}")
-    with pytest.raises(RefusedError) as refused:
-        send_cells(plan_with_folder("gpus=1", "study=mine"))
-    assert str(refused.value).endswith(
-        "cluster.sbatch.exclusve=: sbatch has no such option; did you mean --exclusive "
-        "(cluster.isolate=)?"
-    )
+REFUSALS = (
+    *(
+        f"{FAILED}{words}"
+        for words in (
+            "Access/permission denied",
+            "Invalid account or account/partition combination specified",
+            "Invalid generic resource (gres) specification",
+            "Invalid job array specification",
+            "Invalid partition name specified",
+            "Invalid qos specification",
+            "Job dependency problem",
+            "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)",
+            "MaxJobCount limit reached",
+            "More processors requested than permitted",
+            "Node count specification invalid",
+            "Requested node configuration is not available",
+            "Requested operation is presently disabled",
+            "Requested partition configuration not available now",
+            "Requested time limit is invalid (missing or exceeds some limit)",
+            "Required partition not available (inactive or drain)",
+            "Time limit specification required, but not provided",
+            "Unspecified error",
+            "User's group not permitted to use this partition",
+        )
+    ),
+    "Invalid time specification (pos=0): x\nsbatch: error: Invalid --begin specification",
+    'sbatch: error: "x" is not a valid node count',
+    "sbatch: error: Ask for a GPU\nsbatch: error: cli_filter plugin terminated with error",
+    "sbatch: fatal: --mem, --mem-per-cpu, and --mem-per-gpu are mutually exclusive.",
+    "sbatch: option '--e=3' is ambiguous; possibilities: '--error' '--exclude'",
+    "/opt/slurm/bin/sbatch: unrecognized option '--exclusve'",
+    "sh: 1: exec: sbatch: not found",
+    "sh: line 1: exec: /opt/sbatch: cannot execute: Permission denied",
+)
+UNANSWERED = (
+    *(
+        f"{FAILED}{words}"
+        for words in (
+            "Communication connection failure",
+            "Connection reset by peer",
+            "Insane message length",
+            "Invalid authentication credential",
+            "Message receive failure",
+            "Protocol authentication error",
+            "Resource temporarily unavailable",
+            "Socket timed out on send/recv operation",
+            "Unable to contact slurm controller (receive failure)",
+            "Unexpected message received",
+            "Zero Bytes were transmitted or received",
+        )
+    ),
+    "",
+    "Invalid accounts are closed today; access denied",
+    "sbatch: Job of an invalid QOS moved to partition main, access was denied",
+    "sbatch: error: Munge encode failed: Permission denied",
+    "/opt/site/sbatch: 12: exec: logger: not found",
+)
+
+
+def test_only_words_that_refuse_are_a_refusal():
+    """The messages of slurm_errno.c and of sbatch's options, 22.05 to 26.05."""
+    assert [text for text in REFUSALS if not send.REFUSAL.search(text)] == []
+    assert [text for text in UNANSWERED if send.REFUSAL.search(text)] == []
 
 
 def test_nothing_to_send_runs_no_sbatch(slurm):

@@ -75,18 +75,6 @@ def test_followup_job_that_waits_already_is_not_made_again(words, slurm, study, 
     assert f"then job {job} " in capsys.readouterr().out
 
 
-def test_followup_job_whose_answer_was_lost_is_found(words, slurm, study):
-    """The program was killed between sbatch and the manifest's line."""
-    job, before = queue(slurm, study), len(slurm.scripts)
-    lines = study.manifest.read_text().splitlines(keepends=True)
-    study.manifest.write_text("".join(lines[:-1]))
-    slurm.keep_jobs_in_controller()
-    slurm.set_output("scontrol", f"StdOut={study.slurm}/{job}_closing_log.out\n")
-    run(words)
-    assert len(slurm.scripts) == before
-    assert [*study.history().closing] == [job]
-
-
 @pytest.mark.parametrize(
     "more", [("batch=32,64", "retries=3"), ("batch=32,64,128", "retries=2")]
 )

@@ -68,17 +68,3 @@ def test_ladder_that_waits_already_is_not_made_again(
     assert run(words) == 1
     assert len(slurm.scripts) == before
     assert "has no answer yet" in capsys.readouterr().err
-
-
-def test_followup_job_of_a_ladder_whose_answer_was_lost_is_found(
-    words, slurm, working_folder
-):
-    """The program was killed between sbatch and the manifest's line."""
-    study = Study(working_folder / "outputs" / "mine")
-    job, before = queue(slurm, study), len(slurm.scripts)
-    lines = study.manifest.read_text().splitlines(keepends=True)
-    study.manifest.write_text("".join(lines[:-1]))
-    slurm.keep_jobs_in_controller()
-    slurm.set_output("scontrol", f"StdOut={study.slurm}/{job}_closing_log.out\n")
-    run(words)
-    assert len(slurm.scripts) == before

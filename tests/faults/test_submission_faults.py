@@ -32,15 +32,15 @@ def manifest_events(case):
 @pytest.mark.long
 def test_refused_sbatch_reports_slurm_message(make_study, record_fault):
     case = make_study("refused", *ONE)
-    done = case.login(*case.words, "cluster.account=refused")
+    done = case.login(*case.words, "+cluster.sbatch.reservation=none")
     assert done.returncode == 1
     last = done.stderr.strip().splitlines()[-1]
     assert "sbatch refused 1 cell (1 node x 1 rtx8000" in last
-    assert "has no allocation here" in last
+    assert "Requested reservation is invalid" in last
     assert manifest_events(case) == [ManifestEvent.SENDING, ManifestEvent.REFUSED]
-    assert "has no allocation here" in case.state["reason"]
+    assert "Requested reservation is invalid" in case.state["reason"]
     record_fault(
-        "sbatch refuses the account", case, "1 missing", "SLURM's message, exit code 1"
+        "sbatch refuses the reservation", case, "1 missing", "SLURM's message, exit code 1"
     )
     # without the fault it would be submitted
     assert list(case.planned_actions().values()) == ["not submitted yet"]

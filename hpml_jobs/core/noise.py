@@ -12,7 +12,7 @@ from statistics import fmean, median, stdev
 
 from msgspec.structs import replace
 
-from hpml_jobs.core.disturbance import outside_causes
+from hpml_jobs.core.disturbance import explains
 from hpml_jobs.core.measurements import Role
 from hpml_jobs.core.outliers import Lateness, over_ranks
 from hpml_jobs.core.record import Record
@@ -72,7 +72,7 @@ def overhead_error(record: Record) -> float:
 _ROLES = (Role.TIMED, Role.INSTRUMENTED)
 
 LIKE = Share(0.1)
-"""By how much the median iterations of two epochs may differ that do the same."""
+"""By which part of the longer one the median iterations of two epochs alike may differ."""
 
 
 def unlike(timed: str, later: str) -> str:
@@ -86,15 +86,16 @@ def unlike(timed: str, later: str) -> str:
 def without_unlike(record: Record) -> Record:
     """Return the record of a script without its instrumented epoch if that does other work.
 
-    Its iterations differ by more than their error, and nothing outside of it disturbed an epoch.
+    Its iterations differ by more than their error, and than what disturbed the longer epoch.
     """
     blocks_s = [_blocks_s(record, role) for role in _ROLES]
     facts = record.facts
     if facts is None or record.cell.origin.has_fixed_epochs or not all(blocks_s):
         return record
     timed_s, later_s = map(median, blocks_s)
-    is_unlike = is_above(abs(later_s / timed_s - 1), overhead_error(record), LIKE)
-    if not is_unlike or any(outside_causes(record, role) for role in _ROLES):
+    share = 1 - min(timed_s, later_s) / max(timed_s, later_s)
+    is_unlike = is_above(share, overhead_error(record), LIKE)
+    if not is_unlike or explains(record, share, _ROLES[later_s > timed_s]):
         return record
     reason = unlike(f"iterations of {1e3 * timed_s:.3g} ms", f"{1e3 * later_s:.3g} ms")
     ranks = []

@@ -103,7 +103,12 @@ def without_unlike(record: Record) -> Record:
         epochs = tuple(epoch for epoch in rank.epochs if epoch.role != _ROLES[1])
         ranks.append(replace(rank, epochs=epochs, communication=None))
     facts = replace(facts, missing=(*facts.missing, f"phases: {reason}"))
-    return replace(record, ranks=tuple(ranks), exchange=None, facts=facts)
+    return replace(
+        record,
+        ranks=tuple(ranks),
+        exchange=None,
+        facts=facts,
+    )
 
 
 def lateness_error(record: Record, lateness: Lateness) -> float:

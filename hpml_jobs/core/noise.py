@@ -8,12 +8,16 @@ lasts for the whole launch no run can see. The derivation is in docs/formulas.md
 from collections.abc import Iterable, Sequence
 from functools import cache
 from math import exp, log, sqrt
-from statistics import fmean, stdev
+from statistics import fmean, median, stdev
 
+from msgspec.structs import replace
+
+from hpml_jobs.core.disturbance import explains
 from hpml_jobs.core.measurements import Role
 from hpml_jobs.core.outliers import Lateness, over_ranks
 from hpml_jobs.core.record import Record
-from hpml_jobs.core.statistics import CONFIDENCE, ERRORS, Interval
+from hpml_jobs.core.statistics import CONFIDENCE, ERRORS, Interval, is_above
+from hpml_jobs.core.text import Share
 
 
 @cache
@@ -32,12 +36,16 @@ def epoch_error(record: Record, role: Role) -> float | None:
 
 
 def _epoch_error(record: Record, role: Role) -> float | None:
+    blocks_s = _blocks_s(record, role)
+    return block_scatter(tuple(blocks_s)) if blocks_s else None
+
+
+def _blocks_s(record: Record, role: Role) -> list[float]:
+    """Return the medians of ten blocks of iterations over the ranks; none of fewer iterations."""
     epochs = [rank.epoch(role) for rank in record.ranks]
     steps = [epoch.steps for epoch in epochs if epoch and epoch.steps]
     blocks = [step.block_medians_s for step in steps if step.block_medians_s]
-    if not blocks:
-        return None
-    return block_scatter(tuple(over_ranks(blocks)))
+    return over_ranks(blocks) if blocks else []
 
 
 def run_noise(record: Record) -> float | None:
@@ -57,8 +65,50 @@ def run_noise(record: Record) -> float | None:
 
 def overhead_error(record: Record) -> float:
     """Return the error of the overhead, a ratio of two epochs; 0 where it is not known."""
-    errors = (epoch_error(record, role) for role in (Role.TIMED, Role.INSTRUMENTED))
+    errors = (epoch_error(record, role) for role in _ROLES)
     return sqrt(sum((error or 0.0) ** 2 for error in errors))
+
+
+_ROLES = (Role.TIMED, Role.INSTRUMENTED)
+
+LIKE = Share(0.1)
+"""By which part of the longer one the median iterations of two epochs alike may differ."""
+
+
+def unlike(timed: str, later: str) -> str:
+    """Return why nothing is split where a later epoch does not do what the timed one does."""
+    return (
+        f"the timed epoch has {timed}, a later one {later}: seconds per epoch are those of the "
+        "timed one, and are not split; give window=50,200 or longer for iterations alike"
+    )
+
+
+def without_unlike(record: Record) -> Record:
+    """Return the record of a script without its instrumented epoch if that does other work.
+
+    Its iterations differ by more than their error, and than what disturbed the longer epoch.
+    """
+    blocks_s = [_blocks_s(record, role) for role in _ROLES]
+    facts = record.facts
+    if facts is None or record.cell.origin.has_fixed_epochs or not all(blocks_s):
+        return record
+    timed_s, later_s = map(median, blocks_s)
+    share = 1 - min(timed_s, later_s) / max(timed_s, later_s)
+    is_unlike = is_above(share, overhead_error(record), LIKE)
+    if not is_unlike or explains(record, share, _ROLES[later_s > timed_s]):
+        return record
+    reason = unlike(f"iterations of {1e3 * timed_s:.3g} ms", f"{1e3 * later_s:.3g} ms")
+    ranks = []
+    for rank in record.ranks:
+        epochs = tuple(epoch for epoch in rank.epochs if epoch.role != _ROLES[1])
+        ranks.append(replace(rank, epochs=epochs, communication=None))
+    facts = replace(facts, missing=(*facts.missing, f"phases: {reason}"))
+    return replace(
+        record,
+        ranks=tuple(ranks),
+        exchange=None,
+        facts=facts,
+    )
 
 
 def lateness_error(record: Record, lateness: Lateness) -> float:

@@ -16,8 +16,10 @@ PLACEHOLDER_FORM = re.compile(r"\{([A-Za-z_]+)\}")
 LOCAL_RANK = re.compile(r"\blocal[-_]rank\b")
 """The option by which a script learns its GPU from torch's older launcher, in both spellings."""
 
-_OLDER_LAUNCHER = "torch.distributed.launch"
-_BOTH_SPELLINGS = "add_argument('--local-rank', '--local_rank', type=int)"
+LOCAL_RANK_REMEDY = (
+    "let the script read LOCAL_RANK, or take both --local-rank and --local_rank below "
+    "script='-m torch.distributed.launch' launcher=python"
+)
 
 
 class Merged(NamedTuple):
@@ -90,27 +92,6 @@ class Script(Value, frozen=True, kw_only=True):
     def text(self) -> str:
         """The script as it is started, for people: `torchrun train.py --batch {batch}`."""
         return " ".join(filter(None, (self.launcher.value, self.path, self.args)))
-
-    def local_rank_remedy(self, nodes: int, source: str) -> str:
-        """Return the next step for a script, with this source, that lacks its local rank.
-
-        >>> script = Script(path="train.py", args="--b {batch}")
-        >>> print(script.local_rank_remedy(1, "p.add_argument('--local-rank')"))
-        torchrun passes no --local-rank: use 'script=-m torch.distributed.launch' launcher=python \
-'args=--nproc_per_node {gpus} train.py --b {batch}'
-        """
-        if self.module == _OLDER_LAUNCHER:
-            return f"torch passes --local-rank: let the script take both, {_BOTH_SPELLINGS}"
-        if nodes > 1:
-            return "torchrun passes no --local-rank: let the script read LOCAL_RANK"
-        words = " ".join(
-            filter(None, ("--nproc_per_node {gpus}", self.path, self.args))
-        )
-        keys = (f"script=-m {_OLDER_LAUNCHER}", "launcher=python", f"args={words}")
-        remedy = f"torchrun passes no --local-rank: use {shlex.join(keys)}"
-        if "local-rank" in source:
-            return remedy
-        return f"{remedy}, and let the script take {_BOTH_SPELLINGS}"
 
     def has_placeholder(self, name: str) -> bool:
         """Return whether the arguments have a placeholder."""

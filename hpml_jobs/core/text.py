@@ -1,7 +1,6 @@
 """Numbers, durations, times and shares as text for people."""
 
 import difflib
-import itertools
 import re
 import time
 from collections.abc import Iterable
@@ -115,8 +114,7 @@ _REPORT = re.compile(
 )
 """What a launcher writes because a process of its own has failed, which has said why before."""
 
-_HYDRA = "HYDRA_FULL_ERROR"
-_NO_ERROR = re.compile(r"[Ww]arning\b|WARNING|warnings\.warn\(")
+_NO_ERROR = re.compile(r"[Ww]arning\b|WARNING|warnings\.warn\(|HYDRA_FULL_ERROR")
 _FRAME = "│┃|╰╭─ "
 _ANNOUNCES = re.compile(r"(?:error|exception|fatal):(?!\s*[-+.\d])", re.IGNORECASE)
 
@@ -133,11 +131,6 @@ def last_error(text: str) -> str:
     "FATAL Flags parsing error: Unknown flag 'x'."
     """
     text = _REPORT.sub("", text)
-    before, has_hydra, _ = text.rpartition(_HYDRA)
-    if has_hydra:  # its own last line says how to see more
-        text = before.rpartition("\n")[0].rstrip()
-        paragraph = text.rpartition("\n\n")[2]
-        return raised(text) or first_sentence(paragraph)
     lines = [line.strip(_FRAME) for line in text.splitlines()]
     lines = [
         line
@@ -270,30 +263,18 @@ class Share(float):
         return percent_text(self)
 
 
-def alike(word: str, names: Iterable[str]) -> list[str]:
-    """Return the names that a misspelt word is most like, else those with a part between `_`.
-
-    >>> strategies = ["single", "dp", "ddp", "gather_scatter"]
-    >>> [alike(word, strategies) for word in ("DDP", "dpp", "scater", "x")]
-    [['ddp'], ['dp', 'ddp'], ['gather_scatter'], []]
-    """
-    parts = {name: name.split("_") for name in names}
-    near = _most_alike(word, parts, 0.6)
-    if near:
-        return near
-    near = _most_alike(word, itertools.chain(*parts.values()), 0.7)
-    return [name for name in parts if not set(near).isdisjoint(parts[name])]
-
-
 def nearest(word: str, names: Iterable[str], cutoff: float = 0.6) -> str | None:
     """Return the first of the names that a misspelt word is most like; None: it is like none."""
-    return next(iter(_most_alike(word, names, cutoff)), None)
+    return next(iter(alike(word, names, cutoff)), None)
 
 
-def _most_alike(word: str, names: Iterable[str], cutoff: float) -> list[str]:
+def alike(word: str, names: Iterable[str], cutoff: float = 0.6) -> list[str]:
     """Return the names with most letters of a word, whatever its case, of a likeness of `cutoff`.
 
     By the likeness itself (0 to 1, difflib's ratio) dpp would be nearer to dp than to ddp.
+
+    >>> [alike(word, ["single", "dp", "ddp"]) for word in ("DDP", "dpp", "x")]
+    [['ddp'], ['dp', 'ddp'], []]
     """
     shares = {}
     for name in names:

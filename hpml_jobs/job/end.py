@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from hpml_jobs.core.cell import CellFile, Outcome
 from hpml_jobs.core.gpus import node_fault
 from hpml_jobs.core.record import Attempt, Record
-from hpml_jobs.core.script import LOCAL_RANK, ScriptLauncher
+from hpml_jobs.core.script import LOCAL_RANK, LOCAL_RANK_REMEDY, ScriptLauncher
 from hpml_jobs.core.text import counted
 from hpml_jobs.core.validation import InvalidRecordError, decode
 from hpml_jobs.study.attempt import (
@@ -272,7 +272,7 @@ def with_next_step(end: AttemptEnd, file: CellFile) -> AttemptEnd:
         if script.launcher is launcher:
             return end
     elif LOCAL_RANK.search(reason):
-        remedy = script.local_rank_remedy(file.cell.nodes, file.script_source)
+        remedy = LOCAL_RANK_REMEDY
     else:
         return end
     return replace(end, reason=f"{reason}: {remedy}")

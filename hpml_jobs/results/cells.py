@@ -6,10 +6,10 @@ from pathlib import Path
 import msgspec
 
 from hpml_jobs.core.cell import Cell, Outcome
+from hpml_jobs.core.noise import without_unlike
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.secrets import HIDDEN, hide_secrets, is_secret
 from hpml_jobs.core.value import Value
-from hpml_jobs.core.workload import Arg
 from hpml_jobs.study.cell_folder import CellFolder
 from hpml_jobs.study.files import is_name
 from hpml_jobs.study.snapshot import AttemptSnapshot, CellState, FolderSnapshot
@@ -68,7 +68,7 @@ def _without_folder(state: CellState) -> CellResult:
 def _result(snapshot: FolderSnapshot, state: CellState | None) -> CellResult:
     folder = snapshot.folder
     file = snapshot.file
-    record = snapshot.record
+    record = snapshot.record and without_unlike(snapshot.record)
     cell_fault = _short(folder, snapshot.file_fault)
     warning = state.warning if state else ""
     result = CellResult(
@@ -157,7 +157,7 @@ def _public(result: CellResult) -> CellResult:
 
 def _public_cell(cell: Cell) -> Cell:
     script, args = cell.script, cell.workload.args
-    shown = {name: _shown_arg(name, value) for name, value in args.items()}
+    shown = {n: HIDDEN if is_secret(n, str(arg)) else arg for n, arg in args.items()}
     if shown != args:
         workload = msgspec.structs.replace(cell.workload, args=shown)
         cell = msgspec.structs.replace(cell, workload=workload)
@@ -165,7 +165,3 @@ def _public_cell(cell: Cell) -> Cell:
         return cell
     script = msgspec.structs.replace(script, args=hide_secrets(script.args))
     return msgspec.structs.replace(cell, script=script)
-
-
-def _shown_arg(name: str, value: Arg) -> Arg:
-    return HIDDEN if is_secret(name, str(value)) else value

@@ -155,8 +155,6 @@ def task_variables(environment: dict[str, str]) -> dict[str, str]:
     per_node = environment["LOCAL_WORLD_SIZE"]
     nodes = int(environment["WORLD_SIZE"]) // int(per_node)
     tasks = per_node if nodes == 1 else f"{per_node}(x{nodes})"
-    first = int(environment["RANK"]) - int(environment["LOCAL_RANK"])
-    of_node = range(first, first + int(per_node))
     job, node = environment["SLURM_JOB_ID"], environment["MASTER_ADDR"]
     names = environment.get("SLURM_JOB_NODELIST", node)
     always = {
@@ -167,10 +165,6 @@ def task_variables(environment: dict[str, str]) -> dict[str, str]:
         "SLURM_NPROCS": environment["WORLD_SIZE"],
         "SLURM_NTASKS_PER_NODE": per_node,
         "SLURM_TASKS_PER_NODE": tasks,
-        "SLURM_STEP_NUM_TASKS": environment["WORLD_SIZE"],
-        "SLURM_STEP_TASKS_PER_NODE": tasks,
-        "SLURM_GTIDS": ",".join(map(str, of_node)),
-        "SLURM_TASK_PID": str(os.getpid()),
     }
     of_job = {
         "SLURM_GPUS_ON_NODE": per_node,
@@ -184,10 +178,7 @@ def task_variables(environment: dict[str, str]) -> dict[str, str]:
         "SLURM_STEPID": "0",
         "SLURM_STEP_NUM_NODES": str(nodes),
         "SLURM_STEP_NODELIST": names,
-        "SLURM_STEP_GPUS": ",".join(map(str, range(int(per_node)))),
         "SLURM_CPUS_ON_NODE": str(len(os.sched_getaffinity(0))),
-        "SLURM_LAUNCH_NODE_IPADDR": node,
-        "SLURM_SUBMIT_HOST": node,
         "SLURM_SUBMIT_DIR": str(Path.cwd()),
     }
     return {k: value for k, value in of_job.items() if k not in environment} | always

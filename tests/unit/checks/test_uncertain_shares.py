@@ -7,12 +7,14 @@ from msgspec.structs import replace
 
 from hpml_jobs.checks.study import check_record
 from hpml_jobs.core.check_result import Affected, Level, Tier
-from hpml_jobs.core.noise import error_of_median, run_noise
+from hpml_jobs.core.noise import error_of_median, run_noise, without_unlike
+from hpml_jobs.core.script import Script
 from hpml_jobs.core.strategies import Device
 from tests.unit.builders import a_cell
 from tests.unit.check_cases import change_epoch, check_records, clean_record, late_rank
 
 PAIR = a_cell(gpus=2, batch=32, device=Device.CPU, loader_workers=2)
+SCRIPTED = {"script": Script(path="train.py")}
 RISING = tuple(1 + 0.1 * (number % 2) for number in range(10))
 """Ten blocks that scatter by 5 %."""
 
@@ -164,6 +166,31 @@ def test_row_is_judged_by_its_median_once(runs, is_shown):
             if r.check == "imbalance"
         }
         assert of_all == {Level.WARN} if is_shown else Level.WARN in of_all
+
+
+@pytest.mark.parametrize(
+    ("factor", "scatter", "fields", "is_split"),
+    [
+        (1.05, 0.01, SCRIPTED, True),
+        (1.3, 0.01, SCRIPTED, False),
+        (0.7, 0.01, SCRIPTED, False),
+        (1.3, 0.3, SCRIPTED, True),  # not beyond its error
+        (1.3, 0.01, {}, True),  # our own loop does the same in every epoch
+    ],
+)
+def test_script_with_other_iterations_in_a_later_epoch_is_not_split(
+    factor, scatter, fields, is_split
+):
+    record = clean_record(a_cell(batch=32, **fields))
+    timed = record.ranks[0].timed.steps
+    blocks_s = tuple(
+        factor * timed.median_s * (1 + (-1) ** n * scatter) for n in range(10)
+    )
+    steps = replace(timed, block_medians_s=blocks_s)
+    record = without_unlike(change_epoch("instrumented", steps=steps)(record))
+    assert bool(record.phases) is bool(record.exchange) is is_split
+    if not is_split:
+        assert "phases: the timed epoch has iterations of " in record.facts.missing[-1]
 
 
 def test_a_run_knows_the_wider_of_its_blocks_and_its_epochs():

@@ -860,7 +860,7 @@ LOGS = {
     ),
     "override of hydra": (
         f"Could not override 'x'.\nTo append use +x=1\nKey 'x' is not in struct\n{HYDRA}",
-        "Could not override 'x'.",
+        "Key 'x' is not in struct",
     ),
     "exception in hydra": (
         f"Error executing job with overrides: []\nTraceback\n  File t\nValueError: x\n{HYDRA}",
@@ -886,29 +886,14 @@ def test_reason_is_what_the_program_itself_said_last(tmp_path, log, words):
     assert AttemptFolder(tmp_path).last_words() == words
 
 
-LAUNCH = "'script=-m torch.distributed.launch' launcher=python 'args=--nproc_per_node {gpus} t.py'"
-BOTH = (
-    "let the script take both, add_argument('--local-rank', '--local_rank', type=int)"
-)
+READ = "let the script read LOCAL_RANK, or take both --local-rank and --local_rank"
 
 
 @pytest.mark.parametrize(
     ("reason", "script", "nodes", "step"),
     [
-        ("t.py: error: required: --local_rank", {}, 1, f"use {LAUNCH}"),
-        ("Error: Missing option '--local-rank'", {}, 1, f"use {LAUNCH}"),
-        (
-            "t.py: error: required: --local_rank",
-            {},
-            2,
-            "let the script read LOCAL_RANK",
-        ),
-        (
-            "unrecognized: --local-rank=0",
-            {"path": "-m torch.distributed.launch"},
-            1,
-            BOTH,
-        ),
+        ("t.py: error: required: --local_rank", {}, 1, READ),
+        ("Error: Missing option '--local-rank'", {}, 2, READ),
         ("KeyError: 'SLURM_PROCID'", {}, 1, "use launcher=srun"),
         (
             "KeyError: 'LOCAL_RANK'",

@@ -29,11 +29,13 @@ class Calls:
         self._gone_back: set[int] = set()
         self._places: dict[int, tuple[Recording, int]] = {}
 
-    def begin(self, recording: Recording, inputs: Any, *, in_tokens: bool) -> None:
+    def begin(
+        self, recording: Recording, inputs: Any, *, batch_size: int | None
+    ) -> None:
         """Note the next call, in an open window."""
         self._number += 1
         self._places[self._number] = recording, len(recording.events)
-        recording.note_batch(inputs, in_tokens=in_tokens)
+        recording.note_batch(inputs, batch_size=batch_size)
 
     def watch_backward(self, outputs: object) -> None:
         """Note when gradients go back through the outputs of this call."""

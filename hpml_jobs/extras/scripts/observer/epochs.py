@@ -75,7 +75,7 @@ class EpochBegun(Open, OfEpochs):
     def _find_owner(self) -> None:
         """Find the pass whose end is that of the window."""
         recording = self._recording
-        recording.find_outer(self._session.subject.batch_sizes)
+        recording.find_outer(self._session.batch_size)
         recording.owner = recording.outer
         if recording.owner:
             self._passes.train(recording.owner)

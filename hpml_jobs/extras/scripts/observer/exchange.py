@@ -126,8 +126,7 @@ class ExchangeRecorder:
         module = self.model.module
         if module is None:
             self.missing = (
-                "the model with the optimizer's parameters has no forward pass of its "
-                "own"
+                "no forward pass of a model with the optimizer's parameters was seen"
             )
         # what is changed in a compiled wrapper would be compiled anew
         elif WRAPPERS and is_compiled(module):

@@ -14,11 +14,11 @@ from hpml_jobs.worker.instruments.phases import Gaps
 from hpml_jobs.worker.instruments.recorder import IterationMarks
 from hpml_jobs.worker.instruments.timing import Stamp
 
-SEVERAL = "several optimizers step in an iteration"
+SEVERAL = "an iteration has several steps, or several models"
 """Why an iteration has no phases: the model is trained more than once in it, or another one is."""
 
 NO_FORWARD = (
-    "the model's forward pass is not between its batch and the optimizer's step"
+    "no forward pass of the model was seen between its batch and the optimizer's step"
 )
 
 

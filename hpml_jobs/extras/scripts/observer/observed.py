@@ -1,13 +1,17 @@
 """What a process of a script saw of the training in it, and why that may be no measurement."""
 
+import re
+
 from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.measurements import Role
 from hpml_jobs.core.rank import Rank
 from hpml_jobs.core.record import Facts, Model
-from hpml_jobs.core.script import LOCAL_RANK, Script, ScriptLauncher
+from hpml_jobs.core.script import LOCAL_RANK, LOCAL_RANK_REMEDY, Script
 from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.core.text import counted
 from hpml_jobs.core.value import Value
+
+DATA_PARALLEL = re.compile(r"\bDataParallel\b")
 
 _NAMES = {Strategy.DDP: "DistributedDataParallel", Strategy.FSDP: "FSDP"}
 
@@ -18,8 +22,8 @@ class Observed(Value, frozen=True, kw_only=True):
     `steps` are its iterations, `passes` the batches of each pass over a loader in which
     one stepped, `window` the iterations of windows where these are measured instead; `batches` are
     the different numbers of samples of those of the timed window, without the last of a pass.
-    `facts` are of rank 0. `has_ended`: Python ended in it, neither by a signal nor by os._exit.
-    `is_cut`: the measurement ended it after its last window, before the script's own end.
+    `facts` are of rank 0. `is_cut`: the measurement ended it after its last window, before the
+    script's own end.
     """
 
     rank: Rank
@@ -32,7 +36,6 @@ class Observed(Value, frozen=True, kw_only=True):
     batches: tuple[int, ...] = ()
     facts: Facts | None = None
     missing: tuple[str, ...] = ()
-    has_ended: bool = False
     is_cut: bool = False
 
 
@@ -43,8 +46,8 @@ def unmeasured(
     name = script.path
     if not ranks:
         return (
-            f"{name} never stepped an optimizer of torch: let it train two epochs or more, with an "
-            "optimizer (updates by hand are not seen); launcher= says how it is started"
+            f"no step of an optimizer of torch was seen in {name}: let it train two epochs or more "
+            "in the processes that launcher= starts (updates by hand are not seen)"
         )
     return (
         _elsewhere(cell, name, ranks)
@@ -57,16 +60,14 @@ def unmeasured(
 
 def _elsewhere(cell: Cell, name: str, ranks: list[Observed]) -> str | None:
     """Return which other kind of device a process trains on."""
-    other = Device.CUDA if cell.device is Device.CPU else Device.CPU
-    if all(
-        (rank.rank.devices == ("cpu",)) is (cell.device is Device.CPU) for rank in ranks
-    ):
-        return None
-    place = "the CPU" if other is Device.CPU else "a GPU"
-    return (
-        f"device={cell.device.value}, but {name} trains on {place}: use device={other.value}, or "
-        "let it choose the other one"
-    )
+    for observed in ranks:
+        device = observed.rank.devices[0]
+        if (device == "cpu") is not (cell.device is Device.CPU):
+            return (
+                f"device={cell.device.value}, but the parameters of {name} are on {device}: "
+                "correct device=, or let it choose the other one"
+            )
+    return None
 
 
 def _not_together(
@@ -74,42 +75,33 @@ def _not_together(
 ) -> str | None:
     """Return why the processes do not train one model together."""
     name = script.path
-    if len(ranks) < cell.processes:
-        starts_itself = script.launcher is ScriptLauncher.PYTHON
-        remedy = (
-            "pass {gpus} to it in args=" if starts_itself else "let every one train"
-        )
+    if len(ranks) != cell.processes:
         return (
-            f"{len(ranks)} of the {cell.processes} processes of gpus={cell.gpus} trained in "
-            f"{name}: {remedy}, or use gpus=1"
-        )
-    if len(ranks) > cell.processes:
-        remedy = "pass {gpus} to it in args="
-        if script.launcher is not ScriptLauncher.PYTHON:
-            remedy = f"if it starts processes itself, use launcher=python, and {remedy}"
-        return (
-            f"{len(ranks)} processes trained in {name}, but gpus={cell.gpus}: {remedy}"
+            f"{counted(len(ranks), 'process')} of {name} trained, {cell.processes} of "
+            f"gpus={cell.gpus} are to; where it starts them: launcher=python, {{gpus}} in args="
         )
     if cell.processes == 1:
         return None
     sizes = {observed.world_size for observed in ranks}
     if sizes != {cell.processes}:
-        alone = "alone" if sizes == {1} else f"in process groups of {min(sizes)}"
         remedy = "wrap its model in DistributedDataParallel, or use gpus=1"
-        if LOCAL_RANK.search(source):
-            remedy = script.local_rank_remedy(cell.nodes, source)
-        return f"the {cell.processes} processes of {name} trained {alone}, not together: {remedy}"
+        if DATA_PARALLEL.search(source):
+            remedy = "for DataParallel use launcher=python strategy=dp"
+        elif LOCAL_RANK.search(source):
+            remedy = LOCAL_RANK_REMEDY
+        return (
+            f"the {cell.processes} processes of {name} do not train in one process group of torch, "
+            f"but in groups of {min(sizes)}: {remedy}"
+        )
     wrapper, wanted = (
         ranks[0].wrapper,
         cell.strategy if cell.strategy in _NAMES else None,
     )
     if wrapper != wanted:
-        has = _NAMES[wrapper] if wrapper else "neither DistributedDataParallel nor FSDP"
-        better = (wrapper or Strategy.ALLREDUCE).value
-        when = "" if wrapper else " if it averages gradients itself"
+        has = _NAMES[wrapper] if wrapper else "no DistributedDataParallel or FSDP"
         return (
-            f"strategy={cell.strategy.value}, but what {name} trains first has {has}: use "
-            f"strategy={better}{when}"
+            f"strategy={cell.strategy.value}, but what {name} trains first has {has}: give its own "
+            "strategy=, or allreduce if it averages gradients itself"
         )
     return None
 
@@ -125,29 +117,15 @@ def _not_timed(script: Script, ranks: list[Observed]) -> str | None:
     if first.window:
         typed = ",".join(map(str, first.window))
         return (
-            f"{name} ended after {first.steps} iterations; window={typed} needs "
+            f"{first.steps} iterations of {name} were seen; window={typed} needs "
             f"{sum(first.window)}: let it train longer, or give smaller numbers in window="
         )
-    if not first.has_ended:
-        return (
-            f"{name} ended by os._exit or a signal after {counted(len(first.passes), 'epoch')}, "
-            "before the second was over: let it train two epochs and end by itself"
-        )
-    if not first.passes:
-        return (
-            f"{name} trained {first.steps} iterations, but not in a pass over a DataLoader: give "
-            "the iterations to warm up and to time, e.g. window=50,200"
-        )
-    if len(first.passes) > 1:
-        sizes = ", ".join(map(str, first.passes[:4]))
-        return (
-            f"{name} trained epochs of {sizes} batches; two equal ones are needed: let it train "
-            "with batches of one size and whole epochs, or give window=50,200"
-        )
+    sizes = f" ({', '.join(map(str, first.passes[:4]))} batches)" * bool(first.passes)
     resumed = "" if script.has_placeholder("folder") else ", or {folder} if it resumes"
     return (
-        f"{name} ran 1 epoch; two are needed: pass e.g. --epochs 2 in args=, or window=50,200"
-        f"{resumed}"
+        f"{counted(len(first.passes), 'whole epoch')} of {name} seen{sizes}; two with as many "
+        "batches are needed: pass e.g. --epochs 3 in args=, or the iterations to warm up and to "
+        f"time, window=50,200{resumed}"
     )
 
 
@@ -163,8 +141,8 @@ def _not_equal(cell: Cell, name: str, ranks: list[Observed]) -> str | None:
     sizes = sorted({size for observed in ranks for size in observed.batches})
     if len(sizes) > 1 and not cell.workload.samples_are_tokens:
         return (
-            f"{name} changes its batch within an epoch ({sizes[0]} to {sizes[-1]} samples): let it "
-            "train with batches of one size"
+            f"the batches of {name} have {sizes[0]} to {sizes[-1]} samples: let it "
+            "train with batches of one size, or count tokens (unit=tokens)"
         )
     return None
 

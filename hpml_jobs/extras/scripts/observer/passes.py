@@ -11,7 +11,8 @@ class Pass:
 
     `before` is the pass that got the last batch when this one began; a test interrupts a training
     pass. `dropped` tells when nobody has the iterator any more. `in_thread`: another thread than
-    the main one reads it. `length` are its batches, if the loader knows them.
+    the main one reads it. `length` are its batches, if the loader knows them; `drawn` the samples
+    of the latest, 0 where its sampler draws none.
     """
 
     loader: Any
@@ -22,6 +23,7 @@ class Pass:
     dropped: ref[Any] | None = None
     in_thread: bool = False
     length: int | None = None
+    drawn: int = 0
 
     @property
     def is_read(self) -> bool:

@@ -90,12 +90,16 @@ class Recording:
         )
 
     def note_batch(
-        self, batch: Any, source: Pass | None = None, *, in_tokens: bool
+        self, batch: Any, source: Pass | None = None, *, batch_size: int | None
     ) -> None:
-        """Note a batch that the script has now."""
-        # before its size is read
+        """Note a batch that the script has now, with the samples that its loader has drawn for it.
+
+        Where it draws none, they are `batch_size`; without that samples are tokens.
+        """
+        # before its tokens are counted
         stamp, host_ns = (self.clock.stamp(), timing.perf_counter_ns())
-        samples = size_of(batch, tokens=in_tokens)
+        drawn = source.drawn if source else 0
+        samples = (drawn or batch_size) if batch_size else tokens_of(batch)
         self.events.append(Event(Kind.BATCH, stamp, source, samples, host_ns))
 
     def note_step(self, optimizer: Any) -> bool:
@@ -180,18 +184,15 @@ class Recording:
         usual = Counter(between_steps).most_common(1)[0][0]
         return owner.batches >= usual * (self.steps + 1)
 
-    def find_outer(self, sizes: set[int]) -> None:
+    def find_outer(self, batch_size: int | None) -> None:
         """Find the outermost pass: of those that were read since the last iteration the first.
 
-        Where they have batches of other sizes, it is one with one of these.
+        Where they have batches of other sizes, it is one with batches of this size.
         """
         passes = self.read()
-        if not passes or self.outer in passes:
-            return
-        has_size = {event.source for event in self.events if event.samples in sizes}
-        self.outer = next(
-            (one_pass for one_pass in passes if one_pass in has_size), passes[0]
-        )
+        if passes and self.outer not in passes:
+            outer = (one_pass for one_pass in passes if one_pass.drawn == batch_size)
+            self.outer = next(outer, passes[0])
 
     def is_asked_by(self, source: Pass | None) -> bool:
         """Return whether a request of a pass, or a batch without one, can begin an iteration."""
@@ -223,22 +224,18 @@ def parts_of(value: Any) -> Iterable[Any]:
     return getattr(value, "__dict__", {}).values()
 
 
-def size_of(batch: Any, *, tokens: bool = False, depth: int = 0) -> int:
-    """Return the samples of a batch: the first dimension of the first tensor in it.
-
-    With `tokens` times its second dimension. 0 if there is none.
+def tokens_of(batch: Any, depth: int = 0) -> int:
+    """Return the tokens of a batch: the first two dimensions of the first tensor in it; 0 if none.
 
     >>> import numpy as np
-    >>> size_of({"x": np.zeros((32, 128)), "y": np.zeros(32)}), size_of([[np.zeros(4)], "name"])
-    (32, 4)
-    >>> size_of((None, np.zeros((32, 128))), tokens=True), size_of("name")
+    >>> tokens_of([None, {"x": np.zeros((32, 128, 8)), "y": np.zeros(32)}]), tokens_of("name")
     (4096, 0)
     """
     shape = getattr(batch, "shape", None)
     if isinstance(shape, tuple):
-        counted = 2 if tokens else 1
-        return int(prod(shape[:counted])) if shape else 0
+        return int(prod(shape[:2])) if shape else 0
     if depth == DEPTH or isinstance(batch, str | bytes):
         return 0
-    sizes = (size_of(part, tokens=tokens, depth=depth + 1) for part in parts_of(batch))
-    return next(filter(None, sizes), 0)
+    return next(
+        filter(None, (tokens_of(part, depth + 1) for part in parts_of(batch))), 0
+    )

@@ -98,9 +98,11 @@ class Subject(NamedTuple):
         return self.file.cell
 
     @property
-    def batch_sizes(self) -> set[int]:
-        """The samples that a batch may have: of one GPU, or of all."""
-        return {self.cell.batch, self.cell.batch * self.cell.gpus}
+    def batch_size(self) -> int | None:
+        """The samples that a process trains at once, as the user says it; None of tokens."""
+        if self.cell.workload.samples_are_tokens:
+            return None
+        return self.cell.global_batch // self.cell.processes
 
 
 @dataclass(frozen=True)
@@ -179,9 +181,7 @@ class Writer:
         if is_replica and size <= FINGERPRINT_BYTES:
             self._parameters_hash = fingerprint(self._parameters)
 
-    def write(
-        self, findings: Findings, *, has_ended: bool = False, is_cut: bool = False
-    ) -> None:
+    def write(self, findings: Findings, *, is_cut: bool = False) -> None:
         """Write all that is known, without waiting for the disk."""
         arrays = _arrays(findings)
         if arrays:
@@ -203,7 +203,6 @@ class Writer:
                 self._facts, in_windows=findings.window is not None
             ),
             missing=tuple(findings.missing),
-            has_ended=has_ended,
             is_cut=is_cut,
         )
         path = self._folder.observed / f"{self._name}.json"

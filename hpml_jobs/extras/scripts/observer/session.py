@@ -104,7 +104,7 @@ class BeforeFirstStep(State):
         self._passes.latest = one_pass
         if self._recording:
             self._recording.note_batch(
-                batch, one_pass, in_tokens=self._session.in_tokens
+                batch, one_pass, batch_size=self._session.batch_size
             )
 
     def end_pass(self, one_pass: Pass) -> None:
@@ -145,7 +145,7 @@ class Session:
     def __init__(self, start: Start) -> None:
         self.subject = Subject.read(start)
         write_stacks_on_signals(str(self.subject.folder.stacks_of(global_rank(start))))
-        self.in_tokens = self.subject.cell.workload.samples_are_tokens
+        self.batch_size = self.subject.batch_size
         self.passes = Passes()
         self.state: State = BeforeFirstStep(self)
         self._training: ObservedTraining | None = None
@@ -159,8 +159,8 @@ class Session:
         if self.state is not NOTHING and not self._has_noted_capture:
             self._has_noted_capture = True
             self.subject.start.note(
-                f"{self.subject.script.path} captures training in a CUDA graph, whose replays are "
-                "not seen: let it train without the graph"
+                f"what {self.subject.script.path} captures in a CUDA graph is not seen: let it "
+                "train without the graph"
             )
         return NOTHING
 
@@ -248,7 +248,7 @@ class Session:
     def end(self) -> None:
         """End the measurement with the process, and write its last result."""
         self.state = NOTHING
-        self.training.write(has_ended=True)
+        self.training.write()
 
     @guarded
     def close(self) -> None:

@@ -72,7 +72,7 @@ class SessionProtocol(Protocol):
 
     subject: Subject
     passes: Passes
-    in_tokens: bool
+    batch_size: int | None
     state: State
 
     def open(self) -> "Counting":
@@ -180,7 +180,7 @@ class Open(Counting):
         """Note it."""
         one_pass.batches += 1
         self._passes.latest = one_pass
-        self._recording.note_batch(batch, one_pass, in_tokens=self._session.in_tokens)
+        self._recording.note_batch(batch, one_pass, batch_size=self._session.batch_size)
         self._training.exchange.profiler.count_batch()
 
     def end_pass(self, one_pass: Pass) -> None:
@@ -231,7 +231,7 @@ class InWindow(Open):
             self._session.end_now(self._recording)
             self._session.open().call(inputs)
             return
-        calls.begin(self._recording, inputs, in_tokens=self._session.in_tokens)
+        calls.begin(self._recording, inputs, batch_size=self._session.batch_size)
 
     def step(self, optimizer: Optimizer) -> None:
         """Note it."""
@@ -241,7 +241,7 @@ class InWindow(Open):
                 self._training.exchange.profiler.count_batch()
             calls.forget()
         elif recording.outer is None or recording.outer.is_over:
-            recording.find_outer(self._session.subject.batch_sizes)
+            recording.find_outer(self._session.batch_size)
         self._passes.steps += recording.note_step(optimizer)
 
     def close(self) -> None:

@@ -166,20 +166,24 @@ def _messages_without(
 ) -> tuple[Communication, Arrays]:
     """Return the communication and the arrays of its messages without a wait in the first ones.
 
-    Each that was under way during the wait is shorter by it; of the messages in a queue the first
-    is served meanwhile.
+    The wait ends with the message that waits. Each is shorter by what of it was during the wait; of
+    the messages in a queue the first is served meanwhile.
     """
     if "collective_s" not in arrays:
         return communication, {}
     names = ("collective_s", "collective_served_s", "collective_exposed_s")
     durations_s, served_s, exposed_s = (arrays[name].copy() for name in names)
     is_first = arrays["collective_iteration"] == 0
-    less_s = np.where(
-        is_first & _is_in(durations_s, wait_s), np.minimum(durations_s, wait_s), 0
-    )
-    durations_s -= less_s
-    if less_s.any():
-        first = int(np.argmax(np.where(less_s > 0, served_s, -1.0)))
+    may_wait = is_first & _is_in(durations_s, wait_s)
+    less_s = np.zeros_like(durations_s)
+    if may_wait.any():
+        first = int(np.argmax(np.where(may_wait, served_s, -1.0)))
+        starts_s = arrays["collective_start_s"]
+        ends_s = starts_s + durations_s
+        until_s = np.minimum(ends_s, ends_s[first])
+        during_s = until_s - np.maximum(starts_s, ends_s[first] - wait_s)
+        less_s = np.where(is_first, during_s.clip(0), 0)
+        durations_s -= less_s
         served_s[first] = max(0.0, served_s[first] - wait_s)
         exposed_s[first] = max(0.0, exposed_s[first] - wait_s)
     of_key: Counter[tuple[int, int, int]] = Counter()

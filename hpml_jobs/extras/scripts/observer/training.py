@@ -7,6 +7,7 @@ import msgspec
 from torch.optim import Optimizer
 
 from hpml_jobs.core.measurements import Role
+from hpml_jobs.core.noise import unlike
 from hpml_jobs.extras.scripts.observer.calls import Calls, WatchedModel
 from hpml_jobs.extras.scripts.observer.exchange import ExchangeRecorder
 from hpml_jobs.extras.scripts.observer.iterations import Iterations, split_iterations
@@ -67,7 +68,7 @@ class ObservedTraining:
         self.other: ref[Optimizer] | None = None
         self._subject = subject
         self._loaders = loaders
-        self._shorter = self._waits = ""
+        self._unlike = self._waits = ""
         self._clock: Clock = HostClock()
         self._devices = devices_of(optimizer)
         self.model = WatchedModel(optimizer, calls)
@@ -135,9 +136,7 @@ class ObservedTraining:
             batches = self.results[-1].batches  # the pass may go on
         self.passes.append(batches)
         if self.results and batches < self.results[-1].batches:
-            self._shorter = (
-                f"a later epoch has {batches} batches, not {self.results[-1].batches}"
-            )
+            self._unlike = unlike(f"{self.results[-1].batches} batches", str(batches))
             self.exchange.stop()
             return
         if not self.results:
@@ -146,7 +145,7 @@ class ObservedTraining:
             result.iterations.ahead for result in self.results
         )
         iterations = split_iterations(recording.clock, recording, ahead=is_ahead)
-        phases = self._split(recording, iterations)
+        phases = self._split(recording, iterations, batches)
         self.exchange.stop()
         if phases or role is not Role.INSTRUMENTED:
             self._add(recording, iterations, batches, phases)
@@ -159,14 +158,20 @@ class ObservedTraining:
         self.write()
 
     def _split(
-        self, recording: Recording, iterations: Iterations
+        self, recording: Recording, iterations: Iterations, batches: int
     ) -> EpochPhases | None:
         """Return the phases of an instrumented window, if it has phases."""
         if recording.role is not Role.INSTRUMENTED:
             return None
-        if self.has_trained(recording):
+        timed = self.results[-1]
+        if not self.has_trained(recording):
+            self.exchange.missing = (
+                "another optimizer steps now than in the first epoch"
+            )
+        elif batches > timed.batches:
+            self.exchange.missing = unlike(f"{timed.batches} batches", str(batches))
+        else:
             return self.exchange.split(recording, iterations)
-        self.exchange.missing = "another optimizer steps now than in the first epoch"
         return None
 
     def _add(
@@ -194,7 +199,7 @@ class ObservedTraining:
     def _add_launches(self, clock: Clock, instrumented: Iterations) -> None:
         """Add the host's time to the timed epoch where it launches all the time."""
         if waits_for_device(clock, instrumented):
-            self._waits = "the script waits for its GPU between batch and step"
+            self._waits = "the host waits between batch and step"
             return
         number = next(
             n
@@ -226,9 +231,9 @@ class ObservedTraining:
             return None
         return other
 
-    def write(self, *, has_ended: bool = False) -> None:
+    def write(self) -> None:
         """Write what is known."""
-        self._writer.write(self._findings(), has_ended=has_ended)
+        self._writer.write(self._findings())
 
     def leave(self) -> None:
         """End the process after the last window, if all processes come to it."""
@@ -251,17 +256,17 @@ class ObservedTraining:
     def _missing(self) -> list[str]:
         """Return a reason for each value that could not be measured."""
         missing = [*self._meters.missing]
-        phases = self.exchange.missing or self._shorter or self.exchange.postponed
+        phases = self.exchange.missing or self._unlike or self.exchange.postponed
         if phases and not any(result.phases for result in self.results):
             missing.append(f"phases: {phases}")
         if self._waits:
             missing.append(f"launches: {self._waits}")
         if script_has_profiler():
             missing.append(
-                "the script uses torch's profiler, which takes a part of its times"
+                "the script uses torch's profiler, which may take a part of its times"
             )
         if self._loaders.steps and self.calls:
             missing.append(
-                "waiting for batches: the script's main thread reads no DataLoader"
+                "waiting for batches: the main thread reads no DataLoader as it trains"
             )
         return missing

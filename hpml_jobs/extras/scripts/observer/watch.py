@@ -9,7 +9,8 @@ import sys
 import threading
 import traceback
 import weakref
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sized
 from contextlib import suppress
 from functools import wraps
 from types import TracebackType
@@ -35,6 +36,9 @@ OLDEST = (2, 7)
 
 PASS = "_hpml_jobs_pass"  # noqa: S105  (no password)
 """The attribute of a loader's iterator with its `passes.Pass`."""
+
+DRAWN = "_hpml_jobs_drawn"
+"""That with its sampler's iterator, and the samples of each batch that this has drawn."""
 
 _SECONDARY = (
     "ChildFailedError",
@@ -136,6 +140,7 @@ def _after_step(optimizer: Optimizer, _args: Any, _options: Any) -> None:
 
 def _watch_loaders() -> None:
     make, load = DataLoader.__iter__, _BaseDataLoaderIter.__next__
+    draw: Callable[[Any], Any] = _BaseDataLoaderIter._next_index
 
     @wraps(make)
     def __iter__(loader: DataLoader[Any]) -> _BaseDataLoaderIter:  # noqa: N807
@@ -165,9 +170,16 @@ def _watch_loaders() -> None:
         except BaseException:  # the script may ask again
             _make(one_pass)
             raise
-        _receive(one_pass, batch)
+        _receive(iterator, one_pass, batch)
         return batch
 
+    @wraps(draw)
+    def _next_index(iterator: _BaseDataLoaderIter) -> Any:
+        indices = draw(iterator)
+        _note_drawn(iterator, indices)
+        return indices
+
+    _BaseDataLoaderIter._next_index = _next_index  # type: ignore[method-assign]
     DataLoader.__iter__ = __iter__  # type: ignore[method-assign]
     _BaseDataLoaderIter.__next__ = __next__  # type: ignore[method-assign, assignment]
 
@@ -196,7 +208,19 @@ def _make(one_pass: "Pass") -> None:
 
 
 @guarded
-def _receive(one_pass: "Pass", batch: object) -> None:
+def _note_drawn(iterator: Any, indices: Sized) -> None:
+    """Note the samples of a batch that a worker may load later; a persistent one begins anew."""
+    sampler = iterator._sampler_iter
+    if getattr(iterator, DRAWN, (None,))[0] is not sampler:
+        setattr(iterator, DRAWN, (sampler, deque()))
+    sizes = getattr(iterator, DRAWN)[1]
+    sizes.append(len(indices) if iterator._auto_collation else 0)
+
+
+@guarded
+def _receive(iterator: _BaseDataLoaderIter, one_pass: "Pass", batch: object) -> None:
+    sizes = getattr(iterator, DRAWN, ((), ()))[1]
+    one_pass.drawn = sizes.popleft() if sizes else 0
     session().now.receive(one_pass, batch)
 
 

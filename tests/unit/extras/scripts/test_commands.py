@@ -101,7 +101,6 @@ def test_task_has_the_variables_of_its_place() -> None:
         "7",
         "7",
     )
-    assert (task["SLURM_GTIDS"], task["SLURM_STEP_GPUS"]) == ("4,5,6,7", "0,1,2,3")
     assert task["SLURMD_NODENAME"] == "gr002"
     assert {name for name in task if name[:5] != "SLURM"} == {*GIVEN, "OMP_NUM_THREADS"}
 

@@ -451,7 +451,6 @@ def an_observed(rank: int, **fields) -> Observed:
         "steps": 40,
         "passes": (10, 10),
         "batches": (32,),
-        "has_ended": True,
     }
     return Observed(**(values | fields))
 
@@ -469,75 +468,43 @@ def untimed(**fields) -> list[Observed]:
 
 
 SENTENCES = [
-    ([], {}, "train.py never stepped an optimizer of torch: let it train two"),
-    (ranks(1), {}, "1 of the 2 processes of gpus=2 trained in train.py: let every one"),
-    (
-        ranks(3),
-        {},
-        "3 processes trained in train.py, but gpus=2: if it starts processes itself",
-    ),
+    ([], {}, "no step of an optimizer of torch was seen in train.py: let it train two"),
+    (ranks(1), {}, "1 process of train.py trained, 2 of gpus=2 are to"),
+    (ranks(3), {}, "3 processes of train.py trained, 2 of gpus=2 are to"),
     (
         ranks(devices=("Tesla T4",)),
         {},
-        "device=cpu, but train.py trains on a GPU: use device=cuda",
+        "device=cpu, but the parameters of train.py are on Tesla T4: correct device=",
     ),
+    (ranks(world_size=1), {}, "torch, but in groups of 1: wrap its model"),
+    (ranks(world_size=1), {"source": "m = nn.DataParallel(m)"}, "strategy=dp"),
     (
         ranks(world_size=1),
-        {},
-        "the 2 processes of train.py trained alone, not together: wrap",
-    ),
-    (
-        ranks(world_size=1),
-        {"source": "p.add_argument('--local-rank')", "args": "-b {batch}"},
-        "trained alone, not together: torchrun passes no --local-rank: use 'script=-m "
-        "torch.distributed.launch' launcher=python 'args=--nproc_per_node {gpus} train.py -b "
-        "{batch}'",
-    ),
-    (
-        ranks(world_size=1),
-        {"source": "flags.DEFINE_integer('local_rank', 0, '')"},
-        "and let the script take add_argument('--local-rank', '--local_rank', type=int)",
+        {"source": "p.add_argument('--local-rank')"},
+        "in groups of 1: let the script read LOCAL_RANK, or take both --local-rank and",
     ),
     (
         ranks(wrapper=Strategy.FSDP),
         {},
-        "strategy=ddp, but what train.py trains first has FSDP: use strategy=fsdp",
+        "strategy=ddp, but what train.py trains first has FSDP: give its own strategy=",
     ),
-    (
-        ranks(wrapper=None),
-        {},
-        "strategy=ddp, but what train.py trains first has neither DistributedDataParallel nor "
-        "FSDP: use strategy=allreduce if it averages",
-    ),
+    (ranks(wrapper=None), {}, "first has no DistributedDataParallel or FSDP"),
     (
         untimed(passes=(10,)),
         {},
-        "train.py ran 1 epoch; two are needed: pass e.g. --epochs 2",
+        "1 whole epoch of train.py seen (10 batches); two with as many batches are needed: pass",
     ),
-    (
-        untimed(passes=(9, 4)),
-        {},
-        "train.py trained epochs of 9, 4 batches; two equal ones",
-    ),
-    (
-        untimed(passes=(10,), has_ended=False),
-        {},
-        "train.py ended by os._exit or a signal after 1",
-    ),
+    (untimed(passes=(9, 4)), {}, "2 whole epochs of train.py seen (9, 4 batches)"),
     (
         untimed(window=(30, 40)),
         {},
-        "ended after 40 iterations; window=30,40 needs 70: let it",
+        "40 iterations of train.py were seen; window=30,40 needs 70: let it",
     ),
-    (
-        untimed(passes=()),
-        {},
-        "trained 40 iterations, but not in a pass over a DataLoader: give",
-    ),
+    (untimed(passes=()), {}, "0 whole epochs of train.py seen; two with"),
     (
         ranks(batches=(32, 48)),
         {},
-        "changes its batch within an epoch (32 to 48 samples)",
+        "the batches of train.py have 32 to 48 samples",
     ),
     (
         ranks(batches=(64,)),
@@ -637,10 +604,7 @@ def test_script_that_waits_before_its_step_is_not_launch_bound(observe):
     )
     record = observe(waits, "1", gpus=1, batch=8).record
     assert record.ranks[0].timed.launch_s is None
-    assert (
-        "launches: the script waits for its GPU between batch and step"
-        in record.facts.missing[0]
-    )
+    assert "launches: the host waits between batch and step" in record.facts.missing[0]
     assert warnings_on_gpu(record) == []
 
 
@@ -695,7 +659,7 @@ train(int(sys.argv[1]))
 
 def test_steps_inside_a_graph_capture_are_left_alone(observe):
     """With window=2,3 the timed window would end inside of it."""
-    reason = "train.py captures training in a CUDA graph, whose replays are not seen"
+    reason = "what train.py captures in a CUDA graph is not seen"
     seen = observe(CAPTURES, "0", gpus=1, batch=8, window=(2, 3))
     assert seen.code == 0, seen.stderr
     assert seen.reason.startswith(reason)

@@ -407,7 +407,56 @@ def test_second_loader_does_not_end_the_epoch_of_one_that_is_ahead(
     for epoch in record.ranks[0].epochs[1:]:
         assert (epoch.iterations, epoch.samples) == (BATCHES, BATCHES * SIZE)
     assert roles(record)[:2] == ["warmup", "timed"]
-    assert not any("a later epoch" in text for text in record.facts.missing)
+    assert not any("a later one" in text for text in record.facts.missing)
+
+
+LOADED = {
+    "lists": "data, 8, collate_fn=list",
+    "time first": "data, 8, collate_fn=lambda items: torch.stack([x for x, _ in items], 1)",
+    "short last batch": "[0.0] * 90, 8",
+    "own batch_sampler": "data, batch_sampler=[range(n, n + 8) for n in range(0, 96, 8)]",
+    "workers that stay": "data, 8, num_workers=2, persistent_workers=True",
+    "batches of the data set": "[[torch.randn(8, 4), 0]] * 12, batch_size=None",
+}
+EACH = """
+batches = DataLoader(ARGUMENTS)
+for epoch in range(epochs):
+    if epoch == 0:
+        next(iter(batches))
+    for _ in batches:
+        train(data[:8][0], data[:8][1])
+"""
+
+
+@pytest.mark.parametrize("arguments", LOADED.values(), ids=LOADED)
+def test_samples_are_those_that_the_loader_draws(observe, arguments):
+    script = SCRIPT + EACH.replace("ARGUMENTS", arguments)
+    timed = observe(script, "3 1", gpus=1, batch=SIZE).record.ranks[0].timed
+    assert timed.iterations == BATCHES
+    assert timed.samples == (90 if "90" in arguments else BATCHES * SIZE)
+
+
+def test_batches_of_several_sizes_are_refused(observe):
+    sampler = "data, batch_sampler=[range(5 + n % 3) for n in range(12)]"
+    seen = observe(SCRIPT + EACH.replace("ARGUMENTS", sampler), "3 1", gpus=1, batch=6)
+    assert seen.reason.startswith("the batches of train.py have 5 to 7 samples: let")
+
+
+OTHER_EPOCHS = """
+for epoch in range(epochs):
+    for inputs, targets in loader(8, 64 if epoch < 2 else NUMBER):
+        train(inputs, targets)
+"""
+
+
+@pytest.mark.parametrize("batches", [4, 12])
+def test_epoch_of_other_batches_is_not_split(observe, batches):
+    script = SCRIPT + OTHER_EPOCHS.replace("NUMBER", str(8 * batches))
+    record = observe(script, "4 1", gpus=1, batch=SIZE).record
+    assert roles(record) == ["warmup", "timed"]
+    assert record.facts.missing[0].startswith(
+        f"rank 0: phases: the timed epoch has 8 batches, a later one {batches}: seconds"
+    )
 
 
 PRETRAINING = """

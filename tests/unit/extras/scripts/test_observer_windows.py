@@ -263,7 +263,7 @@ def test_without_loader_batch_begins_where_last_step_ended():
 
 
 def test_phases_that_cannot_be_told_apart_have_a_reason():
-    assert "several optimizers" in phases("rbfFSsfFSt" * 2)
+    assert "several steps" in phases("rbfFSsfFSt" * 2)
     assert "forward pass" in phases("rbSs" * 2)
     assert "ahead" in phases("rb" + "rbrbfFfFSs" * 3, ahead=True)
     assert "changes" in phases("rbfFrbfFSs" * 3 + "rbfFSs" + "rbfFrbfFSs")

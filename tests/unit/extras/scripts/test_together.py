@@ -4,8 +4,12 @@ import msgspec
 import numpy as np
 import pytest
 
-from hpml_jobs.core.measurements import Role
-from hpml_jobs.extras.scripts.observer.together import begin_together, early_s
+from hpml_jobs.core.measurements import Communication, Role
+from hpml_jobs.extras.scripts.observer.together import (
+    _messages_without,
+    begin_together,
+    early_s,
+)
 from hpml_jobs.worker.results import RankResult
 from tests.unit.builders import a_cell, a_record
 
@@ -56,6 +60,32 @@ def test_wait_is_neither_in_the_epoch_nor_in_its_first_iteration():
     assert early.arrays["step_s"].tolist() == [2, 2, 2]
     assert early.rank.timed.steps.median_s == 2
     assert "samples" not in early.arrays
+
+
+@pytest.mark.parametrize(
+    ("starts_s", "durations_s", "less_s"),
+    [
+        ([0.05 * n for n in range(10)], [1e-3] * 10, [0.8e-3, *[0] * 9]),
+        ([0.0, 0.1, 0.2, 2.0], [1.0, 1.1, 0.5, 0.9], [0.8, 0.8, 0.5, 0]),  # three queue
+    ],
+)
+def test_messages_under_way_in_the_wait_alone_are_shorter(
+    starts_s, durations_s, less_s
+):
+    names = "iteration", "kind", "purpose", "bytes"
+    arrays = {f"collective_{name}": np.zeros(len(starts_s), int) for name in names}
+    served_s = [durations_s[0], *[5e-4] * (len(starts_s) - 1)]
+    for name, values in (
+        ("s", durations_s),
+        ("served_s", served_s),
+        ("exposed_s", served_s),
+    ):
+        arrays[f"collective_{name}"] = np.array(values)
+    arrays["collective_start_s"] = np.array(starts_s)
+    total = Communication(total_s=9.0, gradients_s=9.0, buffers_s=0.0, messages=())
+    _, changed = _messages_without(total, arrays, sum(less_s[:1]))
+    assert np.array(durations_s) - changed["collective_s"] == pytest.approx(less_s)
+    assert served_s[0] - changed["collective_served_s"][0] == pytest.approx(less_s[0])
 
 
 def test_ranks_that_do_not_wait_for_each_other_stay_as_they_are():

@@ -250,19 +250,23 @@ IN_HOOK = """
 class Stop(Exception):
     pass
 
-class Batch(list):
-    @property
-    def shape(self):
+class Indices(list):
+    def __len__(self):
         if steps >= 8: signal.raise_signal(signal.SIGUSR1)
-        return (8,)
+        return 8
 
 class Handler:
     def __call__(self, *_):
         raise Stop
 
 signal.signal(signal.SIGUSR1, HANDLER)
-collate = lambda items: Batch([torch.stack(part) for part in zip(*items)])
-DataLoader = functools.partial(DataLoader, collate_fn=collate)
+class Sampler(torch.utils.data.BatchSampler):
+    def __iter__(self):
+        return map(Indices, super().__iter__())
+
+def DataLoader(data, size, sampler=None, **_):
+    sampler = sampler or torch.utils.data.SequentialSampler(data)
+    return torch.utils.data.DataLoader(data, batch_sampler=Sampler(sampler, size, False))
 try:
     for n in range(4): train(n)
 except Stop:

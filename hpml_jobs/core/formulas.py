@@ -273,15 +273,15 @@ def union_s(intervals: Iterable[tuple[float, float]]) -> float:
     return total
 
 
-def launch_share(launch_s: float, step_s: float, stall_s: float) -> float | None:
-    """Return the share of an iteration without stall that the host needs to launch its kernels.
+def launch_share(launch_s: float, iterations_: int, epoch_s: float) -> float:
+    """Return the share of an epoch that the host needs at least to launch its kernels.
 
-    Near 1 the device waits for the host: the iteration is launch-bound. None without iteration.
+    Near 1 the device waits for the host: the epoch is launch-bound.
 
-    >>> launch_share(0.75, step_s=1.25, stall_s=0.25)
-    0.75
+    >>> launch_share(0.75, iterations_=4, epoch_s=5.0)
+    0.6
     """
-    return launch_s / (step_s - stall_s) if step_s > stall_s else None
+    return launch_s * iterations_ / epoch_s
 
 
 def closure(epoch_s: float, phases_s: Iterable[float]) -> float:

@@ -126,8 +126,8 @@ def little_used(record: Record) -> list[Observation | None]:
     GPU was full, and torch's allocator had to free cached memory: each time the GPU waits, and this
     is shown beside the number. Only with device=cuda.
 
-    Limit: cluster.cancel_below_utilization; a host that launches an iteration in {LAUNCH_LIMIT} of
-    its time
+    Limit: cluster.cancel_below_utilization; a host that launches during {LAUNCH_LIMIT} of the
+    epoch
     Fix: use a larger batch= or fewer gpus=; where the host launches, compile=true
     """
     if record.cell.device is Device.CPU:
@@ -169,17 +169,16 @@ def _launch_time(record: Record) -> Observation | None:
     return Observation(
         share <= LAUNCH_LIMIT,
         f"the host takes {1e3 * (rank.timed.launch_s or 0):.3g} ms to launch an iteration on rank "
-        f"{rank.rank}, {percent_text(share)} of its time (limit {LAUNCH_LIMIT})",
+        f"{rank.rank}, {percent_text(share)} of the epoch in all (limit {LAUNCH_LIMIT})",
         _launch_remedy(record),
     )
 
 
 def _launch_share(rank: Rank) -> float | None:
     timed = rank.timed
-    if timed.launch_s is None or timed.steps is None or timed.stalls is None:
+    if timed.launch_s is None:
         return None
-    step_s = timed.steps.full_median_s or timed.steps.median_s
-    return launch_share(timed.launch_s, step_s, timed.stalls.p20_s)
+    return launch_share(timed.launch_s, timed.iterations, timed.epoch_s)
 
 
 def _allocations(record: Record) -> Observation | None:

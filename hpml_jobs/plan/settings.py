@@ -85,6 +85,7 @@ class Settings(Value, frozen=True, kw_only=True):
     launcher: ScriptLauncher
     window: tuple[int, int] | None
     stop: bool
+    shared_files: bool
     grid: Any = None
 
     def __post_init__(self) -> None:

@@ -354,7 +354,7 @@ _USUAL_LR = {Optimizer.SGD: 0.1, Optimizer.ADAMW: 0.001}
 
 _ONE_PER_STUDY = (
     *("study", "outputs", "cluster", "data.root", "minutes"),
-    *("ladder", "pack", "collect_after", "retries", "rerun", "script"),
+    *("ladder", "pack", "collect_after", "retries", "rerun", "script", "shared_files"),
 )
 
 

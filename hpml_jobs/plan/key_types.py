@@ -2,15 +2,12 @@
 
 import types
 import typing
-from collections.abc import Mapping
 from enum import StrEnum
 from functools import cache
 from typing import Any
 
 import msgspec
 
-from hpml_jobs.core.built_in import DATASETS, MODEL_NAMES
-from hpml_jobs.core.workload import Loss, Optimizer
 from hpml_jobs.plan.settings import COMPLETE, PROTOCOLS
 
 NAMES_OF_TYPES = {
@@ -26,14 +23,6 @@ SOME_OF_THEIR_TYPE = {
     "protocol": tuple(protocol.value for protocol in PROTOCOLS),
 }
 """The words of keys that accept some of their type's only."""
-
-BUILT_IN: Mapping[str, tuple[str, ...]] = {
-    "workload.data": tuple(DATASETS),
-    "workload.model": MODEL_NAMES,
-    "workload.loss": tuple(Loss),
-    "workload.optimizer": tuple(Optimizer),
-}
-"""The words of keys that also accept the name of a user's own function."""
 
 
 @cache

@@ -156,7 +156,7 @@ def choice_table(
     device = group.device
     reference = choice.reference
     caption = CAPTION.format(
-        what=captions.an_epoch(group.work),
+        what=captions.one_work(group.work),
         reference=words.time(reference),
         size=reference.row.gpus,
         units=captions.units(device),

@@ -52,11 +52,6 @@ def one_work(work: Work | None) -> str:
     return "one epoch" if work is None else work_text(work)
 
 
-def an_epoch(work: Work | None) -> str:
-    """Return the same with the other article: `an epoch`, or `1,000,000 tokens`."""
-    return "an epoch" if work is None else work_text(work)
-
-
 def per_work(groups: Sequence["ConditionGroup"]) -> str:
     """Return the label of an axis of times."""
     return f"seconds per {work_text(groups[0].work if groups else None)}"
@@ -135,12 +130,8 @@ def cell_words(place: Place, device: Device) -> str:
     >>> cell_words(Place(Setup(1, 1, Strategy.SINGLE), 16), Device.CPU)
     '1 process, batch 16'
     """
-    return setup_words(place.setup, str(place.batch_per_gpu), device)
-
-
-def setup_words(setup: Setup, batch: str, device: Device) -> str:
-    """Return the same of a setup at one or several batches, which are given in words."""
-    return f"{size_words(setup, device)}, batch {batch}{how(setup)}"
+    setup = place.setup
+    return f"{size_words(setup, device)}, batch {place.batch_per_gpu}{how(setup)}"
 
 
 def size_words(setup: Setup, device: Device) -> str:

@@ -159,7 +159,7 @@ OF_TIMINGS = (
     f"{ROWS}\na,1,32,abc\n",
     f"{ROWS}\na,1,32,\n",
     f"{ROWS}\na,,32,9\n",
-    f"{ROWS}\n,1,32,9\n",
+    f"{ROWS}\na,1,32,27:56\n",
     f"{ROWS}\na,1,32,0\n",
     f"{ROWS}\na,1,32,nan\n",
     f"{ROWS}\na,1,32,1e9\n",

@@ -7,7 +7,7 @@ from hpml_jobs.core.secrets import SECRET_VARIABLE
 from hpml_jobs.core.strategies import Device
 
 _RECORDED = re.compile(
-    r"""
+    r"""(?x)
     (?!\w+_(DIR|HOME|PATH|PREFIX|FILE|ROOT)$)
     (
         (CUDA|CUDNN|CUBLAS|CUBLASLT|NVIDIA|NSYS)_\w+
@@ -17,8 +17,7 @@ _RECORDED = re.compile(
         | LD_PRELOAD | GLIBC_TUNABLES
         | PYTHON(DEVMODE|MALLOC|OPTIMIZE|DEBUG|TRACEMALLOC)
     )
-    """,
-    re.VERBOSE,
+    """
 )
 """Variables of CUDA, torch, their libraries, the network, threads, profilers and Python; no places
 of files, which change no number and may contain a login name.
@@ -30,7 +29,7 @@ LONGEST_VALUE = 200
 """Characters of a value that are kept: container images set lists of requirements."""
 
 COMPARED = re.compile(
-    r"""
+    r"""(?x)
     (?!
         CUDA_VISIBLE_DEVICES=
         | TORCH_NCCL_ASYNC_ERROR_HANDLING=
@@ -39,8 +38,7 @@ COMPARED = re.compile(
         | \w+_(NUM_THREADS|VERSION|BUILD|ARCH_LIST)=
         | \w+_(DIR|DIRECTORY|HOME|PATH|PREFIX|ROOT)=
     )
-    """,
-    re.VERBOSE,
+    """
 )
 """Those that cells of a table must share: all but what the job, torchrun, a profiler or a container
 image sets, and places.
@@ -50,7 +48,14 @@ some strategies only.
 """
 
 PROFILERS = re.compile(
-    r"(NCCL_(PROFILER|INSPECTOR)\w*|(KINETO|NSYS)_\w+|\w*TORCH_\w*PROFILE\w*)=(?!0?$)"
+    r"""(?x)
+    (
+        NCCL_(PROFILER|INSPECTOR)\w*
+        | (KINETO|NSYS)_\w+
+        | \w*TORCH_\w*PROFILE\w*
+    )
+    =(?!0?$)
+    """
 )
 """Those that turn a profiler on."""
 

@@ -34,7 +34,12 @@ _EXCHANGES = {"horovod", "mpi4py", "ray", "deepspeed", "colossalai"}
 """Libraries that train without torch, and those by which its processes exchange, unseen."""
 
 _OF_TORCH = re.compile(
-    rb"torch\.distributed|DataParallel|\b(accelerate|Accelerator|lightning|TrainingArguments)\b"
+    rb"""
+    torch\.distributed
+    | DataParallel
+    | \b(accelerate|Accelerator|lightning|TrainingArguments)\b
+    """,
+    re.VERBOSE,
 )
 """Words of a script whose processes exchange by torch, which is seen."""
 

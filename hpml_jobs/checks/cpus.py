@@ -5,30 +5,22 @@ from typing import NamedTuple
 
 from hpml_jobs.checks.result import Observation, check
 from hpml_jobs.core.check_result import TIMES, Level, Tier
-from hpml_jobs.core.disturbance import (
-    ALLOCATED_CPUS,
-)
+from hpml_jobs.core.disturbance import ALLOCATED_CPUS
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.text import counted, whole_number
 
 
 class HostProcesses(NamedTuple):
-    """A host's CPUs and the cell's processes there; `workers` loader workers belong to each."""
+    """A host's CPUs and the cell's processes there."""
 
     host: str
     cpus: int
     processes: int
-    workers: int
 
     @property
     def is_oversubscribed(self) -> bool:
         """Whether processes have to take turns."""
         return self.cpus < self.processes
-
-    @property
-    def is_shared(self) -> bool:
-        """Whether processes and their loader workers have to take turns."""
-        return self.cpus < self.processes * (self.workers + 1)
 
     @property
     def text(self) -> str:
@@ -37,12 +29,8 @@ class HostProcesses(NamedTuple):
         return f"{processes} on {counted(self.cpus, 'CPU')} of {self.host}"
 
 
-def busiest_host(record: Record) -> HostProcesses | None:
-    """Return the host with the fewest CPUs per process; None where a rank's CPUs are unknown."""
-    return record.kept("busiest host", None, lambda: _busiest_host(record))
-
-
 def _busiest_host(record: Record) -> HostProcesses | None:
+    """Return the host with the fewest CPUs per process; None where a rank's CPUs are unknown."""
     allowed: dict[str, set[int]] = defaultdict(set)
     processes: dict[str, int] = defaultdict(int)
     for rank in record.ranks:
@@ -52,9 +40,8 @@ def _busiest_host(record: Record) -> HostProcesses | None:
         processes[rank.host] += 1
     slurm = record.facts.slurm if record.facts else {}
     most = whole_number(slurm.get(ALLOCATED_CPUS, ""))
-    workers = max((rank.loader_workers for rank in record.ranks), default=0)
     hosts = [
-        HostProcesses(host, min(len(cpus), most or len(cpus)), processes[host], workers)
+        HostProcesses(host, min(len(cpus), most or len(cpus)), processes[host])
         for host, cpus in allowed.items()
     ]
     return min(
@@ -73,7 +60,7 @@ def oversubscribed(record: Record) -> Observation | None:
     Limit: a CPU for each process of a host
     Fix: use as many processes as CPUs at most (gpus=), or more CPUs
     """
-    host = busiest_host(record)
+    host = _busiest_host(record)
     if host is None:
         return None
     taken = ", so speedups here measure the scheduler" if host.is_oversubscribed else ""

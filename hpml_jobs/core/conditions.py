@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from hpml_jobs.core import environment
 from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.data_files import FOLDER, IMAGE_FOLDER
+from hpml_jobs.core.environment import COMPARED, text_of
 from hpml_jobs.core.measurements import Card
 from hpml_jobs.core.rank import NodeSystem
 from hpml_jobs.core.record import Facts, Record
@@ -172,7 +172,7 @@ CONDITIONS = (
     Condition(
         "environment",
         lambda _, facts: (
-            environment.compared(facts.nccl_environment, facts.environment) or None
+            text_of(COMPARED, facts.nccl_environment | facts.environment) or None
         ),
     ),
     Condition("hpml_jobs", lambda _, facts: facts.hpml_jobs),

@@ -7,34 +7,57 @@ from hpml_jobs.core.secrets import SECRET_VARIABLE
 from hpml_jobs.core.strategies import Device
 
 _RECORDED = re.compile(
-    r"(CUDA|CUDNN|CUBLAS|CUBLASLT|NVIDIA|TORCH|TORCHDYNAMO|TORCHINDUCTOR|PYTORCH|GLOO|UCX|FI"
-    r"|OMP|MKL|KMP|GOMP|OPENBLAS|BLIS|DNNL|ONEDNN|ATEN|MALLOC)_\w+"
-    r"|LD_PRELOAD|GLIBC_TUNABLES|PYTHON(DEVMODE|MALLOC|OPTIMIZE|DEBUG|TRACEMALLOC)"
+    r"""(?x)
+    (?!\w+_(DIR|HOME|PATH|PREFIX|FILE|ROOT)$)
+    (
+        (CUDA|CUDNN|CUBLAS|CUBLASLT|NVIDIA|NSYS)_\w+
+        | (TORCH|TORCHDYNAMO|TORCHINDUCTOR|PYTORCH|ATEN|KINETO(?!_LOG))_\w+
+        | (GLOO|UCX|FI)_\w+
+        | (OMP|MKL|KMP|GOMP|OPENBLAS|BLIS|DNNL|ONEDNN|MALLOC)_\w+
+        | LD_PRELOAD | GLIBC_TUNABLES
+        | PYTHON(DEVMODE|MALLOC|OPTIMIZE|DEBUG|TRACEMALLOC)
+    )
+    """
 )
-"""Variables of CUDA, torch, their libraries, the network, the threads and Python."""
+"""Variables of CUDA, torch, their libraries, the network, threads, profilers and Python; no places
+of files, which change no number and may contain a login name.
+"""
 
-_PLACE = re.compile(r".*_(DIR|HOME|PATH|PREFIX|FILE|ROOT)")
-"""Places of files, which change no number and may contain a login name."""
+_NCCL = re.compile(r"NCCL_\w+")
 
 LONGEST_VALUE = 200
 """Characters of a value that are kept: container images set lists of requirements."""
 
-_COMPARED = re.compile(
-    r"NVIDIA_TF32_OVERRIDE|TORCH_ALLOW_TF32_CUBLAS_OVERRIDE|CUDA_DEVICE_MAX_CONNECTIONS"
-    r"|CUDA_MODULE_LOADING|CUDA_FORCE_PTX_JIT|CUBLAS_WORKSPACE_CONFIG|CUBLASLT_WORKSPACE_SIZE"
-    r"|PYTORCH(_CUDA)?_ALLOC_CONF|PYTORCH_NO_CUDA_MEMORY_CACHING|TORCH_NCCL_(?!ASYNC_ERROR)\w+"
-    r"|TORCH_CUDNN_\w+|CUDNN_(?!LOG)\w+|TORCHINDUCTOR_\w+|UCX_(?!LOG)\w+|FI_(?!LOG)\w+"
-    r"|NCCL_(?!DEBUG)\w+|GLOO_\w+"
-    r"|ATEN_\w+|(ONEDNN|DNNL|MKL)_(?!VERBOSE|NUM_THREADS)\w+|(OPENBLAS|BLIS)_(?!NUM_THREADS)\w+"
-    r"|OMP_(?!NUM_THREADS|DISPLAY)\w+|(KMP|GOMP)_(?!VERSION|SETTINGS)\w+|MALLOC_\w+|LD_PRELOAD"
-    r"|TORCHDYNAMO_(?!VERBOSE)\w+|TORCH_COMPILE_(?!DEBUG_DIR)\w+|TORCH_(BLAS|LINALG)_PREFER_\w+"
-    r"|PYTORCH_TUNABLEOP_\w+|GLIBC_TUNABLES|PYTHON(DEVMODE|MALLOC|OPTIMIZE|DEBUG|TRACEMALLOC)"
+COMPARED = re.compile(
+    r"""(?x)
+    (?!
+        CUDA_VISIBLE_DEVICES=
+        | TORCH_NCCL_ASYNC_ERROR_HANDLING=
+        | NSYS_
+        | NVIDIA_(?!TF32)
+        | \w+_(NUM_THREADS|VERSION|BUILD|ARCH_LIST)=
+        | \w+_(DIR|DIRECTORY|HOME|PATH|PREFIX|ROOT)=
+    )
+    """
 )
-"""Those of which it is known that they change numbers, if they are set by hand.
+"""Those that cells of a table must share: all but what the job, torchrun, a profiler or a container
+image sets, and places.
 
-Not the numbers of threads, which the job sets: the check `threads` compares what they did. torchrun
-sets TORCH_NCCL_ASYNC_ERROR_HANDLING, for some strategies only.
+The check `threads` compares what numbers of threads did. torchrun sets the variable of NCCL for
+some strategies only.
 """
+
+PROFILERS = re.compile(
+    r"""(?x)
+    (
+        NCCL_(PROFILER|INSPECTOR)\w*
+        | (KINETO|NSYS)_\w+
+        | \w*TORCH_\w*PROFILE\w*
+    )
+    =(?!0?$)
+    """
+)
+"""Those that turn a profiler on."""
 
 
 def recorded(environment: Mapping[str, str]) -> dict[str, str]:
@@ -43,39 +66,34 @@ def recorded(environment: Mapping[str, str]) -> dict[str, str]:
     >>> recorded({"CUDA_MODULE_LOADING": "LAZY", "TORCH_HUB_TOKEN": "x", "HOME": "/root"})
     {'CUDA_MODULE_LOADING': 'LAZY'}
     """
-    return {
-        name: value[:LONGEST_VALUE]
-        for name, value in sorted(environment.items())
-        if _RECORDED.fullmatch(name)
-        and not (SECRET_VARIABLE.search(name) or _PLACE.fullmatch(name))
-    }
+    return _kept(_RECORDED, environment)
 
 
 def nccl(environment: Mapping[str, str]) -> dict[str, str]:
     """Return NCCL's variables for the record, without secrets."""
+    return _kept(_NCCL, environment)
+
+
+def _kept(kind: re.Pattern[str], environment: Mapping[str, str]) -> dict[str, str]:
     return {
         name: value[:LONGEST_VALUE]
         for name, value in sorted(environment.items())
-        if name.startswith("NCCL_") and not SECRET_VARIABLE.search(name)
+        if kind.fullmatch(name) and not SECRET_VARIABLE.search(name)
     }
 
 
-def compared(*environments: Mapping[str, str]) -> str:
-    """Return the variables that cells of a table must share, in words.
+def text_of(kind: re.Pattern[str], variables: Mapping[str, str]) -> str:
+    """Return the variables of a kind, as `COMPARED`, in words.
 
-    >>> compared({"NCCL_P2P_DISABLE": "1", "NCCL_DEBUG": "INFO"}, {"CUDA_HOME": "/opt/cuda"})
-    'NCCL_P2P_DISABLE=1'
-    >>> compared({}, {"ATEN_CPU_CAPABILITY": "default", "OMP_NUM_THREADS": "4"})
-    'ATEN_CPU_CAPABILITY=default'
+    >>> text_of(COMPARED, {"NCCL_ALGO": "Ring", "NCCL_DEBUG": "INFO", "CUDA_HOME": "/opt/cuda"})
+    'NCCL_ALGO=Ring NCCL_DEBUG=INFO'
+    >>> text_of(COMPARED, {"TORCH_FR_BUFFER_SIZE": "9", "OMP_NUM_THREADS": "4"})
+    'TORCH_FR_BUFFER_SIZE=9'
+    >>> text_of(PROFILERS, {"NCCL_PROFILER_PLUGIN": "x.so", "NCCL_INSPECTOR_ENABLE": "0"})
+    'NCCL_PROFILER_PLUGIN=x.so'
     """
-    variables = {
-        name: value for variables in environments for name, value in variables.items()
-    }
-    return " ".join(
-        f"{name}={value}"
-        for name, value in sorted(variables.items())
-        if _COMPARED.fullmatch(name)
-    )
+    texts = (f"{name}={value}" for name, value in sorted(variables.items()))
+    return " ".join(filter(kind.match, texts))
 
 
 def refusal(

@@ -29,9 +29,13 @@ class UsageError(HpmlError):
 EXAMPLES: Mapping[str, float | str] = {
     **{"gpus": 2, "batch": 32, "strategy": "ddp", "epochs": 5, "iterations": 40},
     **{"repeats": 4, "minutes": 60, "threads": 2, "loader_workers": 4, "accumulate": 2},
-    **{"data.limit": 1000, "workload.lr": 0.05},
+    **{
+        "window": "50,200",
+        "cluster.mem_gb_per_gpu": 64,
+        "data.limit": 1000,
+        "workload.lr": 0.05,
+    },
     **{"workload.momentum": 0.8, "workload.weight_decay": 0.001},
-    **{"cluster.mem_gb_per_gpu": 64},
     **{"cluster.gpu_hours_budget": 10, "cluster.confirm_gpu_hours": 5},
     **{"baseline": "smallest", "min_efficiency": 0.7},
     **{"gpu_hours_budget": 10, "deadline_min": 60},

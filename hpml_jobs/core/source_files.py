@@ -53,7 +53,7 @@ def source_files(
         HpmlError: a file cannot be read.
     """
     files = sorted(local_texts(references, root, notify).items())
-    return tuple(SourceFile(name=name, sha256=_digest(text)) for name, text in files)
+    return tuple(SourceFile(name=name, sha256=digest(text)) for name, text in files)
 
 
 def local_texts(
@@ -124,7 +124,7 @@ def imported_code(before: Container[str], below: Path | None = None) -> Imported
         name_of_file = "/".join([*packages_above, path.name])
         if below:
             name_of_file = os.path.relpath(path, below.resolve())
-        files.add(SourceFile(name=name_of_file, sha256=_digest(content)))
+        files.add(SourceFile(name=name_of_file, sha256=digest(content)))
         if is_of_another_project(path, folders, own_folders):
             continue
         imports = _imports(content, getattr(module, "__package__", "") or "")
@@ -152,9 +152,9 @@ def versions_of(packages: Iterable[str]) -> dict[str, str]:
     for name in sorted(names - {"torch", "hpml_jobs", "hpml-jobs"}):
         record = metadata.distribution(name).read_text("RECORD") or ""
         sources = sorted(line for line in record.splitlines() if ".py,sha256=" in line)
-        digest = hashlib.sha256("\n".join(sources).encode()).hexdigest()[:7]
+        digits = hashlib.sha256("\n".join(sources).encode()).hexdigest()[:7]
         versions[name] = (
-            f"{metadata.version(name)} {digest if sources else ''}".rstrip()
+            f"{metadata.version(name)} {digits if sources else ''}".rstrip()
         )
     return versions
 
@@ -166,7 +166,7 @@ def named_file(path: Path, root: Path) -> SourceFile:
         HpmlError: it cannot be read.
     """
     way = os.path.relpath(path.resolve(), root.resolve())
-    return SourceFile(name=way, sha256=_digest(_read(path)))
+    return SourceFile(name=way, sha256=digest(_read(path)))
 
 
 def changed_files(files: Iterable[SourceFile], root: Path) -> list[str]:
@@ -178,7 +178,7 @@ def changed_files(files: Iterable[SourceFile], root: Path) -> list[str]:
         path = next(filter(Path.is_file, places), None)
         if path is None:
             changed.append(f"{file.name} (missing)")
-        elif _digest(_read(path)) != file.sha256:
+        elif digest(_read(path)) != file.sha256:
             changed.append(file.name)
     return changed
 
@@ -191,12 +191,9 @@ def refuse_changed(names: Iterable[str]) -> None:
     """
     changed = list(names)
     if changed:
-        written = "; what the script writes itself belongs below {folder}"
-        if all(name.endswith((".py", "(missing)")) for name in changed):
-            written = ""
         raise HpmlError(
             f"your code changed since submission: {few(changed)}; submit again, or restore "
-            f"it and use resubmit{written}"
+            f"it and use resubmit"
         )
 
 
@@ -226,7 +223,7 @@ def _read(path: Path) -> bytes:
         raise HpmlError(f"your code {path} cannot be read: {error.strerror}") from error
 
 
-def _digest(content: bytes) -> str:
+def digest(content: bytes) -> str:
     """Return the sha256 of a text; only its line endings are normalized.
 
     A comment counts as a change: a false change costs a measurement, a missed one gives a wrong
@@ -279,21 +276,23 @@ def _is_local(path: Path, folders: Sequence[Path]) -> bool:
     return not any(path.is_relative_to(Path(folder).resolve()) for folder in not_local)
 
 
+def parsed(content: bytes) -> ast.Module:
+    """Return the syntax tree of a source; an empty one if this Python cannot parse it."""
+    try:
+        return ast.parse(content)
+    except (SyntaxError, ValueError):
+        return ast.Module([], [])
+
+
 @lru_cache(MOST_FILES)
 def _imports(content: bytes, package: str) -> list[str]:
     """Return the modules that a source may import; names of attributes may be among them.
 
-    A source that this Python cannot parse imports nothing.
-
     >>> _imports(b"import a.b\\nfrom . import c\\nfrom ..d import e", "p.q")
     ['a.b', 'p.q', 'p.q.c', 'p.d', 'p.d.e']
     """
-    try:
-        tree = ast.parse(content)
-    except (SyntaxError, ValueError):
-        return []
     modules: list[str] = []
-    for node in ast.walk(tree):
+    for node in ast.walk(parsed(content)):
         if isinstance(node, ast.Import):
             modules += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):

@@ -2,15 +2,12 @@
 
 import types
 import typing
-from collections.abc import Mapping
 from enum import StrEnum
 from functools import cache
 from typing import Any
 
 import msgspec
 
-from hpml_jobs.core.built_in import DATASETS, MODEL_NAMES
-from hpml_jobs.core.workload import Loss, Optimizer
 from hpml_jobs.plan.settings import COMPLETE, PROTOCOLS
 
 NAMES_OF_TYPES = {
@@ -19,6 +16,7 @@ NAMES_OF_TYPES = {
     float: "a number",
     str: "a word",
     tuple: "a list, e.g. [a,b],",
+    typing.Literal: "auto",
 }
 """What a message calls the types of values."""
 
@@ -26,14 +24,6 @@ SOME_OF_THEIR_TYPE = {
     "protocol": tuple(protocol.value for protocol in PROTOCOLS),
 }
 """The words of keys that accept some of their type's only."""
-
-BUILT_IN: Mapping[str, tuple[str, ...]] = {
-    "workload.data": tuple(DATASETS),
-    "workload.model": MODEL_NAMES,
-    "workload.loss": tuple(Loss),
-    "workload.optimizer": tuple(Optimizer),
-}
-"""The words of keys that also accept the name of a user's own function."""
 
 
 @cache
@@ -67,9 +57,8 @@ def leaf_of(key: str) -> str:
 
 def members_of(needed: Any) -> tuple[Any, ...]:
     """Return the types that a key accepts, apart from null."""
-    members = (
-        typing.get_args(needed) if isinstance(needed, types.UnionType) else (needed,)
-    )
+    is_union = typing.get_origin(needed) in (types.UnionType, typing.Union)
+    members = typing.get_args(needed) if is_union else (needed,)
     return tuple(member for member in members if member is not type(None))
 
 
@@ -91,7 +80,7 @@ def type_words(key: str) -> str:
     """Return what a key needs, in words.
 
     >>> type_words("gpus"), type_words("largest_batch")
-    ('a whole number', 'a whole number')
+    ('a whole number', 'a whole number or auto')
     """
     kinds = [typing.get_origin(kind) or kind for kind in members_of(type_of(key))]
     return " or ".join(

@@ -17,7 +17,7 @@ from hydra.core.override_parser.types import (
 )
 from hydra.errors import HydraException
 
-from hpml_jobs.core.errors import UsageError, example
+from hpml_jobs.core.errors import HpmlError, UsageError, example
 from hpml_jobs.core.text import alike, one_of
 from hpml_jobs.core.workload import arg_text
 from hpml_jobs.plan.config_folders import GROUPS
@@ -43,6 +43,10 @@ _PLACE = " - at `$"
 _UNKNOWN = re.compile(r"unknown field `([^`]*)`")
 
 
+class LadderFirstError(HpmlError):
+    """The batch is the largest that fits, which a ladder finds first: `largest_batch=auto`."""
+
+
 def make_settings(
     values: dict[str, Any], changed: dict[str, Any] | None = None
 ) -> Settings:
@@ -50,9 +54,12 @@ def make_settings(
 
     Raises:
         UsageError: a wrong type, choice or number; the message names the key as it is typed.
+        LadderFirstError: the batch is not known before a ladder has found it.
     """
     for key, number in _numbers(values if changed is None else changed):
         _check_number(key, number, _as_yaml(number))
+    if values.get("batch") in ("auto", "ladder"):
+        raise LadderFirstError(f"largest_batch={values['batch']}")
     try:
         return msgspec.convert(values, COMPLETE)
     except msgspec.ValidationError as error:
@@ -88,6 +95,7 @@ def checked_value(key: str, value: Any, text: str | None = None) -> Any:
     needed = type_of(key)
     if text is None:
         text = _as_yaml(value)
+    value = _as_read(key, value)
     if needed is None or is_group(needed) or "${" in text or text == "???":
         return value
     members = members_of(needed)
@@ -101,6 +109,20 @@ def checked_value(key: str, value: Any, text: str | None = None) -> Any:
     for place, number in _numbers({key: value}):
         _check_number(place, number, text)
     return value
+
+
+def _as_read(key: str, value: Any) -> Any:
+    """Return a value of a form that YAML reads as another type: `off`, and `a,b` for a list."""
+    if isinstance(value, bool) and "off" in words_of_type(key):
+        return "on" if value else "off"
+    if isinstance(value, str) and key in _LISTS:
+        parts = re.split(r"[\s,]+", value.strip("[] "))
+        return [int(part) if part.isdigit() else part for part in parts]
+    return value
+
+
+_LISTS = ("window", "cluster.hosts")
+"""The keys of a list that is typed as `a,b`."""
 
 
 def _check_inner(key: str, value: Any) -> None:
@@ -265,15 +287,11 @@ def _remedy(text: str, following: Sequence[str]) -> str:
     if key != key.strip() or value != value.strip():
         return f": write {key.strip()}={value.strip()}, without blanks around ="
     if type_of(text) is not None:
-        blanks = ", without blanks around =" if following[:1] == ["="] else ""
-        return f"; write {text}={parts[0] if parts else 'VALUE'}{blanks}"
+        return f"; write {text}={parts[0] if parts else 'VALUE'}"
     return _remedy_of_no_key(text)
 
 
 def _remedy_of_no_key(text: str) -> str:
-    named, _, value = text.partition(":")
-    if named != text and type_of(named) is not None:
-        return f"; write {named}={value}"
     if text.isdigit():
         return "; several values of a key are one word, as in -m gpus=1,2,4"
     return (
@@ -314,7 +332,7 @@ def _unquoted(value: Any) -> Any:
 
 def _values(override: Override, *, multirun: bool) -> list[Any]:
     key = override.key_or_group
-    text = (override.input_line or "").partition("=")[2].strip()
+    text = (override.input_line or "").partition("=")[2].strip(" '")
     if not override.is_sweep_override():
         return [checked_value(key, override.value(), text)]
     values = _swept_values(override, multirun=multirun)

@@ -69,7 +69,7 @@ def global_batch_gives_batch(sweep: Sweep) -> str | None:
 
 # ---- scripts ----
 
-KEYS_OF_SCRIPT = ("script", "args", "launcher", "window", "stop")
+KEYS_OF_SCRIPT = ("script", "args", "launcher", "window", "stop", "shared_files")
 """The keys that only a cell with a script reads."""
 
 READ_WITH_SCRIPT = {
@@ -151,9 +151,10 @@ def script_gets_swept_values(sweep: Sweep) -> str | None:
     script = sweep.first.script_of_cell
     if script is None:
         return None
-    for key, names in (("batch", ("batch", "global_batch")), ("seed", ("seed",))):
+    places = {"batch": script.takes_batch, "seed": script.has_placeholder("seed")}
+    for key, has_place in places.items():
         values = sorted({getattr(settings, key) for settings in sweep.settings})
-        if len(values) > 1 and not any(script.has_placeholder(name) for name in names):
+        if len(values) > 1 and not has_place:
             return (
                 f"{key}={','.join(map(str, values))}, but args has no {{{key}}}: all cells would "
                 f"be equal; write it where the script takes it, e.g. args='--{key} {{{key}}}'"

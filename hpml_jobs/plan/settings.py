@@ -2,7 +2,7 @@
 
 import operator
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -75,7 +75,7 @@ class Settings(Value, frozen=True, kw_only=True):
     minutes: int
     ladder: Ladder
     pack: bool
-    largest_batch: int
+    largest_batch: int | Literal["auto", "ladder"]
     collect_after: bool
     retries: int
     trace: bool
@@ -85,6 +85,7 @@ class Settings(Value, frozen=True, kw_only=True):
     launcher: ScriptLauncher
     window: tuple[int, int] | None
     stop: bool
+    shared_files: bool
     grid: Any = None
 
     def __post_init__(self) -> None:
@@ -200,7 +201,6 @@ _LEAST = {
     "repeats": 1,
     "iterations": 2,
     "nodes": 1,
-    "largest_batch": 1,
     "data.limit": 1,
     "ladder.start": 1,
     "ladder.factor": 2,

@@ -20,7 +20,7 @@ from hpml_jobs.core.workload import Optimizer, arg_text, refuse_file
 from hpml_jobs.plan import machine
 from hpml_jobs.plan.composer import AUTO, Composer, check_keys, settings_of
 from hpml_jobs.plan.config_folders import BLOCK_NAME, GROUPS, ONLY_ON, ConfigFolders
-from hpml_jobs.plan.keys import Overrides, parse_overrides
+from hpml_jobs.plan.keys import Overrides, checked_value, parse_overrides
 from hpml_jobs.plan.settings import Settings, Sweep
 from hpml_jobs.plan.user_config import FileDefault, file_defaults, named_clusters
 
@@ -34,11 +34,6 @@ OWN_CODE = tuple(
     f"workload.{key}" for key in ("model", "data", "loss", "optimizer", "schedule")
 )
 """Keys that may name a function of the user."""
-
-WINDOW_MEANING = (
-    "give two whole numbers, the iterations to warm up and those of each measurement, e.g. "
-    "window=50,200"
-)
 
 
 def expand(
@@ -69,27 +64,17 @@ def _as_meant(text: str) -> str:
     """Return an override as Hydra's grammar has it, of keys whose values are typed without it.
 
     >>> [_as_meant(text) for text in ("hosts=a,b", "window=5,9", "unit=tokens", "args={gpus}")]
-    ['cluster.hosts=[a,b]', 'window=[5,9]', 'workload.unit=tokens', "args='{gpus}'"]
+    ["cluster.hosts='a,b'", "window='5,9'", 'workload.unit=tokens', "args='{gpus}'"]
     >>> [_as_meant(text) for text in ("args='-b {batch}'", "args='a' 'b'")]
     ["args='-b {batch}'", "args='\\\\'a\\\\' \\\\'b\\\\''"]
     """
     typed, _, value = text.partition("=")
     key = {"hosts": "cluster.hosts", "unit": "workload.unit"}.get(typed, typed)
-    if typed in ("hosts", "window") and value != "null":
-        value = _as_list(text)
-    elif typed in ("script", "args") and not _IN_QUOTES.fullmatch(value):  # any text
+    is_text = typed in ("script", "args", "hosts", "window") and value != "null"
+    if is_text and not _IN_QUOTES.fullmatch(value):
         quoted = re.sub(r"(\\*)'", r"\1\1\\'", value)
         value = "'" + re.sub(r"(\\+)$", r"\1\1", quoted) + "'"
     return f"{key}={value}" if value else text
-
-
-def _as_list(text: str) -> str:
-    """Return the value of an override as one list, not a sweep over it."""
-    key, _, value = text.partition("=")
-    inside = value.removeprefix("[").removesuffix("]")
-    if key == "window" and not re.fullmatch(r"\d+,\d+", inside):
-        raise UsageError(f"{text}: {WINDOW_MEANING}")
-    return f"[{inside}]"
 
 
 def _expand(overrides: Overrides, configs: ConfigFolders) -> Sweep:
@@ -203,7 +188,14 @@ def _blocks(
         other for key, values in typed.items() for other in _replaced(key, values)
     }
     blocks: list[Ranges] = [{}] if grid is None else configs.grid_blocks(grid)
-    blocks = [_without(block, replaced) for block in blocks]
+    blocks = [
+        {
+            key: [checked_value(key, value) for value in values]
+            for key, values in block.items()
+            if key not in replaced
+        }
+        for block in blocks
+    ]
     for block in blocks:
         origins |= dict.fromkeys(_without(block, _OF_BLOCK), f"grid={grid}")
     origins |= dict.fromkeys(typed, "command line")
@@ -354,7 +346,7 @@ _USUAL_LR = {Optimizer.SGD: 0.1, Optimizer.ADAMW: 0.001}
 
 _ONE_PER_STUDY = (
     *("study", "outputs", "cluster", "data.root", "minutes"),
-    *("ladder", "pack", "collect_after", "retries", "rerun", "script"),
+    *("ladder", "pack", "collect_after", "retries", "rerun", "script", "shared_files"),
 )
 
 

@@ -95,10 +95,9 @@ def _sizes_text(sizes: Set[int], device: Device) -> str:
 def _runs_each(rows: Sequence[Row]) -> str:
     """Return how many cells measured each row, where any has several."""
     numbers = {len(row.cells) - row.disturbed_runs for row in rows}
-    is_disturbed = any(row.disturbed_runs for row in rows)
-    if not numbers or (numbers == {1} and not is_disturbed):
+    undisturbed = "undisturbed " if any(row.disturbed_runs for row in rows) else ""
+    if numbers <= {1} and not undisturbed:
         return ""
-    undisturbed = "undisturbed " if is_disturbed else ""
     runs = "run" if numbers == {1} else "runs"
     return f", {span(numbers)} {undisturbed}{runs} of each setting"
 
@@ -173,7 +172,7 @@ def _only(choice: Choice) -> str:
     only = choice.reference
     has_failed = only.exclusion is Exclusion.FAILED_CHECK
     start = "Not reliable yet: one" if has_failed else "One"
-    return f"{start} cell has a number: {words.name(only)}. It takes {words.figures(only, choice)}."
+    return f"{start} cell has a number: {only.words}. It takes {words.figures(only, choice)}."
 
 
 def _fastest(fastest: Candidate, choice: Choice) -> str:
@@ -184,7 +183,7 @@ def _fastest(fastest: Candidate, choice: Choice) -> str:
     near = names((rival.words for rival in rivals), separator="; ")
     beside = f" (not told apart from {near})" if near else ""
     return (
-        f"Fastest: {words.name(fastest)}{beside}, {faster} times the speed of "
+        f"Fastest: {words.name(fastest, choice)}{beside}, {faster} times the speed of "
         f"{choice.reference.words}, efficiency {words.efficiency(fastest, choice)}."
     )
 

@@ -40,7 +40,10 @@ def test_refused_sbatch_reports_slurm_message(make_study, record_fault):
     assert manifest_events(case) == [ManifestEvent.SENDING, ManifestEvent.REFUSED]
     assert "Requested reservation is invalid" in case.state["reason"]
     record_fault(
-        "sbatch refuses the reservation", case, "1 missing", "SLURM's message, exit code 1"
+        "sbatch refuses the reservation",
+        case,
+        "1 missing",
+        "SLURM's message, exit code 1",
     )
     # without the fault it would be submitted
     assert list(case.planned_actions().values()) == ["not submitted yet"]

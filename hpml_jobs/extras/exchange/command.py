@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hpml_jobs.cli.console import print_json
-from hpml_jobs.cli.options import Json, Outputs, study_words
+from hpml_jobs.cli.options import Json, Outputs, outputs_of, study_words
 from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.paths import resolve_path
 from hpml_jobs.core.text import PROGRAM, counted, with_command
 from hpml_jobs.study.files import read_bytes, reading
-from hpml_jobs.study.selection import check_name, find
+from hpml_jobs.study.selection import check_name
 from hpml_jobs.study.study import Study
 
 if TYPE_CHECKING:
@@ -34,8 +34,8 @@ def import_(
 ) -> None:
     """Make a study from timings of another program: a CSV table with a row for each run.
 
-    Its columns are run, gpus, batch (per GPU) and epoch_s, or images (of an epoch) and
-    images_per_s; it may have nodes, strategy, gpu_type, loss and accuracy. Rows with the same GPUs,
+    Its columns are gpus, batch (per GPU) and epoch_s, or images (of an epoch) and images_per_s; it
+    may have run, nodes, strategy, gpu_type, loss and accuracy. Rows with the same GPUs,
     batch and strategy are repeats. See docs/share.md, also for a history of W&B.
 
     Example: hpml-jobs import docs/published.csv study=published
@@ -43,7 +43,7 @@ def import_(
     from hpml_jobs.extras.exchange.timings import read_timings, write_study
 
     file, name = _parsed(words or [])
-    study = Study(_folder(outputs) / check_name(name))
+    study = Study(resolve_path(outputs_of(outputs)) / check_name(name))
     with reading(file):
         content = read_bytes(file.expanduser())
     changes = write_study(study, read_timings(content, file.name), file.name)
@@ -54,7 +54,7 @@ def import_(
         return
     _print_changes(changes, file.name)
     print(f"study {study.name} in {study.root}")
-    _print_next(study)
+    print(with_command("next", f"{PROGRAM} collect {study_words(study)}"))
 
 
 def _parsed(words: list[str]) -> tuple[Path, str]:
@@ -62,17 +62,13 @@ def _parsed(words: list[str]) -> tuple[Path, str]:
     named = [word for word in words if word.startswith(KEY)]
     files = [word for word in words if word not in named]
     for word in files:
-        key, is_pair, _ = word.partition("=")
-        if is_pair and key.isidentifier():
-            raise UsageError(
-                f"import has no key {key}=: give it as a column of the table (docs/share.md)"
-            )
         if word.endswith((".tar.gz", ".tgz")):
             unpack = shlex.join(["tar", "xzf", word, "-C", "outputs"])
             raise UsageError(f"{word} is an archive; it becomes a study by: {unpack}")
     if len(files) != 1 or len(named) != 1:
         raise UsageError(
-            "import takes one file and one name: import FILE.csv study=NAME"
+            "import takes one file and one name: import FILE.csv study=NAME; all else is a column "
+            "of the table (docs/share.md)"
         )
     return Path(files[0]), named[0].removeprefix(KEY)
 
@@ -80,22 +76,7 @@ def _parsed(words: list[str]) -> tuple[Path, str]:
 def _print_changes(changes: "ImportChanges", file: str) -> None:
     by_change = changes._asdict()
     parts = [f"{len(slugs)} {change}" for change, slugs in by_change.items() if slugs]
-    rows = len(changes.new) + len(changes.replaced) + len(changes.unchanged)
+    rows = sum(map(len, changes[:3]))  # all but the removed ones
     print(f"imported {counted(rows, 'row')} of {file}: {', '.join(parts)}")
     for slug in changes.removed:
         print(f"removed {slug}: its row is gone")
-
-
-def _print_next(study: Study) -> None:
-    """Print the next command, and which other study is meant by commands without a name."""
-    latest = find(study.root.parent, None)
-    if latest.root != study.root:
-        print(f"commands without the name of a study mean {latest.name}")
-    print(with_command("next", f"{PROGRAM} collect {study_words(study)}"))
-
-
-def _folder(outputs: Path | None) -> Path:
-    """Return the folder that a study is made in: the option's, else that of the user's config."""
-    from hpml_jobs.plan.user_config import user_outputs
-
-    return resolve_path(user_outputs() if outputs is None else outputs)

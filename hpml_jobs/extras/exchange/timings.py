@@ -2,8 +2,10 @@
 
 import csv
 import io
+import re
 from collections import Counter
 from collections.abc import Sequence
+from functools import reduce
 from typing import Annotated, Any, NamedTuple
 
 import msgspec
@@ -28,11 +30,11 @@ ATTEMPT = Attempt(id="imported", job="imported")
 EPOCH_S = (1e-3, 1e7)
 """The shortest and the longest epoch that is believed, in seconds."""
 
-NEEDED = ("run", "gpus", "batch")
+NEEDED = ("gpus", "batch")
 
 TABLE = (
-    "a table of runs has the columns run, gpus, batch and epoch_s, or images and images_per_s; it "
-    "may have nodes, strategy, gpu_type, loss, accuracy; docs/share.md makes one of a W&B history"
+    "a table of runs has the columns gpus, batch and epoch_s, or images and images_per_s; it may "
+    "have run, nodes, strategy, gpu_type, loss, accuracy; docs/share.md makes one of a W&B history"
 )
 
 Count = Annotated[int, Meta(ge=1, le=10**12)]
@@ -44,9 +46,9 @@ class Row(Value, frozen=True, kw_only=True):
     `batch` is per GPU, `accuracy` a share. Of one GPU every strategy is the baseline.
     """
 
-    run: str
     gpus: Count
     batch: Count
+    run: str = ""
     epoch_s: float | None = None
     images: Count | None = None
     images_per_s: Annotated[float, Meta(gt=0)] | None = None
@@ -78,7 +80,7 @@ def read_timings(content: bytes, file: str) -> list[Record]:
             row = _row(fields)
             if row.run in runs:
                 raise UsageError(f"run {row.run} is given twice: a row is a run")
-            runs.add(row.run)
+            runs |= {row.run} - {""}
             cell = _cell(row)
             repeat = repeats[cell.digest]
             repeats[cell.digest] += 1
@@ -109,15 +111,30 @@ def _row(fields: dict[Any, Any]) -> Row:
     if None in fields or None in fields.values():
         raise UsageError("it has not as many fields as the header")
     try:
-        given = {name: text for name, text in fields.items() if text}
+        given = {name: text for name, text in fields.items() if text or name in NEEDED}
         row = msgspec.convert(given, Row, strict=False)
     except msgspec.ValidationError as fault:
-        raise UsageError(str(fault)) from fault
+        problem, _, column = str(fault).rstrip("`").partition(" - at `$.")
+        if column == "epoch_s":
+            problem = _in_seconds(fields[column])
+        raise UsageError(f"{column}={fields[column]}: {problem}") from fault
     if (row.epoch_s is None) == (row.images_per_s is None):
         raise UsageError("give either epoch_s or images_per_s")
     if row.images_per_s is not None and row.images is None:
         raise UsageError("images_per_s needs images, those of an epoch")
     return row
+
+
+def _in_seconds(text: str) -> str:
+    """Return what to write instead of an epoch that is no number.
+
+    >>> _in_seconds("27:56"), _in_seconds("1:00:01"), _in_seconds("5 min")
+    ('in seconds, 27:56 is 1676', 'in seconds, 1:00:01 is 3601', 'expected a number of seconds')
+    """
+    if not re.fullmatch(r"\d+(:\d\d){1,2}", text):
+        return "expected a number of seconds"
+    seconds = reduce(lambda total, part: 60 * total + int(part), text.split(":"), 0)
+    return f"in seconds, {text} is {seconds}"
 
 
 def _cell(row: Row) -> Cell:

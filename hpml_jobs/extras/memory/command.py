@@ -31,7 +31,8 @@ def submit(  # noqa: D103  (its help is that of the kernel's command)
     all_cells: AllCells = False,
     json: Json = False,
 ) -> None:
-    from hpml_jobs.extras.memory.largest_batch import AUTO, LADDER, with_batch
+    from hpml_jobs.extras.memory.largest_batch import AUTO, ladder_words, with_batch
+    from hpml_jobs.plan.keys import LadderFirstError
     from hpml_jobs.plan.resolve import make_plan
     from hpml_jobs.plan.sweep import expand
 
@@ -41,16 +42,19 @@ def submit(  # noqa: D103  (its help is that of the kernel's command)
         sweep = expand(words, multirun=multirun, config_dir=config_dir)
         return make_plan(sweep, fetch=not dry_run, notify=notify)
 
-    if {AUTO, LADDER} & set(words):
+    if AUTO in words:
+        ladder_words(words)  # refuses it without a grid
+    manner = kernel.Manner(json, yes, all_cells, dry_run)
+    try:
+        kernel.submit(words, multirun, config_dir, dry_run, yes, all_cells, json)
+    except LadderFirstError as fault:
         options = ["--config-dir", str(config_dir.resolve())] if config_dir else []
         if multirun:
             options.append("-m")
-        manner = kernel.Manner(json, yes, all_cells, dry_run)
-        batch = _batch_of_ladder(words, planned, manner, options)
-        if batch is None:  # the ladder's follow-up job submits the cells
-            return
-        words = with_batch(words, batch)
-    kernel.submit(words, multirun, config_dir, dry_run, yes, all_cells, json)
+        batch = _batch_of_ladder(words, str(fault), planned, manner, options)
+        if batch is not None:  # else the ladder's follow-up job submits the cells
+            words = with_batch(words, batch)
+            kernel.submit(words, multirun, config_dir, dry_run, yes, all_cells, json)
 
 
 submit.__doc__ = kernel.submit.__doc__
@@ -73,19 +77,21 @@ plan.__doc__ = kernel.plan.__doc__
 
 def _batch_of_ladder(
     words: list[str],
+    typed: str,
     planned: "Callable[..., Plan]",
     manner: kernel.Manner,
     options: Sequence[str],
 ) -> int | None:
     """Return the batch that the ladder of a grid found; None if the ladder had to be submitted.
 
-    On this machine the ladder runs at once. `options` are those of the command beside its words.
+    On this machine the ladder runs at once. `typed` is `AUTO` or `LADDER`, and
+    `options` are those of the command beside its words.
     """
     from hpml_jobs.extras.memory import largest_batch
     from hpml_jobs.submit.selection import select
 
     ladder = planned(largest_batch.ladder_words(words))
-    may_submit = largest_batch.AUTO in words
+    may_submit = typed == largest_batch.AUTO
     batch = largest_batch.largest_that_fits(select(ladder), may_submit=may_submit)
     if batch is None:
         some = largest_batch.with_batch(words, ladder.cells[0].cell.batch)
@@ -95,11 +101,8 @@ def _batch_of_ladder(
             f"{largest_batch.AUTO}: first the ladder, then {counted(len(later), 'cell')} with its "
             f"batch, up to {hours_text(hours)} GPU-hours"
         )
-        then = [
-            largest_batch.LADDER if word == largest_batch.AUTO else word
-            for word in words
-        ]
-        then += _words_of_variables(ladder)
+        then = [word for word in words if not word.startswith(largest_batch.KEY)]
+        then += [largest_batch.LADDER, *_words_of_variables(ladder)]
         ladder = ladder._replace(
             then=("submit", *options, *then, "--yes"), later_gpu_hours=hours
         )
@@ -122,9 +125,8 @@ def _words_of_variables(plan: "Plan") -> list[str]:
     from hpml_jobs.submit.explain import values_of
 
     keys = {option.default_of for option in OPTIONS.values()}
-    variables = ("SBATCH_", "SLURM_")
     return [
         f"{key}={value}"
         for key, value in values_of(plan)
-        if key in keys and plan.origins.get(key, "").startswith(variables)
+        if key in keys and plan.origins.get(key, "").startswith(("SBATCH_", "SLURM_"))
     ]

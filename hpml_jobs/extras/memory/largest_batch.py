@@ -53,13 +53,8 @@ def ladder_words(words: Sequence[str]) -> list[str]:
 
 def with_batch(words: Iterable[str], batch: int) -> list[str]:
     """Return a grid's command line with this batch, and without keys of the ladder."""
-    replaced = []
-    for word in words:
-        if word.startswith(KEY):
-            replaced.append(f"{KEY}{batch}")
-        elif not word.startswith("ladder."):
-            replaced.append(word)
-    return replaced
+    kept = [word for word in words if not word.startswith((KEY, "ladder."))]
+    return [*kept, f"{KEY}{batch}"]
 
 
 def largest_that_fits(selection: Selection, *, may_submit: bool) -> int | None:
@@ -71,16 +66,15 @@ def largest_that_fits(selection: Selection, *, may_submit: bool) -> int | None:
         UsageError: the selection has several ladders.
     """
     plan = selection.plan
-    study, ladders = (
-        plan.study.name,
-        len({planned.cell.ladder for planned in plan.cells}),
-    )
+    study = plan.study.name
+    ladders = len({planned.cell.ladder for planned in plan.cells})
     if ladders > 1:
         raise UsageError(
             f"{AUTO} needs one ladder, and these keys make {ladders}: give one value of each key, "
             f"or {KEY}N"
         )
-    outcomes = _outcomes(selection)
+    by_slug = {state.slug: state.outcome for state in selection.status.states}
+    outcomes = {cell.cell.batch: by_slug.get(cell.slug) for cell in plan.cells}
     lacking = [o for o in outcomes.values() if not o or not o.finished]
     active = [outcome for outcome in lacking if outcome and outcome.may_run]
     if lacking:
@@ -98,10 +92,3 @@ def largest_that_fits(selection: Selection, *, may_submit: bool) -> int | None:
             f"{min(outcomes)}, or give {KEY}N"
         )
     return max(fits)
-
-
-def _outcomes(selection: Selection) -> dict[int, Outcome | None]:
-    """Return the outcome of each batch; None of one that has no state yet."""
-    by_slug = {state.slug: state.outcome for state in selection.status.states}
-    cells = selection.plan.cells
-    return {planned.cell.batch: by_slug.get(planned.slug) for planned in cells}

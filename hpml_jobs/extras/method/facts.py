@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from hpml_jobs.core.conditions import in_words, precision_of
-from hpml_jobs.core.environment import compared
+from hpml_jobs.core.environment import COMPARED, text_of
 from hpml_jobs.core.gpus import link_text
 from hpml_jobs.core.measurements import Card
 from hpml_jobs.core.record import Facts, Record
@@ -52,8 +52,8 @@ _OF_FACTS: dict[str, Callable[[Facts], object]] = {
     "commit": lambda facts: facts.commit,
     "uncommitted changes": lambda facts: facts.dirty,
     "your code, commit": lambda facts: facts.code_commit,
-    "environment variables": lambda facts: compared(
-        facts.nccl_environment, facts.environment
+    "environment variables": lambda facts: text_of(
+        COMPARED, facts.nccl_environment | facts.environment
     ),
 }
 
@@ -91,7 +91,11 @@ def environment(group: ConditionGroup) -> list[Fact]:
     records = [result.record for result in group.cells if result.record is not None]
     facts = [record.facts for record in records if record.facts]
     cards = [card for record in records for card in record.cards]
-    hosts = [host for record in records for host in _hosts(record)]
+    hosts = [
+        host
+        for record in records
+        for host in [rank.host for rank in record.ranks] or record.attempt.hosts
+    ]
     listed = {
         "hosts": _distinct(hosts),
         **_values_of(_OF_FACTS, facts),
@@ -114,10 +118,6 @@ def _values_of(
 ) -> dict[str, tuple[str, ...]]:
     """Return the different values of properties in words, by name."""
     return {name: _distinct(map(of, values)) for name, of in properties.items()}
-
-
-def _hosts(record: Record) -> Iterable[str]:
-    return [rank.host for rank in record.ranks] or record.attempt.hosts
 
 
 def _distinct(values: Iterable[object]) -> tuple[str, ...]:

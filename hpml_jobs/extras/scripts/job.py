@@ -179,6 +179,7 @@ def task_variables(environment: dict[str, str]) -> dict[str, str]:
         "SLURM_STEP_NUM_NODES": str(nodes),
         "SLURM_STEP_NODELIST": names,
         "SLURM_CPUS_ON_NODE": str(len(os.sched_getaffinity(0))),
+        "SLURM_LAUNCH_NODE_IPADDR": node,
         "SLURM_SUBMIT_DIR": str(Path.cwd()),
     }
     return {k: value for k, value in of_job.items() if k not in environment} | always

@@ -42,11 +42,17 @@ from hpml_jobs.results.decision import LEAST_RUNS, MOST_RUNS
 from hpml_jobs.study.study import command_with
 
 
-def name(candidate: Candidate) -> str:
-    """Return a cell's name in a sentence: `2 GPUs at batch 512 per GPU (ddp)`."""
+def name(candidate: Candidate, choice: Choice) -> str:
+    """Return a cell's name in a sentence: `2 GPUs at batch 512 per GPU (ddp)`.
+
+    Where as many GPUs were measured on other numbers of nodes, it has `on one node`.
+    """
     row = candidate.row
     per = unit(candidate.device)
     gpus = size_words(row.setup, candidate.device)
+    nodes = [c.row.nodes for c in choice.candidates if c.row.gpus == row.gpus]
+    if row.nodes == 1 < max(nodes):
+        gpus += " on one node"
     return f"{gpus} at batch {row.batch_per_gpu} per {per}{how(row.setup)}"
 
 
@@ -204,12 +210,12 @@ def advice(choice: Choice, *, is_short: bool = False) -> str:
     winner = choice.ask.candidate
     is_reliable = choice.reference.exclusion is not Exclusion.FAILED_CHECK
     if choice.undecided is None:
-        sentence = f"Use {winner.words if is_short else name(winner)}"
+        sentence = f"Use {winner.words if is_short else name(winner, choice)}"
     else:
         undecided = (
             "Not decided yet" if choice.undecided.runs else "Too close to decide"
         )
-        two = _names_of_two(winner, choice.undecided.rival, is_short=is_short)
+        two = _names_of_two(choice, winner, choice.undecided.rival, is_short=is_short)
         sentence = f"{undecided if is_reliable else 'Not decided'}: {two}"
     if is_reliable:
         return sentence
@@ -218,7 +224,9 @@ def advice(choice: Choice, *, is_short: bool = False) -> str:
     return f"Not reliable yet (a check failed for {smallest}): {sentence}"
 
 
-def _names_of_two(winner: Candidate, rival: Candidate, *, is_short: bool) -> str:
+def _names_of_two(
+    choice: Choice, winner: Candidate, rival: Candidate, *, is_short: bool
+) -> str:
     """Return the names of two cells; two sizes of one batch have it once."""
     is_same_batch = winner.row.batch_per_gpu == rival.row.batch_per_gpu
     if is_same_batch and winner.row.gpus != rival.row.gpus:
@@ -226,7 +234,7 @@ def _names_of_two(winner: Candidate, rival: Candidate, *, is_short: bool) -> str
         return f"{size(winner)} or {size(rival)}, batch {rival.row.batch_per_gpu}{per}"
     if is_short:
         return f"{winner.words} or {rival.words}"
-    return f"{name(winner)} or {name(rival)}"
+    return f"{name(winner, choice)} or {name(rival, choice)}"
 
 
 def training(candidate: Candidate, epochs: int) -> str:
@@ -255,10 +263,11 @@ def _none(choice: Choice) -> str:
             f"the best efficiency is {efficiency(best, choice)}, below "
             f"{share_text(wish.min_efficiency)}"
         )
-    epochs = wish.counted_epochs
-
     best = min(sound, key=lambda candidate: candidate.gpu_hours)
-    return f"no cell meets {limits(choice)}; the nearest is {name(best)}: {training(best, epochs)}"
+    taken = training(best, wish.counted_epochs)
+    return (
+        f"no cell meets {limits(choice)}; the nearest is {name(best, choice)}: {taken}"
+    )
 
 
 def limits(choice: Choice) -> str:
@@ -308,12 +317,11 @@ def why(candidate: Candidate, choice: Choice) -> str:
 
 def _exclusion(candidate: Candidate, choice: Choice) -> str:
     wish = choice.wish
-    epochs = choice.wish.counted_epochs
     match candidate.exclusion:
         case Exclusion.FAILED_CHECK:
             return "a data-quality check failed: never chosen"
         case Exclusion.OVER_BUDGET:
-            hours = significant(epochs * candidate.gpu_hours, 3)
+            hours = significant(wish.counted_epochs * candidate.gpu_hours, 3)
             return f"needs {hours} of {wish.gpu_hours:g} {hours_unit(choice.device)}"
         case Exclusion.INEFFICIENT:
             against = efficiency_reference(candidate, choice)

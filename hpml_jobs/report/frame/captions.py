@@ -130,12 +130,8 @@ def cell_words(place: Place, device: Device) -> str:
     >>> cell_words(Place(Setup(1, 1, Strategy.SINGLE), 16), Device.CPU)
     '1 process, batch 16'
     """
-    return setup_words(place.setup, str(place.batch_per_gpu), device)
-
-
-def setup_words(setup: Setup, batch: str, device: Device) -> str:
-    """Return the same of a setup at one or several batches, which are given in words."""
-    return f"{size_words(setup, device)}, batch {batch}{how(setup)}"
+    setup = place.setup
+    return f"{size_words(setup, device)}, batch {place.batch_per_gpu}{how(setup)}"
 
 
 def size_words(setup: Setup, device: Device) -> str:

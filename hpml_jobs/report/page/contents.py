@@ -119,9 +119,11 @@ def _group_title(group: ReportGroup) -> str:
 
 
 def _sentence(group: ReportGroup) -> str:
-    if group.choice is None:
-        return "No cell has a number yet."
-    return words.answer(group.choice, None)
+    return (
+        words.answer(group.choice, None)
+        if group.choice
+        else "No cell has a number yet."
+    )
 
 
 def _figures(drawn: dict[str, Picture]) -> tuple[tuple[Figure, ...], ...]:

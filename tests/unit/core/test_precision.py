@@ -80,6 +80,7 @@ def test_variables_that_change_numbers_are_conditions():
     nccl = {"NCCL_DEBUG": "INFO", "NCCL_P2P_DISABLE": "1"}
     conditions = conditions_of(environment=environment, nccl_environment=nccl)
     assert (
-        conditions["environment"] == "CUDA_DEVICE_MAX_CONNECTIONS=1 NCCL_P2P_DISABLE=1"
+        conditions["environment"]
+        == "CUDA_DEVICE_MAX_CONNECTIONS=1 NCCL_DEBUG=INFO NCCL_P2P_DISABLE=1"
     )
     assert conditions_of()["environment"] == "none"

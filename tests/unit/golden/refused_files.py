@@ -20,24 +20,19 @@ OF_FILES = {
         collect real.ipynb
         """,
     "Scripts": """
-        script=
         script=trian.py
         script=wrong.py
         script=run.sh
         script=folder
         script=real.ipynb
-        "script=train.py --epochs 3"
-        "script=python train.py"
-        script=train.py,wrong.py
         script=train.py "args=--lr 1"
         "script=-m nothere.train"
         "script=-m folder.missing"
         "script=-m deepspeed.launcher.runner"
         "script=deepspeed train.py"
-        "script=/usr/bin/mpirun -n 2 train.py"
         script=horovod.py gpus=2
         script=calls.py gpus=2
-        script=mpi.py gpus=2
+        script=saves.py batch=4
         script=train.py "args=--batch {batc}"
         script=train.py "args=--name 'x"
         script=train.py "args=--key ***"
@@ -97,7 +92,7 @@ FILES = {
     "horovod.py": "import torch\nimport horovod.torch as hvd\n",
     "calls.py": "import torch, hvd\n",
     "hvd.py": "import horovod.torch\n",
-    "mpi.py": "import torch\nfrom mpi4py import MPI\n",
+    "saves.py": "import torch\ntorch.save({}, 'ck.pt')\n",
     "no-images/train/cats/notes.txt": "",
     "empty-class/train/cats/1.pgm": "P5 1 1 255 .",
     "empty-class/train/dogs/notes.txt": "",
@@ -164,7 +159,7 @@ OF_TIMINGS = (
     f"{ROWS}\na,1,32,abc\n",
     f"{ROWS}\na,1,32,\n",
     f"{ROWS}\na,,32,9\n",
-    f"{ROWS}\n,1,32,9\n",
+    f"{ROWS}\na,1,32,27:56\n",
     f"{ROWS}\na,1,32,0\n",
     f"{ROWS}\na,1,32,nan\n",
     f"{ROWS}\na,1,32,1e9\n",

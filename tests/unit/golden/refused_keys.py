@@ -138,7 +138,7 @@ OF_KEYS = {
         epochs=0
         protocol=full epochs=1
         iterations=1
-        largest_batch=0
+        largest_batch=AUTO
         accumulate=0
         ladder.start=0
         ladder.start=8 ladder.factor=1

@@ -219,6 +219,29 @@ def test_user_config_overrides_defaults_not_command_line(
     assert settings.cluster.container.image is None
 
 
+@pytest.mark.parametrize(
+    ("key", "typed", "value"),
+    [
+        ("sync_buffers", "off", "off"),
+        ("window", "5,10", (5, 10)),
+        ("window", "null", None),
+        ("compile", "true", True),
+        ("largest_batch", "auto", "auto"),
+    ],
+)
+def test_words_are_read_alike_wherever_they_are(
+    working_folder, user_config_file, key, typed, value
+):
+    config = write_config(
+        working_folder, "grid/one.yaml", f"{key}: {typed}\nblocks: [{{gpus: 2}}]\n"
+    )
+    sweeps = [sweep_of("gpus=2", f"{key}={typed}", multirun=False)]
+    sweeps.append(sweep_of("grid=one", config_dir=config))
+    user_config_file.write_text(f"{key}: {typed}\n")
+    sweeps.append(sweep_of("gpus=2", multirun=False))
+    assert [getattr(sweep.first, key) for sweep in sweeps] == [value] * 3
+
+
 def test_user_config_recipe_does_not_override_grid(working_folder, user_config_file):
     user_config_file.write_text("recipe: goyal\n")
     compared = expand(["grid=large_batch"], multirun=False).settings

@@ -49,6 +49,15 @@ def test_followup_job_of_a_ladder_keeps_what_the_shell_gives(slurm, monkeypatch)
     assert "minutes=7 cluster.partition=main" in slurm.scripts[-1]
 
 
+def test_word_of_the_users_file_is_as_that_of_the_command(slurm, user_config_file):
+    user_config_file.write_text("largest_batch: auto\n")
+    words = ("cluster=slurm", "gpu_type=v100", "workload=digits")
+    assert run(["grid=large_batch", *words]) == 0
+    assert "grid=large_batch cluster=slurm" in slurm.scripts[-1]
+    assert "largest_batch=ladder" in slurm.scripts[-1]
+    assert run(["gpus=1", "study=other", *words]) == 0  # it has no part in this
+
+
 @pytest.fixture
 def words(slurm, working_folder):
     """A grid after a ladder, submitted once."""

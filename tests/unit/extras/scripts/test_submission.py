@@ -133,17 +133,61 @@ def test_keys_of_scripts_need_one() -> None:
         plan("batch=4", "launcher=srun", "workload=digits")
 
 
-def test_files_that_all_cells_would_write_are_named_once(folder: Path) -> None:
-    (folder / "train.py").write_text("import torch\ntorch.save({}, 'snapshot.pt')\n")
-    notes: list[str] = []
-    plan("batch=4,8", "script=train.py", ARGS, notes=notes)
-    [note] = [note for note in notes if "writes files" in note]
-    assert note.startswith(
-        "train.py writes files (line 2), and args has no {folder}: every cell"
-    )
-    notes.clear()
-    plan("batch=4,8", "script=train.py", f"{ARGS} --out {{folder}}", notes=notes)
-    assert not [note for note in notes if "writes files" in note]
+SHARED = r"""
+torch.save({}, 'snapshot.pt')
+from torch import load; load("ck.pt")
+import torch as t; t.load("ck.pt")
+import torch.distributed.checkpoint as dcp; dcp.load({})
+torch.distributed.checkpoint.load({})
+from torch.distributed import checkpoint; checkpoint.save({})
+model.save_pretrained("out")
+accelerator.load_state("out")
+engine.load_checkpoint("out")
+from lightning import Trainer; Trainer(max_epochs=3)
+import lightning as L; L.Trainer()
+TrainingArguments("out")
+SummaryWriter()
+pd.DataFrame().to_csv("log.csv")
+np.savez("a", x)
+open(name, "a")
+open(name, mode="w")
+open(name, args.mode)
+open(name, "ab" if more else "r")
+Path("log").open("x")
+(folder / "log").write_text(f"{loss}")
+zipfile.ZipFile(name, "w")
+shutil.copy(name, "best.pt")
+print(\n  open(\n    name,\n    'w'\n  )\n)
+"""
+NOT_SHARED = r"""
+# torch.save({}, "snapshot.pt")
+print("then torch.save(x) and open(name, 'w')")
+open("x.txt"); open(name, "rb"); Path("a").open()
+np.load("data.npz"); json.load(open("x.json")); pickle.load(open("data.pkl", "rb"))
+model.load_state_dict({}); ctx.save_for_backward(x); json.dumps({}); logging.getLogger("a")
+datasets.CIFAR10(root, download=True); os.makedirs("out"); np.memmap("x.bin", mode="r")
+class Trainer: ...\nTrainer()
+"""
+
+
+@pytest.mark.parametrize("text", SHARED.strip().splitlines())
+@pytest.mark.parametrize("script", ["script=train.py", "script=-m train"])
+def test_script_that_shares_files_is_refused(
+    folder: Path, script: str, text: str
+) -> None:
+    source = text.replace(r"\n", "\n")
+    (folder / "helper.py").write_text(f"import torch\n{source}\n")
+    with pytest.raises(UsageError, match=r"\(helper.py, line [23]\), and args has no "):
+        plan("batch=4,8", script, ARGS)
+    plan("batch=4,8", script, f"{ARGS} --out {{folder}}")
+    plan("batch=4,8", script, ARGS, "shared_files=true")
+
+
+@pytest.mark.parametrize("text", NOT_SHARED.strip().splitlines())
+def test_script_that_shares_no_files_is_not_refused(folder: Path, text: str) -> None:
+    source = text.replace(r"\n", "\n")
+    (folder / "train.py").write_text(f"import torch\n{source}\n")
+    plan("batch=4,8", "script=train.py", ARGS)
 
 
 def code_of(*words: str, notes: list[str] | None = None) -> dict[str, str]:
@@ -190,19 +234,34 @@ def test_file_beside_the_script_is_found_by_its_own_name(folder: Path) -> None:
     assert sorted(code) == ["../here.json", "cfg.json", "train.py"]
 
 
+STEP = "import torch\nloss.backward()\n"
+PARALLEL = f"{STEP}from torch.nn.parallel import DistributedDataParallel\n"
+
+
 @pytest.mark.parametrize(
-    ("text", "gpus"),
+    ("text", "library"),
     [
-        ("import horovod.torch as hvd", "gpus=1"),
-        (
-            "import torch.distributed as dist\ntry:\n    import horovod\nexcept ImportError: pass",
-            "gpus=2",
-        ),
-        ("import deepspeed", "gpus=2"),
+        ("import tensorflow as tf", "tensorflow"),
+        ("import jax.numpy as np, torch", "jax"),
+        ("from flax import linen", "flax"),
+        ("def train():\n    import keras", "keras"),
+        (f"{STEP}import horovod.torch as hvd", "horovod"),
+        (f"{STEP}from ray import train", "ray"),
+        (f"{STEP}import deepspeed", "deepspeed"),
+        (f"{STEP}import tensorflow", ""),
+        (f"{PARALLEL}import tensorflow, horovod, ray", ""),
+        ('"""\nimport keras\nfrom ray tracing\n"""', ""),
+        ("from .ray import trace", ""),
     ],
 )
-def test_script_that_may_use_horovod_is_not_refused(
-    folder: Path, text: str, gpus: str
+def test_script_of_another_library_is_refused(
+    folder: Path, text: str, library: str
 ) -> None:
     (folder / "train.py").write_text(f"{text}\n")
-    assert plan("batch=4", gpus, "script=train.py", ARGS).cells
+    for gpus in ("gpus=1", "gpus=2"):
+        try:
+            plan("batch=4", gpus, "script=train.py", ARGS)
+        except UsageError as refusal:
+            assert f"train.py imports {library}: only" in str(refusal)
+        else:
+            assert not library

@@ -8,6 +8,7 @@ from hpml_jobs.checks.conditions import distinct, names_of
 from hpml_jobs.checks.efficiency import EFFICIENCY_LIMIT, Efficiency, between
 from hpml_jobs.checks.result import Observation, check
 from hpml_jobs.core.check_result import Affected, Level, Tier
+from hpml_jobs.core.script import READS_ALL
 from hpml_jobs.core.statistics import Sample
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.text import Share, percent_text
@@ -137,13 +138,17 @@ def other_epoch(run: ComparedRun) -> Observation | None:
     """
     record = run.record
     baseline = run.baseline
+    reasons = record.facts.missing if record.facts else ()
+    why = READS_ALL if READS_ALL in " ".join(reasons) else ""
+    if record.work_samples and why:
+        return Observation(False, why, level=Level.WARN, tier=Tier.TABLE)
     if record.cell.origin.has_fixed_epochs or record.work_samples:
         return None
-    counted_here = record.samples
-    if baseline is None or baseline.timing is None or counted_here is None:
+    samples = record.samples
+    theirs = baseline and baseline.timing and baseline.timing.samples
+    if not samples or not theirs:
         return None
-    theirs = baseline.timing.samples or 0
     return Observation(
-        abs(counted_here - theirs) <= record.cell.global_batch,
-        f"an epoch has {counted_here:,} samples, on one GPU {theirs:,}",
+        abs(samples - theirs) <= record.cell.global_batch,
+        f"an epoch has {samples:,} samples, on one GPU {theirs:,}. {why}".rstrip(". "),
     )

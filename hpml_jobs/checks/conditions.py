@@ -5,7 +5,8 @@ from collections.abc import Iterable
 from hpml_jobs.checks.comparison import ByValue, ComparedRun, Differing
 from hpml_jobs.checks.result import Observation, check, names
 from hpml_jobs.core.check_result import Affected, Level, Tier
-from hpml_jobs.core.text import counted
+from hpml_jobs.core.environment import PROFILERS, text_of
+from hpml_jobs.core.record import Facts
 
 
 @check("conditions", Level.WARN, Tier.TABLE, Affected.TIME)
@@ -13,8 +14,9 @@ def other_conditions(run: ComparedRun, kin: ByValue) -> list[Observation | None]
     """The cell was measured with other hardware or software than cells of the same workload, which
     are in another table: no ratio of the two is a speedup. One outlier is named, not all the others
     with it. Another patch of Python, operating system, kernel or container hardly changes a number.
+    Or a profiler was on in all its epochs, by a variable of NCCL, torch or nsys.
 
-    Limit: the same hardware, software and code
+    Limit: the same hardware, software and code; no profiler
     Fix: measure again what differs (rerun=true), or measure the table in one go, with one
     installation (rerun=true)
     """
@@ -25,7 +27,16 @@ def other_conditions(run: ComparedRun, kin: ByValue) -> list[Observation | None]
     return [
         _differing(run, kin, "hardware and software", again),
         _differing(run, remarks, system, in_one_go),
+        _profiled(run.record.facts or Facts()),
     ]
+
+
+def _profiled(facts: Facts) -> Observation | None:
+    """Return which variables turned a profiler on, whose cost is in all times."""
+    variables = text_of(PROFILERS, facts.nccl_environment | facts.environment)
+    text = f"a profiler was on in all epochs: {variables}"
+    unset = "unset it and measure again (rerun=true)"
+    return Observation(False, text, unset) if variables else None
 
 
 def _differing(
@@ -37,7 +48,8 @@ def _differing(
         return None
     others = [dict(value) for value in values.other_values(run)]
     if not others:
-        return _same(run, what)
+        same = f"the same {what} as the other cells of the table"
+        return Observation(True, same) if len(run.table.runs) > 1 else None
     differing = values.differing(run)
     differences = [
         f"{name} {value} (theirs {distinct(other[name] for other in others)})"
@@ -49,14 +61,6 @@ def _differing(
         f"differs from {names_of(differing)} in {', '.join(differences)}",
         remedy,
     )
-
-
-def _same(run: ComparedRun, what: str) -> Observation | None:
-    others = len(run.table.runs) - 1
-    if not others:
-        return None
-    cells = counted(others, "other cell")
-    return Observation(True, f"the same {what} as {cells} of the table")
 
 
 def names_of(differing: Differing) -> str:

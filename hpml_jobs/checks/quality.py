@@ -6,10 +6,8 @@ from hpml_jobs.checks.result import Observation, check
 from hpml_jobs.core.cell import Protocol
 from hpml_jobs.core.check_result import Affected, Level, Tier
 from hpml_jobs.core.disturbance import outside_causes
-from hpml_jobs.core.environment import PROFILERS, text_of
 from hpml_jobs.core.outliers import BLOCKS, ENDS, change_of_ends, kendall_s, over_ranks
-from hpml_jobs.core.record import Facts, Record
-from hpml_jobs.core.strategies import SyncBuffers
+from hpml_jobs.core.record import Record
 from hpml_jobs.core.text import Share, counted, percent_text
 
 LEAST_ITERATIONS = 10
@@ -55,10 +53,7 @@ def buffers_differ(record: Record) -> Observation | None:
     if len(hashes) < 2 or "" in hashes or not has_buffers:
         return None
     if record.cell.replicas_share_buffers:
-        shares = f"{strategy} sends rank 0's buffers at every forward"
-        if record.cell.sync_buffers is SyncBuffers.SYNCBN:
-            shares = "SyncBatchNorm uses the statistics of all ranks"
-        return Observation(True, f"{shares}; tests share them")
+        return Observation(True, "all ranks test with the same buffers")
     if different == 1:
         unused = "nothing in them depends on the batches"
         same = f"the same buffers on all {len(hashes)} ranks"
@@ -73,18 +68,6 @@ def buffers_differ(record: Record) -> Observation | None:
         f"{different} different sets of buffers on {len(hashes)} ranks, {strategy} does not "
         f"synchronize them (accuracy {span})",
     )
-
-
-@check("profiler", Level.WARN, Tier.TABLE, Affected.TIME, Affected.SPLIT)
-def profiler_was_on(record: Record) -> Observation | None:
-    """A profiler was on in the timed epoch: the times have its cost.
-
-    Limit: no variable of NCCL, torch or nsys turns a profiler on
-    Fix: unset it, then measure again (rerun=true)
-    """
-    facts = record.facts or Facts()
-    variables = text_of(PROFILERS, facts.nccl_environment | facts.environment)
-    return Observation(False, variables) if variables else None
 
 
 @check("incomplete", Level.WARN, Tier.TABLE, Affected.SPLIT, Affected.BANDWIDTH)

@@ -22,6 +22,9 @@ LOCAL_RANK_REMEDY = (
 )
 
 
+READS_ALL = "each process reads all data, so that an epoch takes as long as on one"
+
+
 class Merged(NamedTuple):
     """Why there is no record of a script, and what is to be said of one that there is."""
 

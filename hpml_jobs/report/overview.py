@@ -15,7 +15,7 @@ from hpml_jobs.report.choose.rules import Candidate, Choice, Exclusion
 from hpml_jobs.report.choose.table import accuracies
 from hpml_jobs.report.frame import captions
 from hpml_jobs.report.frame.captions import mark
-from hpml_jobs.report.frame.numbers import ratio, span, verb
+from hpml_jobs.report.frame.numbers import span, three_digits, verb
 from hpml_jobs.report.lab.tables import StrategyTables
 from hpml_jobs.report.report import Report, ReportGroup
 from hpml_jobs.report.scaling.sentence import gap_sentence
@@ -178,7 +178,7 @@ def _only(choice: Choice) -> str:
 def _fastest(fastest: Candidate, choice: Choice) -> str:
     """Return the speedup of the fastest cell."""
     is_doubtful = choice.doubts_ratio(fastest)
-    faster = mark(ratio(choice.speedup(fastest)), is_doubtful=is_doubtful)
+    faster = mark(three_digits(choice.speedup(fastest)), is_doubtful=is_doubtful)
     rivals = choice.fastest.rivals if choice.fastest else ()
     near = names((rival.words for rival in rivals), separator="; ")
     beside = f" (not told apart from {near})" if near else ""

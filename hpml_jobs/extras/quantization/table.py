@@ -24,7 +24,7 @@ from hpml_jobs.report.frame.builder import (
     row_name,
 )
 from hpml_jobs.report.frame.learning import Mean
-from hpml_jobs.report.frame.numbers import accuracy, count, ratio
+from hpml_jobs.report.frame.numbers import accuracy, count, three_digits
 from hpml_jobs.report.frame.table import Sheet, Table
 from hpml_jobs.results.groups import ConditionGroup
 
@@ -216,7 +216,7 @@ class QuantizationLine(NamedTuple):
     ]
     lost: Annotated[Mean | None, Shown("drop", _points, on_page_only=True)]
     bytes: Annotated[int, Shown("bytes", count)]
-    of_fp32: Annotated[float, Shown("of fp32", ratio)]
+    of_fp32: Annotated[float, Shown("of fp32", three_digits)]
     runs: int
     seeds: int
     accuracy: Number

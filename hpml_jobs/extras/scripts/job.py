@@ -175,8 +175,6 @@ def task_variables(environment: dict[str, str]) -> dict[str, str]:
         "SLURM_NODELIST": names,
         "SLURMD_NODENAME": node,
         "SLURM_STEP_ID": "0",
-        "SLURM_STEPID": "0",
-        "SLURM_STEP_NUM_NODES": str(nodes),
         "SLURM_STEP_NODELIST": names,
         "SLURM_CPUS_ON_NODE": str(len(os.sched_getaffinity(0))),
         "SLURM_LAUNCH_NODE_IPADDR": node,

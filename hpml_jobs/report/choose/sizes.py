@@ -16,24 +16,18 @@ from hpml_jobs.report.frame.builder import (
     filled,
     item_table,
 )
-from hpml_jobs.report.frame.numbers import (
-    per_second,
-    ratio,
-    seconds,
-    share_text,
-    three_digits,
-)
+from hpml_jobs.report.frame.numbers import per_second, seconds, share_text, three_digits
 from hpml_jobs.report.frame.table import Table
 from hpml_jobs.results.groups import ConditionGroup
 
 
 def speedup_text(reference: Candidate, candidate: Candidate) -> str:
     """Return the speedup over the reference with its interval, if both have repeats."""
-    text = ratio(formulas.speedup(reference.epoch_s, candidate.epoch_s))
+    text = three_digits(formulas.speedup(reference.epoch_s, candidate.epoch_s))
     interval = ratio_interval(reference.epochs_s, candidate.epochs_s)
     if interval is None or candidate is reference:
         return text
-    return f"{text} [{ratio(interval.low)}, {ratio(interval.high)}]"
+    return f"{text} [{three_digits(interval.low)}, {three_digits(interval.high)}]"
 
 
 def coverage_text(reference: Candidate, candidate: Candidate) -> str:

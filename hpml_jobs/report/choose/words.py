@@ -32,10 +32,10 @@ from hpml_jobs.report.frame.numbers import (
     cost,
     per_second,
     percent,
-    ratio,
     seconds,
     share_text,
     significant,
+    three_digits,
     verb,
 )
 from hpml_jobs.results.decision import LEAST_RUNS, MOST_RUNS
@@ -172,10 +172,12 @@ def undecided(choice: Choice) -> list[str]:
     source = "one run of each" if is_single else "these runs"
     if by_time:
         faster = mark(
-            ratio(rival.epoch_s / candidate.epoch_s),
+            three_digits(rival.epoch_s / candidate.epoch_s),
             is_doubtful=candidate.doubtful or rival.doubtful,
         )
-        between = f"between {ratio(interval.low)} and {ratio(interval.high)}"
+        between = (
+            f"between {three_digits(interval.low)} and {three_digits(interval.high)}"
+        )
         return [
             f"The first is {faster} times as fast as the second, {between} by {source}: {needed}"
         ]

@@ -44,15 +44,6 @@ def seconds(value: float) -> str:
     )
 
 
-def ratio(value: float) -> str:
-    """Return a speedup with three significant digits.
-
-    >>> ratio(48.612 / 30.819)
-    '1.58'
-    """
-    return significant(value, 3)
-
-
 def count(value: int) -> str:
     """Return a count with separators of thousands.
 
@@ -83,7 +74,11 @@ def verb(number: int, of_one: str, of_several: str) -> str:
 
 
 def three_digits(value: float) -> str:
-    """Return a number with three significant digits."""
+    """Return a number with three significant digits.
+
+    >>> three_digits(48.612 / 30.819)
+    '1.58'
+    """
     return significant(value, 3)
 
 

@@ -24,7 +24,6 @@ from hpml_jobs.report.frame.numbers import (
     OOM,
     aside,
     percent,
-    ratio,
     seconds,
     three_digits,
 )
@@ -167,7 +166,7 @@ def dash_or_oom(row: Row) -> str:
 
 
 def _speedup(value: float) -> str:
-    return "1" if value == 1 else ratio(value)  # of the reference itself
+    return "1" if value == 1 else three_digits(value)  # of the reference itself
 
 
 class LabLine(NamedTuple):

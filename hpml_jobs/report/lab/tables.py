@@ -10,7 +10,14 @@ from hpml_jobs.core.strategies import Baseline, Device, Strategy
 from hpml_jobs.core.value import Value
 from hpml_jobs.report.frame import captions, references
 from hpml_jobs.report.frame.builder import TableText
-from hpml_jobs.report.frame.numbers import DASH, aside, count, percent, ratio, seconds
+from hpml_jobs.report.frame.numbers import (
+    DASH,
+    aside,
+    count,
+    percent,
+    seconds,
+    three_digits,
+)
 from hpml_jobs.report.frame.table import Block, Line, Table
 from hpml_jobs.report.lab.selection import (
     StrategyRows,
@@ -136,8 +143,8 @@ def _speedup(row: Row, group: ConditionGroup) -> str | None:
     interval = ratio_interval(reference.epochs.runs, row.epochs.runs)
     if interval is None:
         return None
-    ends = f"[{ratio(interval.low)}, {ratio(interval.high)}]"
-    text = f"{ratio(row.speedup)} {ends}, {percent(interval.coverage)} %"
+    ends = f"[{three_digits(interval.low)}, {three_digits(interval.high)}]"
+    text = f"{three_digits(row.speedup)} {ends}, {percent(interval.coverage)} %"
     return captions.mark(text, is_doubtful=group.doubts_ratio(row))
 
 

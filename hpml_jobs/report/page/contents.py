@@ -13,7 +13,7 @@ from hpml_jobs.report.choose import words
 from hpml_jobs.report.choose.rules import Choice
 from hpml_jobs.report.choose.sizes import sizes
 from hpml_jobs.report.frame import captions
-from hpml_jobs.report.frame.numbers import cost, per_second, ratio
+from hpml_jobs.report.frame.numbers import cost, per_second, three_digits
 from hpml_jobs.report.frame.picture import Picture
 from hpml_jobs.report.frame.table import Table
 from hpml_jobs.report.overview import Overview, overview, usability
@@ -277,7 +277,9 @@ def _headline(choice: Choice, summary: Overview) -> Headline:
         figures[f"{winner.timing.unit.value} per second"] = marked(per_second(rate))
     if winner is not choice.reference:
         is_doubtful = choice.doubts_ratio(winner)
-        speedup = captions.mark(ratio(choice.speedup(winner)), is_doubtful=is_doubtful)
+        speedup = captions.mark(
+            three_digits(choice.speedup(winner)), is_doubtful=is_doubtful
+        )
         figures[f"speedup over {words.size(choice.reference)}"] = speedup
     against = words.efficiency_reference(winner, choice)
     figures[f"parallel efficiency{against}"] = words.efficiency_figure(winner, choice)

@@ -14,7 +14,7 @@ from hpml_jobs.report.frame.builder import (
     left_out,
     row_name,
 )
-from hpml_jobs.report.frame.numbers import ratio
+from hpml_jobs.report.frame.numbers import three_digits
 from hpml_jobs.report.frame.picture import Axes, Panel, Picture, cell_label, cut, panels
 from hpml_jobs.report.frame.table import Table
 from hpml_jobs.report.scaling.causes import GapCause
@@ -64,8 +64,8 @@ class GapLine(NamedTuple):
     nodes: int
     treatment: str
     batch: int
-    speedup: Annotated[float, Shown("speedup", ratio, doubt="is_doubtful")]
-    ideal: Annotated[float, Shown("ideal", ratio)]
+    speedup: Annotated[float, Shown("speedup", three_digits, doubt="is_doubtful")]
+    ideal: Annotated[float, Shown("ideal", three_digits)]
     missing: Annotated[float, Shown("missing", digits, doubt="is_doubtful")]
     exchange: Annotated[GapPart | None, PART._replace(head="exchange")]
     loader: Annotated[GapPart | None, PART._replace(head="loader")]
@@ -154,7 +154,9 @@ def waterfall(cells: Sequence[tuple[ConditionGroup, Place, Gap]]) -> Picture | N
             at -= part.value
             colour = style.MIDDLE_GREY if cause is GapCause.UNEXPLAINED else style.RED
             bars.append((f"{cause} {digits(part.value)}", at, part.value, colour))
-        bars.append((f"measured {ratio(gap.speedup)}", 0.0, gap.speedup, style.BLUE))
+        bars.append(
+            (f"measured {three_digits(gap.speedup)}", 0.0, gap.speedup, style.BLUE)
+        )
         labels, lefts, widths, colours = zip(*bars, strict=True)
         axis.barh(range(len(bars)), widths, left=lefts, color=colours, lw=0)
         axis.set_yticks(range(len(bars)), labels)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from hpml_jobs.core.statistics import ratio_interval
 from hpml_jobs.report.frame import captions, series, style
-from hpml_jobs.report.frame.numbers import percent, ratio
+from hpml_jobs.report.frame.numbers import percent, three_digits
 from hpml_jobs.report.frame.picture import (
     Axes,
     Panel,
@@ -104,8 +104,8 @@ def _draw(
         share = shares.points[-1]
         marked = partial(captions.mark, is_doubtful=largest.is_doubtful)
         texts.append(
-            f"{scaling.kind}, {line.label}: {marked(ratio(largest.value))} on {largest.gpus} "
-            f"{scaling.units} (efficiency {marked(percent(share.value))} %)"
+            f"{scaling.kind}, {line.label}: {marked(three_digits(largest.value))} on "
+            f"{largest.gpus} {scaling.units} (efficiency {marked(percent(share.value))} %)"
         )
     return texts
 

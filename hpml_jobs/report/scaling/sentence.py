@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from hpml_jobs.checks.efficiency import EFFICIENCY_LIMIT
 from hpml_jobs.core.text import listed
 from hpml_jobs.report.frame.captions import mark, size, units, why_unsplit
-from hpml_jobs.report.frame.numbers import ratio, significant
+from hpml_jobs.report.frame.numbers import significant, three_digits
 from hpml_jobs.report.scaling.causes import EACH_OTHER, GapCause
 from hpml_jobs.report.scaling.gap import Gap
 from hpml_jobs.results.groups import ConditionGroup
@@ -29,7 +29,7 @@ WORDS: dict[str, tuple[str, str]] = {
 def gap_sentence(group: ConditionGroup, row: Row, gap: Gap) -> str:
     """Return the speedup, what is missing and what takes it."""
     reference = size(round(row.gpus / gap.ideal), group.device)
-    speedup = mark(ratio(gap.speedup), is_doubtful=gap.is_doubtful)
+    speedup = mark(three_digits(gap.speedup), is_doubtful=gap.is_doubtful)
     one_run = "one run, " if len(row.runs) == 1 else ""
     text = (
         f"{size(row.gpus, group.device)} are {speedup} times as fast as {reference} at "
@@ -69,7 +69,9 @@ def without_sentence(group: ConditionGroup, gap: Gap) -> str:
     names = _names(gap, units(group.device))
     causes = [cause for cause in GapCause if cause in without.causes]
     least = "at least " if without.is_least else ""
-    speedup = f"{least}{mark(ratio(without.speedup), is_doubtful=gap.doubts_parts)}"
+    speedup = (
+        f"{least}{mark(three_digits(without.speedup), is_doubtful=gap.doubts_parts)}"
+    )
     if len(causes) > 1:
         both = f"{listed([names[cause] for cause in causes])}, which run side by side"
         return f"Replayed without {both}, the speedup is {speedup}"

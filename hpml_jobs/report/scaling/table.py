@@ -19,7 +19,13 @@ from hpml_jobs.report.frame.builder import (
     left_out,
     line_table,
 )
-from hpml_jobs.report.frame.numbers import count, per_second, ratio, seconds, share_text
+from hpml_jobs.report.frame.numbers import (
+    count,
+    per_second,
+    seconds,
+    share_text,
+    three_digits,
+)
 from hpml_jobs.report.frame.table import Table
 from hpml_jobs.results.groups import ConditionGroup
 from hpml_jobs.results.pairs import Pair, pairs
@@ -148,7 +154,7 @@ class ScalingLine(NamedTuple):
     unit: str
     images_per_s: Number
     speedup: Annotated[
-        Number, Shown("speedup", ratio, "{against}", doubt="is_doubtful")
+        Number, Shown("speedup", three_digits, "{against}", doubt="is_doubtful")
     ]
     efficiency: Annotated[
         Number, Shown("effic.", share_text, "{against}", doubt="is_doubtful")
@@ -157,19 +163,21 @@ class ScalingLine(NamedTuple):
         Number, Shown("weak", share_text, "{against}", doubt="is_doubtful")
     ]
     cost_per_compute: Annotated[
-        Number, Shown("cost/t", ratio, "{against}", doubt="is_doubtful")
+        Number, Shown("cost/t", three_digits, "{against}", doubt="is_doubtful")
     ]
     reference_gpus: int | None
     work_samples: int | None
     global_batch: int
     strong_speedup: Annotated[
-        Number, Shown("speedup", ratio, "{against_global}", doubt="doubts_strong")
+        Number,
+        Shown("speedup", three_digits, "{against_global}", doubt="doubts_strong"),
     ]
     strong_efficiency: Annotated[
         Number, Shown("effic.", share_text, "{against_global}", doubt="doubts_strong")
     ]
     karp_flatt: Annotated[
-        Number, Shown("Karp-Flatt", ratio, "{against_global}", doubt="doubts_strong")
+        Number,
+        Shown("Karp-Flatt", three_digits, "{against_global}", doubt="doubts_strong"),
     ]
     strong_reference_gpus: int | None
     strong_reference_s: Number
@@ -266,7 +274,9 @@ def _no_fractions(group: ConditionGroup, shown_pairs: Iterable[Pair]) -> Iterato
         elif pair.serial_fraction is None:
             slower = f"slower than one {unit}"
             reason = slower if pair.karp_flatt >= 1 else "as fast as ideal, or faster"
-            text = NO_FRACTION.format(value=ratio(pair.karp_flatt), reason=reason)
+            text = NO_FRACTION.format(
+                value=three_digits(pair.karp_flatt), reason=reason
+            )
             label = captions.full_label(pair.parallel.setup, group.device)
             yield f"{label} at global batch {pair.global_batch}: {text}"
     if without_single:
@@ -284,7 +294,7 @@ class StrongLine(NamedTuple):
 
     global_batch: Annotated[int, Shown("global batch", count)]
     time_s: Annotated[float, Shown("Time(s)", seconds)]
-    speedup: Annotated[float, Shown("Speedup", ratio)]
+    speedup: Annotated[float, Shown("Speedup", three_digits)]
     efficiency: Annotated[float, Shown("efficiency", share_text)]
 
     @classmethod

@@ -71,8 +71,8 @@ REDUCED = Volume(kind="reduce_scatter", purpose="gradients", bytes=104_616)
 GATHERED = Volume(kind="all_gather", purpose="parameters", bytes=209_232)
 
 
-OF_OTHERS = {"epoch-samples", "profiler"}
-"""Checks that do not apply to the clean study, without a script and a profiler."""
+OF_OTHERS = {"epoch-samples"}
+"""Checks that do not apply to the clean study, without a script."""
 
 
 def gathered_for_batches(old):
@@ -191,12 +191,6 @@ ALONE = [
         WARN,
         late_rank(2, "forward_s", 0.5),
         "rank 2 on gr001 is late by 3.12 ms per iteration, in forward; the other ranks wait for it",
-    ),
-    CheckCase(
-        "profiler",
-        WARN,
-        change_facts(nccl_environment={"NCCL_PROFILER_PLUGIN": "x.so"}),
-        "NCCL_PROFILER_PLUGIN=x.so: unset it, then measure again",
     ),
     CheckCase(
         "incomplete",
@@ -320,6 +314,12 @@ BESIDE = [
         WARN,
         change_facts(driver="535.1"),
         "driver 535.1 (theirs 550.54.15)",
+    ),
+    CheckCase(
+        "conditions",
+        WARN,
+        change_facts(nccl_environment={"NCCL_PROFILER_PLUGIN": "x.so"}),
+        "a profiler was on in all epochs: NCCL_PROFILER_PLUGIN=x.so: unset it",
     ),
     CheckCase(
         "efficiency",
@@ -452,7 +452,7 @@ def test_buffers_check_passes_without_batchnorm_buffers():
 
 def test_clean_record_passes_every_check():
     results = check_record(clean_record())
-    assert len(results) == len(checks.MEASURED) - 1  # no profiler
+    assert len(results) == len(checks.MEASURED)
     assert {result.level for result in results} == {Level.PASS}
     assert in_short(results) == ""
 

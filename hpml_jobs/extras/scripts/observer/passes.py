@@ -73,13 +73,21 @@ class Passes:
         return self.latest if is_read else None
 
     @property
+    def reads_all(self) -> bool:
+        """Whether the loader that got the last batch draws every sample of its data."""
+        loader: Any = self.latest and self.latest.loader
+        sampler = getattr(loader and loader.batch_sampler, "sampler", None)
+        length = _length(sampler)
+        return length is not None and length == _length(loader.dataset)
+
+    @property
     def loader_workers(self) -> int:
         """The workers of the loader that got the last batch."""
         return int(self.latest.loader.num_workers) if self.latest else 0
 
 
 def _length(loader: Any) -> int | None:
-    """Return how many batches a pass has, if the loader says so; a stream may be endless."""
+    """Return the length of a loader or a sampler, if it says so; a stream may be endless."""
     try:
         return len(loader)
     except TypeError:

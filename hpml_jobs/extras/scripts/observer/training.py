@@ -8,13 +8,13 @@ from torch.optim import Optimizer
 
 from hpml_jobs.core.measurements import Role
 from hpml_jobs.core.noise import unlike
+from hpml_jobs.core.script import READS_ALL
 from hpml_jobs.extras.scripts.observer.calls import Calls, WatchedModel
 from hpml_jobs.extras.scripts.observer.exchange import ExchangeRecorder
 from hpml_jobs.extras.scripts.observer.iterations import Iterations, split_iterations
 from hpml_jobs.extras.scripts.observer.launches import least_launch_s, waits_for_device
 from hpml_jobs.extras.scripts.observer.meters import Meters, clock_of, devices_of
 from hpml_jobs.extras.scripts.observer.passes import Passes
-from hpml_jobs.extras.scripts.observer.process import script_has_profiler
 from hpml_jobs.extras.scripts.observer.recording import Recording
 from hpml_jobs.extras.scripts.observer.result import (
     Findings,
@@ -68,7 +68,7 @@ class ObservedTraining:
         self.other: ref[Optimizer] | None = None
         self._subject = subject
         self._loaders = loaders
-        self._unlike = self._waits = ""
+        self._unlike = ""
         self._clock: Clock = HostClock()
         self._devices = devices_of(optimizer)
         self.model = WatchedModel(optimizer, calls)
@@ -199,13 +199,8 @@ class ObservedTraining:
     def _add_launches(self, clock: Clock, instrumented: Iterations) -> None:
         """Add the host's time to the timed epoch where it launches all the time."""
         if waits_for_device(clock, instrumented):
-            self._waits = "the host waits between batch and step"
             return
-        number = next(
-            n
-            for n, result in enumerate(self.results)
-            if result.epoch.role is Role.TIMED
-        )
+        number = ROLES.index(Role.TIMED)
         timed = self.results[number]
         launch_s = least_launch_s(timed.iterations)
         epoch = msgspec.structs.replace(timed.epoch, launch_s=launch_s)
@@ -259,14 +254,6 @@ class ObservedTraining:
         phases = self.exchange.missing or self._unlike or self.exchange.postponed
         if phases and not any(result.phases for result in self.results):
             missing.append(f"phases: {phases}")
-        if self._waits:
-            missing.append(f"launches: {self._waits}")
-        if script_has_profiler():
-            missing.append(
-                "the script uses torch's profiler, which may take a part of its times"
-            )
-        if self._loaders.steps and self.calls:
-            missing.append(
-                "waiting for batches: the main thread reads no DataLoader as it trains"
-            )
+        if self._subject.cell.processes > 1 and self._loaders.reads_all:
+            missing.append(f"speedup of an epoch: {READS_ALL}")
         return missing

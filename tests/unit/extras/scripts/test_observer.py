@@ -320,7 +320,6 @@ def test_windows_without_a_loader(observe):
     timed = seen.record.ranks[0].timed
     assert (timed.iterations, timed.samples, timed.stall_s) == (6, 6 * 4 * 8, 0)
     assert seen.record.facts.in_windows
-    assert "rank 0: waiting for batches: " in seen.record.facts.missing[0]
 
 
 def test_windows_of_an_endless_loader(observe):
@@ -367,7 +366,7 @@ for epoch"""
     record = observe(LOSSES.replace("for epoch", pretraining, 1), "4", batch=8).record
     assert roles(record) == ["warmup", "timed", "instrumented"]
     assert [e.samples for e in record.ranks[0].epochs] == [48] * 3
-    assert not record.facts.missing
+    assert not any("phases" in reason for reason in record.facts.missing)
 
 
 def test_os_exit_loses_no_window_that_is_over(observe):
@@ -594,7 +593,9 @@ def test_launches_of_a_script_are_the_hosts_time(observe):
 def test_script_with_a_slow_host_is_launch_bound(observe):
     record = observe(ON_GPU, "12", gpus=1, batch=8).record
     (reason,) = warnings_on_gpu(record)
-    assert "takes 36 ms to launch an iteration on rank 0, 100 % of its time" in reason
+    assert (
+        "takes 36 ms to launch an iteration on rank 0, 94.74 % of the epoch" in reason
+    )
     assert "torch.compile in the script" in reason
 
 
@@ -604,7 +605,6 @@ def test_script_that_waits_before_its_step_is_not_launch_bound(observe):
     )
     record = observe(waits, "1", gpus=1, batch=8).record
     assert record.ranks[0].timed.launch_s is None
-    assert "launches: the host waits between batch and step" in record.facts.missing[0]
     assert warnings_on_gpu(record) == []
 
 

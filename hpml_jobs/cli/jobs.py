@@ -185,7 +185,7 @@ def _cells_again(
     if retries is not None:
         chosen, exclude = within_retries(chosen, status.history, retries)
     if not chosen:
-        _print_nothing(study, json=json, only_disturbed=kinds == [DISTURBED])
+        _print_nothing(study, json=json)
         return None
     files, faults = files_of(study, chosen, status.history)
     if not files:
@@ -215,15 +215,13 @@ def _of_kinds(
     return chosen
 
 
-def _print_nothing(study: "Study", *, json: bool, only_disturbed: bool) -> None:
+def _print_nothing(study: "Study", *, json: bool) -> None:
     if json:
         print_json({"study": study.name, "cells": []})
-    elif only_disturbed:
-        print("nothing to resubmit: no selected cell has a disturbed epoch")
     else:
         print(
-            "nothing to resubmit: the selected cells are finished, pending or running, or have "
-            "another outcome"
+            "nothing to resubmit: the selected cells are finished, pending or "
+            "running, not disturbed, or have another outcome"
         )
 
 

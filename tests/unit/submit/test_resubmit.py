@@ -81,7 +81,7 @@ def test_resubmit_disturbed_measures_finished_cell_again(finished_study, slurm, 
 
 def test_resubmit_disturbed_without_such_cells_says_so(finished_study, capsys):
     assert run(["resubmit", "mine", "--disturbed"]) == 0
-    assert "no selected cell has a disturbed epoch" in capsys.readouterr().out
+    assert "pending or running, not disturbed" in capsys.readouterr().out
 
 
 def test_resubmit_accepts_more_minutes_and_memory(finished_study, slurm, capsys):

@@ -26,7 +26,7 @@ from hpml_jobs.cli.options import (
     parse_words,
     study_words,
 )
-from hpml_jobs.cli.status import check_finished, show_until_idle
+from hpml_jobs.cli.status import EVERY_S, check_finished, show_until_idle
 from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.paths import typed_path
 from hpml_jobs.core.strategies import Baseline
@@ -35,9 +35,6 @@ if TYPE_CHECKING:
     from hpml_jobs.report.report import Report
     from hpml_jobs.status.states import StudyStatus
     from hpml_jobs.study.study import Study
-
-WATCH_S = 5.0
-"""The refresh interval while cells are waited for."""
 
 DISPLAYS = ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY")
 """Variables of an environment in which a browser opens that does not take the terminal."""
@@ -87,6 +84,11 @@ def collect(
 
     Example: hpml-jobs collect demo min_efficiency=0.8
     """
+    if json and (to or is_opened or handin or all_tables):
+        raise UsageError(
+            "--json prints all tables, and writes nothing: leave --to, --open, --handin and --all "
+            "out"
+        )
     name, values = parse_words("collect", words, REPORT_KEYS)
     selected = find_study(name, outputs, REPORT_KEYS)
     if student is not None and handin is None:
@@ -202,7 +204,7 @@ def _status(study: "Study", *, wait: bool, out_of_the_way: bool) -> "StudyStatus
     if not (wait and any(state.outcome.may_run for state in status.states)):
         return status
     with contextlib.redirect_stdout(sys.stderr if out_of_the_way else sys.stdout):
-        return show_until_idle(StudySelection(study), WATCH_S, cache=cache)
+        return show_until_idle(StudySelection(study), EVERY_S, cache=cache)
 
 
 def open_page(path: Path, environment: Mapping[str, str] = os.environ) -> None:

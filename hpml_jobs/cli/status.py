@@ -45,6 +45,9 @@ if TYPE_CHECKING:
 SHORTEST_INTERVAL_S = 0.5
 """SLURM is not asked more often."""
 
+EVERY_S = 5.0
+"""The refresh interval, if none is given."""
+
 Every = Annotated[
     float,
     Option("--every", metavar="SECONDS", help="refresh interval of --watch, seconds"),
@@ -60,7 +63,7 @@ def status(
             "--watch", "-w", help="show it live until no cell is pending or running"
         ),
     ] = False,
-    every: Every = 5.0,
+    every: Every = EVERY_S,
     outputs: Outputs = None,
     all_cells: AllCells = False,
     json: Json = False,
@@ -76,6 +79,12 @@ def status(
     from hpml_jobs.status.states import study_status
     from hpml_jobs.status.usage import usage_of
 
+    if live and all_cells:
+        raise UsageError(
+            "--watch shows as many cells as the screen has: leave --all out"
+        )
+    if not live and every != EVERY_S:
+        raise UsageError("--every is for --watch")
     selection = select_study(study, pattern, outputs)
     if live:
         check_finished(_watch(selection, every, json=json), strict=strict)
@@ -195,8 +204,8 @@ def show_until_idle(
 
     try:
         with live or nullcontext():
-            interval_s = max(every_s, SHORTEST_INTERVAL_S)
-            return watch_study(study, interval_s, show, selection.chosen, cache)
+            every_s = max(every_s, SHORTEST_INTERVAL_S)
+            return watch_study(study, every_s, show, selection.chosen, cache)
     except KeyboardInterrupt:
         words = study_words(study)
         commands = f"{PROGRAM} status {words} --watch\n{PROGRAM} cancel {words}"
@@ -267,9 +276,7 @@ def _follow(selection: StudySelection, lines: int) -> None:
         raise HpmlError(
             with_command(sentence, f"{PROGRAM} status {study_words(study)}")
         )
-    running = sum(other.outcome is state.outcome for other in states)
-    choice = f" (started last of {running} running cells)" if running > 1 else ""
-    print(f"==== {state.slug}{choice}, until it ends", flush=True)
+    print(f"==== {state.slug}, until it ends", flush=True)
     for text in follow(study, state, lines):
         print(text, end="", flush=True)
     last = next(other for other in cell_states(study) if other.slug == state.slug)

@@ -143,6 +143,7 @@ class Facts(Value, frozen=True, kw_only=True):
     cudnn: int | None = None
     nccl: str | None = None
     backend: str | None = None  # gloo | nccl; None without a process group
+    backend_class: str | None = None  # e.g. ProcessGroupNCCL2; since 0.10.0
     driver: str | None = None
     gpu_model: str | None = None
     gpus_visible: int = 0
@@ -163,7 +164,7 @@ class Facts(Value, frozen=True, kw_only=True):
     # other variables that may change numbers (core.environment)
     environment: dict[str, str] = {}
     nccl_algorithm: str | None = (
-        None  # NCCL_ALGO where it was set, not NCCL's own choice
+        None  # of versions before 0.10: NCCL_ALGO where it was set
     )
     # the link's specified one-way speed, of the cluster's config before 1.0
     link_gb_per_s: float | None = None

@@ -298,7 +298,7 @@ def _imports(content: bytes, package: str) -> list[str]:
         elif isinstance(node, ast.ImportFrom):
             base = _absolute(node, package)
             names = [f"{base}.{alias.name}".lstrip(".") for alias in node.names]
-            modules += [module for module in (base, *names) if module]
+            modules += filter(None, (base, *names))
     return modules
 
 

@@ -11,7 +11,7 @@ from hpml_jobs.core.cell import CellFile, Outcome
 from hpml_jobs.core.gpus import node_fault
 from hpml_jobs.core.record import Attempt, Record
 from hpml_jobs.core.script import LOCAL_RANK, LOCAL_RANK_REMEDY, ScriptLauncher
-from hpml_jobs.core.text import counted
+from hpml_jobs.core.text import few
 from hpml_jobs.core.validation import InvalidRecordError, decode
 from hpml_jobs.study.attempt import (
     REPORT_BYTES,
@@ -29,19 +29,24 @@ _ENDED = re.compile(
 """A rank that failed, in torchrun's report."""
 
 _WATCHDOG = re.compile(
-    r"\[Rank (\d+)\] Watchdog caught collective operation timeout: WorkNCCL\(SeqNum=(\d+), "
-    r"OpType=(\w+)(?:, NumelIn=(\d+))?.{0,200}? ran for (\d+) milliseconds"
+    r"\[(?:Rank |TC\]\[rank=)(\d+)\].{0,200}?"
+    r"(?:SeqNum=(\d+), OpType=(\w+)(?:, NumelIn=(\d+))?.{0,200}? ran for"
+    r"|Operation timed out after) (\d+) (?:milliseconds|ms)\b"
 )
-"""The line of NCCL's watchdog (torch's ProcessGroupNCCL.cpp), which then aborts the process."""
+"""The line of NCCL's watchdog, which then aborts the process.
+
+In torch: c10d's ProcessGroupNCCL.cpp; of ProcessGroupNCCL2, nccl2/WorkNCCL.cpp, without the kind of
+the collective.
+"""
+
+_ABORTED = re.compile(r"Aborting process on rank \d+ due to error - (.+)")
+"""Why the watchdog of ProcessGroupNCCL2 aborts the process, where no collective timed out."""
 
 _UNSET = re.compile(
     r"KeyError: '(SLURM_\w+|(?:LOCAL_)?RANK|(?:LOCAL_)?WORLD_SIZE)'"
     r"|environment variable (\w+) expected, but not set"
 )
 """A variable of a launcher that a script reads, in the words of Python and of torch."""
-
-NAMED_RANKS = 8
-"""Number of ranks that a reason names; more are counted."""
 
 WATCHDOG_BYTES = 1_000_000
 """Its line is among so many last bytes of a log: long stacks of every rank follow it."""
@@ -60,7 +65,8 @@ _SECONDARY_SIGNALS = (signal.SIGTERM, signal.SIGABRT)
 
 _SECONDARY_ERROR = re.compile(
     r"Connection (closed|reset) by peer|Broken pipe|remote process exited|Socket ?Timeout"
-    r"|Dist(Backend|Network|Store)Error|killed by signal: Terminated|reached monitoredBarrier",
+    r"|Dist(Backend|Network|Store)Error|killed by signal: Terminated|reached monitoredBarrier"
+    r"|NCCL operation (timed out|failed)|aborted after a previous error",
     re.IGNORECASE,
 )
 """What torch, NCCL and gloo raise on a rank because another rank is gone.
@@ -154,6 +160,8 @@ def _killed_end(
             return AttemptEnd(
                 attempt=attempt, outcome=Outcome.NODE_FAIL, reason=reason, rank=rank
             )
+        if aborted := _ABORTED.search("".join(logs)):
+            reason += f": {aborted[1]}"
         reason = watchdog_text(logs) or reason
         if activity := paths.activity():
             reason += f": {activity}"
@@ -185,26 +193,17 @@ def _log_tails(paths: AttemptFolder) -> list[str]:
 
 def watchdog_text(logs: Iterable[str]) -> str:
     """Return which collective NCCL's watchdog gave up, by the logs; empty if it did not."""
-    lines = [match.groups() for text in logs for match in _WATCHDOG.finditer(text)]
+    lines = [line for text in logs for line in _WATCHDOG.findall(text)]
     if not lines:
         return ""
     _, number, kind, elements, waited_ms = lines[0]
     ranks = sorted({int(line[0]) for line in lines if line[1] == number})
-    size = f" of {int(elements):,} elements" if elements else ""
-    waiting = (
-        counted(len(ranks), "rank") if len(ranks) > NAMED_RANKS else _ranks_text(ranks)
-    )
-    return f"a collective timed out: {waiting} waited {int(waited_ms) / 1e3:.0f} s in {kind}{size}"
-
-
-def _ranks_text(ranks: Sequence[int]) -> str:
-    """Return numbers of ranks in words.
-
-    >>> _ranks_text([3]), _ranks_text([0, 2])
-    ('rank 3', 'ranks 0, 2')
-    """
+    where = f" in {kind}" if kind else ""
+    if elements:
+        where += f" of {int(elements):,} elements"
     word = "rank" if len(ranks) == 1 else "ranks"
-    return f"{word} {', '.join(map(str, ranks))}"
+    waiting = f"{word} {few(map(str, ranks))} waited {int(waited_ms) / 1e3:.0f} s"
+    return f"a collective timed out: {waiting}{where}"
 
 
 def stopped_end(attempt: Attempt, paths: AttemptFolder) -> AttemptEnd:
@@ -309,9 +308,9 @@ def close_previous(folder: CellFolder, attempt: Attempt) -> None:
     previous = folder.latest_attempt()
     if previous is None or previous.id == attempt.id or previous.read_end() is not None:
         return
-    about = previous.read_about()
-    if about is None:
-        about = Attempt(id=previous.id, job=previous.job, restart=previous.restart)
+    about = previous.read_about() or Attempt(
+        id=previous.id, job=previous.job, restart=previous.restart
+    )
     reason = f"ended without an exit report, before attempt {attempt.id}"
     end = AttemptEnd(attempt=about, outcome=Outcome.UNKNOWN, reason=reason)
     write_whole(previous.end, encode(end), parents=False)
@@ -338,7 +337,7 @@ def publish(
         return replace(end, outcome=Outcome.INVALID, reason=str(fault))
     current = folder.latest_attempt()
     if current is None or current.id != paths.id:
-        latest = current.id if current else "?"
+        latest = current and current.id
         reason = f"superseded by attempt {latest}; its record is not used"
         return replace(end, outcome=Outcome.CANCELLED, reason=reason)
     if finished_record(folder, file) is None:
@@ -367,5 +366,4 @@ def finished_record(folder: CellFolder, file: CellFile) -> Record | None:
         record = folder.read_record()
     except InvalidRecordError:
         return None
-    is_superseded = record is not None and record.attempt.id == file.supersedes
-    return None if is_superseded else record
+    return None if record and record.attempt.id == file.supersedes else record

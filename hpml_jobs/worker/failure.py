@@ -29,7 +29,8 @@ If none fits it says this, as it does of a computation that it cannot do at all.
 """
 
 _COLLECTIVE_TIMEOUT = re.compile(
-    r"timed out waiting|timing out|collective.*timeout", re.IGNORECASE
+    r"timed out waiting|timing out|operation timed out|collective.*timeout",
+    re.IGNORECASE,
 )
 """What gloo and NCCL raise where another rank did not come to a collective."""
 
@@ -89,12 +90,10 @@ def refused_allocations() -> str:
     if torch is None or not torch.cuda.is_initialized():
         return ""
     for number in range(torch.cuda.device_count()):
-        refused = torch.cuda.memory_stats(number).get("num_ooms", 0)
-        if refused:
+        if torch.cuda.memory_stats(number).get("num_ooms"):
             reserved = torch.cuda.max_memory_reserved(number) / 1e9
             total = torch.cuda.get_device_properties(number).total_memory / 1e9
-            times = "once" if refused == 1 else f"{refused} times"
-            return f"GPU {number} refused memory {times} at {reserved:.1f} of {total:.1f} GB"
+            return f"GPU {number} refused memory at {reserved:.1f} of {total:.1f} GB"
     return ""
 
 

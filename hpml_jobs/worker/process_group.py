@@ -114,11 +114,7 @@ class ParallelStrategy:
         self.placement = placement
         self.devices = devices
         self.ledger: Ledger | None = None
-        self._clock = self.make_clock()
-
-    def make_clock(self) -> Clock:
-        """Return the clock that measures what the process's devices compute."""
-        return clock_for(self.devices)
+        self._clock = clock_for(self.devices)
 
     def clock(self, stamps: int) -> Clock:
         """Return the clock of all epochs of this process, ready for a number of stamps."""

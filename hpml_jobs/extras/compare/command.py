@@ -82,12 +82,16 @@ def compare(
     Example: hpml-jobs compare digits-old digits-new --fail-if-slower 5%
     """
     if save is not None:
-        if b is not None:
-            raise UsageError(f"--save {save} stores one study: {a} or {b}?")
+        if b or drift or fail_if_slower:
+            raise UsageError(
+                f"--save {save} stores one study: leave B, --drift and --fail-if-slower out"
+            )
         save_reference(save, a, outputs, replace=replace, json=json)
         return
-    if a is None:
-        raise UsageError("name the study to compare with: compare A [B]")
+    if a is None or replace:
+        raise UsageError(
+            "name the study to compare with: compare A [B]; --replace is for --save"
+        )
     from hpml_jobs.extras.compare.document import make_comparison
 
     limit = None if fail_if_slower is None else parse_limit(fail_if_slower)
@@ -257,9 +261,10 @@ def side_of(word: str | None, outputs: Path | None) -> Side:
         study.check_schema()
         return Side(study.root, study)
     if is_path(word.rstrip("/")):
-        if not Path(word).expanduser().is_file():
+        path = Path(word).expanduser()
+        if not path.is_file():
             raise HpmlError(f"{word}: there is no such study folder or reference file")
-        return Side(Path(word).expanduser())
+        return Side(path)
     name = word.removeprefix("study=").rstrip("/")
     return _named(name, outputs_of(outputs))
 

@@ -43,6 +43,7 @@ _OF_FACTS: dict[str, Callable[[Facts], object]] = {
     "cuDNN": lambda facts: facts.cudnn,
     "NCCL": lambda facts: facts.nccl,
     "backend": lambda facts: facts.backend,
+    "class of the backend": lambda facts: facts.backend_class,
     "Python": lambda facts: facts.python,
     "torch": lambda facts: facts.torch,
     "torchvision": lambda facts: facts.torchvision,

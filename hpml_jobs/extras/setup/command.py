@@ -3,9 +3,9 @@
 import contextlib
 import os
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterable
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -66,7 +66,7 @@ def init(
     if not show:
         _refuse_existing(path)
     profile, sources = _profile()
-    date = datetime.now(UTC).astimezone().date().isoformat()
+    date = time.strftime("%Y-%m-%d")
     head = [
         line.format(version=__version__, date=date, sources=sources) for line in HEAD
     ]
@@ -156,6 +156,10 @@ SEVERITY_COLOURS = {
 }
 
 
+LONGEST_MIN = 10.0
+"""Minutes that the diagnostic job is waited for, if none are given."""
+
+
 def doctor(
     words: Overrides = None,
     config_dir: ConfigDir = None,
@@ -168,7 +172,7 @@ def doctor(
         typer.Option(
             "--patience", metavar="MINUTES", help="longest wait for the job, minutes"
         ),
-    ] = 10.0,
+    ] = LONGEST_MIN,
     gpus: Annotated[
         int | None,
         typer.Option(
@@ -187,6 +191,10 @@ def doctor(
     Example: hpml-jobs doctor cluster.account=ACCOUNT
     """
     if gpus is not None:
+        if not job or patience != LONGEST_MIN:
+            raise UsageError(
+                "--gpus runs a study instead of the job: leave --no-job and --patience out"
+            )
         passed = _run_self_test(words or [], config_dir, gpus, json=json)
     else:
         passed = _examine(

@@ -33,12 +33,17 @@ _TIMEOUT_S = 10
 def read_facts(file: CellFile, backend: str | None) -> Facts:
     """Return all facts; `missing` lists those that could not be read, each with the reason."""
     cell = file.cell
+    group: Any = torch.distributed.group.WORLD
     readers: dict[str, Callable[[], Any]] = {
         "commit": _commit,
         "dirty": _dirty,
         "torchvision": lambda: version("torchvision"),  # without importing it
         "cpu_model": _cpu_model,
         "slurm": slurm_variables,
+        # torch has several of one name
+        "backend_class": lambda: (
+            backend and type(group._get_backend(torch.device(cell.device))).__name__
+        ),
         "tf32_matmul": lambda: torch.backends.cuda.matmul.allow_tf32,
         "tf32_cudnn": lambda: torch.backends.cudnn.allow_tf32,
     }
@@ -96,7 +101,6 @@ def _always_known(cell: Cell) -> dict[str, Any]:
         "cudnn_deterministic": torch.backends.cudnn.deterministic,
         "container": variables.get("APPTAINER_CONTAINER")
         or variables.get("SINGULARITY_CONTAINER"),
-        "nccl_algorithm": variables.get("NCCL_ALGO"),
         "nccl_environment": environment.nccl(variables),
         "environment": environment.recorded(variables),
     }
@@ -187,7 +191,7 @@ def _commit() -> str:
 
 
 def _dirty() -> bool:
-    _git("ls-files", "--error-unmatch", "__init__.py")
+    _commit()
     return bool(_git("status", "--porcelain", "--untracked-files=no", "."))
 
 

@@ -47,6 +47,13 @@ OF_COMMANDS = {
         resubmit full --failed --minutes=0
         resubmit full --failed --mem=0
         collect full --name Ada
+        collect full --json --open
+        logs full -f --json
+        status full --watch --all
+        status full --every 3
+        compare full --save new --drift full
+        compare full --replace
+        doctor --gpus 1 --no-job
         init --print --to x
         compare
         compare full

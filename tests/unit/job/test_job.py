@@ -281,6 +281,7 @@ def test_killed_single_worker_is_named_rank_0(working_folder, monkeypatch):
 ECHOES = (
     "[enforce] Connection closed by peer [127.0.0.1]:1",
     "DistBackendError: NCCL error",
+    "RuntimeError: NCCL communicator was aborted after a previous error",
 )
 
 
@@ -504,6 +505,36 @@ def test_timed_out_collective_is_read_from_the_log(cell_folder, monkeypatch):
     replace_workers_raising(monkeypatch, echo, report=report)
     monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
     assert attempt_cell(cell_folder).reason == expected
+
+
+OTHER_WATCHDOG = """\
+[rank{0}]:[E1122 17:00:00.1 WorkNCCL.cpp:211] [TC][rank={0}][name=default_pg] \
+Operation timed out after 180032 ms
+"""
+ABORTED = """\
+[rank2]:[E1122 17:00:00.1 ProcessGroupNCCL.cpp:611] [TC][rank=2][name=default_pg] \
+Aborting process on rank 2 due to error - nccl hit async error: unhandled system error
+"""
+
+
+@pytest.mark.parametrize(
+    ("lines", "reason"),
+    [
+        (
+            OTHER_WATCHDOG.format(3) + OTHER_WATCHDOG.format(0),
+            "a collective timed out: ranks 0, 3 waited 180 s",
+        ),
+        (
+            ABORTED,
+            "rank 2 killed by signal 6: nccl hit async error: unhandled system error",
+        ),
+    ],
+)
+def test_words_of_the_newer_class_of_nccl(cell_folder, monkeypatch, lines, reason):
+    """torch's ProcessGroupNCCL2, which backend nccl is from 2.15 on."""
+    report = lines + TORCHRUN.replace("-9", "-6")
+    replace_workers(monkeypatch, f"print({report!r}); raise SystemExit(1)")
+    assert attempt_cell(cell_folder).reason == reason
 
 
 def test_watchdog_that_meets_a_broken_gpu_is_the_nodes_fault(cell_folder, monkeypatch):

@@ -124,7 +124,7 @@ def test_compare_without_b_takes_the_latest_study(studies, capsys):
         (
             "compare before after --save x",
             2,
-            "--save x stores one study: before or after?",
+            "--save x stores one study: leave B",
         ),
         ("compare", 2, "name the study to compare with: compare A [B]"),
         (

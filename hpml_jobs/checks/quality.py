@@ -58,8 +58,9 @@ def buffers_differ(record: Record) -> Observation | None:
         unused = "nothing in them depends on the batches"
         same = f"the same buffers on all {len(hashes)} ranks"
         return Observation(True, f"{same}: {unused}")
-    accuracies = [rank.test_accuracy for rank in record.ranks]
-    tested = [accuracy for accuracy in accuracies if accuracy is not None]
+    tested = [
+        rank.test_accuracy for rank in record.ranks if rank.test_accuracy is not None
+    ]
     span = "not tested"
     if tested:
         span = f"{min(tested):.4f} to {max(tested):.4f} over ranks"

@@ -57,7 +57,8 @@ REFUSAL = re.compile(
     r"error: Batch job submission failed: .*(?:[Ii]nvalid\b(?! auth)|specification|permitted|"
     r"denied|QOS|limit|not available|not supported|not in this partition|No partition|in DOWN|"
     r"are busy|dependency|disabled|Unspecified error)|"
-    r"(?:error|fatal): (?!Batch job).*(?:[Ii]nvalid\b|not a valid|mutually exclusive|cli_filter)|"
+    r"(?:error|fatal): (?!Batch job).*(?:[Ii]nvalid\b|not a valid|mutually exclusive|cli_filter|"
+    r"No cluster)|"
     r"(?:unrecognized )?option '--)"
     r"|^sh: .*exec: ",
     re.MULTILINE,
@@ -279,9 +280,10 @@ def _unanswered_job(study: Study, batch: str, code: int, out: str, err: str) -> 
     submitted = submitted_jobs([study.job_name, study.closing_name])
     if batch in submitted.jobs:
         return submitted.jobs[batch].job
-    end = f"exit code {code}" if code >= 0 else f"signal {-code}"
     listed = submitted.complaint or "SLURM lists no such job"
-    raise NoJobError(f"sbatch gave no job id ({end}: {words[:200]}), and {listed}")
+    raise NoJobError(
+        f"sbatch gave no job id (exit code {code}: {words[:200]}), and {listed}"
+    )
 
 
 def job_id(printed: str) -> str | None:

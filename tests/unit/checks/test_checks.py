@@ -12,7 +12,7 @@ from hpml_jobs.core.measurements import (
     Volume,
 )
 from hpml_jobs.core.recipe import Recipe
-from hpml_jobs.core.script import Script
+from hpml_jobs.core.script import READS_ALL, Script
 from hpml_jobs.core.strategies import Device, Loader, Strategy
 from tests.unit.builders import DIGITS, a_cell, a_record
 from tests.unit.check_cases import (
@@ -440,6 +440,18 @@ def test_script_whose_processes_all_pass_over_all_data_is_found():
         "an epoch has 81,920 samples, on one GPU 20,480: let the script share"
         in found.reason
     )
+
+
+def test_windows_of_a_script_whose_processes_all_read_all_data_have_a_note():
+    record = clean_record(
+        a_cell(batch=32, script=Script(path="train.py", window=(5, 20)))
+    )
+    facts = replace(record.facts, in_windows=True, missing=(f"rank 0: {READS_ALL}",))
+    found = result_of(
+        check_records([replace(record, facts=facts)])[record.slug], "epoch-samples"
+    )
+    assert (found.level, found.tier) == (Level.WARN, Tier.TABLE)
+    assert found.reason.startswith(READS_ALL)
 
 
 def test_buffers_check_passes_without_batchnorm_buffers():

@@ -121,11 +121,10 @@ def _not_timed(script: Script, ranks: list[Observed]) -> str | None:
             f"{sum(first.window)}: let it train longer, or give smaller numbers in window="
         )
     sizes = f" ({', '.join(map(str, first.passes[:4]))} batches)" * bool(first.passes)
-    resumed = "" if script.has_placeholder("folder") else ", or {folder} if it resumes"
     return (
         f"{counted(len(first.passes), 'whole epoch')} of {name} seen{sizes}; two with as many "
         "batches are needed: pass e.g. --epochs 3 in args=, or the iterations to warm up and to "
-        f"time, window=50,200{resumed}"
+        f"time, window=50,200"
     )
 
 

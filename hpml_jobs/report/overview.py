@@ -172,7 +172,10 @@ def _only(choice: Choice) -> str:
     only = choice.reference
     has_failed = only.exclusion is Exclusion.FAILED_CHECK
     start = "Not reliable yet: one" if has_failed else "One"
-    return f"{start} cell has a number: {only.words}. It takes {words.figures(only, choice)}."
+    return (
+        f"{start} cell has a number: {words.name(only, choice)}. It takes "
+        f"{words.figures(only, choice)}."
+    )
 
 
 def _fastest(fastest: Candidate, choice: Choice) -> str:

@@ -149,10 +149,8 @@ def _gap(group: ConditionGroup, row: Row, reference: Row) -> Gap | None:
     is_whole = bool(unproven) and row.figures.others_exchange_s is None
     has_waiting = GapCause.EXCHANGE in values and is_whole
     levels = [group.worst(row, Affected.TIME), group.worst(reference, Affected.TIME)]
-    doubts_parts = is_doubtful or group.doubts(row, Affected.SPLIT)
     records = group.counted_records(row, Affected.SPLIT)
-    if all(outside_causes(record, Role.UNSYNCED) for record in records):
-        doubts_parts = True
+    are_disturbed = all(outside_causes(record, Role.UNSYNCED) for record in records)
     return Gap(
         speedup=formulas.speedup(reference.epochs.median, row.epochs.median),
         parts={
@@ -162,7 +160,7 @@ def _gap(group: ConditionGroup, row: Row, reference: Row) -> Gap | None:
         late=estimate.late,
         is_decided=_is_decided(values, drawn, row, reference),
         is_doubtful=is_doubtful,
-        doubts_parts=doubts_parts,
+        doubts_parts=is_doubtful or are_disturbed or group.doubts(row, Affected.SPLIT),
         has_failed=Level.FAIL in levels,
         has_waiting=has_waiting,
         without=without,

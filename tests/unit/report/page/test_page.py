@@ -138,7 +138,7 @@ def test_page_of_two_groups_has_a_section_each(builder):
         ((), "This study has no cells yet."),
         (
             (lab_record(lab_cell(1, 128), 27.0),),
-            "One cell has a number: 1 GPU, batch 128",
+            "One cell has a number: 1 GPU at batch 128",
         ),
         ((lab_record(lab_cell(4, 128), 27.0),), "no single-GPU cell"),
     ],

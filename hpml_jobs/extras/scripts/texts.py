@@ -10,7 +10,8 @@ _SHARED = re.compile(
     r"""
     (.*\.)?(
         save(?!_for_|_hyper|_on_|d_)\w* | async_save | load_(state|checkpoint\w*)
-        | write_(text|bytes) | to_(csv|parquet|pickle|feather|excel|hdf) | tofile | \w*FileHandler
+        | write_(text|bytes) | to_(csv|parquet|pickle|feather|excel|hdf) | tofile | export\w*
+        | im(write|save) | \w*FileHandler
         | SummaryWriter | (CSV|TensorBoard)Logger | ModelCheckpoint | LightningCLI
         | \w*TrainingArguments
     )

@@ -157,6 +157,8 @@ Path("log").open("x")
 (folder / "log").write_text(f"{loss}")
 zipfile.ZipFile(name, "w")
 shutil.copy(name, "best.pt")
+profile.export_chrome_trace("t.json"); torch.onnx.export(model, x, "m.onnx")
+cv2.imwrite("x.png", x)
 print(\n  open(\n    name,\n    'w'\n  )\n)
 """
 NOT_SHARED = r"""

@@ -229,7 +229,6 @@ def _run(
             recorder.end()
     training.last_batch = (inputs, labels)
     hits = int(torch.stack(correct).sum()) if correct else None
-    order = training.order.digest()
     epoch_losses = torch.stack(losses).float().cpu()
     mean_losses = micro_steps.mean_losses(epoch_losses, samples)
     launch_s = (
@@ -244,7 +243,7 @@ def _run(
         hits,
         micro_steps.sample_sums(samples),
         rates,
-        order,
+        training.order.digest(),
         launch_s=launch_s,
     )
 

@@ -144,9 +144,9 @@ def replaced_module(name: str, module: Any) -> Iterator[None]:
 @contextlib.contextmanager
 def rehearsal(folder: Path, command: Command = run_command) -> Iterator[Bench]:
     """Put the stand-ins in place; the bench is on the CPU, and small."""
+    from hpml_jobs.worker import process_group  # noqa: PLC0415
     from hpml_jobs.worker.instruments import facts  # noqa: PLC0415
     from hpml_jobs.worker.instruments.timing import DeviceClock  # noqa: PLC0415
-    from hpml_jobs.worker.process_group import ParallelStrategy  # noqa: PLC0415
 
     bench = Bench(folder, Device.CPU, SMALL, command)
     with contextlib.ExitStack() as stack:
@@ -164,5 +164,5 @@ def rehearsal(folder: Path, command: Command = run_command) -> Iterator[Bench]:
             mock.patch.object(facts, "device_uuids", lambda _devices: ("GPU-0",))
         )
         clock = lambda _: DeviceClock((torch.device("cuda", 0),))  # noqa: E731
-        stack.enter_context(mock.patch.object(ParallelStrategy, "make_clock", clock))
+        stack.enter_context(mock.patch.object(process_group, "clock_for", clock))
         yield bench

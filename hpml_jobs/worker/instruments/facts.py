@@ -40,9 +40,10 @@ def read_facts(file: CellFile, backend: str | None) -> Facts:
         "torchvision": lambda: version("torchvision"),  # without importing it
         "cpu_model": _cpu_model,
         "slurm": slurm_variables,
-        # torch has several of one name
+        # torch has several of one name; cuda comes after cpu
         "backend_class": lambda: (
-            backend and type(group._get_backend(torch.device(cell.device))).__name__
+            backend
+            and type(group._get_backend(max(group._device_types, key=str))).__name__
         ),
         "tf32_matmul": lambda: torch.backends.cuda.matmul.allow_tf32,
         "tf32_cudnn": lambda: torch.backends.cudnn.allow_tf32,

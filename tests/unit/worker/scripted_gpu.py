@@ -21,7 +21,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from hpml_jobs.worker import models
 from hpml_jobs.worker.data.loaders import BatchLoader
 from hpml_jobs.worker.instruments import timing
-from hpml_jobs.worker.instruments.timing import Clock, DeviceClock
+from hpml_jobs.worker.instruments.timing import DeviceClock
 from hpml_jobs.worker.process_group import SingleProcess
 from hpml_jobs.worker.results import RankResult
 from hpml_jobs.worker.strategies import DDP
@@ -125,9 +125,9 @@ class ScriptedEvent:
 class ScriptedSingle(SingleProcess):
     """The plain loop on CPU tensors, with the clock of a GPU."""
 
-    def make_clock(self) -> Clock:
-        """Return the clock of a GPU, whose events are scripted."""
-        return DeviceClock(GPU)
+    def __init__(self, *of_rank: Any) -> None:
+        super().__init__(*of_rank)
+        self._clock = DeviceClock(GPU)  # its events are scripted
 
 
 class ScriptedFuture(torch.futures.Future[Any]):
@@ -160,9 +160,9 @@ class ScriptedDDP(DDP):
 
     gpu: ScriptedGpu
 
-    def make_clock(self) -> Clock:
-        """Return the clock of a GPU, whose events are scripted."""
-        return DeviceClock(GPU)
+    def __init__(self, *of_rank: Any) -> None:
+        super().__init__(*of_rank)
+        self._clock = DeviceClock(GPU)  # its events are scripted
 
     def setup(self, timeout: timedelta) -> None:
         """Make a group of this process alone."""

@@ -161,9 +161,9 @@ def fake_gpu(monkeypatch):
 class OnGpu(SingleProcess):
     """One process on a GPU, stamped by the host."""
 
-    def make_clock(self):
-        """Return the host's clock."""
-        return HostClock()
+    def __init__(self, *of_rank):
+        super().__init__(*of_rank)
+        self._clock = HostClock()
 
 
 def waits_of(gpu, cell, root):

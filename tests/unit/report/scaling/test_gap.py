@@ -19,7 +19,6 @@ from hpml_jobs.report.scaling.seconds import COMPUTE, EPOCH, parts
 from hpml_jobs.report.scaling.without import PARTS
 from hpml_jobs.worker.instruments.phases import IterationPhases
 from tests.unit.builders import lab_cell, lab_record, texts_by_label
-from tests.unit.check_cases import change_scheduling
 from tests.unit.report.scaling.simulated_ranks import simulate
 
 pytestmark = pytest.mark.usefixtures("no_checks")
@@ -470,36 +469,6 @@ def test_epoch_without_exchange_is_what_was_measured(builder):
         "exchange between GPUs takes 0.48 and 0.19 is unexplained. "
         "Measured without exchange, the speedup is 1.81."
     )
-
-
-@pytest.mark.parametrize(
-    ("runs", "stopped", "without"),
-    [
-        *(
-            (3, stopped, "Measured without exchange, the speedup is 1.81.")
-            for stopped in range(3)
-        ),
-        (3, 3, "Replayed without exchange, the speedup is at least !1.99."),
-        (1, 1, "Replayed without exchange, the speedup is at least !1.99."),
-    ],
-)
-def test_disturbed_epoch_without_exchange_makes_no_part(
-    runs, stopped, without, builder
-):
-    """One that takes twice as long made the exchange negative."""
-    pause = change_scheduling("unsynced", continued_s=(5.0,))
-    for repeat in range(runs):
-        is_stopped = repeat < stopped
-        exchanging_pair(
-            builder,
-            repeat=repeat,
-            alone_s=21.56 if is_stopped else 10.78,
-            change=pause if is_stopped else None,
-        )
-    group = builder.collect().groups[0]
-    assert without in sentences(group)[0]
-    exchange = 0.66 if stopped == runs else 0.48
-    assert values_of(group)[GapCause.EXCHANGE] == pytest.approx(exchange, abs=0.01)
 
 
 def test_waiting_for_cpus_that_ends_with_the_exchange_is_of_the_exchange(builder):

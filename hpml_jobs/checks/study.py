@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from hpml_jobs.checks import (
+    cards,
     communication,
     comparability,
     concurrency,
@@ -23,36 +24,18 @@ from hpml_jobs.checks.concurrency import concurrent_cells
 from hpml_jobs.checks.result import Check, checks_of
 from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.check_result import CheckResult, Level, Tier
-from hpml_jobs.core.features import Part, features, in_order, load
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import Baseline
 from hpml_jobs.results.cells import CellResult
 from hpml_jobs.results.groups import ConditionGroup, complete_groups
 from hpml_jobs.results.rows import by_key
 
-_OF_RECORD: Mapping[str, tuple[Check[Any], ...]] = {
+OF_RECORD: Mapping[str, tuple[Check[Any], ...]] = {
     "Correctness": checks_of(correctness),
     "Communication": checks_of(communication),
     "Waiting": checks_of(waiting),
     "Disturbance": checks_of(disturbance),
-    "Data quality": checks_of(cpus, quality),
-}
-
-
-def _with_features(title: str, checks: Sequence[Check[Any]]) -> tuple[Check[Any], ...]:
-    """Return the checks of a group with those of features, in order."""
-    added: dict[str, Part] = {}
-    for feature in features().values():
-        added |= feature.record_checks.get(title, {})
-    by_name = {check.name: check for check in checks}
-    order = in_order(by_name, added)
-    for name, part in added.items():
-        by_name[name] = load(part.entry)
-    return tuple(by_name[name] for name in order)
-
-
-OF_RECORD = {
-    title: _with_features(title, checks) for title, checks in _OF_RECORD.items()
+    "Data quality": checks_of(cpus, cards, quality),
 }
 MEASURED = tuple(check for checks in OF_RECORD.values() for check in checks)
 """Those that a measured record alone allows."""

@@ -180,7 +180,7 @@ def _write(report: "Report", study: "Study", to: Path | None) -> Path | None:
 
 def _hand_in(report: "Report", folder: Path, student: str | None) -> list[str]:
     """Write what is handed in, and return lines on it."""
-    from hpml_jobs.extras.course.handin import PDF, write_handin
+    from hpml_jobs.lab.handin import PDF, write_handin
 
     names = [path.name for path in write_handin(report, typed_path(folder), student)]
     lines = [f"To hand in: {', '.join(names)} in {folder}"]

@@ -6,16 +6,9 @@ import re
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, TextIO
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
-from hpml_jobs.core.features import (
-    Command,
-    HelpSection,
-    features,
-    in_order,
-    load,
-    merged,
-)
 from hpml_jobs.core.secrets import hide_in_command
 from hpml_jobs.core.text import PROGRAM, printable
 
@@ -28,63 +21,186 @@ COMPLETION_VARIABLE = "_HPML_JOBS_COMPLETE"
 UNNAMED = "submit"
 """The command of a line that names none."""
 
-KERNEL = {
+
+class HelpSection(StrEnum):
+    """The part of the first page of help in which a command is listed."""
+
+    SET_UP = "set up"
+    SUBMIT = "submit"
+    FOLLOW = "follow"
+    RESULTS = "results"
+    IN_AND_OUT = "in and out"
+
+
+class Command(NamedTuple):
+    """A command: what imports and returns its function, and its line on the first page of help."""
+
+    function: Callable[[], Callable[..., None]]
+    section: HelpSection
+    usage: str
+    meaning: str
+
+
+def _init() -> Callable[..., None]:
+    from hpml_jobs.cli.doctor import init
+
+    return init
+
+
+def _doctor() -> Callable[..., None]:
+    from hpml_jobs.cli.doctor import doctor
+
+    return doctor
+
+
+def _submit() -> Callable[..., None]:
+    from hpml_jobs.cli.submit import submit
+
+    return submit
+
+
+def _plan() -> Callable[..., None]:
+    from hpml_jobs.cli.submit import plan
+
+    return plan
+
+
+def _run() -> Callable[..., None]:
+    from hpml_jobs.cli.run import run
+
+    return run
+
+
+def _resubmit() -> Callable[..., None]:
+    from hpml_jobs.cli.jobs import resubmit
+
+    return resubmit
+
+
+def _cancel() -> Callable[..., None]:
+    from hpml_jobs.cli.jobs import cancel
+
+    return cancel
+
+
+def _list() -> Callable[..., None]:
+    from hpml_jobs.cli.studies import list_
+
+    return list_
+
+
+def _status() -> Callable[..., None]:
+    from hpml_jobs.cli.status import status
+
+    return status
+
+
+def _logs() -> Callable[..., None]:
+    from hpml_jobs.cli.status import logs
+
+    return logs
+
+
+def _collect() -> Callable[..., None]:
+    from hpml_jobs.cli.collect import collect
+
+    return collect
+
+
+def _import() -> Callable[..., None]:
+    from hpml_jobs.cli.import_ import import_
+
+    return import_
+
+
+def _compare() -> Callable[..., None]:
+    from hpml_jobs.cli.compare import compare
+
+    return compare
+
+
+COMMANDS: Mapping[str, Command] = {
+    "init": Command(
+        _init,
+        HelpSection.SET_UP,
+        "init",
+        "write your defaults from what this cluster says",
+    ),
+    "doctor": Command(
+        _doctor,
+        HelpSection.SET_UP,
+        "doctor KEY=VALUE...",
+        "check the setup, with a short diagnostic job",
+    ),
     UNNAMED: Command(
-        "cli.submit:submit",
+        _submit,
         HelpSection.SUBMIT,
         "submit KEY=VALUE...",
         "submit a study; the word submit can be left out",
     ),
     "plan": Command(
-        "cli.submit:plan",
+        _plan,
         HelpSection.SUBMIT,
         "plan KEY=VALUE...",
         "show cells, job scripts, GPU-hours; submit nothing",
     ),
     "run": Command(
-        "cli.run:run",
+        _run,
         HelpSection.SUBMIT,
         "run KEY=VALUE...",
         "run one cell here, e.g. inside an allocation",
     ),
     "resubmit": Command(
-        "cli.jobs:resubmit",
+        _resubmit,
         HelpSection.SUBMIT,
         "resubmit [STUDY] ...",
         "submit cells again: --failed, --oom, --timeout, ...",
     ),
     "cancel": Command(
-        "cli.jobs:cancel",
+        _cancel,
         HelpSection.SUBMIT,
         "cancel [STUDY] [PATTERN]",
         "cancel this study's jobs",
     ),
+    "list": Command(
+        _list,
+        HelpSection.FOLLOW,
+        "list",
+        "list all studies: cells by state, date, cluster",
+    ),
     "status": Command(
-        "cli.status:status",
+        _status,
         HelpSection.FOLLOW,
         "status [STUDY] [PATTERN]",
         "show the state of every cell, and what to do next;\n"
         "--watch: live, until no cell is pending or running",
     ),
     "logs": Command(
-        "cli.status:logs",
+        _logs,
         HelpSection.FOLLOW,
         "logs [STUDY] [PATTERN]",
         "show why cells failed; -f follows a running cell",
     ),
     "collect": Command(
-        "cli.collect:collect",
+        _collect,
         HelpSection.RESULTS,
         "collect [STUDY]",
         "print how many GPUs to use and why;\nwrite the tables and the page",
     ),
+    "import": Command(
+        _import,
+        HelpSection.IN_AND_OUT,
+        "import FILE",
+        "make a study of another program's timings",
+    ),
+    "compare": Command(
+        _compare,
+        HelpSection.RESULTS,
+        "compare A [B]",
+        "say which cells of B are faster or slower than A's;\n"
+        "--save FILE keeps the numbers of a study for later",
+    ),
 }
-"""The commands of the kernel, in the order of the first page of help."""
-
-ADDED = merged(feature.commands for feature in features().values())
-"""The commands of extras."""
-
-COMMANDS = {name: {**KERNEL, **ADDED}[name] for name in in_order(KERNEL, ADDED)}
 """All commands; the function of each is imported only when it is needed."""
 
 GONE = {
@@ -101,12 +217,6 @@ GONE = {
 """Commands of earlier versions, with what to do instead."""
 
 
-def function_of(command: str) -> Callable[..., Any]:
-    """Import and return a command's function."""
-    function: Callable[..., Any] = load(COMMANDS[command].entry)
-    return function
-
-
 def typer_program(names: Iterable[str] = COMMANDS) -> "typer.Typer":
     """Return a typer program with these commands."""
     import typer
@@ -119,7 +229,7 @@ def typer_program(names: Iterable[str] = COMMANDS) -> "typer.Typer":
     # keeps the command's name, even if there is only one
     program.callback()(lambda: None)
     for name in names:
-        program.command(name, hidden=name == UNNAMED)(function_of(name))
+        program.command(name, hidden=name == UNNAMED)(COMMANDS[name].function())
     return program
 
 

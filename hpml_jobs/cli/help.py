@@ -7,8 +7,8 @@ from itertools import chain, groupby
 from pathlib import Path
 from typing import NamedTuple
 
+from hpml_jobs.cli.commands import Command, HelpSection
 from hpml_jobs.core.errors import UsageError
-from hpml_jobs.core.features import Command, HelpSection
 from hpml_jobs.core.paths import conf_folder
 from hpml_jobs.core.text import PROGRAM, nearest
 

@@ -32,7 +32,6 @@ from hpml_jobs.cli.options import (
 )
 from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.errors import HpmlError, InterruptError, UsageError
-from hpml_jobs.core.features import features, load, runner
 from hpml_jobs.core.text import (
     PROGRAM,
     counted,
@@ -83,16 +82,35 @@ def submit(
 
     Example: hpml-jobs -m gpus=1,2,4 batch=32,128,512
     """
+    from hpml_jobs.plan.keys import LadderFirstError
     from hpml_jobs.plan.resolve import make_plan
     from hpml_jobs.plan.sweep import expand
+    from hpml_jobs.submit.largest_batch import AUTO, ladder_words, with_batch
     from hpml_jobs.submit.selection import select
 
     words = overrides or []
+    if AUTO in words:
+        ladder_words(words)  # refuses it without a grid
     if not dry_run:
         _refuse_name_alone(words)
     manner = Manner(json, yes, all_cells, dry_run)
-    sweep = expand(words, multirun=multirun, config_dir=config_dir)
-    plan = make_plan(sweep, fetch=not dry_run, notify=print_note)
+
+    def planned(words: list[str], notify: Callable[[str], None] = print_note) -> "Plan":
+        sweep = expand(words, multirun=multirun, config_dir=config_dir)
+        return make_plan(sweep, fetch=not dry_run, notify=notify)
+
+    try:
+        plan = planned(words)
+    except LadderFirstError as fault:
+        from hpml_jobs.cli.ladder import batch_of_ladder
+
+        options = ["--config-dir", str(config_dir.resolve())] if config_dir else []
+        if multirun:
+            options.append("-m")
+        batch = batch_of_ladder(words, str(fault), planned, manner, options)
+        if batch is None:  # the ladder's follow-up job submits the cells
+            return
+        plan = planned(with_batch(words, batch))
     deliver(plan.study, lambda: select(plan), manner, command=repeated())
 
 
@@ -177,7 +195,9 @@ def _start(selection: "Selection", manner: Manner, command: str) -> str:
     if selection.unlike:
         _ask("run them anyway?", manner)
     if plan.cluster.hosts and selection.send:
-        load(runner("cluster.hosts").check)(plan.cluster, plan.study.root)
+        from hpml_jobs.submit.ssh import check_hosts
+
+        check_hosts(plan.cluster, plan.study.root)
     requests = [] if plan.cluster.is_local else _checked_requests(selection, manner)
     if command and selection.send:
         plan.study.add_command(command)
@@ -220,16 +240,17 @@ def _preview(selection: "Selection", manner: Manner) -> None:
 
 
 def _refuse_before_queue(plan: "Plan") -> None:
-    """Refuse jobs that features know to fail; say what only a node can tell.
+    """Refuse jobs that are known to fail; say what only a node can tell.
 
     Raises:
         UsageError: the first problem, with its remedy.
     """
     if plan.cluster.is_local:
         return
-    for feature in features().values():
-        for note in load(feature.before_queue)(plan) if feature.before_queue else ():
-            print_note(note)
+    from hpml_jobs.doctor.before_queue import before_queue
+
+    for note in before_queue(plan):
+        print_note(note)
 
 
 def _confirm(

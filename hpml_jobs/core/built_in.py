@@ -9,7 +9,6 @@ from typing import NamedTuple
 from hpml_jobs.core import data_files
 from hpml_jobs.core.data_files import BYTE_DATA
 from hpml_jobs.core.errors import UsageError
-from hpml_jobs.core.features import DataKind, data_kind, load
 
 
 class Unit(StrEnum):
@@ -28,7 +27,7 @@ class Dataset(NamedTuple):
     `downloaded` names the files below the data root that show that the download
     is complete; without them nothing is downloaded. `caption` describes `{images}` of it, with
     `{limited}` where a limit cuts it; `{samples}` names them where they are no images. `unit` is
-    what throughput counts of it. What is `in_extra` is opened by an extra.
+    what throughput counts of it.
     """
 
     title: str
@@ -39,7 +38,6 @@ class Dataset(NamedTuple):
     on_disk: bool = False
     downloaded: tuple[str, ...] = ()
     unit: Unit = Unit.IMAGES
-    in_extra: bool = False
 
     def is_missing(self, root: Path) -> bool:
         """Whether it has to be downloaded into `root` first (its contents are checked in a job)."""
@@ -76,7 +74,6 @@ DATASETS: Mapping[str, Dataset] = {
         title="a folder of images",
         caption="{images} images of a folder per epoch{limited}",
         on_disk=True,
-        in_extra=True,
     ),
     "synthetic": Dataset(
         title="synthetic images", caption="{images} made-up images per epoch"
@@ -85,43 +82,20 @@ DATASETS: Mapping[str, Dataset] = {
         title="source of Python's standard library",
         caption="bytes of Python's standard library, {images} {samples} per epoch{limited}",
         unit=Unit.TOKENS,
-        in_extra=True,
     ),
     data_files.FOLDER: Dataset(
         title="a folder of text",
         caption="bytes of a folder of text, {images} {samples} per epoch{limited}",
         on_disk=True,
         unit=Unit.TOKENS,
-        in_extra=True,
     ),
     data_files.TOKENS: Dataset(
         title="synthetic tokens",
         caption="{images} made-up {samples} per epoch{limited}",
         unit=Unit.TOKENS,
-        in_extra=True,
     ),
 }
 """The built-in data sets, by `workload.data`; `pkg.mod:name` is the user's code."""
-
-
-def kind_of(data: str) -> DataKind | None:
-    """Return what an extra does with data; None for the data of the kernel and of the user.
-
-    Raises:
-        HpmlError: the extra is not here.
-    """
-    dataset = DATASETS.get(data)
-    return data_kind(data) if dataset is not None and dataset.in_extra else None
-
-
-def data_digest(data: str, root: Path) -> str | None:
-    """Return the identity of the user's folder of images or text; None for other data.
-
-    Raises:
-        HpmlError: a file cannot be read.
-    """
-    kind = kind_of(data)
-    return load(kind.digest)(root) if kind and kind.digest else None
 
 
 TOKEN_DATA = (*BYTE_DATA, data_files.TOKENS)
@@ -154,7 +128,7 @@ MODELS: Mapping[str, ModelSize] = {
 """The built-in models of images, by `workload.model`; a test builds each and counts."""
 
 GPT = "gpt"
-"""The built-in transformer, by `workload.model`, which an extra has."""
+"""The built-in transformer, by `workload.model`."""
 
 MODEL_NAMES = (*MODELS, GPT)
 """All built-in models."""

@@ -15,7 +15,6 @@ from hpml_jobs.core.built_in import GPT
 from hpml_jobs.core.cell_hash import digest_of
 from hpml_jobs.core.cluster import Shape
 from hpml_jobs.core.errors import UsageError, refuse_below
-from hpml_jobs.core.features import cell_parts, load
 from hpml_jobs.core.formulas import iterations
 from hpml_jobs.core.recipe import PLAIN, Recipe
 from hpml_jobs.core.script import Script
@@ -101,10 +100,10 @@ class Protocol(StrEnum):
 
 
 Unread = dict[str, Any]
-"""The settings of an extra in a cell: only the extra reads them."""
+"""The settings of a part of a cell: only what it is for reads them."""
 
 PARTS = ("quantize",)
-"""The keys of a cell that belong to extras. Without its extra, a part is kept as it is."""
+"""The keys of a cell whose value is a part of it."""
 
 
 class Cell(Value, frozen=True, kw_only=True, dict=True, forbid_unknown_fields=False):
@@ -146,7 +145,7 @@ class Cell(Value, frozen=True, kw_only=True, dict=True, forbid_unknown_fields=Fa
     script: Script | None = None
 
     def __hash__(self) -> int:
-        """Return a hash; a mapping has none, so that parts of extras do not take part."""
+        """Return a hash; a mapping has none, so that its parts do not take part."""
         return hash(
             (
                 self.gpus,
@@ -257,9 +256,11 @@ class Cell(Value, frozen=True, kw_only=True, dict=True, forbid_unknown_fields=Fa
                 "more"
             )
         self._check_buffers()
-        for name, settings in self.parts.items():
-            if name in cell_parts():
-                load(cell_parts()[name].check)(self, settings)
+        if settings := self.parts.get("quantize"):
+            # it needs cells
+            from hpml_jobs.core.quantize_settings import check_cell  # noqa: PLC0415
+
+            check_cell(self, settings)
 
     def _check_buffers(self) -> None:
         strategy, buffers = self.strategy, self.sync_buffers
@@ -311,7 +312,7 @@ class Cell(Value, frozen=True, kw_only=True, dict=True, forbid_unknown_fields=Fa
 
     @property
     def parts(self) -> dict[str, Unread]:
-        """The settings of extras that the cell has, by key."""
+        """The settings of the parts that the cell has, by key."""
         settings = {name: getattr(self, name) for name in PARTS}
         return {name: part for name, part in settings.items() if part is not None}
 

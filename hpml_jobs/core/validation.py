@@ -7,9 +7,9 @@ import msgspec
 
 from hpml_jobs.core.cell import Cell, Outcome
 from hpml_jobs.core.errors import HpmlError, UsageError
-from hpml_jobs.core.features import cell_parts, load
 from hpml_jobs.core.formulas import closure, iterations, samples_processed
 from hpml_jobs.core.measurements import TRAINING, Epoch, Role
+from hpml_jobs.core.quantization import record_fault
 from hpml_jobs.core.rank import Rank
 from hpml_jobs.core.record import SCHEMA, UPGRADES, Record
 from hpml_jobs.core.value import UnreadableSchemaError, decode_upgraded
@@ -84,7 +84,7 @@ def _fault_of_measured(record: Record) -> str | None:
     faults = chain(
         (_rank_fault(cell, rank) for rank in record.ranks),
         (_share_fault(number, record) for number in epochs),
-        (load(part.record_fault)(record) for part in cell_parts().values()),
+        [record_fault(record)],
     )
     return next(filter(None, faults), None)
 

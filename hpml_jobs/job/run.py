@@ -14,10 +14,10 @@ from msgspec.structs import replace
 from hpml_jobs import __version__
 from hpml_jobs.core.cell import CellFile, Outcome
 from hpml_jobs.core.errors import HpmlError
-from hpml_jobs.core.features import features, load, merged, observer
 from hpml_jobs.core.processes import die_with_parent, ignore_submitit_signal
 from hpml_jobs.core.record import Attempt, Neighbours
 from hpml_jobs.core.script import Merged
+from hpml_jobs.job.card_samples import sampler_of
 from hpml_jobs.job.end import (
     apply_time_limit,
     close_previous,
@@ -30,6 +30,7 @@ from hpml_jobs.job.end import (
     stopped_end,
     with_next_step,
 )
+from hpml_jobs.job.script import merge_observed
 from hpml_jobs.job.workers import Callbacks, Job, run_workers
 from hpml_jobs.slurm.commands import neighbour_jobs
 from hpml_jobs.slurm.jobs import NO_SPACE_CODE, is_slurm
@@ -186,20 +187,13 @@ def _measure(
             end = apply_time_limit(end, file, time.monotonic() - started_at)
             paths.write_end(end)
 
-    entries = merged(feature.watchers for feature in features().values())
-    watchers = [load(entry)(file) for entry in entries.values()]
-
-    def start_watchers() -> None:
-        for watcher in watchers:
-            watcher.start()
-
-    callbacks = Callbacks(start_watchers, report_stop)
+    sampler = sampler_of(file)
+    callbacks = Callbacks(sampler.start, report_stop)
     code, stopped = run_workers(file, folder, paths, job, callbacks)
     words = Merged()
     if file.cell.script is not None and job.node == 0:
-        words = load(observer("script").merge)(paths, paths.log_of(0))
-    for watcher in watchers:
-        watcher.end(file, paths, job.node, code)
+        words = merge_observed(paths, paths.log_of(0))
+    sampler.end(file, paths, job.node, code)
     paths.remove_empty_stacks()
     if file.cell.nodes > 1 and not stopped:
         _wait_for_other_nodes(paths, code)

@@ -14,7 +14,6 @@ from types import FrameType
 from typing import NamedTuple
 
 from hpml_jobs.core.cell import Cell, CellFile
-from hpml_jobs.core.features import load, observer
 from hpml_jobs.core.process_times import process_started_s
 from hpml_jobs.core.processes import (
     Orphans,
@@ -23,6 +22,7 @@ from hpml_jobs.core.processes import (
     request_stacks,
 )
 from hpml_jobs.core.stack_files import HOST_VARIABLE, STACK_SIGNAL
+from hpml_jobs.job.script import script_command, script_environment
 from hpml_jobs.slurm import commands
 from hpml_jobs.slurm.commands import about_allocation, scrubbed
 from hpml_jobs.slurm.jobs import is_slurm
@@ -151,9 +151,8 @@ def run_workers(
         command = worker_command(cell, folder.root, attempt, job)
     else:  # on one GPU too under torchrun, whose variables it may read
         torchrun = torchrun_command(cell, attempt, job)
-        program = observer("script")
-        command = load(program.command)(script, file, attempt, torchrun, job.node)
-        environment |= load(program.environment)(script, file, attempt)
+        command = script_command(script, file, attempt, torchrun, job.node)
+        environment |= script_environment(script, file, attempt)
     orphans = Orphans()
     with log.open("ab") as output:
         workers = subprocess.Popen(

@@ -10,9 +10,8 @@ from msgspec.structs import replace
 
 from hpml_jobs.core.cell import Cell, CellFile, Protocol
 from hpml_jobs.core.cluster import Cluster, Shape
-from hpml_jobs.core.features import entry_of_buffers, entry_of_strategy, loader_kind
 from hpml_jobs.core.formulas import gpu_hours
-from hpml_jobs.core.strategies import Device, Loader, Sharded, Strategy, SyncBuffers
+from hpml_jobs.core.strategies import Device, Loader, Strategy
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.plan import machine
 from hpml_jobs.plan.data import data_root
@@ -158,10 +157,6 @@ def draft_of(settings: Settings, block: str) -> CellDraft:
 def _cell(settings: Settings, strategy: Strategy) -> Cell:
     if settings.script is not None:
         return _cell_of_script(settings, strategy)
-    if strategy.traffic.shards is not Sharded.NOTHING:
-        entry_of_strategy(strategy)  # raises without its extra
-    if settings.loader is Loader.DEVICE:
-        loader_kind(settings.loader)  # raises without its extra
     of_ranks = _options_of_ranks(settings, strategy)
     return Cell(
         gpus=settings.gpus,
@@ -191,8 +186,6 @@ def _options_of_ranks(settings: Settings, strategy: Strategy) -> dict[str, Any]:
     if not strategy.under_torchrun or settings.gpus < 2:
         return {}
     buffers = settings.sync_buffers
-    if buffers is SyncBuffers.SYNCBN:
-        entry_of_buffers(buffers)  # raises without its extra
     is_default = buffers is strategy.traffic.sync_buffers
     return {
         "set_epoch": settings.set_epoch,

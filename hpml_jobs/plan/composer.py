@@ -12,7 +12,7 @@ import hydra
 import msgspec
 from hydra import compose
 from hydra.errors import HydraException
-from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
 from hpml_jobs.core.cluster import Cluster, Launcher
@@ -24,7 +24,7 @@ from hpml_jobs.plan.config_folders import GROUPS, ConfigFolders
 from hpml_jobs.plan.key_types import holds_any_key, type_of
 from hpml_jobs.plan.keys import alike_keys, checked_value, make_settings
 from hpml_jobs.plan.removed import refuse_removed
-from hpml_jobs.plan.settings import COMPLETE, Settings
+from hpml_jobs.plan.settings import Settings
 from hpml_jobs.plan.user_config import FileDefault, file_defaults
 
 
@@ -111,9 +111,6 @@ class Composer:
             config = compose("config", overrides=[*overrides, *self._extra])
         except (HydraException, OmegaConfBaseException) as error:
             raise UsageError(f"configuration: {_first_line(error)}") from error
-        with open_dict(config):
-            for key in keys_of_absent_extras():
-                del config[key]
         return config
 
     def _set_variables(self, config: DictConfig) -> None:
@@ -167,14 +164,6 @@ class Composer:
         except UsageError as error:
             raise UsageError(f"{file}: {error}") from error
         self._default_origins[key] = str(file)
-
-
-@functools.cache
-def keys_of_absent_extras() -> frozenset[str]:
-    """Return the keys of conf/config.yaml whose extras are not here."""
-    config = OmegaConf.load(conf_folder() / "config.yaml")
-    known = {field.name for field in msgspec.structs.fields(COMPLETE)}
-    return frozenset(map(str, config)) - known - {"defaults", "hydra"}
 
 
 _CLUSTER_KEYS = [f"cluster.{field.name}" for field in msgspec.structs.fields(Cluster)]

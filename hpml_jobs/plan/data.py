@@ -10,11 +10,12 @@ import msgspec
 from msgspec.structs import replace
 
 from hpml_jobs.core.answers import NO_TORCH_CODE, Counts
-from hpml_jobs.core.built_in import DATASETS, data_digest, kind_of
+from hpml_jobs.core.built_in import DATASETS
 from hpml_jobs.core.cluster import Cluster
+from hpml_jobs.core.data_files import BYTE_DATA, IMAGE_FOLDER
 from hpml_jobs.core.errors import HpmlError, UsageError
-from hpml_jobs.core.features import load
 from hpml_jobs.core.paths import resolve_path
+from hpml_jobs.core.user_data import data_digest
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.plan import rules
 from hpml_jobs.plan.settings import Notify
@@ -53,9 +54,14 @@ def with_facts(
     without_unit = replace(workload, unit=None)
     if without_unit.throughput_unit is workload.unit:  # it follows from the data
         workload = without_unit
-    kind = kind_of(workload.data)
-    if kind and kind.facts:
-        workload = load(kind.facts)(workload, root, cluster, given, notify)
+    if workload.data == IMAGE_FOLDER:
+        from hpml_jobs.plan.image_folder import with_images  # noqa: PLC0415
+
+        workload = with_images(workload, root, cluster, given, notify)
+    elif workload.data in BYTE_DATA:
+        from hpml_jobs.plan.text_windows import with_windows  # noqa: PLC0415
+
+        workload = with_windows(workload, root, cluster, given, notify)
     workload = replace(workload, data_sha256=data_digest(workload.data, root))
     return _with_parameters(workload, given)
 

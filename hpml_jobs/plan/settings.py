@@ -6,10 +6,10 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from hpml_jobs.core.cell import Protocol
+from hpml_jobs.core.cell import PARTS, Protocol
 from hpml_jobs.core.cluster import Cluster
 from hpml_jobs.core.errors import UsageError, refuse_below
-from hpml_jobs.core.features import cell_parts, load
+from hpml_jobs.core.quantize_settings import QuantizeSettings
 from hpml_jobs.core.recipe import Recipe
 from hpml_jobs.core.script import Script, ScriptLauncher
 from hpml_jobs.core.strategies import Device, Loader, Strategy, SyncBuffers
@@ -127,8 +127,8 @@ class Settings(Value, frozen=True, kw_only=True):
 
     @property
     def parts(self) -> dict[str, Any]:
-        """The parts of a cell that belong to extras, by key; None where one is not wanted."""
-        return {key: getattr(self, key).for_cell for key in cell_parts()}
+        """The parts of a cell by key; None where one is not wanted."""
+        return {key: getattr(self, key).for_cell for key in PARTS}
 
     @property
     def script_of_cell(self) -> Script | None:
@@ -217,12 +217,12 @@ _LEAST = {
 # defstruct says that it returns a Struct; with these bases it is one of Settings
 COMPLETE: type[Settings] = msgspec.defstruct(  # type: ignore[assignment]
     "Settings",
-    [(key, load(part.settings)) for key, part in cell_parts().items()],
+    [("quantize", QuantizeSettings)],
     bases=(Settings,),
     kw_only=True,
     frozen=True,
 )
-"""The settings with the keys of extras."""
+"""The settings with the keys of parts of a cell."""
 
 
 class Sweep(NamedTuple):

@@ -15,10 +15,8 @@ import msgspec
 from hpml_jobs.core.cluster import Cluster, Launcher
 from hpml_jobs.core.environment import refusal
 from hpml_jobs.core.errors import UsageError
-from hpml_jobs.core.features import load, observer
 from hpml_jobs.core.paths import resolve_path
 from hpml_jobs.core.strategies import Device, Loader
-from hpml_jobs.core.workload import Workload
 from hpml_jobs.plan import machine, rules
 from hpml_jobs.plan.capacity import check_shape
 from hpml_jobs.plan.cells import (
@@ -37,6 +35,7 @@ from hpml_jobs.plan.cells import (
 from hpml_jobs.plan.data import resolve_workload, with_facts
 from hpml_jobs.plan.loader import chooser
 from hpml_jobs.plan.own_code import examined, working_tree
+from hpml_jobs.plan.script import workload_of
 from hpml_jobs.plan.settings import Notify, Settings
 from hpml_jobs.slurm import commands
 from hpml_jobs.study.selection import check_name
@@ -321,9 +320,7 @@ def _resolved(given: GivenWorkload, plan: PlanDraft) -> ResolvedWorkload:
 def _of_script(
     given: Iterable[GivenWorkload], plan: PlanDraft
 ) -> dict[GivenWorkload, ResolvedWorkload]:
-    script: Workload = load(observer("script").workload)(
-        plan.sweep.settings, plan.notify
-    )
+    script = workload_of(plan.sweep.settings, plan.notify)
     rules.refuse([rules.batch_of_script_is_given], plan.sweep)
     tree = working_tree(Path.cwd(), script.code)
     return {

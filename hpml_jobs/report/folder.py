@@ -18,14 +18,15 @@ from pathlib import Path
 from typing import TypeAlias
 
 from hpml_jobs.core.errors import HpmlError, UsageError
-from hpml_jobs.core.features import features, in_order, load, merged
 from hpml_jobs.core.text import printable_bytes
 from hpml_jobs.report import page, pictures
-from hpml_jobs.report.files import csv_tables, json_tables, markdown
+from hpml_jobs.report.files import csv_tables, curves_csv, json_tables, latex, markdown
 from hpml_jobs.report.report import LABELS, SHEETS, TOGETHER, Report
 from hpml_jobs.study.files import read_from, write_whole
 
 TABLES = "tables.json"
+LATEX = "tables.tex"
+CURVES = "curves.csv"
 
 HEAD_BYTES = 2_000
 """The mark of a report is among so many first bytes of a file."""
@@ -51,12 +52,10 @@ _EARLIER_PICTURES = (
 )
 """Files of reports up to version 0.9.0: a new report in their folder removes them."""
 
-ADDED = merged(feature.text_files for feature in features().values())
-"""The text files of features by name."""
-
 SHEET_FILES = (
     *(f"{label}.csv" for label in (*LABELS, *SHEETS, *TOGETHER, *_EARLIER_SHEETS)),
-    *ADDED,
+    LATEX,
+    CURVES,
 )
 """The names of the tables' files that not every report has."""
 
@@ -103,12 +102,12 @@ def tables(report: Report) -> Contents:
     """Return the files of tables by name, in their order."""
     texts: dict[str, str | bytes] = {
         "tables.md": markdown.document(report),
+        LATEX: latex.document(report),
         TABLES: json_tables.document(report),
         **csv_tables.sheets(report),
+        CURVES: curves_csv.curves_csv(report) or "",
     }
-    names = in_order(texts, ADDED)
-    texts |= {name: load(part.entry)(report) for name, part in ADDED.items()}
-    return {name: texts[name] for name in names if texts[name]}
+    return {name: text for name, text in texts.items() if text}
 
 
 def _owner(folder: Path) -> Callable[[str], bool]:

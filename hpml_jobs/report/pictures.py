@@ -10,10 +10,10 @@ and its style sheet gives each `style.VARIABLES` a value in the light and in the
 
 from collections.abc import Callable, Iterable, Sequence
 
-from hpml_jobs.core.features import features, merged, with_added
 from hpml_jobs.report.communication.phases import phases_picture
 from hpml_jobs.report.frame import style
 from hpml_jobs.report.frame.picture import Picture, files_of
+from hpml_jobs.report.learning.picture import loss
 from hpml_jobs.report.report import Report
 from hpml_jobs.report.scaling.gap_table import waterfall
 from hpml_jobs.report.scaling.picture import speedup
@@ -36,19 +36,17 @@ def _gap(report: Report) -> Picture | None:
     )
 
 
-KERNEL: dict[str, Callable[[Report], Picture | None]] = {
+SCALING: dict[str, Callable[[Report], Picture | None]] = {
     "speedup": _of_groups(speedup),
     "gap": _gap,
     "phases": _of_groups(phases_picture),
 }
-"""The pictures of the kernel, in the order of reading."""
+"""The pictures of scaling, in the order of reading."""
 
-TRAINING: dict[str, Callable[[Report], Picture | None]] = with_added(
-    {}, merged(feature.training_pictures for feature in features().values())
-)
-"""The pictures of training, all of features: on a page they are below those of scaling."""
+TRAINING: dict[str, Callable[[Report], Picture | None]] = {"loss": _of_groups(loss)}
+"""The pictures of training: on a page they are below those of scaling."""
 
-PLOTS = KERNEL | TRAINING
+PLOTS = SCALING | TRAINING
 """The pictures by name, in the order of reading; a picture without data is None."""
 
 

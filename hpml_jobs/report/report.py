@@ -10,7 +10,6 @@ from hpml_jobs.checks.study import checked_groups
 from hpml_jobs.core.cluster import Cluster
 from hpml_jobs.core.conditions import CODE, SCRIPT, UNRECORDED
 from hpml_jobs.core.errors import UsageError
-from hpml_jobs.core.features import features, in_order, load, merged, with_added
 from hpml_jobs.core.place import Place
 from hpml_jobs.core.strategies import Baseline
 from hpml_jobs.core.value import Value
@@ -21,10 +20,13 @@ from hpml_jobs.report.communication.messages import messages
 from hpml_jobs.report.communication.phases import phases
 from hpml_jobs.report.communication.table import communication
 from hpml_jobs.report.frame import captions, references
-from hpml_jobs.report.frame.builder import GroupContext
 from hpml_jobs.report.frame.numbers import aside
 from hpml_jobs.report.frame.table import Sheet, Table
+from hpml_jobs.report.lab.replicas import replicas, shuffling
 from hpml_jobs.report.lab.tables import StrategyTables, q1, strategy_tables
+from hpml_jobs.report.learning.iterations import iterations
+from hpml_jobs.report.learning.quality import table4
+from hpml_jobs.report.quantization import quantization, spreads
 from hpml_jobs.report.scaling.gap import Gap, gaps
 from hpml_jobs.report.scaling.gap_table import gap_table
 from hpml_jobs.report.scaling.table import scaling
@@ -250,19 +252,16 @@ def _report_group(  # noqa: PLR0913, PLR0917  (what is known of a group)
     is_replaced: bool,
 ) -> ReportGroup:
     cluster = options.cluster
-    commands = () if is_replaced else options.commands
     if options.wish.epochs is not None and group.work is not None:
         raise UsageError(
             f"epochs={options.wish.epochs}: {group.a_cell.workload.name} was measured by a "
             "window, which does not tell the samples of an epoch: leave epochs= out"
         )
     choice = choose(group, options.wish, cluster)
-    labels = [label for label in FULL if label not in OF_FEATURES]
-    tables = {label: FULL[label](group) for label in labels}
+    tables = {label: make(group) for label, make in FULL.items()}
     tables[CHOICE] = choice_table(group, choice) if choice else None
     of_places = gaps(group)
     tables[GAP] = gap_table(group, of_places)
-    tables |= _of_features(GroupContext(group, cluster, commands))
     has_baseline = any(row.is_baseline for row in group.rows)
     reported = ReportGroup(
         number=number,
@@ -282,11 +281,6 @@ def _report_group(  # noqa: PLR0913, PLR0917  (what is known of a group)
         },
     )
     return _with_remarks(reported)
-
-
-def _of_features(context: GroupContext) -> dict[str, Table | None]:
-    """Return the tables of features by label."""
-    return {label: load(part.entry)(context) for label, part in OF_FEATURES.items()}
 
 
 def _with_remarks(group: ReportGroup) -> ReportGroup:
@@ -331,31 +325,30 @@ CHECKS = "checks"
 
 FULL: dict[str, Callable[[ConditionGroup], Table | None]] = {
     "scaling": scaling,
+    "iterations": iterations,
+    "table4": table4,
+    "shuffling": shuffling,
     "communication": communication,
     "phases": phases,
+    "replicas": replicas,
     CHECKS: warnings.checks,
 }
 """The full tables by label, in the order of reading; a table without rows is None."""
 
 CHOICE, GAP = "choice", "gap"
 
-OF_FEATURES = merged(feature.tables for feature in features().values())
-"""The tables of features by label."""
-
-LABELS = in_order((CHOICE, GAP, *FULL), OF_FEATURES)
+LABELS = (CHOICE, GAP, *FULL)
 """The labels of all full tables, in the order of reading."""
 
-_SHEETS: dict[str, Callable[[ConditionGroup], Sheet | None]] = {
+SHEETS: dict[str, Callable[[ConditionGroup], Sheet | None]] = {
     "messages": messages,
+    "spreads": spreads,
 }
-"""The sheets of the kernel."""
-
-SHEETS = with_added(_SHEETS, merged(feature.sheets for feature in features().values()))
 """Numbers that only programs read, by label: as CSV and JSON, without words."""
 
-TOGETHER: dict[str, Callable[[Sequence[ConditionGroup]], Table | None]] = with_added(
-    {}, merged(feature.tables_of_all for feature in features().values())
-)
+TOGETHER: dict[str, Callable[[Sequence[ConditionGroup]], Table | None]] = {
+    "quantization": quantization,
+}
 """The tables of all groups together, by label."""
 
 

@@ -262,7 +262,7 @@ def values_of(plan: Plan) -> list[tuple[str, str]]:
     )
     rows += _fields_of_workloads([cell.workload for cell in cells])
     rows += _fields("recipe.", [cell.recipe for cell in cells])
-    rows += _parts_of_extras(cells)
+    rows += _parts_of_cells(cells)
     scripts = [cell.script for cell in cells if cell.script is not None]
     rows += _fields("", scripts)
     rows += [(f"cluster.{name}", _text(value)) for name, value in _cluster_values(plan)]
@@ -288,8 +288,8 @@ _KEYS = {"limit": "data.limit", "path": "script"}
 """Keys that are not named as the field of the workload or the script that they set."""
 
 
-def _parts_of_extras(cells: Sequence[Cell]) -> Iterator[tuple[str, str]]:
-    """Yield a row per setting of an extra."""
+def _parts_of_cells(cells: Sequence[Cell]) -> Iterator[tuple[str, str]]:
+    """Yield a row per setting of a part of a cell."""
     for part in PARTS:
         settings = [cell.parts[part] for cell in cells if part in cell.parts]
         if not settings:

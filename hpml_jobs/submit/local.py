@@ -10,7 +10,6 @@ import uuid
 from collections.abc import Callable, Sequence
 
 from hpml_jobs.core.cluster import Cluster
-from hpml_jobs.core.features import load, runner
 from hpml_jobs.core.processes import die_with_parent
 from hpml_jobs.job.workers import JOB_VARIABLE
 from hpml_jobs.plan.cells import Plan, PlannedCell
@@ -20,6 +19,7 @@ from hpml_jobs.study.manifest import ManifestEvent, ManifestLine, copies_of
 from hpml_jobs.submit.job_requests import in_rounds, ladder_requests
 from hpml_jobs.submit.selection import Selection
 from hpml_jobs.submit.send import write_cells
+from hpml_jobs.submit.ssh import run_on_hosts
 
 POLL_S = 0.2
 
@@ -91,8 +91,7 @@ def _run(
 ) -> int:
     """Run one cell in a process of its own, here or on the hosts; return its exit code."""
     if cluster.hosts:
-        run: Callable[..., int] = load(runner("cluster.hosts").run)
-        return run(cluster, planned.cell.nodes, job, folder, on_progress)
+        return run_on_hosts(cluster, planned.cell.nodes, job, folder, on_progress)
     attempt = folder.attempt(f"{job}.r0")
     process = subprocess.Popen(
         [sys.executable, "-m", "hpml_jobs.job", str(folder.root)],

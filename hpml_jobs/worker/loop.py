@@ -7,7 +7,6 @@ import msgspec
 import torch
 
 from hpml_jobs.core.cell import CellFile, Protocol, Unread
-from hpml_jobs.core.features import cell_part, load
 from hpml_jobs.core.measurements import TRAINING, Role, Stage
 from hpml_jobs.core.processes import KEPT
 from hpml_jobs.core.rank import Rank
@@ -86,12 +85,11 @@ def measure(file: CellFile, folder: AttemptFolder) -> None:
     rank = describe_rank(training, results)
     rank = msgspec.structs.replace(rank, startup=startup.summary(results[0].times))
     parts: dict[str, Unread] = {}
-    for (
-        key
-    ) in cell.parts:  # one process; before the steps that train the replica further
+    if cell.parts:  # one process; before the steps that train the replica further
+        from hpml_jobs.worker.quantization.steps import quantize_replica  # noqa: PLC0415
+
         progress.begin(Stage.QUANTIZING)
-        part = cell_part(key)
-        parts[part.result] = load(part.after_training)(training)
+        parts["quantized"] = quantize_replica(training)
     flop = FlopCount(None)
     if placement.rank == 0:  # the model is the same on all ranks
         flop = count_flop(cell.workload, training.loss, training.sample_batch)

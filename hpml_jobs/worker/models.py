@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 from hpml_jobs.core.built_in import GPT, MODEL_NAMES
 from hpml_jobs.core.errors import HpmlError
-from hpml_jobs.core.features import entry_of_model, load
 from hpml_jobs.core.record import Model
 from hpml_jobs.core.workload import Workload
+from hpml_jobs.worker import gpt
 from hpml_jobs.worker.data import datasets, user_code
 
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -163,7 +163,7 @@ def build(workload: Workload) -> nn.Module:
     elif workload.model in BUILDERS:
         model = BUILDERS[workload.model](workload.classes)
     elif workload.model == GPT:
-        model = load(entry_of_model(GPT))(workload)
+        model = gpt.build(workload)
     else:
         names = ", ".join(MODEL_NAMES)
         raise HpmlError(

@@ -15,10 +15,8 @@ import msgspec
 
 from hpml_jobs.core.answers import NO_TORCH_CODE, Counts
 from hpml_jobs.core.built_in import Unit
-from hpml_jobs.core.features import load, loader_kind
 from hpml_jobs.core.processes import leave
 from hpml_jobs.core.source_files import imported_code
-from hpml_jobs.core.strategies import Loader
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.worker.data.user_code import check_args
 from hpml_jobs.worker.failure import is_oom, lacks_torch, reason_of
@@ -93,7 +91,9 @@ def prepare(
     data = datasets.open_data(workload, data_root)
     models.build_loss(workload)
     if as_tensors:
-        load(loader_kind(Loader.DEVICE).check)(data, workload)
+        from hpml_jobs.worker.data.device_loading import check_tensors  # noqa: PLC0415
+
+        check_tensors(data, workload)
     tokens = parameters = None
     if workload.throughput_unit is Unit.TOKENS:
         tokens = datasets.tokens_of_input(data.train)

@@ -9,7 +9,6 @@ import msgspec
 import torch
 from torch.profiler import profile
 
-from hpml_jobs.core.features import features, in_order, load, merged
 from hpml_jobs.core.measurements import Epoch, Role
 from hpml_jobs.core.rank import Rank
 from hpml_jobs.study.attempt import AttemptFolder
@@ -23,7 +22,7 @@ Result = TypeVar("Result")
 
 
 class Probing(NamedTuple):
-    """What the step of a feature gets: the trained cell, and the part of this rank so far.
+    """What a step gets: the trained cell, and the part of this rank so far.
 
     It runs in `steps` what may fail.
     """
@@ -46,12 +45,9 @@ def probe(
     if training.strategy.placement.world_size > 1:
         epochs = (*rank.epochs, *unsynced_epoch(training, steps))
         rank = msgspec.structs.replace(rank, epochs=epochs)
-    parts: dict[str, Any] = {}
-    probes = merged(feature.probes for feature in features().values())
-    for name in in_order((), probes):
-        measure = load(probes[name].entry)
-        rank, measured = measure(Probing(training, rank, folder, steps))
-        parts |= measured
+    from hpml_jobs.worker.microbenchmark.step import measure_collectives  # noqa: PLC0415
+
+    rank, parts = measure_collectives(Probing(training, rank, folder, steps))
     if keep_trace:
         write_trace(training, folder.trace_of(rank.rank), steps)
     return rank, parts, steps.missing

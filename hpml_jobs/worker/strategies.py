@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from hpml_jobs.core.cell import Cell
-from hpml_jobs.core.features import entry_of_strategy, load
 from hpml_jobs.core.measurements import CollectiveKind, Purpose
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.worker.instruments.collectives import group_by_dtype, recorded
@@ -193,12 +192,16 @@ def _contiguous(gradient: Tensor) -> Tensor:
     return gradient.as_strided((gradient.numel(),), (1,), gradient.storage_offset())
 
 
-def _of_extra(cell: Cell, placement: Placement, devices: Devices) -> ParallelStrategy:
-    """Make a strategy of an extra."""
-    made: ParallelStrategy = load(entry_of_strategy(cell.strategy))(
-        cell, placement, devices
-    )
-    return made
+def _fsdp(cell: Cell, placement: Placement, devices: Devices) -> ParallelStrategy:
+    from hpml_jobs.worker.sharding.fsdp import FSDP  # noqa: PLC0415
+
+    return FSDP(cell, placement, devices)
+
+
+def _zero1(cell: Cell, placement: Placement, devices: Devices) -> ParallelStrategy:
+    from hpml_jobs.worker.sharding.zero1 import ZeRO1  # noqa: PLC0415
+
+    return ZeRO1(cell, placement, devices)
 
 
 STRATEGIES: dict[Strategy, Callable[[Cell, Placement, Devices], ParallelStrategy]] = {
@@ -208,6 +211,6 @@ STRATEGIES: dict[Strategy, Callable[[Cell, Placement, Devices], ParallelStrategy
     Strategy.ALLREDUCE: Allreduce,
     Strategy.ALLREDUCE_FLAT: AllreduceFlat,
     Strategy.GATHER_SCATTER: GatherScatter,
-    Strategy.ZERO1: _of_extra,
-    Strategy.FSDP: _of_extra,
+    Strategy.ZERO1: _zero1,
+    Strategy.FSDP: _fsdp,
 }

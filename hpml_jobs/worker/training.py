@@ -14,9 +14,9 @@ from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import RandomSampler
 
 from hpml_jobs.core.cell import Cell
-from hpml_jobs.core.features import cell_part, entry_of_buffers, load, loader_kind
 from hpml_jobs.core.strategies import Loader, SyncBuffers
 from hpml_jobs.worker import models
+from hpml_jobs.worker.batchnorm import convert_sync_batchnorm
 from hpml_jobs.worker.data import datasets
 from hpml_jobs.worker.data.loaders import (
     Batch,
@@ -257,10 +257,12 @@ def make_training(
     replica = models.build(workload)
     initial_hash = fingerprint(replica.parameters()) if ":" in workload.model else None
     replica = strategy.place(replica, steps.place)
-    for key in cell.parts:  # refuse before training, not after it
-        load(cell_part(key).before_training)(cell, replica, data)
+    if cell.parts:  # refuse before training, not after it
+        from hpml_jobs.worker.quantization.layers import check_quantizable  # noqa: PLC0415
+
+        check_quantizable(cell, replica, data)
     if cell.sync_buffers is SyncBuffers.SYNCBN:
-        replica = load(entry_of_buffers(cell.sync_buffers))(replica, cell.device)
+        replica = convert_sync_batchnorm(replica, cell.device)
     compiler = Compiler(cell.path.compile, strategy.devices[0])
     compiled = compiler.compiled(replica)
     model = strategy.wrap(compiled)
@@ -276,7 +278,9 @@ def make_training(
     device = strategy.devices[0]
     loading: Loading = WorkerLoading(cell, data, device, start_worker)
     if cell.loader is Loader.DEVICE:
-        loading = load(loader_kind(cell.loader).open)(cell, data, device)
+        from hpml_jobs.worker.data.device_loading import DeviceLoading  # noqa: PLC0415
+
+        loading = DeviceLoading(cell, data, device)
     loader = loading.train_loader(strategy.loader_batch, order)
     load_image_plugins()
     optimizer = make_optimizer(cell, replica, strategy.sharded)

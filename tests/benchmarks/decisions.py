@@ -110,7 +110,7 @@ Grid = Mapping[tuple[int, int, str], float]
 
 def a_study(random: Random, true_s: Grid, number: int, noise: float) -> ConditionGroup:
     """Return the imported study of some runs of each cell, with its checks."""
-    from hpml_jobs.extras.exchange.timings import read_timings  # noqa: PLC0415
+    from hpml_jobs.study.timings import read_timings  # noqa: PLC0415
 
     rows = ["run,gpus,batch,strategy,epoch_s"]
     for (gpus, batch, strategy), median_s in true_s.items():
@@ -301,7 +301,7 @@ def _decisions(
 
 
 def _smallest(number: int, noise: float, simulations: int) -> tuple[object, ...]:
-    from hpml_jobs.extras.compare.power import smallest_difference  # noqa: PLC0415 - an extra
+    from hpml_jobs.compare.power import smallest_difference  # noqa: PLC0415 - an extra
 
     gap = smallest_difference(number, number, noise)
     assert gap is not None

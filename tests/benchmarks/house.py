@@ -9,7 +9,7 @@ that is a statement is a docstring, and an f-string is one token, as in Python 3
 the lines that tokens are on. A function's lines begin with its `def`, and its branches are 1 and
 one for each if, loop, comprehension, conditional expression, except, case, `and` and `or`. Imports
 are those that run when a module is loaded: `from package import name` needs the package itself,
-also if the name is a module. The kernel is everything but hpml_jobs/extras/.
+also if the name is a module.
 """
 
 import argparse
@@ -259,7 +259,7 @@ class Budget(NamedTuple):
 
 
 def tokens_of_folders(modules: Mapping[str, Module]) -> dict[str, int]:
-    """Return the tokens of each folder of the package, of each extra its own."""
+    """Return the tokens of each folder of the package."""
     tokens = Counter[str]()
     for name, module in modules.items():
         tokens[folder_of(name)] += module.tokens.total()
@@ -309,10 +309,8 @@ def _density(modules: Iterable[Module]) -> float:
 
 
 def folder_of(name: str) -> str:
-    """Return the folder below the package of a module, of an extra with its name."""
+    """Return the folder below the package of a module."""
     _, *parts = name.split(".")
-    if parts[:1] == ["extras"]:
-        return "/".join(parts[:2])
     return parts[0] if parts else PACKAGE
 
 
@@ -338,14 +336,8 @@ def _sizes(modules: Mapping[str, Module]) -> Iterator[str]:
     folders = defaultdict(list)
     for name, module in modules.items():
         folders[folder_of(name)].append(module)
-    kernel = [
-        module
-        for module in modules.values()
-        if not folder_of(module.name).startswith("extras")
-    ]
     rows = {
         **dict(sorted(folders.items())),
-        "kernel": kernel,
         "all": list(modules.values()),
     }
     head = f"{'folder':24}{'files':>6}{'lines':>8}{'code':>8}{'tokens':>9}{'a line':>8}"

@@ -33,13 +33,13 @@ from hpml_jobs.core.script import Script
 from hpml_jobs.core.statistics import interval
 from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.core.workload import Workload
-from hpml_jobs.extras.scripts.job import SITE
-from hpml_jobs.extras.scripts.observer import watch
-from hpml_jobs.extras.scripts.observer.epochs import BetweenEpochs
-from hpml_jobs.extras.scripts.observer.states import Done
+from hpml_jobs.job.script import SITE
 from hpml_jobs.study.attempt import OBSERVE_VARIABLE
 from hpml_jobs.study.cell_folder import CellFolder
 from hpml_jobs.study.files import encode, write_whole
+from hpml_jobs.worker.observer import watch
+from hpml_jobs.worker.observer.epochs import BetweenEpochs
+from hpml_jobs.worker.observer.states import Done
 
 EMPTY_STEPS = 2_000
 """Steps without work of a pass."""

@@ -7,7 +7,7 @@ import sys
 import torch
 
 from hpml_jobs.core.processes import leave
-from hpml_jobs.extras.scripts.job import SITE
+from hpml_jobs.job.script import SITE
 from hpml_jobs.study.attempt import OBSERVE_VARIABLE
 from tests import device
 from tests.device import queued_gloo, rank

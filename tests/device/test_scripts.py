@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from hpml_jobs.core.validation import decode
-from hpml_jobs.extras.scripts.observer import __main__ as merging
 from hpml_jobs.study.attempt import OBSERVE_VARIABLE
+from hpml_jobs.worker.observer import __main__ as merging
 from tests import device
-from tests.unit.extras.scripts.conftest import script_cell
+from tests.unit.scripts.conftest import script_cell
 
 PINNED = ", pin_memory=place.type != 'cpu'"
 ROOT = Path(__file__).parents[2]

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from hpml_jobs.extras.quantization.values import quantized_of
+from hpml_jobs.core.quantization import quantized_of
 
 pytestmark = pytest.mark.journey
 

@@ -5,10 +5,11 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from hpml_jobs.checks import cards
+from hpml_jobs.checks.result import checks_of
 from hpml_jobs.checks.study import check_record, check_study
 from hpml_jobs.core.cell import Cell, Outcome, Protocol
 from hpml_jobs.core.check_result import CheckResult, Level
-from hpml_jobs.core.features import features
 from hpml_jobs.core.formulas import gradient_bytes
 from hpml_jobs.core.measurements import (
     Card,
@@ -47,13 +48,8 @@ DDP4 = a_cell(batch=32)
 SINGLE = a_cell(batch=32, gpus=1, strategy=Strategy.SINGLE)
 
 
-OF_EXTRAS = {
-    name
-    for feature in features().values()
-    for by_name in feature.record_checks.values()
-    for name in by_name
-}
-"""The checks of a record that extras add: their tests have the cases."""
+OF_CARDS = {check.name for check in checks_of(cards)}
+"""The checks of a record's GPUs: their tests have the cases."""
 
 
 class CheckCase(NamedTuple):

@@ -6,7 +6,6 @@ from typing import Any, Generic, NamedTuple, TypeVar, get_type_hints
 
 from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.check_result import Affected
-from hpml_jobs.core.cluster import Cluster
 from hpml_jobs.report.frame import captions
 from hpml_jobs.report.frame.numbers import DASH
 from hpml_jobs.report.frame.table import Block, Line, Sheet, Table
@@ -17,17 +16,6 @@ T = TypeVar("T")
 V = TypeVar("V")
 
 Number = float | None
-
-
-class GroupContext(NamedTuple):
-    """A group of cells, the cluster that measured it, and the commands that submitted its study.
-
-    There are no commands if the study gets no more cells.
-    """
-
-    group: ConditionGroup
-    cluster: Cluster | None = None
-    commands: Sequence[str] = ()
 
 
 class Column(NamedTuple, Generic[T]):

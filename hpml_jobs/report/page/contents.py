@@ -5,7 +5,6 @@ from functools import partial
 
 from hpml_jobs import __version__
 from hpml_jobs.core.check_result import Tier
-from hpml_jobs.core.features import features, load
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.text import counted
 from hpml_jobs.report import warnings
@@ -30,6 +29,8 @@ from hpml_jobs.report.page.formats import (
     Section,
     ShownTable,
 )
+from hpml_jobs.report.page.hardware import hardware
+from hpml_jobs.report.page.questions import section
 from hpml_jobs.report.pictures import TRAINING
 from hpml_jobs.report.report import CHECKS, Report, ReportGroup
 
@@ -151,15 +152,8 @@ def _group_sections(
         Section(f"{prefix}tables", "Tables 1 to 3", tables),
         Section(f"{prefix}trust", TRUST, tuple(_trust(group))),
         Section(f"{prefix}full", "Choice and other tables", folded),
-        *_added_sections(group, prefix),
+        Section(f"{prefix}environment", *hardware(group)),
     )
-
-
-def _added_sections(group: ReportGroup, prefix: str) -> Iterator[Section]:
-    """Yield the sections that features add to a group."""
-    for feature in features().values():
-        for name, entry in feature.sections.items():
-            yield Section(f"{prefix}{name}", *load(entry)(group))
 
 
 def _sheet(
@@ -194,9 +188,7 @@ def _endings(report: Report) -> Iterator[Section]:
     """Yield the sections that are of all groups together."""
     tables = tuple(_sheet(table, set(), is_folded=True) for table in report.tables)
     yield Section("together", "Tables of all groups", tables)
-    for feature in features().values():
-        for name, entry in feature.page_sections.items():
-            yield Section(name, *load(entry)(report))
+    yield Section("questions", *section(report))
     yield Section("reproduce", "Reproduction", tuple(_reproduction(report)))
     yield from _unplaced(report)
 

@@ -11,11 +11,12 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset, Subset, default_collate
 
-from hpml_jobs.core.built_in import DATASETS, data_digest, kind_of
-from hpml_jobs.core.data_files import TEXT
+from hpml_jobs.core import data_files
+from hpml_jobs.core.built_in import DATASETS
+from hpml_jobs.core.data_files import BYTE_DATA, TEXT
 from hpml_jobs.core.errors import HpmlError
-from hpml_jobs.core.features import load
 from hpml_jobs.core.measurements import Text
+from hpml_jobs.core.user_data import data_digest
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.worker.data import user_code
 from hpml_jobs.worker.data.images import (
@@ -47,8 +48,6 @@ def open_data(workload: Workload, root: Path) -> Data:
         opener: Opener = _user_data
     elif workload.data in SOURCES:
         opener = SOURCES[workload.data]
-    elif kind := kind_of(workload.data):
-        opener = load(kind.open)
     else:
         names = ", ".join(DATASETS)
         raise HpmlError(
@@ -166,10 +165,11 @@ def _cifar10(_workload: Workload, root: Path) -> tuple[Images, Images]:
 
 def describe(workload: Workload, train: Images, test: Images | None) -> Text | None:
     """Return the facts of the text of a workload, after `data.limit`; None for other data."""
-    kind = kind_of(workload.data)
-    return (
-        load(kind.describe)(workload, train, test) if kind and kind.describe else None
-    )
+    if workload.data not in BYTE_DATA:
+        return None
+    from hpml_jobs.worker.data.text import describe_text  # noqa: PLC0415
+
+    return describe_text(workload, train, test)
 
 
 def check_unchanged(workload: Workload, root: Path) -> None:
@@ -205,12 +205,34 @@ def _synthetic(workload: Workload, _root: Path) -> tuple[Images, Images]:
     )
 
 
+def _folder(workload: Workload, root: Path) -> tuple[Images, Images | None]:
+    from hpml_jobs.worker.data.image_folders import open_folder  # noqa: PLC0415
+
+    return open_folder(workload, root)
+
+
+def _text(workload: Workload, root: Path) -> tuple[Images, Images | None]:
+    from hpml_jobs.worker.data.text import open_text  # noqa: PLC0415
+
+    return open_text(workload, root)
+
+
+def _tokens(workload: Workload, root: Path) -> tuple[Images, Images | None]:
+    from hpml_jobs.worker.data.text import open_tokens  # noqa: PLC0415
+
+    return open_tokens(workload, root)
+
+
 SOURCES: dict[str, Opener] = {
     "cifar10": _cifar10,
     "digits": _digits,
     "synthetic": _synthetic,
+    data_files.IMAGE_FOLDER: _folder,
+    data_files.TEXT: _text,
+    data_files.FOLDER: _text,
+    data_files.TOKENS: _tokens,
 }
-"""How to open the data sets of core.built_in.DATASETS that no extra has."""
+"""How to open the data sets of core.built_in.DATASETS."""
 
 
 def _user_data(workload: Workload, root: Path) -> tuple[Images, Images | None]:

@@ -18,10 +18,10 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from hpml_jobs.core.measurements import Role
 from hpml_jobs.core.strategies import Device, Loader, Strategy
 from hpml_jobs.core.training_path import Precision, TrainingPath
-from hpml_jobs.extras.sharding.fsdp import COUNTS_MESSAGES
 from hpml_jobs.worker.epochs import instrumented_epoch, train_epoch
 from hpml_jobs.worker.optimizer import state_bytes
 from hpml_jobs.worker.process_group import Placement
+from hpml_jobs.worker.sharding.fsdp import COUNTS_MESSAGES
 from hpml_jobs.worker.strategies import STRATEGIES
 from hpml_jobs.worker.training import Training, make_training
 from tests.gpu.bench import Bench

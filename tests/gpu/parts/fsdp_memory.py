@@ -8,7 +8,7 @@ from hpml_jobs.core.cell import Protocol
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.core.training_path import Precision, TrainingPath
 from hpml_jobs.core.workload import Workload
-from hpml_jobs.extras.sharding.fsdp import COUNTS_MESSAGES
+from hpml_jobs.worker.sharding.fsdp import COUNTS_MESSAGES
 from tests.gpu.bench import ONE_GPU, Bench, CellRun
 from tests.gpu.catalog import keys_of
 from tests.gpu.figures import Figure, left_out

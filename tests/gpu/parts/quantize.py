@@ -6,8 +6,8 @@ import msgspec
 
 from hpml_jobs.core.cell import Protocol
 from hpml_jobs.core.check_result import Level
-from hpml_jobs.extras.quantization.settings import QuantizeSettings
-from hpml_jobs.extras.quantization.values import quantized_of
+from hpml_jobs.core.quantization import quantized_of
+from hpml_jobs.core.quantize_settings import QuantizeSettings
 from tests.gpu.bench import Bench
 from tests.gpu.figures import Figure
 from tests.gpu.parts.cells import checks_of

@@ -6,8 +6,8 @@ import msgspec
 import torch
 
 from hpml_jobs.core.training_path import Precision, TrainingPath
-from hpml_jobs.extras.device_loader.loading import DeviceImages, Draws, ImageTensors
 from hpml_jobs.worker import models
+from hpml_jobs.worker.data.device_loading import DeviceImages, Draws, ImageTensors
 from hpml_jobs.worker.data.images import photo_transform
 from hpml_jobs.worker.optimizer import make_optimizer
 from hpml_jobs.worker.path_steps import PathSteps, set_modes

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from hpml_jobs.checks.study import check_record
 from tests.unit.check_cases import (
-    OF_EXTRAS,
+    OF_CARDS,
     change_rank,
     clean_record,
 )
@@ -59,4 +59,4 @@ def test_check_without_its_data_gives_no_result(case):
     change, absent = ABSENT[case]
     complete = {result.check for result in check_record(clean_record())}
     incomplete = {result.check for result in check_record(change(clean_record()))}
-    assert complete - incomplete - OF_EXTRAS == absent
+    assert complete - incomplete - OF_CARDS == absent

@@ -18,7 +18,7 @@ from tests.unit.builders import DIGITS, a_cell, a_record
 from tests.unit.check_cases import (
     DDP4,
     FACTS,
-    OF_EXTRAS,
+    OF_CARDS,
     PAUSE,
     CheckCase,
     assert_fires,
@@ -476,7 +476,7 @@ def test_clean_study_passes_and_every_check_has_a_case():
     names = {result.check for results in by_slug.values() for result in results}
     every = {check.name for group in checks.GROUPS.values() for check in group}
     assert names == every - OF_OTHERS
-    assert (names - OF_EXTRAS) | OF_OTHERS == {
+    assert (names - OF_CARDS) | OF_OTHERS == {
         case.check for case in [*ALONE, *BESIDE]
     } | {
         *("scatter", "epoch-samples"),

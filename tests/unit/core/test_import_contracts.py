@@ -11,7 +11,9 @@ ROOT = Path(__file__).parents[3]
 
 PACKAGES = (
     "cli",
-    "extras",
+    "compare",
+    "doctor",
+    "lab",
     "submit",
     "plan",
     "status",

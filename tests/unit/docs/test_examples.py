@@ -14,15 +14,15 @@ import pandas as pd
 import pytest
 from torch import nn
 
-from hpml_jobs.cli.commands import COMMANDS, function_of
+from hpml_jobs.cli.commands import COMMANDS
 from hpml_jobs.cli.main import run
 from hpml_jobs.core.cluster import Cluster, Launcher
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.study.files import encode, write_whole
 from tests.unit.builders import CPU, PUBLISHED_S, a_cell, lab_cell, lab_record
-from tests.unit.extras.exchange.test_published_page import WANDB
 from tests.unit.golden.studies import quantized
 from tests.unit.study_builder import StudyBuilder
+from tests.unit.timings.test_published_page import WANDB
 from tests.unit.training_runs import write_curves
 
 ROOT = Path(__file__).parents[3]
@@ -50,7 +50,10 @@ def commands_of(block):
     ]
 
 
-HELP = [function_of(command).__doc__.partition("Example: ")[2] for command in COMMANDS]
+HELP = [
+    command.function().__doc__.partition("Example: ")[2]
+    for command in COMMANDS.values()
+]
 EXAMPLES = {
     "--help": [shlex.split(" ".join(line.split()))[1:] for line in HELP],
     **{str(page.relative_to(ROOT)): examples_of(page.read_text()) for page in PAGES},

@@ -43,7 +43,7 @@ def job_script(kind, *words):
     if kind == "follow-up":
         return followup_script(plan, ["17"])
     if kind == "doctor":
-        from hpml_jobs.extras.setup import node_job  # noqa: PLC0415
+        from hpml_jobs.doctor import node_job  # noqa: PLC0415
 
         study = Study(plan.study.root.parent / "doctor")
         exchange = node_job._write_request(study, plan.cells[0])

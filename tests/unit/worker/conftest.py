@@ -17,10 +17,9 @@ import torch.distributed as dist
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from hpml_jobs.core.cell import Cell, CellFile, Protocol
-from hpml_jobs.core.features import features
 from hpml_jobs.core.processes import KEPT
 from hpml_jobs.core.record import Attempt, Record
-from hpml_jobs.core.strategies import Device, Sharded, Strategy
+from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.core.validation import decode
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.study.attempt import AttemptFolder, RankError
@@ -91,19 +90,11 @@ def four_ranks() -> Iterator[None]:
         yield
 
 
-AVAILABLE = [
-    strategy
-    for strategy in Strategy
-    if strategy.traffic.shards is Sharded.NOTHING
-    or any(strategy.value in feature.strategies for feature in features().values())
-]
-"""The strategies of the kernel, and of the extras that are here."""
-
 EXCHANGING = [
     Strategy.DDP,
     *(
         pytest.param(strategy, marks=pytest.mark.long)
-        for strategy in AVAILABLE
+        for strategy in Strategy
         if strategy not in (Strategy.SINGLE, Strategy.DP, Strategy.DDP)
     ),
 ]

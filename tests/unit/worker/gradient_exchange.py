@@ -15,7 +15,6 @@ import torch.distributed as dist
 from torch import nn
 
 from hpml_jobs.core.built_in import TransformerShape
-from hpml_jobs.core.features import features
 from hpml_jobs.core.processes import leave
 from hpml_jobs.core.strategies import Device, Strategy, SyncBuffers
 from hpml_jobs.worker.instruments.collectives import Ledger, aggregate, fingerprint
@@ -151,7 +150,7 @@ def run_adamw(names: list[Strategy], processes: int, placement: Placement) -> di
 
 def run_sync_batchnorm(strategy: ParallelStrategy) -> dict:
     """Compare SyncBatchNorm on every rank's share with one process on the global batch."""
-    from hpml_jobs.extras.syncbn.batchnorm import (  # noqa: PLC0415 -- may be deleted
+    from hpml_jobs.worker.batchnorm import (  # noqa: PLC0415 -- may be deleted
         convert_sync_batchnorm,
     )
 
@@ -183,7 +182,7 @@ def gpt_losses(
     strategy: ParallelStrategy, ranks: range, micro_steps: int
 ) -> list[float]:
     """Return the losses of four steps of a transformer on the windows of these ranks."""
-    from hpml_jobs.extras.transformer.gpt import GPT  # noqa: PLC0415 -- may be deleted
+    from hpml_jobs.worker.gpt import GPT  # noqa: PLC0415 -- may be deleted
 
     torch.manual_seed(0)
     replica = GPT(SHAPE).double()
@@ -244,12 +243,10 @@ def main() -> None:
             results[label] = gather_all(
                 run_strategy(strategy, instrumented=instrumented)
             )
-        if "transformer" in features():
-            results[f"gpt {name.value}"] = gather_all(run_gpt(strategy))
+        results[f"gpt {name.value}"] = gather_all(run_gpt(strategy))
     cell = cpu_cell(gpus=processes, sync_buffers=SyncBuffers.SYNCBN)
     strategy = STRATEGIES[cell.strategy](cell, placement, CPU)
-    if "syncbn" in features():
-        results["SyncBatchNorm"] = gather_all(run_sync_batchnorm(strategy))
+    results["SyncBatchNorm"] = gather_all(run_sync_batchnorm(strategy))
     results["adamw"] = gather_all(run_adamw(names, processes, placement))
     if dist.get_rank() == 0:
         print(json.dumps(results))  # noqa: T201  (the test reads it)

@@ -20,7 +20,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from hpml_jobs.core.built_in import GPT, TOKEN_DATA
-from hpml_jobs.core.features import features
 from hpml_jobs.core.recipe import Recipe
 from hpml_jobs.core.strategies import Device, Loader
 from hpml_jobs.core.training_path import Precision, TrainingPath
@@ -141,9 +140,8 @@ def fake_gpu(monkeypatch):
     ]
     for place, name, value in available:
         monkeypatch.setattr(place, name, lambda *_, value=value, **__: value)
-    if "device_loader" in features():
-        free_bytes = "hpml_jobs.extras.device_loader.loading.free_bytes"
-        monkeypatch.setattr(free_bytes, lambda *_: 1e12)
+    free_bytes = "hpml_jobs.worker.data.device_loading.free_bytes"
+    monkeypatch.setattr(free_bytes, lambda *_: 1e12)
     generator = torch.Generator
     monkeypatch.setattr(torch, "Generator", lambda *_: generator())
 

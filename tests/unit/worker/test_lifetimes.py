@@ -22,13 +22,13 @@ from hpml_jobs.worker.process_group import (
 from hpml_jobs.worker.strategies import DP, STRATEGIES
 from hpml_jobs.worker.training import Training, make_training
 
-from .conftest import AVAILABLE, cpu_cell
+from .conftest import cpu_cell
 from .path_training import BATCH, IMAGES, WORKLOAD
 
 CPU = (torch.device("cpu"),)
 TORCHS = (Strategy.DDP, Strategy.ZERO1, Strategy.FSDP)
-EXCHANGES = {name: (name, None) for name in TORCHS if name in AVAILABLE}
-CASTING = [name for name in AVAILABLE if name.traffic.casts_parameters]
+EXCHANGES = {name: (name, None) for name in TORCHS}
+CASTING = [name for name in Strategy if name.traffic.casts_parameters]
 IN_BF16 = {f"{name} bf16": (name, Precision.BF16) for name in CASTING}
 
 

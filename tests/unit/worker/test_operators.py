@@ -2,9 +2,11 @@
 
 import pytest
 
-from .conftest import AVAILABLE, results_of_ranks
+from hpml_jobs.core.strategies import Strategy
 
-PARALLEL = [name.value for name in AVAILABLE if name.under_torchrun]
+from .conftest import results_of_ranks
+
+PARALLEL = [name.value for name in Strategy if name.under_torchrun]
 
 
 @pytest.mark.parametrize(("ranks", "names"), [(1, ["single"]), (2, PARALLEL)])

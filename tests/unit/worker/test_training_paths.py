@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from torch import nn
 
 from hpml_jobs.core.errors import HpmlError
-from hpml_jobs.core.strategies import Device
+from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.core.training_path import (
     TORCH_TF32,
     CompileMode,
@@ -23,7 +23,7 @@ from hpml_jobs.worker.optimizer import make_optimizer
 from hpml_jobs.worker.path_steps import Compiler, MicroSteps
 from hpml_jobs.worker.strategies import gradients_of
 
-from .conftest import AVAILABLE, SMALL_DIGITS, cpu_cell, results_of_ranks
+from .conftest import SMALL_DIGITS, cpu_cell, results_of_ranks
 
 TOLERANCE = {True: 0.1, False: 1e-5}
 """The largest difference of weights relative to the change that training made, with bf16 or not;
@@ -169,13 +169,13 @@ def test_channels_last_gradients_are_sent_in_memory_order():
 @pytest.fixture(scope="module", params=[2, pytest.param(4, marks=pytest.mark.long)])
 def results(request, rank_server):
     """Differences from the plain path: by strategy, rank and path."""
-    names = [name for name in AVAILABLE if name.under_torchrun]
+    names = [name for name in Strategy if name.under_torchrun]
     module = "tests.unit.worker.path_training"
     return results_of_ranks(rank_server, module, request.param, *names)
 
 
 def test_paths_train_the_weights_of_the_plain_path(results):
-    assert {*results} - SHARDED == {*AVAILABLE} - SHARDED - {"dp"}
+    assert {*results} - SHARDED == {*Strategy} - SHARDED - {"dp"}
     for strategy, ranks in results.items():
         for rank in ranks:
             paths = PATHS

@@ -1,0 +1,288 @@
+"""Commands init and doctor."""
+
+import contextlib
+import os
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.text import Text
+
+from hpml_jobs import __version__
+from hpml_jobs.cli.console import Console, console, print_changes, print_json, totals
+from hpml_jobs.cli.options import ConfigDir, Json, Overrides
+from hpml_jobs.cli.submit import Manner, deliver
+from hpml_jobs.core.answers import Finding, Severity
+from hpml_jobs.core.cluster import Launcher
+from hpml_jobs.core.errors import HpmlError, UsageError
+from hpml_jobs.core.paths import typed_path
+from hpml_jobs.core.text import PROGRAM, counted, with_command
+from hpml_jobs.study.files import reason_of
+
+if TYPE_CHECKING:
+    from hpml_jobs.doctor.profile import Profile
+
+HEAD = (
+    "Personal defaults of hpml-jobs for every study, by hpml-jobs init {version} on {date}",
+    "from {sources}.",
+    "",
+    "The command line has priority over this file; hpml-jobs plan shows the source of each value.",
+    "A line `# key: value` has no effect: remove `# ` to set the key. All keys: docs/commands.md.",
+)
+
+
+def init(
+    to: Annotated[
+        Path | None,
+        typer.Option(
+            "--to",
+            metavar="FILE",
+            help="file to write; default: ~/.config/hpml_jobs/config.yaml",
+        ),
+    ] = None,
+    show: Annotated[
+        bool, typer.Option("--print", help="print the file, write nothing")
+    ] = False,
+) -> None:
+    """Write a commented profile of your defaults, from what this cluster and your account say.
+
+    It asks sinfo, scontrol and sacctmgr, and looks at the environment. Partition, account, GPU type
+    and folders are set where there is one answer; other choices are comments. An existing file is
+    never changed.
+
+    Example: hpml-jobs init --print
+    """
+    from hpml_jobs.doctor.profile_file import profile_text
+    from hpml_jobs.plan.user_config import user_config_file
+
+    if show and to is not None:
+        raise UsageError("--print with --to: print the file, or write it")
+    read_file = user_config_file()
+    path = read_file if to is None else typed_path(to)
+    if not show:
+        _refuse_existing(path)
+    profile, sources = _profile()
+    date = time.strftime("%Y-%m-%d")
+    head = [
+        line.format(version=__version__, date=date, sources=sources) for line in HEAD
+    ]
+    text = profile_text(head, profile.blocks)
+    if show:
+        print(text, end="")
+        return
+    _write_profile(path, text)
+    _print_written(profile, path, read_file)
+
+
+def _print_written(profile: "Profile", path: Path, read_file: Path) -> None:
+    """Say what was written, what is left to decide, and that only `read_file` is read."""
+    settings = [
+        f"{k}={v}" for block in profile.blocks for k, v in block.settings.items()
+    ]
+    print(f"written: {path}")
+    print(
+        f"set: {' '.join(settings) or 'nothing, the defaults are right for this machine'}"
+    )
+    for decision in profile.decisions:
+        print(f"check: {decision}")
+    if path.resolve() != read_file.resolve():
+        print(f"hpml-jobs reads only {read_file}: copy the file there")
+    print(
+        with_command("next", f"{PROGRAM} plan -m gpus=1,2 batch=32\n{PROGRAM} doctor")
+    )
+
+
+def _profile() -> "tuple[Profile, str]":
+    """Return the profile of this machine, and its sources; warn of commands without an answer."""
+    from hpml_jobs.core.paths import login_name
+    from hpml_jobs.doctor.profile import local_profile, slurm_profile
+    from hpml_jobs.doctor.site import read_site
+    from hpml_jobs.plan.config_folders import ConfigFolders
+    from hpml_jobs.plan.machine import detect_cluster, local_gpus
+    from hpml_jobs.slurm.commands import has_sbatch
+
+    cluster, why = detect_cluster(ConfigFolders(None).choices("cluster"))
+    reason = why.partition(": ")[0]
+    if not has_sbatch():
+        return local_profile(
+            reason, local_gpus()
+        ), "the environment (there is no SLURM)"
+    site = read_site(login_name())
+    if site.complaints:
+        print(
+            f"warning: {'; '.join(site.complaints)}; what they would say is a comment in the file",
+            file=sys.stderr,
+        )
+    if cluster == "local":  # sbatch is here, but SLURM does not say which cluster
+        cluster, reason = (
+            "slurm",
+            "sbatch is on PATH, but SLURM does not name its cluster",
+        )
+    return slurm_profile(
+        cluster, reason, site
+    ), "sinfo, scontrol, sacctmgr and the environment"
+
+
+def _refuse_existing(path: Path) -> None:
+    if os.path.lexists(path):
+        raise HpmlError(
+            f"{path} exists and was not changed: write another file with --to FILE, or read the "
+            "new one with --print"
+        )
+
+
+def _write_profile(path: Path, text: str) -> None:
+    """Write a new file; one that appeared in the meantime is kept."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        _refuse_existing(path)
+        raise
+    except OSError as fault:
+        raise HpmlError(f"{path} cannot be written: {reason_of(fault)}") from fault
+
+
+WATCH_EVERY_S = 5.0
+SEVERITY_COLOURS = {
+    Severity.OK: "green",
+    Severity.WARNING: "yellow",
+    Severity.PROBLEM: "red",
+}
+
+
+LONGEST_MIN = 10.0
+"""Minutes that the diagnostic job is waited for, if none are given."""
+
+
+def doctor(
+    words: Overrides = None,
+    config_dir: ConfigDir = None,
+    job: Annotated[
+        bool,
+        typer.Option("--job/--no-job", help="submit a short diagnostic job to a node"),
+    ] = True,
+    patience: Annotated[
+        float,
+        typer.Option(
+            "--patience", metavar="MINUTES", help="longest wait for the job, minutes"
+        ),
+    ] = LONGEST_MIN,
+    gpus: Annotated[
+        int | None,
+        typer.Option(
+            "--gpus",
+            metavar="N",
+            help="instead, run a small validation study on N GPUs",
+        ),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Check whether this machine can submit and run a study; submit a short diagnostic job.
+
+    With --gpus N, run a small study that validates the measurement on your hardware, and print
+    its checks as one block of text for a bug report.
+
+    Example: hpml-jobs doctor cluster.account=ACCOUNT
+    """
+    if gpus is not None:
+        if not job or patience != LONGEST_MIN:
+            raise UsageError(
+                "--gpus runs a study instead of the job: leave --no-job and --patience out"
+            )
+        passed = _run_self_test(words or [], config_dir, gpus, json=json)
+    else:
+        passed = _examine(
+            words or [], config_dir, job=job, patience_s=60 * patience, json=json
+        )
+    if not passed:
+        raise typer.Exit(1)
+
+
+def _examine(
+    words: list[str],
+    config_dir: Path | None,
+    *,
+    job: bool,
+    patience_s: float,
+    json: bool,
+) -> bool:
+    """Print the findings; return whether there is no problem."""
+    from hpml_jobs.doctor.examine import examine
+
+    out = Console(stderr=True) if json else console()
+    with out.status("checking") as status:  # on the console of the findings
+        notify = status.update if out.is_terminal else print_changes(sys.stderr)
+        findings = examine(
+            words, config_dir, job=job, patience_s=patience_s, notify=notify
+        )
+        findings_shown = list(findings) if json else _show_findings(findings, out)
+    problems = [
+        finding for finding in findings_shown if finding.level is Severity.PROBLEM
+    ]
+    if json:
+        print_json({"ok": not problems, "findings": findings_shown})
+    else:
+        print(_summary(findings_shown))
+    return not problems
+
+
+def _show_findings(findings: Iterable[Finding], out: Console) -> list[Finding]:
+    """Print each finding when it comes; return all."""
+    shown_findings = []
+    for finding in findings:
+        shown_findings.append(finding)
+        line = Text(f"{finding.level.value:8}", SEVERITY_COLOURS[finding.level])
+        line.append(f"{finding.about:14} {' '.join(finding.seen.split())}", "default")
+        remedy, *commands = finding.remedy.split("\n")
+        line.append(f" → {remedy}" if remedy else "", "bold")
+        for text in (line, *map(Text, commands)):
+            out.print(text, soft_wrap=True)
+    return shown_findings
+
+
+def _summary(findings: list[Finding]) -> str:
+    """Return the number of findings of each level, and the conclusion."""
+    numbers = Counter(finding.level for finding in findings)
+    parts = [f"{numbers[Severity.OK]} ok"]
+    worse = (Severity.WARNING, Severity.PROBLEM)
+    parts += [counted(numbers[level], level.value) for level in worse if numbers[level]]
+    conclusion = (
+        "fix the problems" if numbers[Severity.PROBLEM] else "you can submit studies"
+    )
+    return f"{', '.join(parts)}: {conclusion}"
+
+
+def _run_self_test(
+    words: list[str], config_dir: Path | None, gpus: int, *, json: bool
+) -> bool:
+    """Run the validation study and print its result on stdout; return whether it passed."""
+    from hpml_jobs.doctor.self_test import self_test_plan, self_test_result
+    from hpml_jobs.status.watch import watch_study
+    from hpml_jobs.submit.selection import select
+
+    notify = print_changes(sys.stderr)
+    with contextlib.redirect_stdout(sys.stderr):
+        plan = self_test_plan(words, gpus, config_dir, notify)
+        try:
+            deliver(plan.study, lambda: select(plan), Manner())
+        except HpmlError as error:
+            if plan.cluster.launcher is Launcher.SLURM:
+                raise
+            notify(str(error))  # the result reports cells that failed here
+        watch_study(
+            plan.study, WATCH_EVERY_S, lambda states, _note: notify(totals(states))
+        )
+        result = self_test_result(plan, gpus)
+    if json:
+        print_json(
+            {"ok": result.is_passed, "cells": result.cells, "block": result.block}
+        )
+    else:
+        print(result.block)
+    return result.is_passed

@@ -1,0 +1,1 @@
+"""Two studies cell by cell, and stored references."""

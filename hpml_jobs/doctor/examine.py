@@ -1,0 +1,224 @@
+"""Checks whether this machine can submit a study, in the order in which they are reported."""
+
+import shutil
+import tempfile
+from collections.abc import Callable, Generator, Iterator, Sequence
+from pathlib import Path
+
+from hpml_jobs.core.answers import Finding, Severity, ok, problem, warning
+from hpml_jobs.core.built_in import DATASETS
+from hpml_jobs.core.cluster import Cluster, Launcher, Rule
+from hpml_jobs.core.errors import HpmlError, UsageError
+from hpml_jobs.core.paths import resolve_path
+from hpml_jobs.doctor import controller, node_job
+from hpml_jobs.doctor.before_queue import (
+    associations,
+    check_account,
+    check_container,
+    check_followup,
+    check_python,
+    check_qos,
+    check_request,
+    mount_of,
+    mounts,
+)
+from hpml_jobs.plan import machine
+from hpml_jobs.plan.cells import Plan
+from hpml_jobs.plan.config_folders import ConfigFolders
+from hpml_jobs.plan.resolve import make_plan
+from hpml_jobs.plan.settings import Settings, Sweep
+from hpml_jobs.plan.sweep import expand
+from hpml_jobs.slurm import commands
+from hpml_jobs.submit.job_requests import lacks_partition, make_requests
+from hpml_jobs.submit.ssh import check_hosts
+
+Notify = Callable[[str], None]
+
+
+def examine(
+    words: list[str],
+    config_dir: Path | None,
+    *,
+    job: bool,
+    patience_s: float,
+    notify: Notify,
+) -> Iterator[Finding]:
+    """Yield findings on a submission of these words, here and (with `job`) on a node.
+
+    Raises:
+        UsageError: the words are wrong.
+    """
+    try:
+        sweep = expand(words, multirun=True, config_dir=config_dir)
+    except UsageError as error:
+        if commands.has_sbatch() or not machine.cluster_sign():
+            raise
+        yield problem("cluster", str(error))
+        return
+    plan, fault = _plan(sweep)
+    problems = 0
+    for finding in _login_node_findings(sweep, plan, fault):
+        problems += finding.level is Severity.PROBLEM
+        yield finding
+    if not job or plan is None:
+        return
+    if problems:
+        yield warning(
+            "job", "diagnostic job not submitted", "fix the problems above first"
+        )
+    elif plan.cluster.launcher is Launcher.LOCAL:
+        yield from node_job.check_this_machine(plan)
+    else:
+        yield from node_job.check_node(plan, patience_s, notify)
+
+
+def _plan(sweep: Sweep) -> tuple[Plan | None, str]:
+    """Plan as a submission does, but download nothing; return the plan, or why there is none."""
+    try:
+        return make_plan(sweep, fetch=False, notify=lambda _: None), ""
+    except HpmlError as error:
+        return None, str(error)
+
+
+def _login_node_findings(
+    sweep: Sweep, plan: Plan | None, fault: str
+) -> Iterator[Finding]:
+    """Yield the findings that need no job; `fault` is why there is no plan."""
+    settings = sweep.settings[0]
+    cluster = settings.cluster
+    yield _check_profile(sweep, settings)
+    slurm_answers = False
+    if cluster.launcher is Launcher.SLURM:
+        slurm_answers = yield from _commands_and_controller()
+    if slurm_answers:
+        yield from _slurm_findings(settings, plan)
+    outputs = resolve_path(settings.outputs)
+    yield check_outputs(outputs, cluster)
+    if cluster.hosts:
+        yield _check_hosts(cluster, cluster.hosts, outputs)
+    if plan:
+        yield _check_data(plan)
+    elif cluster.account or cluster.account_rule is not Rule.REQUIRED:
+        yield problem("cell", fault)  # a missing account is already reported
+    yield from check_container(cluster, outputs)
+    yield from check_python(cluster, outputs)
+    if slurm_answers and plan:
+        yield from _request_findings(plan)
+
+
+def _commands_and_controller() -> Generator[Finding, None, bool]:
+    """Yield findings on SLURM's commands and its controller; return whether SLURM answers."""
+    for check in (controller.check_commands, controller.check_controller):
+        finding = check()
+        yield finding
+        if finding.level is Severity.PROBLEM:
+            return False
+    return True
+
+
+def _request_findings(plan: Plan) -> Iterator[Finding]:
+    """Yield what SLURM says of the jobs that a submission would send."""
+    for request in make_requests(plan, plan.cells):
+        yield check_request(plan, request)
+    if plan.has_followup or not lacks_partition(plan.cluster):
+        yield check_followup(plan)
+
+
+def _check_profile(sweep: Sweep, settings: Settings) -> Finding:
+    """Report which profile is used and why; warn if it is another cluster's."""
+    origin = sweep.origins.get("cluster", "the command line")
+    cluster = settings.cluster
+    reason = sweep.detected or f"cluster={cluster.name} ({origin})"
+    if cluster.name in machine.GENERIC or not commands.has_sbatch():
+        return ok("cluster", reason)
+    name = commands.limits().get("ClusterName", "")
+    if name.lower() in ConfigFolders(None).choices("cluster").keys() - {cluster.name}:
+        observed = f"{reason}, but SLURM's ClusterName is {name}"
+        return warning(
+            "cluster",
+            observed,
+            "use cluster=auto, which chooses this cluster's profile",
+        )
+    return ok("cluster", reason)
+
+
+def _slurm_findings(settings: Settings, plan: Plan | None) -> Iterator[Finding]:
+    """Yield findings on accounting, limits, account and nodes."""
+    cluster = settings.cluster
+    yield controller.check_accounting()
+    accounts = associations()
+    yield controller.check_limits(cluster, accounts, len(plan.cells) if plan else 1)
+    yield check_account(cluster, accounts)
+    if "qos" in cluster.sbatch:
+        yield check_qos(cluster, accounts)
+    gpu_type = plan.cells[0].shape.gpu_type if plan else settings.gpu_type
+    yield from controller.check_nodes(cluster, gpu_type)
+
+
+def _check_data(plan: Plan) -> Finding:
+    """Check that the data sets of all workloads are downloaded."""
+    needed = dict.fromkeys(
+        (cell.cell.workload, cell.file.data_root) for cell in plan.cells
+    )
+    for workload, root in needed:
+        dataset = DATASETS.get(workload.data)
+        if dataset is not None and dataset.is_missing(Path(root)):
+            remedy = "nothing to do: a submission downloads it"
+            return warning("data", f"{dataset.title} is not in {root}", remedy)
+    workload, root = next(iter(needed))
+    dataset = DATASETS.get(workload.data)
+    where = f" in {root}" if dataset is not None and dataset.on_disk else ""
+    return ok(
+        "data",
+        f"workload={workload.name}: {workload.images:,} training {workload.samples_text}{where}",
+    )
+
+
+LEAST_FREE_GB = 1.0
+
+
+def _check_hosts(cluster: Cluster, hosts: Sequence[str], folder: Path) -> Finding:
+    """Check that the machines of cluster=ssh can run cells of studies in the folder."""
+    existing = next(path for path in (folder, *folder.parents) if path.exists())
+    try:
+        check_hosts(cluster, existing)
+    except HpmlError as error:
+        return problem("hosts", str(error))
+    return ok(
+        "hosts", f"{', '.join(hosts)} answer, share {existing} and reach each other"
+    )
+
+
+IN_MEMORY = ("tmpfs", "ramfs")
+"""File systems in the memory of this machine, which no node can read."""
+
+
+def check_outputs(folder: Path, cluster: Cluster) -> Finding:
+    """Check that studies can be written to the folder, and that it has space."""
+    existing = next(path for path in (folder, *folder.parents) if path.exists())
+    try:
+        with tempfile.TemporaryFile(dir=existing) as file:
+            file.write(b"doctor")
+        free_gb = shutil.disk_usage(existing).free / 1e9
+        mount = mount_of(existing, mounts())
+    except OSError as error:
+        remedy = "choose a folder that you may write to with outputs=PATH"
+        return problem(
+            "outputs", f"{folder} cannot be written: {error.strerror}", remedy
+        )
+    observed = (
+        f"{folder}: writable, {free_gb:,.1f} GB free on {mount.place} ({mount.type})"
+    )
+    if free_gb < LEAST_FREE_GB:
+        return warning(
+            "outputs",
+            observed,
+            "free disk space, or choose another folder with outputs=PATH",
+        )
+    if mount.type in IN_MEMORY and cluster.launcher is Launcher.SLURM:
+        remedy = (
+            "nodes cannot read this machine's memory: "
+            "choose outputs=PATH on a shared file system"
+        )
+        return problem("outputs", observed, remedy)
+    return ok("outputs", observed)

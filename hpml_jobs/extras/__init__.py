@@ -1,1 +1,0 @@
-"""Features in a folder each, which `core.features` finds: none imports another."""

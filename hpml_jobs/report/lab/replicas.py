@@ -1,0 +1,203 @@
+"""What ranks hold and read: tables of replicas and of shuffling (lab Q5 and Q7)."""
+
+from typing import Annotated, NamedTuple, Self
+
+from hpml_jobs.core.check_result import Affected
+from hpml_jobs.core.rank import Rank
+from hpml_jobs.report.frame import curves, learning
+from hpml_jobs.report.frame.builder import (
+    Number,
+    Shown,
+    TableText,
+    columns_of,
+    left_out,
+    line_table,
+    rest,
+)
+from hpml_jobs.report.frame.learning import Mean
+from hpml_jobs.report.frame.numbers import accuracy, loss, significant
+from hpml_jobs.report.frame.table import Table
+from hpml_jobs.results.groups import ConditionGroup
+from hpml_jobs.results.rows import Row
+
+REPLICAS = (
+    "Loss and accuracy of the last epoch of training, over all samples of all ranks. Test: the "
+    "whole test set on each rank's replica; mean over ranks, and least..most over the ranks of "
+    "all runs. Replicas: whether the hashes of parameters and of buffers (BatchNorm) are equal on"
+    " all ranks after the last epoch (lab Q7)."
+)
+
+
+def _range(ends: tuple[float, float]) -> str:
+    least, most = map(accuracy, ends)
+    return least if least == most else f"{least}..{most}"
+
+
+def _loss(value: float) -> str:
+    return significant(value, 4)
+
+
+class ReplicaLine(NamedTuple):
+    """Loss and accuracy (of 1) of a row, and whether its replicas' hashes are equal."""
+
+    epochs: Annotated[int, Shown("epochs")]
+    seeds: Annotated[int, Shown("seeds")]
+    train_loss: Annotated[Number, Shown("loss", _loss, "last epoch")]
+    train_accuracy: Annotated[Number, Shown("acc. %", accuracy, "last epoch")]
+    test_accuracy: Annotated[Number, Shown("mean", accuracy, "test accuracy, %")]
+    test_deviation: Annotated[Number, Shown("dev.", accuracy, "test accuracy, %")]
+    ranks: Annotated[
+        tuple[float, float] | None,
+        Shown("ranks", _range, "test accuracy, %", on_page_only=True),
+    ]
+    test_accuracy_least: Number
+    test_accuracy_most: Number
+    parameters: Annotated[str | None, Shown("parameters", str, "replicas' hashes")]
+    buffers: Annotated[str | None, Shown("buffers", str, "replicas' hashes")]
+
+    @classmethod
+    def of(cls, group: ConditionGroup, row: Row) -> Self:
+        """Return the line of a row."""
+        runs, ranks = learning.runs(group, row), _ranks(group, row)
+        least, most = ranks or (None, None)
+        tested = learning.over_seeds(runs, learning.test_accuracy)
+        return cls(
+            epochs=learning.epochs_of(group, row),
+            seeds=learning.seeds(group, row),
+            train_loss=_mean(learning.over_seeds(runs, learning.training_loss(-1))),
+            train_accuracy=_mean(
+                learning.over_seeds(runs, learning.training_accuracy(-1))
+            ),
+            test_accuracy=_mean(tested),
+            test_deviation=tested.deviation if tested else None,
+            ranks=ranks,
+            test_accuracy_least=least,
+            test_accuracy_most=most,
+            parameters=_same(group, row, "parameters"),
+            buffers=_same(group, row, "buffers"),
+        )
+
+
+def _mean(mean: Mean | None) -> float | None:
+    return mean.mean if mean else None
+
+
+def replicas(group: ConditionGroup) -> Table | None:
+    """Return loss, accuracy, and whether replicas are equal; None if no record has ranks."""
+    rows = [row for row in group.timed if learning.runs(group, row)]
+    if not rows:
+        return None
+    missing = left_out(group, "not reported", rest(group.rows, rows))
+    text = TableText(
+        "replicas",
+        "Replicas and accuracy",
+        "",
+        (REPLICAS, learning.OVER_SEEDS),
+        affected=Affected.LEARNING,
+    )
+    lines = [(row, ReplicaLine.of(group, row)) for row in rows]
+    notes = [*learning.shorter(group, rows), *curves.unreadable(group), *missing]
+    return line_table(group, text, lines, columns_of(ReplicaLine), notes)
+
+
+def _ranks(group: ConditionGroup, row: Row) -> tuple[float, float] | None:
+    """Return the least and the greatest accuracy over ranks and runs."""
+    accuracies = [
+        rank.test_accuracy
+        for record in learning.runs(group, row)
+        for rank in record.ranks
+        if rank.test_accuracy is not None
+    ]
+    return (min(accuracies), max(accuracies)) if accuracies else None
+
+
+def _same(group: ConditionGroup, row: Row, what: str) -> str | None:
+    """Return whether the parameters, or buffers, of all replicas of each run have one hash.
+
+    None with one replica, or without a hash.
+    """
+    has_several, runs = False, []
+    for record in learning.runs(group, row):
+        has_several = has_several or len(record.ranks) > 1
+        runs.append({getattr(rank, f"{what}_hash") for rank in record.ranks})
+    if not has_several or "" in set[str]().union(*runs):
+        return None
+    return "equal" if all(len(hashes) == 1 for hashes in runs) else "differ"
+
+
+SHUFFLING = (
+    "Orders: different sequences of training {samples} among the epochs of a rank, by their "
+    "hashes. DistributedSampler shuffles by seed + epoch, and only set_epoch gives it the epoch: "
+    "without it, a rank has the same {samples} and batches in every epoch. A single process "
+    "(single, dp) reshuffles by itself. Training loss of the last epoch; test accuracy after it, "
+    "mean over ranks."
+)
+
+
+class ShufflingLine(NamedTuple):
+    """The orders of a row's ranks, and what it learned; `orders` is None where not recorded."""
+
+    set_epoch: Annotated[str, Shown("set_epoch", words=True)]
+    orders: Annotated[str | None, Shown("orders of a rank")]
+    seeds: Annotated[int, Shown("seeds")]
+    train_loss: Annotated[Mean | None, learning.shown("training loss", loss)]
+    test_accuracy: Annotated[Mean | None, learning.shown("test acc., %", accuracy)]
+
+    @classmethod
+    def of(cls, group: ConditionGroup, row: Row) -> Self:
+        """Return the line of a row."""
+        runs = learning.runs(group, row)
+        return cls(
+            set_epoch=_set_epoch(group, row),
+            orders=_orders(group, row),
+            seeds=learning.seeds(group, row),
+            train_loss=learning.over_seeds(runs, learning.training_loss(-1)),
+            test_accuracy=learning.over_seeds(runs, learning.test_accuracy),
+        )
+
+
+def shuffling(group: ConditionGroup) -> Table | None:
+    """Return the runs with and without set_epoch; None if every cell has it."""
+    if not any(numbers.cell and not numbers.cell.set_epoch for numbers in group.cells):
+        return None
+    rows = [row for row in group.timed if learning.runs(group, row)]
+    if not rows:
+        return None
+    text = TableText(
+        "shuffling",
+        "Shuffling",
+        "",
+        (
+            SHUFFLING.format(samples=group.a_cell.workload.samples_name),
+            learning.OVER_SEEDS,
+        ),
+        affected=Affected.LEARNING,
+    )
+    notes = [*learning.one_seed(group, rows), *learning.shorter(group, rows)]
+    lines = [(row, ShufflingLine.of(group, row)) for row in rows]
+    return line_table(group, text, lines, columns_of(ShufflingLine), notes)
+
+
+def _set_epoch(group: ConditionGroup, row: Row) -> str:
+    cell = group.records(row)[0].cell
+    if not cell.strategy.under_torchrun:
+        return "not needed"
+    return "yes" if cell.set_epoch else "no"
+
+
+def _orders(group: ConditionGroup, row: Row) -> str | None:
+    """Return `1 of 5`: distinct orders among the training epochs, over all ranks and runs.
+
+    None where a record does not tell.
+    """
+    ranks = [rank for record in learning.runs(group, row) for rank in record.ranks]
+    numbers = sorted({_different(rank) for rank in ranks})
+    if 0 in numbers:
+        return None
+    ends = "..".join(map(str, dict.fromkeys((numbers[0], numbers[-1]))))
+    return f"{ends} of {learning.epochs_of(group, row)}"
+
+
+def _different(rank: Rank) -> int:
+    orders = [epoch.order for epoch in learning.training(rank)]
+    return len(set(orders)) if all(orders) else 0

@@ -1,0 +1,1 @@
+"""What training learns: Table 4, loss by iteration, counted iterations."""

@@ -1,0 +1,130 @@
+"""Table 4: training quality after the last epoch."""
+
+from collections.abc import Iterable, Sequence
+from typing import Annotated, NamedTuple, Self
+
+from hpml_jobs.core.cell import Cell
+from hpml_jobs.core.check_result import Affected
+from hpml_jobs.core.record import Record
+from hpml_jobs.report.frame import captions, learning
+from hpml_jobs.report.frame.builder import (
+    Number,
+    Shown,
+    TableText,
+    columns_of,
+    left_out,
+    line_table,
+)
+from hpml_jobs.report.frame.learning import Mean
+from hpml_jobs.report.frame.numbers import accuracy, count, loss
+from hpml_jobs.report.frame.table import Table
+from hpml_jobs.report.learning.text import (
+    bits,
+    mean_test_loss,
+    test_bits_per_byte,
+    unigram_bits_per_byte,
+)
+from hpml_jobs.results.groups import ConditionGroup
+from hpml_jobs.results.rows import Row
+
+TABLE_4 = (
+    "After the last epoch: average training loss, training accuracy (during training), and "
+    "accuracy on the whole test set, mean over ranks. Global batch: of all {units}. lr: of the "
+    "last iteration."
+)
+TEXT = (
+    "Bits per byte: test loss / ln 2, on held-out text. Unigram: entropy of the frequencies of its "
+    "bytes, the loss of a model that knows nothing else."
+)
+
+
+def test_loss(record: Record) -> float | None:
+    """Return the loss on the whole test set after the last epoch, where there is no accuracy."""
+    return (
+        None if learning.test_accuracy(record) is not None else mean_test_loss(record)
+    )
+
+
+def _rate(value: float) -> str:
+    return f"{value:.4g}"
+
+
+class LearningLine(NamedTuple):
+    """What a row learned; accuracies are of 1, and in the CSV only where samples are text."""
+
+    global_batch: Annotated[int, Shown("global batch", count)]
+    lr: Annotated[Number, Shown("lr", _rate)]
+    epochs: Annotated[int, Shown("epochs")]
+    seeds: Annotated[int, Shown("seeds")]
+    train_loss: Annotated[Mean | None, learning.shown("training loss", loss)]
+    train_accuracy: Annotated[Mean | None, learning.shown("{training}", accuracy)]
+    test_accuracy: Annotated[Mean | None, learning.shown("{test}", accuracy)]
+    test_loss: Annotated[Mean | None, learning.shown("test loss", loss)]
+    test_bits_per_byte: Annotated[Mean | None, learning.shown("test bits/byte", bits)]
+    unigram_bits_per_byte: Annotated[Number, Shown("unigram bits/byte", bits)]
+
+    @classmethod
+    def of(cls, group: ConditionGroup, row: Row) -> Self:
+        """Return the line of a row."""
+        runs = learning.runs(group, row)
+        last = learning.training(runs[0].ranks[0])[-1].lr
+        return cls(
+            global_batch=row.global_batch,
+            lr=last[1] if last else None,
+            epochs=learning.epochs_of(group, row),
+            seeds=learning.seeds(group, row),
+            train_loss=learning.over_seeds(runs, learning.training_loss(-1)),
+            train_accuracy=learning.over_seeds(runs, learning.training_accuracy(-1)),
+            test_accuracy=learning.over_seeds(runs, learning.test_accuracy),
+            test_loss=learning.over_seeds(runs, test_loss),
+            test_bits_per_byte=learning.over_seeds(runs, test_bits_per_byte),
+            unigram_bits_per_byte=unigram_bits_per_byte(runs[0]),
+        )
+
+
+TEXT_ONLY = ("test_loss", "test_bits_per_byte", "unigram_bits_per_byte")
+
+
+def table4(group: ConditionGroup) -> Table | None:
+    """Return training quality by place; None unless more was requested than the protocol needs."""
+    evaluated_slugs = {
+        result.slug for result in group.cells if result.cell and _learns(result.cell)
+    }
+    rows = [row for row in group.rows if evaluated_slugs & set(row.cells)]
+    shown_rows = [row for row in rows if row.timing and learning.runs(group, row)]
+    if not shown_rows:
+        return None
+    how = [TABLE_4.format(units=captions.units(group.device)), learning.OVER_SEEDS]
+    without: Sequence[str] = TEXT_ONLY
+    training, test = "training acc., %", "test acc., %"
+    if has_text(group, shown_rows):
+        how.append(TEXT)
+        without, training, test = (), "", ""
+    heads = columns_of(LearningLine, without=without, training=training, test=test)
+    text = TableText(
+        "table4",
+        "Table 4: training quality, last epoch",
+        "Table 4",
+        tuple(how),
+        affected=Affected.LEARNING,
+    )
+    missing = left_out(group, "", (row for row in rows if not row.timing))
+    notes = [
+        *learning.one_seed(group, shown_rows),
+        *learning.shorter(group, shown_rows),
+        *missing,
+    ]
+    lines = [(row, LearningLine.of(group, row)) for row in shown_rows]
+    return line_table(group, text, lines, heads, notes)
+
+
+def has_text(group: ConditionGroup, rows: Iterable[Row]) -> bool:
+    """Return whether samples of any of these rows are text."""
+    records = (record for row in rows for record in group.records(row))
+    return any(test_bits_per_byte(record) is not None for record in records)
+
+
+def _learns(cell: Cell) -> bool:
+    # its bits per byte are always shown
+    is_text = cell.workload.bytes_per_token is not None
+    return cell.evaluate or is_text or cell.epochs > cell.protocol.epochs

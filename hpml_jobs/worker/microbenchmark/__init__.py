@@ -1,0 +1,1 @@
+"""The microbenchmark of collectives: times by message size on idle devices."""

@@ -1,0 +1,112 @@
+"""The phases of the iterations of a window of a script, from what was seen in it."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from hpml_jobs.worker.instruments.phases import Gaps
+from hpml_jobs.worker.instruments.recorder import IterationMarks
+from hpml_jobs.worker.instruments.timing import Stamp
+from hpml_jobs.worker.observer.iterations import (
+    Iterations,
+    asks,
+    count,
+    timed_waits,
+)
+from hpml_jobs.worker.observer.recording import STEPS, Event, Kind
+
+SEVERAL = "an iteration has several steps, or several models"
+"""Why an iteration has no phases: the model is trained more than once in it, or another one is."""
+
+NO_FORWARD = (
+    "no forward pass of the model was seen between its batch and the optimizer's step"
+)
+
+
+class MicroStep(NamedTuple):
+    """What was seen from a batch on, its stamps, and what of them is no part of training."""
+
+    events: list[Event]
+    marks: IterationMarks
+    gaps: Gaps
+
+
+def mark_phases(start: Stamp, iterations: Iterations) -> list[MicroStep] | str:
+    """Return the micro-steps of a window from its start, or why they cannot be told apart."""
+    accumulate = iterations.accumulate
+    if iterations.ahead and accumulate > 1:
+        return "batches are fetched ahead of the forward passes that accumulate their gradients"
+    result: list[MicroStep] = []
+    for group, end in zip(iterations.groups, iterations.ends, strict=True):
+        parts = _micro_steps(group) if accumulate > 1 else [group]
+        is_last = group is iterations.groups[-1]
+        if accumulate > 1 and len(parts) != accumulate and not is_last:
+            return "the number of batches whose gradients are accumulated changes"
+        ends = [*(part[0].stamp for part in parts[1:]), end]
+        for part, stepped in zip(parts, ends, strict=True):
+            micro_step = _mark(part, start, stepped)
+            if isinstance(micro_step, str):
+                return micro_step
+            result.append(micro_step)
+            start = stepped
+    return result
+
+
+def _mark(part: list[Event], start: Stamp, end: Stamp) -> MicroStep | str:
+    """Return the micro-step of a batch between two stamps, or why it has no phases.
+
+    Without a loader the batch begins where the last one ends.
+    """
+    place = _last_batch(part)
+    has_loader = place >= 0 and part[place].source is not None
+    steps = [number for number, event in enumerate(part) if event.kind is Kind.STEP]
+    if steps and count(part[steps[0] : steps[-1]], Kind.FORWARD):
+        return SEVERAL
+    forward = _forward(part, place, before_step=bool(steps))
+    if forward is None:
+        return NO_FORWARD
+    step = part[steps[0]].stamp if steps else end
+    batch = part[place].stamp if has_loader else start
+    marks = IterationMarks(batch, *forward, step, step, end)
+    waits = [(first, last) for _, first, last in timed_waits(part)]
+    stepped = [event.stamp for event in part if event.kind in STEPS]
+    next_steps = [*(part[number].stamp for number in steps[1:]), end]
+    after_steps = [*zip(stepped, next_steps, strict=False)]  # a micro-step has no step
+    return MicroStep(part, marks, Gaps(waits, after_steps))
+
+
+def _micro_steps(group: Sequence[Event]) -> list[list[Event]]:
+    """Return the events of each batch of an iteration."""
+    parts: list[list[Event]] = [[]]
+    for event in group:
+        begins = asks(event) or (event.kind is Kind.BATCH and not event.source)
+        if begins and count(parts[-1], Kind.BATCH):
+            parts.append([])
+        parts[-1].append(event)
+    return parts
+
+
+def _last_batch(part: Sequence[Event]) -> int:
+    """Return the place of the last batch, or of the end of its pass; -1 without one."""
+    places = (
+        n
+        for n, e in enumerate(part)
+        if e.kind in (Kind.BATCH, Kind.END) and e.is_counted
+    )
+    return max(places, default=-1)
+
+
+def _forward(
+    part: Sequence[Event], batch: int, *, before_step: bool
+) -> tuple[Stamp, Stamp] | None:
+    """Return when the first forward pass after the batch begins, and when the last ends."""
+    after = part[batch + 1 :]
+    if before_step:
+        steps = [
+            number for number, event in enumerate(after) if event.kind is Kind.STEP
+        ]
+        after = after[: steps[0]] if steps else []
+    begins = [event.stamp for event in after if event.kind is Kind.FORWARD]
+    ends = [event.stamp for event in after if event.kind is Kind.FORWARDED]
+    if not begins or not ends:
+        return None
+    return begins[0], ends[-1]

@@ -1,0 +1,1 @@
+"""Post-training quantization to int8, step by step (lab part B)."""

@@ -1,0 +1,419 @@
+"""The lab's quantization steps on a trained network, and torch's own quantization for comparison.
+
+The latter (PyTorch 2 export, torchao) is the default of X86InductorQuantizer: static; activations
+uint8 per tensor with a zero point; weights int8 per output channel, symmetric. No failure there
+fails the cell: it becomes one line of text.
+"""
+
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import wraps
+from importlib.metadata import version
+from operator import attrgetter
+from textwrap import shorten
+from time import perf_counter
+from typing import Any, NamedTuple, ParamSpec, TypeVar
+
+import msgspec
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils.data import Subset
+
+from hpml_jobs.core.errors import HpmlError
+from hpml_jobs.core.quantization import (
+    Bound,
+    Implementation,
+    Latency,
+    QuantizationStep,
+    Quantized,
+    QuantizedParts,
+    TorchReference,
+)
+from hpml_jobs.core.quantize_settings import Quantize, settings_of
+from hpml_jobs.worker.data import datasets
+from hpml_jobs.worker.data.loaders import test_loader
+from hpml_jobs.worker.devices import NEWER_LOCK
+from hpml_jobs.worker.fork_safety import await_idle_threads
+from hpml_jobs.worker.quantization.integer import IntegerNetwork
+from hpml_jobs.worker.quantization.layers import (
+    ActivationProfile,
+    Chain,
+    Scheme,
+    Weights,
+    chain,
+    dequantize,
+    describe_outputs,
+    profile,
+    quantize_weights,
+    scales,
+)
+from hpml_jobs.worker.training import Training
+
+Batch = tuple[Tensor, Tensor]
+"""Images and targets."""
+
+Network = Callable[[Tensor], Any]
+"""Images to outputs."""
+
+WORD = 4
+"""Bytes of a parameter in fp32, of a scale, and of a bias in int32."""
+
+
+def quantize_replica(training: Training) -> dict[str, Any]:
+    """Quantize a copy of the replica, evaluate it on the whole test set, and return the results.
+
+    The calibration images are training images chosen by the cell's seed, cropped and flipped as in
+    training.
+
+    Raises:
+        HpmlError: as `quantize`.
+    """
+    cell, images, test = training.cell, training.loader.dataset, training.test_images
+    settings = settings_of(cell)
+    assert settings is not None and test is not None  # noqa: S101 -- check_quantizable has refused other data
+    generator = torch.Generator().manual_seed(cell.seed)
+    order = torch.randperm(datasets.length(images), generator=generator)
+    indices = order[: settings.calibration].tolist()
+    model = training.copy_replica().eval()
+    calibration = _batches(training, Subset(images, indices))
+    quantized = quantize(model, calibration, _batches(training, test), settings)
+    part: dict[str, Any] = msgspec.to_builtins(quantized)
+    return part
+
+
+def _batches(training: Training, images: datasets.Images) -> list[Batch]:
+    """Load all images into memory, because every step needs them."""
+    await_idle_threads()
+    loader = test_loader(images, training.cell, training.strategy.devices[0])
+    return [(inputs, targets) for inputs, targets in loader]
+
+
+class Variant(NamedTuple):
+    """The network under one scheme: its weights by layer, and all of it in integers."""
+
+    scheme: Scheme
+    weights: dict[str, Weights]
+    integers: IntegerNetwork
+
+
+@torch.no_grad()
+def quantize(
+    model: nn.Module,
+    calibration: Sequence[Batch],
+    test: Sequence[Batch],
+    settings: Quantize,
+) -> Quantized:
+    """Quantize a trained network, which must be on the CPU and in eval mode.
+
+    Schemes that are impossible (a scale of 0, an integer that does not fit) are in `missing`.
+
+    Raises:
+        HpmlError: an unsupported layer, no images, NaN or infinity, or no possible scheme.
+    """
+    network = chain(model)
+    for name, batches in (("calibration", calibration), ("test", test)):
+        if not _count_images(batches):
+            raise HpmlError(f"quantization has no {name} images")
+    distributions = profile(
+        network, [images for images, _ in calibration], settings.percentile
+    )
+    variants, impossible = _possible_variants(network, distributions, settings)
+    size = WORD * sum(parameter.numel() for parameter in model.parameters())
+    correct, samples = _count_correct(model, test), _count_images(test)
+    steps = [
+        QuantizationStep(
+            what=QuantizedParts.NONE, correct=correct, samples=samples, bytes=size
+        )
+    ]
+    for what in (QuantizedParts.WEIGHTS, QuantizedParts.ALL):
+        steps += [variant_step(network, variant, test, what) for variant in variants]
+    with one_thread():
+        torch_result, latencies, missing = compare_with_torch(
+            model, variants[0].integers, calibration, test
+        )
+    return Quantized(
+        calibration=_count_images(calibration),
+        bias=network.stages[-1].layer.bias is not None,
+        spreads=distributions.spreads,
+        steps=tuple(steps),
+        latencies=tuple(latencies),
+        reference=torch_result,
+        missing=(*impossible, *missing),
+    )
+
+
+def _possible_variants(
+    network: Chain, distributions: ActivationProfile, settings: Quantize
+) -> tuple[list[Variant], list[str]]:
+    """Return the network under every possible scheme, and the reasons why others are impossible.
+
+    Raises:
+        HpmlError: no scheme is possible.
+    """
+    variants, errors = list[Variant](), list[HpmlError]()
+    for per_channel in (False, True) if settings.per_channel else (False,):
+        for bound in Bound:
+            scheme = Scheme(bound, settings.percentile, per_channel)
+            try:
+                variants.append(make_variant(network, distributions, scheme))
+            except HpmlError as error:
+                errors.append(error)
+    if not variants:
+        raise errors[0]
+    return variants, list(dict.fromkeys(map(str, errors)))
+
+
+def make_variant(
+    network: Chain, distributions: ActivationProfile, scheme: Scheme
+) -> Variant:
+    """Quantize the network's weights and activations under one scheme.
+
+    Raises:
+        HpmlError: a scale would be 0, or an integer does not fit into 32 bits.
+    """
+    weights = {
+        stage.name: quantize_weights(stage.name, stage.layer, scheme)
+        for stage in network.stages
+    }
+    output_scales = {
+        name: scales(describe_outputs(name), row, scheme.bound)
+        for name, row in distributions.activations.items()
+    }
+    return Variant(scheme, weights, IntegerNetwork(network, weights, output_scales))
+
+
+def variant_step(
+    network: Chain, variant: Variant, test: Sequence[Batch], what: QuantizedParts
+) -> QuantizationStep:
+    """Evaluate int8 weights; with QuantizedParts.ALL also int8 activations and int32 biases.
+
+    The stored bytes are 1 per weight, 4 per bias and per scale of weights; with all parts also per
+    scale of activations.
+    """
+    stages, weights = network.stages, variant.weights.values()
+    words = sum(layer.scales.numel() for layer in weights)
+    words += sum(
+        stage.layer.bias.numel() for stage in stages if stage.layer.bias is not None
+    )
+    if what is QuantizedParts.ALL:
+        words += 1 + len(stages)
+        outputs: Network = variant.integers
+    else:
+        dequantized = tuple(
+            dequantize(stage, variant.weights[stage.name]) for stage in stages
+        )
+        outputs = network._replace(stages=dequantized).outputs
+    return QuantizationStep(
+        what=what,
+        bound=variant.scheme.bound,
+        per_channel=variant.scheme.per_channel,
+        correct=_count_correct(outputs, test),
+        samples=_count_images(test),
+        bytes=sum(layer.integers.numel() for layer in weights) + WORD * words,
+        layers=variant.integers.finish() if what is QuantizedParts.ALL else (),
+    )
+
+
+def compare_with_torch(
+    model: nn.Module,
+    ours: IntegerNetwork,
+    calibration: Sequence[Batch],
+    test: Sequence[Batch],
+) -> tuple[TorchReference | None, list[Latency], list[str]]:
+    """Return torch's own quantization, the latency of all networks, and reasons for what failed."""
+    batches = batches_of(test[0][0])
+    latencies = [
+        measure_latency(Implementation.FP32, model, batch) for batch in batches
+    ]
+    latencies += [
+        measure_latency(Implementation.OURS, ours, batch) for batch in batches
+    ]
+    try:
+        converted = convert(model, [images for images, _ in calibration])
+        torch_result = TorchReference(
+            how=converted.how,
+            correct=_count_correct(converted.graph, test),
+            samples=_count_images(test),
+            bytes=converted.bytes,
+        )
+    except NoReferenceError as error:
+        return None, latencies, [str(error)]
+    try:
+        latencies += measure_latencies(converted, batches)
+    except NoReferenceError as error:
+        return torch_result, latencies, [str(error)]
+    return torch_result, latencies, []
+
+
+def _count_images(batches: Sequence[Batch]) -> int:
+    return sum(len(targets) for _, targets in batches)
+
+
+def _count_correct(network: Network, test: Sequence[Batch]) -> int:
+    """Return the number of correct test images; of equal outputs the first class counts."""
+    return sum(
+        int((network(images).argmax(1) == targets).sum()) for images, targets in test
+    )
+
+
+BATCHES = (1, 100)
+"""Batch sizes."""
+
+WARMUP_RUNS = 5
+MIN_RUNS, MAX_RUNS = 20, 500
+BUDGET_S = 0.3
+"""The timed runs stop after this time, but not before `MIN_RUNS`."""
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Let torch compute on one thread inside the block."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+@torch.no_grad()
+def measure_latency(what: Implementation, network: Network, images: Tensor) -> Latency:
+    """Time the network repeatedly on these images as one batch."""
+    for _ in range(WARMUP_RUNS):
+        network(images)
+    seconds: list[float] = []
+    end = perf_counter() + BUDGET_S
+    while len(seconds) < MIN_RUNS or (len(seconds) < MAX_RUNS and perf_counter() < end):
+        start = perf_counter()
+        network(images)
+        seconds.append(perf_counter() - start)
+    p10_s, median_s, p90_s = (
+        float(np.percentile(seconds, percent)) for percent in (10, 50, 90)
+    )
+    return Latency(
+        what=what,
+        batch=len(images),
+        runs=len(seconds),
+        median_s=median_s,
+        p10_s=p10_s,
+        p90_s=p90_s,
+    )
+
+
+def batches_of(images: Tensor) -> list[Tensor]:
+    """Return a batch of each size in `BATCHES`; images repeat if there are too few."""
+    repeated = images.repeat(-(-max(BATCHES) // len(images)), *[1] * (images.ndim - 1))
+    return [repeated[:size].contiguous() for size in BATCHES]
+
+
+class NoReferenceError(HpmlError):
+    """torch's quantization failed; the message says why in one line."""
+
+
+class Converted(NamedTuple):
+    """The quantized network as a graph of torch.export, which simulates int8 in fp32."""
+
+    how: str
+    graph: Any
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """The stored tensors: int8 weights, scales and zero points, biases."""
+        names = {
+            str(node.target) for node in self.graph.graph.nodes if node.op == "get_attr"
+        }
+        return [attrgetter(name)(self.graph) for name in names]
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the tensors; the scales of activations are constants in the graph's code."""
+        return sum(tensor.numel() * tensor.element_size() for tensor in self.tensors)
+
+
+def _raises_one_line(what: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Turn any error of the function into a NoReferenceError of one line; hide warnings."""
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        @wraps(function)
+        def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
+            try:
+                with warnings.catch_warnings(), torch.no_grad():
+                    warnings.simplefilter("ignore")
+                    return function(*args, **kwargs)
+            except ModuleNotFoundError as error:
+                raise NoReferenceError(
+                    f"{what}: {error.name} is not installed (pip install 'hpml-jobs[worker]')"
+                ) from error
+            except Exception as error:
+                first = (str(error).strip() or type(error).__name__).split("\n\n")[0]
+                raise NoReferenceError(f"{what}: {shorten(first, 300)}") from error
+
+        return wrapped
+
+    return decorate
+
+
+@_raises_one_line("torch's own quantization")
+def convert(model: nn.Module, images: Sequence[Tensor]) -> Converted:
+    """Export the model, observe batches of calibration images, and convert.
+
+    Raises:
+        NoReferenceError: torchao is not installed, something in it failed, or weights stay fp32.
+    """
+    from torchao.quantization.pt2e import quantize_pt2e  # noqa: PLC0415 -- three seconds
+    from torchao.quantization.pt2e.quantizer import x86_inductor_quantizer as x86  # noqa: PLC0415
+
+    # A batch of 1 would become a constant of the exported graph.
+    two = images[0][:1].repeat(2, *[1] * (images[0].ndim - 1))
+    exported: Any = torch.export.export(
+        model, (two,), dynamic_shapes=({0: torch.export.Dim("batch")},)
+    ).module()
+    quantizer = x86.X86InductorQuantizer()
+    quantizer.set_global(x86.get_default_x86_inductor_quantization_config())
+    prepared = quantize_pt2e.prepare_pt2e(exported, quantizer)
+    for batch in images:
+        prepared(batch)
+    how = f"torchao {version('torchao')}, PyTorch 2 export, X86InductorQuantizer"
+    converted = Converted(how, quantize_pt2e.convert_pt2e(prepared))
+    if all(tensor.dtype is not torch.int8 for tensor in converted.tensors):
+        raise TypeError(
+            f"torch {torch.__version__} with torchao {version('torchao')} stores no int8 weights "
+            f"but those in fp32: install the versions of {NEWER_LOCK}"
+        )
+    return converted
+
+
+@_raises_one_line(f"the latency of {Implementation.TORCH}")
+def measure_latencies(converted: Converted, batches: Sequence[Tensor]) -> list[Latency]:
+    """Compile the network with inductor and frozen weights, and time it on each batch.
+
+    It needs a C++ compiler. It uses a temporary cache, so that no earlier result is read.
+
+    Raises:
+        NoReferenceError: there is no compiler, or something in torch failed.
+    """
+    from torch._inductor import config  # noqa: PLC0415 -- seconds
+
+    with _temporary_cache(), config.patch(freezing=True, compile_threads=1):
+        network: Network = torch.compile(converted.graph, dynamic=False)
+        return [
+            measure_latency(Implementation.TORCH, network, batch) for batch in batches
+        ]
+
+
+@contextmanager
+def _temporary_cache() -> Iterator[None]:
+    from torch._inductor.utils import fresh_inductor_cache  # noqa: PLC0415 -- seconds
+
+    with tempfile.TemporaryDirectory(prefix="hpml-jobs-inductor-") as folder:
+        try:
+            with fresh_inductor_cache(dir=folder):
+                yield
+        finally:
+            torch.compiler.reset()

@@ -1,0 +1,168 @@
+"""Command compare on studies of records, as a user types it."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from hpml_jobs.cli.compare import parse_limit
+from hpml_jobs.cli.main import run
+from hpml_jobs.compare.reference import Reference, read_reference
+from tests.unit.builders import a_cell, a_record
+from tests.unit.study_builder import StudyBuilder
+
+TIMES_S = {"before": (8.00, 8.10, 8.05, 8.08), "after": (8.60, 8.70, 8.65, 8.68)}
+
+
+@pytest.fixture
+def studies(laptop, given_checks):
+    """Two studies of one cell; the later one is slower by 7 %."""
+    for number, (name, times_s) in enumerate(TIMES_S.items()):
+        builder = StudyBuilder(Path("outputs") / name)
+        for repeat, epoch_s in enumerate(times_s):
+            cell = a_cell(gpus=2, batch=64, repeat=repeat)
+            builder.with_record(a_record(cell, f"1{number}{repeat}_0.r0", epoch_s))
+        builder.sent_as(*(f"1{number}{repeat}_0" for repeat in range(4)))
+
+
+@pytest.fixture
+def given_checks(monkeypatch):
+    """No check is made."""
+    monkeypatch.setattr("hpml_jobs.checks.study.check_study", lambda groups, slugs: {})
+
+
+def output_of(capsys, *words):
+    assert run([*words]) == 0
+    return capsys.readouterr().out
+
+
+def fault_of(capsys, *words):
+    code = run([*words])
+    return code, capsys.readouterr().err.strip()
+
+
+def test_faster_study_passes_the_limit(studies, capsys):
+    out = output_of(capsys, "compare", "after", "before", "--fail-if-slower", "5")
+    assert out.startswith("before is 6.9 % [5.8, 8.0] faster than after")
+    assert "passed: the runs show no cell that is slower by more than 5 %\n" in out
+
+
+@pytest.mark.parametrize(
+    ("word", "share"), [("5%", 0.05), ("5", 0.05), ("2.5 %", 0.025), ("100%", 1.0)]
+)
+def test_limit_is_a_percentage(word, share):
+    assert parse_limit(word) == share
+
+
+def test_stored_reference_gives_the_same_answer(studies, capsys):
+    direct = output_of(capsys, "compare", "before", "after").replace(
+        "than before", "than golden"
+    )
+    saved = output_of(capsys, "compare", "before", "--save", "golden")
+    assert (
+        saved
+        == "saved: 1 cell, 4 runs of study before in outputs/references/golden.json\n"
+    )
+    assert output_of(capsys, "compare", "golden", "after") == direct
+
+
+def test_reference_file_is_stable_and_names_no_path(studies, capsys, tmp_path):
+    output_of(capsys, "compare", "before", "--save", "ci/speed.json")
+    content = Path("ci/speed.json").read_bytes()
+    assert str(tmp_path).encode() not in content
+    assert b"gr001" not in content
+    assert isinstance(read_reference(Path("ci/speed.json")), Reference)
+    again = output_of(
+        capsys, "compare", "before", "--save", "ci/speed.json", "--replace", "--json"
+    )
+    assert json.loads(again) == json.loads(content)
+    assert Path("ci/speed.json").read_bytes() == content
+    assert output_of(capsys, "compare", "ci/speed.json", "after").startswith(
+        "after is 7.4 %"
+    )
+
+
+def test_compare_without_b_takes_the_latest_study(studies, capsys):
+    run(["compare", "before", "--save", "golden"])
+    code = run(["compare", "golden"])
+    assert (code, "(most recently submitted)" in capsys.readouterr().err) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        ("compare before before", 2, "A and B are the same: "),
+        ("compare before outputs/before", 2, "A and B are the same: "),
+        ("compare before/ outputs/before/", 2, "A and B are the same: "),
+        (
+            "compare befor after",
+            1,
+            "no study or reference befor in outputs; did you mean before?",
+        ),
+        ("compare ci/none.json after", 1, "no such study folder or reference file"),
+        (
+            "compare before empty",
+            1,
+            "no cell of study empty has a number (status shows why)",
+        ),
+        (
+            "compare both after",
+            2,
+            "both is a study and a reference: give its path, outputs/both",
+        ),
+        ("compare damaged after", 1, "damaged.json cannot be read: "),
+        (
+            "compare newer after",
+            1,
+            "newer.json cannot be read: schema 99, this hpml_jobs",
+        ),
+        (
+            "compare negative after",
+            1,
+            "epoch_s is -8 s - at `$.groups[0].cells[0].runs[0]`",
+        ),
+        (
+            "compare before after --save x",
+            2,
+            "--save x stores one study: leave B",
+        ),
+        ("compare", 2, "name the study to compare with: compare A [B]"),
+        (
+            "compare before --save before",
+            2,
+            "before is a study: give the reference another name",
+        ),
+        (
+            "compare before --save golden",
+            1,
+            "golden.json exists: --replace saves over it",
+        ),
+        (
+            "compare after --save before",
+            2,
+            "before is a study: give the reference another name",
+        ),
+        (
+            "compare before --save a..b",
+            2,
+            "'a..b' is not the name of a study or reference: use letters",
+        ),
+    ],
+)
+def test_bad_words_are_one_line(words, code, message, studies, capsys):
+    assert run(["compare", "before", "--save", "golden"]) == 0
+    StudyBuilder(Path("outputs/empty")).with_cell(a_cell())
+    StudyBuilder(Path("outputs/both")).with_cell(a_cell())
+    folder = Path("outputs/references")
+    golden = (folder / "golden.json").read_text()
+    (folder / "both.json").write_text(golden)
+    (folder / "damaged.json").write_text(golden[: len(golden) // 2])
+    (folder / "newer.json").write_text(golden.replace('"schema": 1', '"schema": 99'))
+    (folder / "negative.json").write_text(
+        golden.replace('"epoch_s": 8.0', '"epoch_s": -8.0')
+    )
+    capsys.readouterr()
+    shown_code, err = fault_of(capsys, *words.split())
+    assert shown_code == code
+    assert message in err
+    assert "\n" not in err

@@ -1,0 +1,44 @@
+"""What a page shows of the hardware and software of a group."""
+
+from msgspec.structs import replace
+
+from hpml_jobs.core.cell import Outcome
+from hpml_jobs.core.measurements import Startup
+from hpml_jobs.report.files.csv_tables import flat
+from hpml_jobs.report.page.facts import environment
+from hpml_jobs.results.cells import CellResult
+from hpml_jobs.results.groups import group
+from tests.unit.report.frame.test_gpu_figures import measured
+
+
+def test_environment_of_the_page_has_the_time_to_start():
+    record = measured()
+    starts = [
+        Startup(**dict.fromkeys(Startup.__struct_fields__, s)) for s in (0.5, 0.75)
+    ]
+    ranks = zip(record.ranks, starts, strict=True)
+    ranks = tuple(replace(rank, startup=start) for rank, start in ranks)
+    facts = environment_of(replace(record, ranks=ranks))
+    assert facts["start of the job to the first iteration, s"] == "6.0"
+
+
+def environment_of(record):
+    result = CellResult(
+        slug=record.slug, outcome=Outcome.OK, cell=record.cell, record=record
+    )
+    (one,) = group([result])
+    return {fact.name: fact.text for fact in environment(one)}
+
+
+def test_environment_of_the_page_has_gpus_and_variables():
+    record = measured()
+    facts = replace(record.facts, nccl_environment={"NCCL_P2P_DISABLE": "1"})
+    record = replace(record, facts=facts)
+    shown = environment_of(record)
+    assert shown["SM clock, MHz (of at most)"] == "1410 (1410), 1310 (1410)"
+    assert shown["power, W (of at most)"] == "245 (400)"
+    assert shown["GPU utilization, % (site cancels below)"] == "40 (60)"
+    assert shown["precision"] == "tf32 (convolutions)"
+    assert shown["specified link, GB/s"] == "300.0"
+    assert shown["environment variables"] == "NCCL_P2P_DISABLE=1"
+    assert flat(facts)["nccl_environment_NCCL_P2P_DISABLE"] == "1"

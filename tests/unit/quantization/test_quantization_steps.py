@@ -1,0 +1,310 @@
+"""A small network trained on real digits, quantized step by step, and by torch itself."""
+
+import sys
+import threading
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import default_collate
+
+from hpml_jobs.core.errors import HpmlError
+from hpml_jobs.core.quantization import Bound, Quantized
+from hpml_jobs.core.quantize_settings import Quantize
+from hpml_jobs.study.files import encode
+from hpml_jobs.worker import models
+from hpml_jobs.worker.data.images import DigitImages
+from hpml_jobs.worker.quantization.layers import chain
+from hpml_jobs.worker.quantization.steps import (
+    convert,
+    measure_latencies,
+    measure_latency,
+    one_thread,
+    quantize,
+)
+
+LAYERS = ["conv1", "conv2", "fc1", "fc2", "fc3"]
+CHANNELS = {"conv1": 6, "conv2": 16, "fc1": 120, "fc2": 84, "fc3": 10}
+WEIGHTS = 61_770
+SETTINGS = Quantize(calibration=300, percentile=99.9, per_channel=True)
+
+
+def batches(images, number):
+    samples = [images[index] for index in range(number)]
+    return [
+        default_collate(samples[start : start + 50]) for start in range(0, number, 50)
+    ]
+
+
+@pytest.fixture(scope="module")
+def trained():
+    """A LeNet after four epochs on 1,500 digits, the first 300 of them, and the test images."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = models.lenet_bias(10)
+        train = batches(DigitImages(train=True), 1500)
+        optimizer = torch.optim.SGD(model.parameters(), 0.02, 0.9)
+        for _ in range(4):
+            for images, targets in train:
+                nn.functional.cross_entropy(model(images), targets).backward()
+                optimizer.step()
+                optimizer.zero_grad()
+    return model.eval(), train[:6], batches(DigitImages(train=False), 297)
+
+
+@pytest.fixture(scope="module")
+def quantized(trained):
+    """The result of quantization on a machine without a C++ compiler."""
+    from torch._inductor import config  # noqa: PLC0415 -- seconds
+
+    with config.patch({"cpp.cxx": (None, "no-such-compiler")}):
+        return quantize(*trained, SETTINGS)
+
+
+@pytest.fixture
+def reference(quantized):
+    """torch's own int8 network, without latencies."""
+    if torch.__version__ < (2, 14):
+        pytest.skip(
+            f"torchao may store weights in fp32 below torch 2.14: {quantized.missing}"
+        )
+    return quantized.reference
+
+
+def test_steps_are_complete_and_in_lab_order(quantized):
+    assert [(step.what, step.bound, step.per_channel) for step in quantized.steps] == [
+        ("fp32", None, False),
+        *(
+            (what, bound, each)
+            for what in ("weights", "integers")
+            for each in (False, True)
+            for bound in Bound
+        ),
+    ]
+    assert quantized.calibration == 300
+    assert quantized.bias
+    assert all(step.samples == 297 for step in quantized.steps)
+
+
+def test_quantized_accuracy_is_close_to_fp32(quantized):
+    fp32, *steps = quantized.steps
+    assert fp32.accuracy > 0.85
+    for step in steps:  # 3 sigma clips important values, which the lab demonstrates
+        tolerance = (
+            0.02
+            if step.bound is Bound.RANGE
+            else 0.05
+            if step.what == "weights"
+            else 0.2
+        )
+        assert step.accuracy >= fp32.accuracy - tolerance, step
+
+
+def test_reference_accuracy_is_close_to_fp32(quantized, reference):
+    assert reference.accuracy >= quantized.steps[0].accuracy - 0.02
+
+
+def test_bytes_are_of_stored_tensors(quantized):
+    bytes_of = {(step.what, step.per_channel): step.bytes for step in quantized.steps}
+    channels = sum(CHANNELS.values())
+    assert bytes_of == {
+        ("fp32", False): 4 * (WEIGHTS + 10),
+        ("weights", False): WEIGHTS + 4 * (5 + 10),
+        ("weights", True): WEIGHTS + 4 * (channels + 10),
+        ("integers", False): WEIGHTS + 4 * (5 + 10 + 6),
+        ("integers", True): WEIGHTS + 4 * (channels + 10 + 6),
+    }
+
+
+def test_reference_has_wide_zero_points_and_an_fp32_bias(reference):
+    """Its zero points are int64, though they are all 0."""
+    assert reference.bytes == WEIGHTS + (4 + 8) * sum(CHANNELS.values()) + 4 * 10
+
+
+def test_layers_report_scales_accumulators_and_clipping(quantized):
+    for step in quantized.steps:
+        assert [layer.name for layer in step.layers] == (
+            LAYERS if step.what == "integers" else []
+        )
+        for layer in step.layers:
+            assert len(layer.weight_scales) == (
+                CHANNELS[layer.name] if step.per_channel else 1
+            )
+            assert layer.accumulator_least < 0 < layer.accumulator_most < 2**31
+            assert (layer.bias_least is None) is (layer.name != "fc3")
+            assert layer.outputs % 297 == 0
+            if step.bound is Bound.RANGE:
+                assert layer.weights_clipped == 0
+        for before, after in zip(step.layers, step.layers[1:], strict=False):
+            assert before.output_scale == after.input_scale
+    sigma = next(
+        item
+        for item in quantized.steps
+        if (item.what, item.bound) == ("integers", Bound.SIGMA)
+    )
+    assert sum(layer.clipped for layer in sigma.layers) > 0
+    assert sum(layer.weights_clipped for layer in sigma.layers) > 0
+
+
+def test_spreads_cover_all_weights_inputs_and_outputs(quantized):
+    assert [(item.layer, item.what) for item in quantized.spreads] == [
+        *((name, "weights") for name in LAYERS),
+        *((name, "activations") for name in ["input", *LAYERS]),
+    ]
+    values = {(item.layer, item.what): item.values for item in quantized.spreads}
+    assert values["conv1", "activations"] == 300 * 6 * 14 * 14
+    assert values["fc1", "weights"] == 400 * 120
+    assert all(sum(item.counts) == item.values for item in quantized.spreads)
+
+
+def test_no_compiler_omits_only_torch_latency(quantized, reference):
+    (reason,) = quantized.missing
+    assert reason.startswith("the latency of torch int8: ")
+    assert "no-such-compiler" in reason
+    assert "\n" not in reason
+    assert reference.how.startswith("torchao ")
+    assert [(item.what, item.batch) for item in quantized.latencies] == [
+        *(("fp32", batch) for batch in (1, 100)),
+        *(("ours int8", batch) for batch in (1, 100)),
+    ]
+    assert all(
+        0 < item.p10_s <= item.median_s <= item.p90_s for item in quantized.latencies
+    )
+
+
+def test_quantized_result_round_trips_through_json(quantized):
+    import msgspec  # noqa: PLC0415
+
+    assert msgspec.json.decode(encode(quantized), type=Quantized) == quantized
+
+
+def test_no_torchao_keeps_other_results(trained, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torchao.quantization.pt2e", None)
+    model, calibration, test = trained
+    result = quantize(model, calibration[:1], test[:1], Quantize(calibration=50))
+    assert result.reference is None
+    assert result.missing == (
+        "torch's own quantization: torchao.quantization.pt2e is not installed "
+        "(pip install 'hpml-jobs[worker]')",
+    )
+    assert len(result.steps) == 7
+    assert {item.what for item in result.latencies} == {"fp32", "ours int8"}
+
+
+def test_weights_that_stay_fp32_are_no_int8_reference(trained, monkeypatch):
+    """As with torch 2.11 and torchao 0.18, which quantize them in every run."""
+    from torchao.quantization.pt2e import quantize_pt2e  # noqa: PLC0415 -- three seconds
+
+    monkeypatch.setattr(quantize_pt2e, "convert_pt2e", lambda prepared: prepared)
+    model, calibration, test = trained
+    result = quantize(model, calibration[:1], test[:1], Quantize(calibration=50))
+    assert result.reference is None
+    assert {item.what for item in result.latencies} == {"fp32", "ours int8"}
+    (reason,) = result.missing
+    assert reason.startswith(
+        f"torch's own quantization: torch {torch.__version__} with torchao "
+    )
+    assert reason.endswith("install the versions of locks/worker.txt")
+
+
+def test_quantize_leaves_network_unchanged(trained, quantized):
+    model, _, _ = trained
+    assert all(parameter.dtype is torch.float32 for parameter in model.parameters())
+    assert quantized.steps[0].correct == sum(
+        int((model(images).argmax(1) == targets).sum())
+        for images, targets in trained[2]
+    )
+
+
+@pytest.mark.parametrize("which", ["calibration", "test"])
+def test_empty_data_sets_are_refused(trained, which):
+    model, calibration, test = trained
+    sets = {"calibration": calibration, "test": test} | {which: []}
+    with pytest.raises(HpmlError, match=f"quantization has no {which} images"):
+        quantize(model, sets["calibration"], sets["test"], SETTINGS)
+
+
+def quantize_changed(trained, change):
+    model = models.lenet_bias(10).eval()
+    model.load_state_dict(trained[0].state_dict())
+    with torch.no_grad():
+        change(model)
+    return quantize(model, trained[1], trained[2], SETTINGS)
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        (
+            lambda model: model.fc2.weight[3, 4].fill_(float("nan")),
+            "the weights of fc2 contain NaN",
+        ),
+        (
+            lambda model: model.conv2.weight[0].fill_(float("inf")),
+            "the weights of conv2 contain NaN",
+        ),
+        (
+            lambda model: model.fc3.bias.fill_(float("nan")),
+            "the outputs of fc3 contain NaN",
+        ),
+        (
+            lambda model: model.fc1.weight.zero_(),
+            "the weights of fc1 are all 0, so their scale",
+        ),
+        (
+            lambda model: model.fc1.weight.abs_().neg_(),
+            "the outputs of fc1 are all 0, so their scale",
+        ),
+    ],
+)
+def test_missing_scale_error_names_the_layer(trained, change, text):
+    with pytest.raises(HpmlError, match=text):
+        quantize_changed(trained, change)
+
+
+@pytest.mark.long
+def test_impossible_scheme_is_reported_and_others_are_kept(trained):
+    """A channel of zeros has no scale; its layer has item."""
+    result = quantize_changed(trained, lambda model: model.fc1.weight[7].zero_())
+    assert any(
+        "of fc1, output channel 7, are all 0" in reason for reason in result.missing
+    )
+    assert not any(step.per_channel for step in result.steps)
+    assert len(result.steps) == 7
+
+
+def test_unsupported_network_is_refused_before_training():
+    chain(models.lenet(10))
+    with pytest.raises(
+        HpmlError, match=r"layer 2 is BatchNorm2d.*quantization supports"
+    ):
+        chain(models.digits_cnn(10))
+
+
+def test_latency_uses_one_thread_and_enough_runs():
+    thread_counts = []
+    torch.set_num_threads(2)  # tests have one
+    with one_thread():
+        result = measure_latency(
+            "it",
+            lambda _: thread_counts.append(torch.get_num_threads()),
+            torch.zeros(3, 1),
+        )
+    threads_after = torch.get_num_threads()
+    torch.set_num_threads(1)
+    assert set(thread_counts) == {1}
+    assert threads_after == 2
+    assert result.batch == 3
+    assert 20 <= result.runs <= len(thread_counts)
+
+
+@pytest.mark.long
+def test_torch_int8_reference_runs(trained):
+    threads = threading.active_count()
+    converted = convert(trained[0], [images for images, _ in trained[1]])
+    latencies = measure_latencies(converted, [trained[2][0][0][:1], trained[2][0][0]])
+    assert [(item.what, item.batch) for item in latencies] == [
+        ("torch int8", 1),
+        ("torch int8", 50),
+    ]
+    assert threading.active_count() == threads

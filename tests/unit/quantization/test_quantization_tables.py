@@ -1,0 +1,129 @@
+"""Quantization: the lab's table over all networks, layers, spreads, latency, and their pictures."""
+
+import re
+import shutil
+from pathlib import Path
+
+import msgspec
+import pandas as pd
+import pytest
+from msgspec.structs import replace
+
+from hpml_jobs.core.cell import Protocol
+from hpml_jobs.core.quantization import quantized_of
+from hpml_jobs.report.quantization import quantized
+from tests.unit.builders import LENET, lab_cell, lab_record
+from tests.unit.quantization.results import part
+
+LAB, FULL = Protocol.LAB, Protocol.FULL
+
+
+def add_quantized(
+    builder, workload, *, asked=None, protocol=LAB, seed=0, repeat=0, **changes
+):
+    """A trained LeNet with what its quantization left."""
+    asked = part(**({"calibration": 1_000} | (asked or {})))
+    more = {"protocol": protocol, "quantize": asked, "seed": seed, "repeat": repeat}
+    whole = lab_record(lab_cell(1, 32, workload=workload, **more), 3.0)
+    found = msgspec.to_builtins(replace(quantized_of(whole), **changes))
+    builder.with_record(replace(whole, quantized=found))
+
+
+def combined_table(builder):
+    (table,) = builder.collect().tables
+    return table
+
+
+def test_accuracy_and_drop_have_deviations_over_seeds(builder):
+    add_quantized(builder, LENET)
+    add_quantized(builder, LENET, seed=100)  # 100 more images are right with fp32
+    table = combined_table(builder)
+    assert table.lines[0].texts[3:5] == ("65.50 ± 0.71", "–")
+    assert table.lines[1].texts[3:5] == ("64.90 ± 0.00", "0.60 ± 0.71")
+    row = dict(zip(table.sheet.columns, table.sheet.rows[1], strict=True))
+    assert (row["runs"], row["drop"]) == (2, pytest.approx(0.006))
+    assert table.notes == ("torch's own int8: pt2e 0.18 (lenet_cifar10)",)
+
+
+def test_repeats_of_one_seed_have_no_deviation(builder):
+    add_quantized(builder, LENET)
+    add_quantized(builder, LENET, repeat=1)
+    table = combined_table(builder)
+    assert table.lines[1].texts[3:5] == ("64.90", "0.10")
+    assert table.notes[0] == "single seed, no deviation (lenet_cifar10)"
+    row = dict(zip(table.sheet.columns, table.sheet.rows[1], strict=True))
+    assert (row["runs"], row["seeds"], row["drop_deviation"]) == (2, 1, None)
+    assert "over seeds" in table.caption[-1]
+
+
+def test_quantization_settings_split_rows_and_name_difference(builder):
+    """Runs with other quantization settings are not averaged; the setting is named."""
+    for asked, repeat in (
+        ({}, 0),
+        ({"calibration": 100}, 0),
+        ({"calibration": 100}, 1),
+    ):
+        add_quantized(builder, LENET, asked=asked, repeat=repeat)
+    named = ["lenet_cifar10, calibration 100", "lenet_cifar10, calibration 1000"]
+    report = builder.collect()
+    networks = quantized(report.sources)
+    assert [runs.name for runs in networks] == named
+    assert [len(runs.quantized) for runs in networks] == [2, 1]
+    rows = builder.sheet("spreads").rows
+    assert list(dict.fromkeys(row[0] for row in rows)) == named
+    assert (
+        list(dict.fromkeys(line.label for line in combined_table(builder).lines))
+        == named
+    )
+
+
+def test_networks_differ_by_percentile_channels_and_epochs(builder):
+    add_quantized(builder, LENET, asked={"percentile": 99.0})
+    add_quantized(builder, LENET, asked={"per_channel": True})
+    add_quantized(builder, LENET, protocol=FULL)
+    assert {runs.name for runs in quantized(builder.collect().sources)} == {
+        "lenet_cifar10, percentile 99.0, per_channel no, epochs 2",
+        "lenet_cifar10, percentile 99.9, per_channel yes, epochs 2",
+        "lenet_cifar10, percentile 99.9, per_channel no, epochs 3",
+    }
+
+
+def test_per_channel_scales_are_separate_rows(builder):
+    add_quantized(builder, LENET, asked={"per_channel": True})
+    assert [line.texts[2] for line in combined_table(builder).lines[1:5]] == [
+        "layer",
+        "channel",
+    ] * 2
+
+
+def test_missing_quantization_results_are_noted(builder):
+    add_quantized(builder, LENET, reference=None, missing=("torch's own: no compiler",))
+    assert combined_table(builder).notes == (
+        "single seed, no deviation (lenet_cifar10)",
+        "not measured: torch's own: no compiler (lenet_cifar10)",
+    )
+    assert not any("torch" in line.texts[0] for line in combined_table(builder).lines)
+
+
+def test_networks_of_one_name_are_labelled_by_group(builder):
+    add_quantized(builder, LENET)
+    add_quantized(builder, replace(LENET, lr=0.5))
+    names = {line.label for line in combined_table(builder).lines}
+    assert names == {
+        "lenet_cifar10, group 1, single 1-GPU b32",
+        "lenet_cifar10, group 2, single 1-GPU b32",
+    }
+
+
+def test_recipe_of_the_page_draws_each_distribution(working_folder):
+    root = Path(__file__).parents[3]
+    golden = root / "tests" / "data" / "golden" / "quantized" / "report" / "spreads.csv"
+    report = working_folder / "outputs" / "quantize" / "report"
+    report.mkdir(parents=True)
+    shutil.copy(golden, report)
+    page = (root / "docs" / "quantization.md").read_text()
+    (recipe,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    exec(recipe, {})  # noqa: S102 - the page's own
+    rows = pd.read_csv(golden)
+    drawn = {path.stem for path in working_folder.glob("*.png")}
+    assert drawn == {*(rows["network"] + " " + rows["layer"] + " " + rows["what"])}

@@ -1,0 +1,673 @@
+"""Scripts measured from outside: real ones as forked ranks, and one as Python starts it."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+from hpml_jobs.checks import study as checks
+from hpml_jobs.core.check_result import Level
+from hpml_jobs.core.record import Record
+from hpml_jobs.core.script import READS_ALL
+from hpml_jobs.core.strategies import Device, Strategy
+from hpml_jobs.study.attempt import OBSERVE_VARIABLE
+from hpml_jobs.worker.observer.observed import Observed, unmeasured
+from tests.unit.builders import a_cell, a_record
+from tests.unit.scripts.conftest import script_cell
+
+ROOT = Path(__file__).parents[3]
+SCRIPTS = ROOT / "tests" / "scripts"
+SITE = ROOT / "hpml_jobs" / "extras" / "scripts" / "observer" / "site"
+
+LOSSES = """
+import json, os, sys
+import torch
+from torch import distributed as dist, nn
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+
+epochs = int(sys.argv[1])
+dist.init_process_group("gloo")
+torch.manual_seed(dist.get_rank())
+layers = (nn.Linear(8, 16), nn.BatchNorm1d(16), nn.Dropout(0.5), nn.Linear(16, 4))
+model = nn.parallel.DistributedDataParallel(nn.Sequential(*layers))
+data = TensorDataset(torch.randn(96, 8), torch.randint(4, (96,)))
+sampler = DistributedSampler(data)
+loader = DataLoader(data, 8, sampler=sampler)
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+file = open(f"losses{dist.get_rank()}", "w")
+for epoch in range(epochs):
+    sampler.set_epoch(epoch)
+    for inputs, targets in loader:
+        loss = nn.functional.cross_entropy(model(inputs), targets)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        print(loss.item().hex(), file=file, flush=True)
+"""
+
+
+def roles(record: Record) -> list[str]:
+    return [str(epoch.role) for epoch in record.ranks[0].epochs]
+
+
+def test_ddp_script_is_measured_like_our_loop(observe):
+    record = observe("ddp_torchrun.py", "--batch-size 128").record
+    assert roles(record) == ["warmup", "timed", "instrumented"]
+    rank = record.ranks[1]
+    assert [(e.iterations, e.samples) for e in rank.epochs] == [(8, 1024)] * 3
+    assert {m.purpose: m.count for m in rank.communication.messages}["gradients"] >= 8
+    assert rank.communication.bytes_of("gradients") == 8 * record.model.gradient_bytes
+    assert record.exchange.collectives
+    assert rank.phases.comm_exposed_s > 0
+    assert rank.timed.scheduling.continued_s is None
+    assert (rank.threads, rank.loader_workers, rank.devices) == (1, 0, ("cpu",))
+    assert record.ranks[0].parameters_hash == rank.parameters_hash != ""
+    assert record.model.name == "Sequential"
+    assert record.facts.backend == "gloo"
+    assert (record.facts.precision, record.facts.in_windows) == ("unknown", False)
+
+
+def test_arrays_and_progress_are_those_of_our_loop(observe):
+    seen = observe("ddp_torchrun.py", "--batch-size 128")
+    with np.load(seen.attempt.iterations) as arrays:
+        assert arrays["step_s"].shape == arrays["stall_s"].shape == (2, 8)
+        assert arrays["collective_s"].shape[0] == 2
+        total_s = arrays["step_s"].sum(axis=1) + arrays["last_stall_s"]
+    timed_s = [rank.timed.epoch_s for rank in seen.record.ranks]
+    assert total_s == pytest.approx(timed_s, rel=0.02)
+    assert seen.attempt.read_progress().role == "instrumented"
+
+
+def test_losses_do_not_change(observe, rank_server, tmp_path):
+    """Of 3 ranks: a third is no binary fraction, so that DDP's way to divide matters."""
+    seen = observe(LOSSES, "5", gpus=3, batch=8)
+    observed = [(tmp_path / f"losses{rank}").read_text().split() for rank in range(3)]
+    assert roles(seen.record) == ["warmup", "timed", "instrumented"]
+    words = (
+        "tests.unit.scripts.observed_script",
+        str(tmp_path / "train.py"),
+        "5",
+    )
+    assert rank_server.run(3, tmp_path, *words, environment=os.environ).code == 0
+    for rank in range(3):
+        alone = (tmp_path / f"losses{rank}").read_text().split()
+        # it was ended after three epochs
+        assert (len(observed[rank]), len(alone)) == (
+            12,
+            20,
+        )
+        assert observed[rank] == alone[:12]
+
+
+def test_without_stop_script_runs_to_its_end(observe, tmp_path):
+    seen = observe(LOSSES, "5", batch=8, stop=False)
+    assert roles(seen.record) == ["warmup", "timed", "instrumented"]
+    assert len((tmp_path / "losses0").read_text().split()) == 30
+
+
+HOOK = "from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook\n"
+REGISTERS = "model.register_comm_hook(None, allreduce_hook)\n"
+
+
+OWN_HOOK = HOOK + LOSSES.replace("data =", REGISTERS + "data =")
+
+
+def test_exchange_by_a_hook_of_the_script_is_profiled(observe):
+    record = observe(OWN_HOOK, "5", batch=8).record
+    assert roles(record) == ["warmup", "timed", "instrumented"]
+    for rank in record.ranks:
+        assert (
+            rank.communication.bytes_of("gradients") == 6 * record.model.gradient_bytes
+        )
+        assert rank.communication.bytes_of("buffers") == 6 * record.model.buffer_bytes
+    assert record.exchange.collectives == 18
+
+
+def test_collectives_beside_those_of_ddp_are_profiled(observe):
+    own = "        dist.all_reduce(loss.detach())\n"
+    backward = "        loss.backward()\n"
+    script = LOSSES.replace(backward, own + backward)
+    record = observe(script, "4", batch=8).record
+    assert roles(record) == ["warmup", "timed", "instrumented"]
+    assert (
+        record.ranks[0].communication.bytes_of("gradients")
+        > 6 * record.model.gradient_bytes
+    )
+    imported = "from hpml_jobs.worker.observer import hooks\n"
+    unknown = imported + "hooks.most_messages = lambda *_: 99\n"
+    short = observe(unknown + script, "3", batch=8).record
+    assert short.facts.missing[0].endswith(
+        "beside those of DDP take one more epoch to measure"
+    )
+
+
+def test_profiled_windows_are_short(observe):
+    record = observe(OWN_HOOK, "40", batch=8, window=(4, 56)).record
+    assert [e.iterations for e in record.ranks[0].epochs] == [4, 56, 50]
+    assert record.instrumented_iterations == 50
+    assert (
+        record.ranks[0].communication.bytes_of("gradients")
+        == 50 * record.model.gradient_bytes
+    )
+
+
+LONG = OWN_HOOK.replace("randn(96", "randn(1632").replace("4, (96", "4, (1632")
+
+
+AHEAD = """
+def ahead(loader):
+    batches = iter(loader)
+    current = next(batches)
+    for following in batches:
+        yield current
+        current = following
+    yield current
+"""
+
+
+@pytest.mark.parametrize(
+    "script",
+    [LONG, AHEAD + LONG.replace("in loader", "in ahead(loader)")],
+    ids=["usual", "ahead"],
+)
+def test_long_epochs_are_profiled_at_their_beginning(observe, script):
+    record = observe(script, "4", batch=8).record
+    assert roles(record) == ["warmup", "timed", "instrumented"]
+    assert [e.iterations for e in record.ranks[0].epochs] == [102, 102, 50]
+    assert [e.samples for e in record.ranks[0].epochs] == [816, 816, 400]
+    assert record.per_instrumented == 816 / 400
+    assert (
+        record.ranks[0].communication.bytes_of("gradients")
+        == 50 * record.model.gradient_bytes
+    )
+
+
+def test_profiler_of_the_script_goes_on(observe):
+    own = "from torch.profiler import profile\np = profile()\np.start()\n"
+    seen = observe(own + OWN_HOOK, "5", batch=8)
+    assert roles(seen.record) == ["warmup", "timed"]
+    assert "torch's profiler did not start" in seen.record.facts.missing[0]
+
+
+def test_script_that_ends_in_a_profiled_window_ends_well(observe):
+    test = "for inputs, _ in DataLoader(data, 8):\n    model.module.eval()(inputs)\n"
+    seen = observe(OWN_HOOK + test, "2", batch=8)
+    assert seen.code == 0, seen.stderr
+    assert roles(seen.record) == ["warmup", "timed"]
+
+
+def test_profiler_that_the_script_begins_in_the_window_is_its_own(observe):
+    step = "        optimizer.step()\n"
+    own = (
+        "        if epoch == 2 and dist.get_rank() == 0:\n"
+        "            from torch.profiler import profile\n"
+        "            with profile() as p: torch.zeros(9) + 1\n"
+        "            assert len(p.events()) > 0\n"
+    )
+    seen = observe(OWN_HOOK.replace(step, step + own), "5", batch=8)
+    assert seen.code == 0, seen.stderr
+    assert "the script has one of its own" in seen.record.facts.missing[0]
+
+
+def test_process_that_cannot_be_measured_lets_the_others_train_together(
+    observe, tmp_path
+):
+    """They must not be ended alone: it would wait for their gradients."""
+    broken = (
+        "from hpml_jobs.worker.observer import result\n"
+        "result.END_S = 1.0\n"
+        "def refuse(*_): raise OSError(122, 'Disk quota exceeded')\n"
+    )
+    fault = "    if epoch == 1 and dist.get_rank(): result.write_whole = refuse\n"
+    script = LOSSES.replace("    for inputs", fault + "    for inputs")
+    seen = observe(broken + script, "5", batch=8)
+    assert seen.code == 0, seen.stderr
+    assert len((tmp_path / "losses0").read_text().split()) == 30
+    assert len((tmp_path / "losses1").read_text().split()) == 30
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_exchange_of_fsdp_is_profiled(observe, version):
+    words = f"--batch-size 128 --version {version}"
+    record = observe("fsdp.py", words, strategy=Strategy.FSDP).record
+    assert roles(record) == ["warmup", "timed", "instrumented"]
+    assert record.model.parameters == 1323018
+    norm_bytes = 24 * (version == 2)  # one number of each of the six tensors
+    for rank in record.ranks:
+        assert (
+            rank.communication.bytes_of("parameters")
+            == 2 * 8 * record.model.gradient_bytes
+        )
+        # gloo reduces by all-reduces
+        expected = 8 * (record.model.gradient_bytes + norm_bytes)
+        assert rank.communication.bytes_of("gradients") == expected
+        assert 0 < rank.phases.comm_forward_s < rank.phases.forward_s
+        assert rank.parameters_hash == ""
+
+
+def test_averaging_by_hand_is_exposed(observe):
+    by_hand = LOSSES.replace("nn.parallel.DistributedDataParallel(", "(").replace(
+        "    optimizer.step()",
+        "    [dist.all_reduce(p.grad) for p in model.parameters()]; optimizer.step()",
+    )
+    record = observe(by_hand, "5", batch=8, strategy=Strategy.ALLREDUCE).record
+    for rank in record.ranks:
+        assert (
+            rank.communication.bytes_of("gradients") == 6 * record.model.gradient_bytes
+        )
+        assert rank.phases.comm_exposed_s == pytest.approx(rank.communication.total_s)
+
+
+def test_script_may_register_its_hook_after_ours(observe):
+    after = f"    if epoch == 3:\n        {REGISTERS}    sampler.set_epoch(epoch)"
+    seen = observe(
+        HOOK + LOSSES.replace("    sampler.set_epoch(epoch)", after), "5", batch=8
+    )
+    assert seen.code == 0, seen.stderr
+    assert roles(seen.record)[2:] == ["instrumented"]
+
+
+def test_wrapper_of_a_single_process_sends_nothing(observe):
+    alone = LOSSES.replace(
+        '("gloo")', "('gloo', rank=0, world_size=1, store=dist.HashStore())"
+    )
+    record = observe(alone, "4", gpus=1, batch=8).record
+    assert roles(record) == ["warmup", "timed", "instrumented"]
+    assert record.ranks[0].communication is None
+
+
+def test_compiled_wrapper_is_not_compiled_anew(observe):
+    compiled = "model = torch.compile(model, backend='eager')\ndata ="
+    seen = observe(LOSSES.replace("data =", compiled), "5", batch=8)
+    assert roles(seen.record) == ["warmup", "timed"]
+    assert "wrap the compiled model instead" in seen.record.facts.missing[0]
+    assert "global hooks" not in seen.stderr
+
+
+def test_module_of_a_folder_that_the_script_adds_is_recorded(observe, tmp_path):
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "layers.py").write_text("WIDTH = 16\n")
+    adds = f"import sys\nsys.path.append({str(tmp_path / 'lib')!r})\nimport layers\n"
+    record = observe(adds + LOSSES, "2", batch=8).record
+    assert "layers.py" in [file.name for file in record.facts.imported]
+    assert "lib/layers.py" in [file.name for file in record.facts.helpers]
+
+
+def test_stacks_say_where_each_rank_hangs(observe):
+    script = LOSSES.replace(
+        "epochs = int",
+        """import signal
+
+def hang():
+    signal.raise_signal(signal.SIGUSR2)
+
+epochs = int""",
+    ).replace("for epoch", "next(iter(loader))\nhang()\nfor epoch")
+    activity = observe(script, "2", batch=8).attempt.activity()
+    assert re.fullmatch(r"ranks 0-1 were in /\S+/train.py, line 10, in hang", activity)
+
+
+def test_windows_without_a_loader(observe):
+    seen = observe(
+        "own_get_batch.py", "--batch-size 8 --iterations 40", batch=8, window=(4, 6)
+    )
+    assert roles(seen.record) == ["warmup", "timed", "instrumented"]
+    timed = seen.record.ranks[0].timed
+    assert (timed.iterations, timed.samples, timed.stall_s) == (6, 6 * 4 * 8, 0)
+    assert seen.record.facts.in_windows
+
+
+def test_windows_of_an_endless_loader(observe):
+    seen = observe("endless.py", "--batch-size 32", gpus=1, batch=32, window=(4, 6))
+    timed = seen.record.ranks[0].timed
+    assert (timed.iterations, timed.samples) == (6, 6 * 32)
+    assert timed.stall_s > 0
+
+
+def test_passes_without_a_step_are_no_epochs(observe):
+    """The script tests on its training data, before the first epoch and after each."""
+    test = "for inputs, _ in loader:\n{0}    model.eval()(inputs)\n{0}model.train()\n"
+    script = LOSSES.replace("for epoch", test.format("") + "for epoch")
+    seen = observe(script + "    " + test.format("    "), "4", batch=8)
+    assert roles(seen.record) == ["warmup", "timed", "instrumented"]
+    assert {epoch.iterations for epoch in seen.record.ranks[0].epochs} == {6}
+
+
+def test_last_batch_of_a_pass_may_be_smaller(observe):
+    script = LOSSES.replace("DataLoader(data, 8", "DataLoader(data, 9")
+    seen = observe(script, "9", batch=9, window=(4, 13))
+    assert seen.record.ranks[0].timed.samples == 13 * 9 - 2 * 6
+
+
+def test_epoch_of_another_model_is_not_split(observe):
+    other = "    if epoch == 2:\n        optimizer = torch.optim.SGD(model.parameters(), 0.1)\n"
+    record = observe(
+        LOSSES.replace("    for inputs", other + "    for inputs"), "5", batch=8
+    ).record
+    assert roles(record) == ["warmup", "timed"]
+    assert "another optimizer steps now" in record.facts.missing[0]
+
+
+@pytest.mark.parametrize("epochs", [1, 2])
+def test_training_after_a_pretraining_of_another_model_is_measured(observe, epochs):
+    pretraining = f"""other = nn.Linear(8, 4)
+first = torch.optim.SGD(other.parameters(), 0.1)
+for epoch in range({epochs}):
+    for inputs, targets in DataLoader(data, 4):
+        first.zero_grad()
+        nn.functional.cross_entropy(other(inputs), targets).backward()
+        first.step()
+for epoch"""
+    record = observe(LOSSES.replace("for epoch", pretraining, 1), "4", batch=8).record
+    assert roles(record) == ["warmup", "timed", "instrumented"]
+    assert [e.samples for e in record.ranks[0].epochs] == [48] * 3
+    # its loader has no DistributedSampler
+    assert all(READS_ALL in reason for reason in record.facts.missing)
+
+
+def test_os_exit_loses_no_window_that_is_over(observe):
+    record = observe("os_exit.py", "--batch-size 128", gpus=1).record
+    assert roles(record)[:2] == ["warmup", "timed"]
+
+
+def test_fault_of_the_measurement_is_no_fault_of_the_script(
+    observe, monkeypatch, tmp_path
+):
+    broken = (
+        "import hpml_jobs.worker.observer.training as s\ns.split_iterations = None\n"
+    )
+    seen = observe(broken + LOSSES, "3", batch=8)
+    assert seen.code == 0, seen.stderr
+    assert len((tmp_path / "losses0").read_text().split()) == 18
+    assert seen.reason.startswith(
+        "the measurement of a script failed: TypeError: 'NoneType'"
+    )
+
+
+def test_python_starts_script_as_without_us(write_cell, tmp_path):
+    """The site chains to an existing sitecustomize and changes nothing that a script sees.
+
+    Its own file, for stacks, has a high number.
+    """
+    sites = tmp_path / "sites"
+    sites.mkdir()
+    (sites / "sitecustomize.py").write_text(
+        "import os\nos.environ['CHAINED'] = __name__\n"
+    )
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import json, os, random, signal, sys\n"
+        "seen = dict(path=sys.path, argv=sys.argv, chained=os.environ.get('CHAINED'), "
+        "modules=[m for m in sys.modules if m.startswith(('hpml', 'torch'))],"
+        "files=[n for n in os.listdir('/proc/self/fd') if int(n) < 512])\n"
+        "import importlib.util; importlib.util.find_spec('torch'); import torch\n"
+        "seen |= dict(random=torch.initial_seed() and torch.rand(1).item() * 0,"
+        "handlers=[str(signal.getsignal(n)) for n in (10, 12, 15, 18)],"
+        "module=str(sys.modules['sitecustomize'].__file__))\n"
+        "print(json.dumps(seen))\n"
+        "model = torch.nn.Linear(2, 2); o = torch.optim.SGD(model.parameters(), 0.1)\n"
+        "for batch in torch.utils.data.DataLoader(torch.zeros(8, 2), 2):\n"
+        "    model(batch).sum().backward(); o.step()\n"
+        "raise torch.cuda.OutOfMemoryError('CUDA out of memory')\n"
+    )
+    folder = write_cell(script_cell("train.py", "", gpus=1, batch=2))
+    attempt = folder.attempt("17_0")
+    outputs = []
+    for observed in (False, True):
+        paths = [str(SITE)] * observed + [str(sites)]
+        changes = {"PYTHONPATH": os.pathsep.join(paths)}
+        changes |= {OBSERVE_VARIABLE: str(attempt.root)} if observed else {}
+        ended = subprocess.run(
+            [sys.executable, str(script), "word"],
+            env={k: v for k, v in os.environ.items() if not k.startswith("COV")}
+            | changes,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert ended.returncode == 1
+        assert "OutOfMemoryError: CUDA out of memory" in ended.stderr
+        outputs.append(json.loads(ended.stdout))
+    assert outputs[0] == outputs[1]
+    assert outputs[0]["chained"] == "sitecustomize"
+    assert [(error.oom, error.rank) for error in attempt.rank_errors()] == [(True, 0)]
+    (file,) = attempt.observed.glob("rank0-*.json")
+    observed = msgspec.json.decode(file.read_bytes(), type=Observed)
+    assert observed.steps == 4
+
+
+def an_observed(rank: int, **fields) -> Observed:
+    record = a_record(a_cell(gpus=2))
+    devices = fields.pop("devices", ("cpu",))
+    of_rank = msgspec.structs.replace(record.ranks[0], rank=rank, devices=devices)
+    values = {
+        "rank": of_rank,
+        "world_size": 2,
+        "wrapper": Strategy.DDP,
+        "model": record.model,
+        "steps": 40,
+        "passes": (10, 10),
+        "batches": (32,),
+    }
+    return Observed(**(values | fields))
+
+
+def ranks(number: int = 2, **fields) -> list[Observed]:
+    return [an_observed(rank, **fields) for rank in range(number)]
+
+
+def untimed(**fields) -> list[Observed]:
+    observed = ranks(**fields)
+    return [
+        msgspec.structs.replace(o, rank=msgspec.structs.replace(o.rank, epochs=()))
+        for o in observed
+    ]
+
+
+SENTENCES = [
+    ([], {}, "no step of an optimizer of torch was seen in train.py: let it train two"),
+    (ranks(1), {}, "1 process of train.py trained, 2 of gpus=2 are to"),
+    (ranks(3), {}, "3 processes of train.py trained, 2 of gpus=2 are to"),
+    (
+        ranks(devices=("Tesla T4",)),
+        {},
+        "device=cpu, but the parameters of train.py are on Tesla T4: correct device=",
+    ),
+    (ranks(world_size=1), {}, "torch, but in groups of 1: wrap its model"),
+    (ranks(world_size=1), {"source": "m = nn.DataParallel(m)"}, "strategy=dp"),
+    (
+        ranks(world_size=1),
+        {"source": "p.add_argument('--local-rank')"},
+        "in groups of 1: let the script read LOCAL_RANK, or take both --local-rank and",
+    ),
+    (
+        ranks(wrapper=Strategy.FSDP),
+        {},
+        "strategy=ddp, but what train.py trains first has FSDP: give its own strategy=",
+    ),
+    (ranks(wrapper=None), {}, "first has no DistributedDataParallel or FSDP"),
+    (
+        untimed(passes=(10,)),
+        {},
+        "1 whole epoch of train.py seen (10 batches); two with as many batches are needed: pass",
+    ),
+    (untimed(passes=(9, 4)), {}, "2 whole epochs of train.py seen (9, 4 batches)"),
+    (
+        untimed(window=(30, 40)),
+        {},
+        "40 iterations of train.py were seen; window=30,40 needs 70: let it",
+    ),
+    (untimed(passes=()), {}, "0 whole epochs of train.py seen; two with"),
+    (
+        ranks(batches=(32, 48)),
+        {},
+        "the batches of train.py have 32 to 48 samples",
+    ),
+    (
+        ranks(batches=(64,)),
+        {},
+        "have 64 samples: pass {batch} in args=, or use batch=64",
+    ),
+    (
+        ranks(batches=(64,)),
+        {"args": "-b {batch}"},
+        "64 samples: pass {batch} in args= where it",
+    ),
+    (ranks(batches=(64,)), {"args": "-b {global_batch}"}, None),
+    (
+        ranks(batches=(16,)),
+        {"args": "-b {batch}"},
+        "takes that of all GPUs: pass {global_batch}",
+    ),
+    (ranks(), {"args": "-b {batch}"}, None),
+]
+
+
+@pytest.mark.parametrize(("observed", "fields", "words"), SENTENCES)
+def test_sentence_says_why_there_is_no_record(observed, fields, words):
+    args, source = fields.get("args", ""), fields.get("source", "")
+    cell = script_cell("train.py", args, gpus=2, batch=32)
+    reason = unmeasured(cell, cell.script, observed, source)
+    assert (reason is None) if words is None else words in reason
+    assert "\n" not in (reason or "")
+
+
+def test_ranks_with_other_numbers_of_iterations_get_a_sentence():
+    first, second = ranks()
+    epochs = tuple(msgspec.structs.replace(e, iterations=9) for e in second.rank.epochs)
+    shorter = msgspec.structs.replace(
+        second, rank=msgspec.structs.replace(second.rank, epochs=epochs)
+    )
+    cell = script_cell("train.py", "", gpus=2, batch=32)
+    assert (
+        "rank 1 of train.py trained 9 iterations in the timed epoch, rank 0"
+        in unmeasured(cell, cell.script, [first, shorter])
+    )
+
+
+ON_GPU = """
+import os, sys
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+from tests.unit.scripts.scripted_script import Network, Steps, collate, created, gpu, install
+
+install()
+gpu.script = gpu.script._replace(launch=float(sys.argv[1]))
+model = Network(8, 4)
+data = TensorDataset(torch.randn(64, 8), torch.randint(4, (64,)))
+loader = DataLoader(data, 8, collate_fn=collate)
+optimizer = Steps(model.parameters(), 0.1)
+for epoch in range(4):
+    for inputs, targets in loader:
+        loss = nn.functional.cross_entropy(model(inputs), targets)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        gpu.synchronize()
+with open("created" + os.environ.get("RANK", ""), "w") as file:
+    print(*created, file=file)
+"""
+
+
+def warnings_on_gpu(record: Record) -> list[str]:
+    """What the check of launches says of a record whose cell has a GPU."""
+    cell = msgspec.structs.replace(record.cell, device=Device.CUDA)
+    results = checks.check_record(msgspec.structs.replace(record, cell=cell))
+    return [
+        r.reason
+        for r in results
+        if r.check == "gpu-utilization" and r.level is not Level.PASS
+    ]
+
+
+def test_launches_of_a_script_are_the_hosts_time(observe):
+    record = observe(ON_GPU, "1", gpus=1, batch=8).record
+    # forward, backward, step
+    assert record.ranks[0].timed.launch_s == pytest.approx(0.003)
+    assert warnings_on_gpu(record) == []
+
+
+def test_script_with_a_slow_host_is_launch_bound(observe):
+    record = observe(ON_GPU, "12", gpus=1, batch=8).record
+    (reason,) = warnings_on_gpu(record)
+    assert (
+        "takes 36 ms to launch an iteration on rank 0, 94.74 % of the epoch" in reason
+    )
+    assert "torch.compile in the script" in reason
+
+
+def test_script_that_waits_before_its_step_is_not_launch_bound(observe):
+    waits = ON_GPU.replace(
+        "        optimizer.step", "        gpu.synchronize()\n        optimizer.step"
+    )
+    record = observe(waits, "1", gpus=1, batch=8).record
+    assert record.ranks[0].timed.launch_s is None
+    assert warnings_on_gpu(record) == []
+
+
+def created_events(folder: Path) -> list[list[str]]:
+    """Events of CUDA that were created in each window after the warm-up, by rank."""
+    return [path.read_text().split()[1:] for path in folder.glob("created*")]
+
+
+@pytest.mark.parametrize("fields", [{}, {"window": (4, 20)}], ids=["epochs", "windows"])
+def test_no_event_is_created_in_a_window(observe, tmp_path, fields):
+    script = ON_GPU.replace("range(4)", "range(6)")
+    seen = observe(script, "1", gpus=1, batch=8, stop=False, **fields)
+    assert roles(seen.record) == ["warmup", "timed", "instrumented"]
+    assert created_events(tmp_path) == [["0", "0"]]
+
+
+def test_no_event_is_created_for_many_buckets(observe, tmp_path):
+    layers = "nn.Sequential(*[nn.Linear(8, 8) for _ in range(60)], Network(8, 4))"
+    wrapped = f"nn.parallel.DistributedDataParallel({layers}, bucket_cap_mb=1e-5)"
+    group = "torch.distributed.init_process_group('gloo')\n"
+    script = ON_GPU.replace("Network(8, 4)", wrapped).replace(
+        "model =", f"{group}model ="
+    )
+    seen = observe(script, "1", batch=8, stop=False)
+    assert seen.record.exchange.collectives > 8 * 60
+    assert created_events(tmp_path) == [["0", "0"]] * 2
+
+
+CAPTURES = """
+import sys
+import torch
+from tests.unit.scripts.scripted_script import Network, Steps, gpu, install
+
+install()
+model = Network(8, 4)
+optimizer = Steps(model.parameters(), 0.1)
+
+def train(steps, is_capturing=False):
+    torch.cuda.is_current_stream_capturing = lambda: is_capturing
+    for _ in range(steps):
+        model(torch.randn(8, 8)).sum().backward()
+        optimizer.step()
+
+torch.cuda.is_initialized = lambda: True
+train(4)
+before = gpu.events, gpu.synchronizations
+train(6, is_capturing=True)
+assert (gpu.events, gpu.synchronizations) == before
+train(int(sys.argv[1]))
+"""
+
+
+def test_steps_inside_a_graph_capture_are_left_alone(observe):
+    """With window=2,3 the timed window would end inside of it."""
+    reason = "what train.py captures in a CUDA graph is not seen"
+    seen = observe(CAPTURES, "0", gpus=1, batch=8, window=(2, 3))
+    assert seen.code == 0, seen.stderr
+    assert seen.reason.startswith(reason)
+    record = observe(CAPTURES, "9", gpus=1, batch=8, window=(2, 3)).record
+    assert roles(record) == ["warmup", "timed", "instrumented"]
+    assert record.ranks[0].timed.iterations == 3
+    assert any(missing.startswith(reason) for missing in record.facts.missing)

@@ -1,0 +1,378 @@
+"""Iterations and phases of a script from what was seen of it, in nanoseconds of the host."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from hpml_jobs.core.measurements import Role
+from hpml_jobs.worker.instruments.collectives import Ledger
+from hpml_jobs.worker.instruments.phases import Gaps, split_phases
+from hpml_jobs.worker.instruments.recorder import IterationMarks
+from hpml_jobs.worker.instruments.timing import HostClock, Window
+from hpml_jobs.worker.instruments.trace import TraceEvent
+from hpml_jobs.worker.observer import traced
+from hpml_jobs.worker.observer.iterations import split_iterations
+from hpml_jobs.worker.observer.launches import least_launch_s
+from hpml_jobs.worker.observer.marks import mark_phases
+from hpml_jobs.worker.observer.meters import clock_of, devices_of
+from hpml_jobs.worker.observer.passes import Pass
+from hpml_jobs.worker.observer.recording import Event, Kind, Recording
+from hpml_jobs.worker.observer.traced import Trace, waits
+
+SIZE = 4
+NAMES = {"r": Kind.REQUEST, "b": Kind.BATCH, "e": Kind.END, "s": Kind.STEPPED}
+NAMES |= {"R": Kind.REQUEST, "B": Kind.BATCH, "E": Kind.END, "m": Kind.MADE}
+NAMES |= {"f": Kind.FORWARD, "F": Kind.FORWARDED, "S": Kind.STEP, "t": Kind.STEPPED_TOO}
+
+
+def recording(letters, *, loader=True):
+    """Events 10 ns apart, from 10 on; the window is from 0 to the last one.
+
+    A dot is time that passes, and R, B, E are of a second loader.
+    """
+    one_pass, second = Pass(loader=None, steps=letters.count("s")), Pass(loader=None)
+    window = Window(HostClock(), lambda: None)
+    window.start, window.end = 0, 10 * len(letters)
+    events = []
+    for number, letter in enumerate(letters, 1):
+        if letter == ".":
+            continue
+        source = one_pass if letter in "rbem" and loader else None
+        source = second if letter in "RBE" else source
+        size = SIZE if letter in "bB" else 0
+        events.append(Event(NAMES[letter], 10 * number, source, size, 10 * number))
+    return Recording(window, Role.TIMED, HostClock(), events)
+
+
+def split(letters, *, ahead=False, loader=True):
+    seen = split_iterations(HostClock(), recording(letters, loader=loader), ahead=ahead)
+    return seen, [round(1e9 * seconds) for seconds in seen.times.step_s]
+
+
+def test_iteration_ends_where_next_batch_is_asked_for():
+    #                    r b s  r b s  r e: asked for at 10, 40 and 70
+    seen, step_ns = split("rbs" + "rbs" + "re")
+    assert step_ns == [40, 30]
+    assert seen.samples == [SIZE, SIZE]
+    assert [round(1e9 * s) for s in seen.times.stall_s] == [10, 10]
+    # from 70 to 80, to hear that it is over
+    assert round(1e9 * seen.times.last_stall_s) == 10
+    assert seen.times.batch_stall_s is None
+
+
+def test_accumulated_batches_are_one_iteration():
+    seen, step_ns = split("rbrbs" * 3 + "re")
+    assert (seen.accumulate, seen.samples) == (2, [2 * SIZE] * 3)
+    assert step_ns == [60, 50, 50]
+    assert len(seen.times.batch_stall_s) == 6
+
+
+def test_batches_left_without_step_belong_to_last_iteration():
+    seen, step_ns = split("rbrbs" * 2 + "rb" + "re")
+    assert seen.samples == [2 * SIZE, 3 * SIZE]
+    assert (step_ns, seen.times.last_stall_s) == ([60, 80], 0)
+
+
+def test_loader_that_is_ahead_keeps_number_of_iterations():
+    seen, step_ns = split("rb" + "rbs" * 2 + "res", ahead=True)
+    assert seen.samples == [SIZE] * 3
+    assert step_ns == [60, 30, 20]
+    assert seen.times.last_stall_s == 0
+
+
+def test_step_after_the_loop_is_no_loader_that_is_ahead():
+    seen, _ = split("rbrbs" * 2 + "rbres", ahead=True)
+    assert seen.samples == [2 * SIZE, 2 * SIZE, SIZE]
+    assert not seen.ahead
+
+
+def test_skipped_step_does_not_hide_an_iteration():
+    """GradScaler skips the optimizer's step where a gradient overflows."""
+    seen, step_ns = split("rbs" * 2 + "rb" + "rbs" * 2 + "re")
+    assert seen.samples == [SIZE] * 5
+    assert step_ns == [40, 30, 20, 30, 30]
+
+
+@pytest.mark.parametrize("accumulate", [1, 2])
+@pytest.mark.parametrize("depth", [1, 2, 5])
+def test_loader_that_is_far_ahead(depth, accumulate):
+    """Seven iterations, of which the last have no batch to ask for."""
+    batches, held, letters = 7 * accumulate, 0, ""
+    for index in range(batches):
+        while held <= depth and letters.count("b") < batches:
+            letters += "rb"
+            held += 1
+        held -= 1
+        letters += "re" * (letters.count("b") == batches and not letters.count("e"))
+        letters += "s" * (index % accumulate == accumulate - 1)
+    seen, step_ns = split(letters, ahead=True)
+    assert seen.samples == [accumulate * SIZE] * 7
+    assert sum(step_ns) == 10 * len(letters)
+    assert (seen.accumulate, len(seen.ends)) == (accumulate, 7)
+
+
+def test_every_loader_is_waited_for():
+    #               zip, and a loader that is asked in the step
+    for letters in ("R.Br.bs" * 2 + "re", "r.bR.Bs" * 2 + "re"):
+        seen, _ = split(letters)
+        assert seen.samples == [SIZE, SIZE]
+        assert sum(round(1e9 * s) for s in seen.times.stall_s) == 2 * 40
+    seen, _ = split("rR..B.bs" * 2 + "re")  # a loader that reads another one
+    assert [round(1e9 * s) for s in seen.times.stall_s] == [60, 60]
+
+
+def test_time_between_iterator_and_first_batch_is_no_wait():
+    seen, _ = split("r.m....r.bs" + "rbs" + "re")
+    assert [round(1e9 * s) for s in seen.times.stall_s] == [40, 10]
+
+
+def test_several_steps_with_one_batch_are_one_iteration():
+    seen, step_ns = split("rbst" * 2 + "re")
+    assert step_ns == [50, 40]
+    assert seen.accumulate == 1
+
+
+def test_left_pass_ends_with_its_last_step():
+    seen, step_ns = split("rbs" * 2)
+    assert (step_ns, seen.times.last_stall_s) == ([40, 20], 0)
+
+
+def test_without_loader_iteration_ends_with_step():
+    seen, step_ns = split("bbs" * 2, loader=False)
+    assert (step_ns, seen.samples, seen.accumulate) == ([30, 30], [2 * SIZE] * 2, 2)
+    assert seen.times.stall_s.tolist() == [0, 0]
+
+
+def test_batches_of_a_test_are_not_samples():
+    of_test = Pass(loader=None)
+    seen = recording("rbs" + "rb" + "rbs" + "re")
+    seen.events[3:5] = [event._replace(source=of_test) for event in seen.events[3:5]]
+    result = split_iterations(HostClock(), seen)
+    assert result.samples == [SIZE, SIZE]
+
+
+def test_window_ends_when_all_gpus_of_the_parameters_have_done_their_work(monkeypatch):
+    gpus = [torch.device("cuda", number) for number in (1, 0)]
+    places = [gpus[0], gpus[1], torch.device("cpu"), gpus[0]]
+    groups = [{"params": [SimpleNamespace(device=place)]} for place in places]
+    devices = devices_of(SimpleNamespace(param_groups=groups))
+    synchronized = []
+    monkeypatch.setattr(torch.cuda, "Event", lambda **_: None)
+    monkeypatch.setattr(torch.cuda, "synchronize", synchronized.append)
+    clock_of(devices).synchronize()
+    assert synchronized == gpus
+
+
+@pytest.mark.parametrize(
+    ("letters", "loader", "launch_ns"),
+    [
+        ("rbs" * 2 + "re", True, 10),
+        ("rbffs" + "rbs" + "rbfs", True, 10),  # the least one
+        # without the wait for the second batch, and whole
+        (
+            "rbrbs" * 2 + "rbs",
+            True,
+            20,
+        ),
+        ("bfs" * 2, False, 20),
+        ("rb" + "rbs" * 2 + "res", True, 10),
+    ],
+)
+def test_launch_is_from_batch_to_step(letters, loader, launch_ns):
+    seen, _ = split(letters, ahead=letters.endswith("res"), loader=loader)
+    assert round(1e9 * least_launch_s(seen)) == launch_ns
+
+
+def phases(letters, *, ahead=False, loader=True):
+    seen, _ = split(letters, ahead=ahead, loader=loader)
+    return mark_phases(0, seen)
+
+
+def test_marks_are_batch_forward_step_and_next_request():
+    steps = phases("rbfFSs" * 2 + "re")
+    assert [tuple(step.marks) for step in steps] == [
+        (20, 30, 40, 50, 50, 70),
+        (80, 90, 100, 110, 110, 130),
+    ]
+
+
+def test_accumulated_batches_are_micro_steps():
+    steps = phases("rbfFrbfFSs" * 2)
+    assert [step.marks.stepped for step in steps] == [50, 110, 150, 200]
+    # no step: nothing after backward
+    assert steps[0].marks.exchanged == steps[0].marks.stepped
+
+
+def parts_ns(letters):
+    """Stall, h2d, forward, backward, exposed communication, optimizer, and other."""
+    seen = recording(letters)
+    iterations = split_iterations(HostClock(), seen)
+    steps = mark_phases(0, iterations)
+    phases = split_phases(
+        seen.window,
+        [step.marks for step in steps],
+        Ledger(HostClock()),
+        overlaps=True,
+        accumulate=max(1, iterations.accumulate),
+        gaps=[step.gaps for step in steps],
+    ).phases
+    assert phases.stall_s == pytest.approx(
+        iterations.times.stall_s.sum() + iterations.times.last_stall_s
+    )
+    assert min(phases.parts_s) >= 0
+    return [round(1e9 * seconds) for seconds in phases.parts_s]
+
+
+@pytest.mark.parametrize(
+    ("middle", "expected"),
+    [
+        ("rbfFSs", (10, 0, 10, 10, 0, 10, 20)),
+        ("r.b..f.F..S.s...", (20, 0, 20, 30, 0, 20, 70)),
+        ("R.Br.b.fFSs", (40, 0, 10, 10, 0, 10, 40)),  # zip
+        # another loader before the forward pass
+        (
+            "rbR.B.fFSs",
+            (30, 0, 10, 10, 0, 10, 40),
+        ),
+        ("rbfR.BF.S.s", (30, 0, 20, 20, 0, 20, 20)),  # inside of it
+        ("rbfF.R.BS.s", (30, 0, 10, 30, 0, 20, 20)),
+        ("rbfFSs.R.B.", (30, 0, 10, 10, 0, 10, 50)),  # after the step, as a test
+        ("rbfFSs.S.t.", (10, 0, 10, 10, 0, 30, 50)),  # two optimizers
+    ],
+)
+def test_what_nothing_accounts_for_is_other(middle, expected):
+    """Of the middle one of three iterations."""
+    short, usual = (
+        parts_ns("rbfFSs" * 2 + "re"),
+        parts_ns("rbfFSs" + middle + "rbfFSs" + "re"),
+    )
+    assert tuple(b - a for a, b in zip(short, usual, strict=True)) == expected
+    assert sum(expected) == 10 * len(middle)
+
+
+def test_forward_of_a_test_after_the_step_does_not_count():
+    (first, _) = phases("rbfFSsfF" + "rbfFSs")
+    assert first.marks.forward == 40
+
+
+def test_without_loader_batch_begins_where_last_step_ended():
+    steps = phases("bfFSs" * 2, loader=False)
+    assert [step.marks.batch for step in steps] == [0, 50]
+
+
+def test_phases_that_cannot_be_told_apart_have_a_reason():
+    assert "several steps" in phases("rbfFSsfFSt" * 2)
+    assert "forward pass" in phases("rbSs" * 2)
+    assert "ahead" in phases("rb" + "rbrbfFfFSs" * 3, ahead=True)
+    assert "changes" in phases("rbfFrbfFSs" * 3 + "rbfFSs" + "rbfFrbfFSs")
+
+
+def test_messages_without_computation_are_waits():
+    def events(*times_ms):
+        return [TraceEvent("cpu_op", "", a / 1e3, b / 1e3, {}) for a, b in times_ms]
+
+    messages = events((0, 4), (3, 9), (20, 21), (30, 30.01))
+    computation = events((1, 2), (5, 5.5), (5.51, 6))
+    # 0.01 ms between operators is none
+    expected = [
+        (0, 1),
+        (2, 5),
+        (6, 9),
+        (20, 21),
+        (30, 30.01),
+    ]
+    found = waits(messages, computation)
+    assert [1e3 * end for wait in found for end in wait] == pytest.approx(
+        [*sum(expected, ())]
+    )
+
+
+def kernel(start_ms, end_ms, name="gemm", **details):
+    return TraceEvent("kernel", name, start_ms / 1e3, end_ms / 1e3, details)
+
+
+def nccl(start_ms, end_ms, collective, elements=4):
+    details = {"Collective name": collective, "dtype": "Float"}
+    details |= {"In msg nelems": elements, "Out msg nelems": elements}
+    return kernel(start_ms, end_ms, "ncclDevKernel_AllReduce_Sum_f32", **details)
+
+
+def split_of_gpu(monkeypatch, *events):
+    """Phases of one iteration: copied at 10 ms, forward until 40, backward until 80, step 100."""
+    trace = Trace.__new__(Trace)
+    state = {
+        "cut": "",
+        "_is_on": False,
+        "_on_cuda": True,
+        "_processes": 2,
+        "_profiler": None,
+    }
+    vars(trace).update(state | {"_clock": HostClock(), "_zero": 0})
+    monkeypatch.setattr(traced, "read_trace", lambda *_: [*events])
+    window = Window(HostClock(), lambda: None)
+    window.start, window.end = 0, 100_000_000
+    marks = IterationMarks(*(ms * 1_000_000 for ms in (5, 10, 40, 80, 80, 100)))
+    return trace.split(window, [marks], 1, is_sharded=True)
+
+
+def test_message_beside_a_kernel_is_hidden(monkeypatch):
+    events = kernel(11, 80), nccl(50, 75, "allreduce"), kernel(81, 99)
+    phases, _ = split_of_gpu(monkeypatch, *events)
+    assert phases.communication.gradients_s == pytest.approx(0.025)
+    assert phases.phases.exposed_s == 0
+
+
+def test_messages_are_named_by_their_phase(monkeypatch):
+    events = [
+        nccl(12, 20, "_allgather_base"),
+        kernel(20, 70),
+        nccl(70, 78, "_reduce_scatter_base"),
+        nccl(82, 90, "allreduce"),  # of the loss, or of the norm
+        nccl(90, 95, "barrier"),
+    ]
+    phases, ledger = split_of_gpu(monkeypatch, *events)
+    found = [(entry.purpose, entry.bytes) for entry in ledger.collectives]
+    assert found == [
+        ("parameters", 16),
+        ("gradients", 16),
+        ("outputs", 16),
+        ("outputs", 1),
+    ]
+    times_s = phases.phases.comm_forward_s, phases.phases.comm_exposed_s
+    assert times_s == pytest.approx((0.008, 0.008))
+    assert phases.phases.comm_optimizer_s == pytest.approx(0.013)
+
+
+def test_message_of_unknown_size_leaves_the_times(monkeypatch):
+    phases, _ = split_of_gpu(monkeypatch, nccl(50, 75, "allreduce", elements=0))
+    assert phases.communication.messages == ()
+    assert phases.phases.comm_exposed_s == pytest.approx(0.025)
+
+
+@pytest.mark.parametrize(
+    ("events", "words"),
+    [
+        ((), "CUPTI gave no events of the GPU"),
+        ((kernel(0, 9),), "no message of NCCL"),
+        ((nccl(0, 9, "send"),), "unknown collective"),
+    ],
+)
+def test_trace_without_known_messages_is_refused(monkeypatch, events, words):
+    with pytest.raises(ValueError, match=words):
+        split_of_gpu(monkeypatch, *events)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_rounding_makes_no_phase_negative(seed):
+    """Sums of the same times in another order differ in the last digit."""
+    stamps = np.random.default_rng(seed).integers(1, 10**6, 600).cumsum().tolist()
+    marks = [IterationMarks(*stamps[place : place + 6]) for place in range(0, 600, 6)]
+    window = Window(HostClock(), lambda: None)
+    window.start, window.end = 0, stamps[-1]
+    gaps = [Gaps([], [(mark.exchanged, mark.stepped)]) for mark in marks]
+    ledger = Ledger(HostClock())
+    split = split_phases(window, marks, ledger, overlaps=True, accumulate=4, gaps=gaps)
+    assert min(split.phases.parts_s) >= 0
+    assert sum(split.phases.parts_s) == pytest.approx(1e-9 * stamps[-1])

@@ -1,0 +1,169 @@
+"""Python's start in a script: nothing of ours and nothing of the script's replaces the other."""
+
+import os
+import re
+import subprocess
+import sys
+
+import msgspec
+import pytest
+
+from hpml_jobs.core.stack_files import HOST_VARIABLE
+from hpml_jobs.job.script import SITE
+from hpml_jobs.study.attempt import OBSERVE_VARIABLE, AttemptFolder
+from hpml_jobs.worker.observer.observed import Observed
+from tests.unit.scripts.conftest import script_cell
+
+TRAINING = """
+def train(epochs=3):
+    model = torch.nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for _ in range(epochs):
+        for batch in torch.utils.data.DataLoader(torch.zeros(8, 2), 2):
+            model(batch).sum().backward()
+            optimizer.step()
+"""
+
+MODULES = f"""
+import sys
+import statistics, msgspec  # its own
+import torch
+{TRAINING}
+def show(moment):
+    print(moment, *sorted(name for name in sys.modules if name[0] != "_"))
+
+show("torch")
+import shlex, resource
+train()
+show("trained")
+sys.path.insert(0, sys.argv[1])
+import decimal, fractions, hpml_jobs
+for module in statistics, msgspec, shlex, resource, decimal, fractions, hpml_jobs:
+    print(module.__name__, getattr(module, "OWN", False))
+import zipfile
+print(zipfile.ZipFile, sys.modules["zipfile"] is zipfile)
+"""
+BESIDE = ("statistics", "msgspec", "shlex", "resource")
+LATER = ("fractions", "hpml_jobs")
+
+DOES = f"""
+import os, sys, signal, resource
+import torch, torch._dynamo
+{TRAINING}
+CHANGE
+train()
+print(sorted({{*os.environ}} - {{{OBSERVE_VARIABLE!r}}}), sys.path)
+"""
+
+CHANGES = {
+    "everything": "os.environ.clear(); sys.path.clear(); os.chdir('/'); os.closerange(3, 4096)\n"
+    "sys.meta_path.clear(); sys.path_hooks.clear(); sys.path_importer_cache.clear()",
+    "other values": "os.environ.update(RANK='', LOCAL_RANK='a', HPML_JOBS_OBSERVE='/', HOME='/x')\n"
+    "sys.path = None; sys.modules['statistics'] = None; sys.modules['msgspec'] = object()\n"
+    "sys.excepthook = None; resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))",
+    "fork": "if not os.fork(): train(1); os._exit(0)\nos.wait()",
+}
+
+
+@pytest.fixture
+def start(write_cell, tmp_path):
+    """Start a script alone and observed; return what each printed, and what was seen."""
+
+    def run(text, *words):
+        script = tmp_path / "sub" / "train.py"
+        script.parent.mkdir(exist_ok=True)
+        script.write_text(text)
+        cell = script_cell("train.py", "", gpus=1, batch=2, stop=False)
+        attempt = write_cell(cell).attempt("17_0")
+        outputs = []
+        for observed in (False, True):
+            changes = {OBSERVE_VARIABLE: str(attempt.root)} if observed else {}
+            environment = {
+                k: v for k, v in os.environ.items() if not k.startswith("COV")
+            }
+            ended = subprocess.run(
+                [sys.executable, str(script), *words],
+                env=environment | changes | {"PYTHONPATH": str(SITE)},
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            assert ended.returncode == 0, ended.stderr
+            outputs.append(ended.stdout.splitlines())
+        faults = [path.read_text() for path in attempt.observed.glob("fault*")]
+        paths = attempt.observed.glob("rank0-*.json")
+        return (
+            outputs,
+            [msgspec.json.decode(p.read_bytes(), type=Observed) for p in paths],
+            faults,
+        )
+
+    return run
+
+
+def test_modules_of_a_script_and_ours_do_not_replace_each_other(start, tmp_path):
+    for folder, names in (("sub", BESIDE), ("lib", LATER)):
+        (tmp_path / folder).mkdir()
+        for name in names:
+            (tmp_path / folder / f"{name}.py").write_text("OWN = True\n")
+    (alone, watched), (observed,), faults = start(MODULES, str(tmp_path / "lib"))
+    assert watched == alone
+    assert (observed.steps, len(observed.rank.epochs), faults) == (12, 3, [])
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_script_may_change_all_that_python_has(start, change):
+    (alone, watched), observed, faults = start(DOES.replace("CHANGE", CHANGES[change]))
+    assert watched == alone
+    assert faults == []
+    assert max(of_process.steps for of_process in observed) == 12
+
+
+ASK = "import signal, os, sys, time\n\n\ndef f():\n    signal.raise_signal(signal.SIGUSR2)\n\n\n"
+MAIN = "if __name__ == '__main__':\n"
+HANGS = {
+    "before torch": ("f()\n", {"RANK": "1"}, r"rank 1 was in PLACE"),
+    "after torch": ("import torch\nf()\n", {"RANK": "1"}, r"rank 1 was in PLACE"),
+    "task of srun": ("f()\n", {"SLURM_PROCID": "3"}, r"rank 3 was in PLACE"),
+    "one process": ("f()\n", {"HPML_JOBS_RANK": "0"}, r"rank 0 was in PLACE"),
+    "a launcher": ("f()\n", {}, r"process \d+ on here was in PLACE"),
+    "a program that a rank starts": (
+        "import subprocess\nif len(sys.argv) == 1:\n    f()\n"
+        "    subprocess.run([sys.executable, __file__, '-'])\nelse:\n    time.sleep(0)\n    f()\n",
+        {"RANK": "1"},
+        r"rank 1 was in PLACE",
+    ),
+    "forks": (
+        "for _ in range(2):\n    if not os.fork():\n        f()\n        os._exit(0)\n"
+        "    os.wait()\nf()\n",
+        {},
+        r"process \d+ on here was in PLACE; process \d+ on here was in PLACE",
+    ),
+    "spawned": (
+        f"from multiprocessing import get_context\n{MAIN}"
+        "    process = get_context('spawn').Process(target=f)\n"
+        "    process.start()\n    process.join()\n    f()\n",
+        {},
+        r"process \d+ on here was in PLACE",
+    ),
+    "forked by a rank": (
+        "if not os.fork():\n    os._exit(0)\nos.wait()\nf()\n",
+        {"RANK": "0"},
+        r"rank 0 was in PLACE",
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "given", "activity"), HANGS.values(), ids=HANGS)
+def test_stacks_are_written_before_the_first_training(tmp_path, text, given, activity):
+    """Of each rank, of processes that have none, and of a launcher where it has started none."""
+    script, attempt = tmp_path / "train.py", AttemptFolder(tmp_path / "attempt")
+    script.write_text(ASK + text)
+    environment = os.environ | {
+        OBSERVE_VARIABLE: str(attempt.root),
+        "PYTHONPATH": str(SITE),
+    }
+    environment |= {HOST_VARIABLE: "here"} | given
+    subprocess.run([sys.executable, str(script)], env=environment, check=True)
+    place = re.escape(f"{script}, line 5, in f")
+    assert re.fullmatch(activity.replace("PLACE", place), attempt.activity())

@@ -1,0 +1,164 @@
+"""Half precision under strategies that shard: weights kept for backward, BatchNorm, overflows."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from msgspec.structs import replace
+from torch import Tensor, nn
+from torch.utils.data import TensorDataset
+
+from hpml_jobs.core.measurements import Role
+from hpml_jobs.core.strategies import Device, Strategy
+from hpml_jobs.core.training_path import Precision, TrainingPath
+from hpml_jobs.core.workload import Workload
+from hpml_jobs.worker.epochs import train_epoch
+from hpml_jobs.worker.process_group import Placement
+from hpml_jobs.worker.strategies import STRATEGIES
+from hpml_jobs.worker.training import Training, make_training
+from tests.unit.sharding.half_precision import (
+    LINEAR_LAYERS,
+    OPTIMIZERS,
+    OVERFLOWS,
+    PATH,
+    SHARDING,
+    STEPS,
+)
+from tests.unit.worker.conftest import SMALL_DIGITS, cpu_cell, results_of_ranks
+
+HERE = "tests.unit.sharding.test_half_precision"
+BLOCKS, WIDTH, HIDDEN, CLASSES = 4, 32, 64, 16
+WORKLOAD = Workload(
+    name="mlp", model=f"{HERE}:Model", data=f"{HERE}:dataset", images=16, lr=0.1
+)
+CPU = (torch.device("cpu"),)
+FP32, BF16 = TrainingPath(), TrainingPath(precision=Precision.BF16)
+IN_BLOCKS, IN_HEAD = BLOCKS * 2 * WIDTH * HIDDEN, WIDTH * CLASSES
+"""Elements of the weights in the groups of the blocks, and in that of the model."""
+
+
+class Model(nn.Sequential):
+    """Blocks of two linear layers, each a group of fsdp, and a head; without biases."""
+
+    def __init__(self) -> None:
+        def block() -> nn.Module:
+            first = nn.Linear(WIDTH, HIDDEN, bias=False)
+            return nn.Sequential(first, nn.GELU(), nn.Linear(HIDDEN, WIDTH, bias=False))
+
+        blocks = [block() for _ in range(BLOCKS)]
+        super().__init__(*blocks, nn.Linear(WIDTH, CLASSES, bias=False))
+        self.fsdp_groups = blocks
+
+
+def dataset(train: bool) -> TensorDataset | None:
+    return TensorDataset(torch.randn(16, WIDTH), torch.arange(16)) if train else None
+
+
+def training_of(workload: Workload, ranks: int, **settings) -> Training:
+    cell = cpu_cell(workload, gpus=4, batch=4, loader_workers=0, **settings)
+    strategy = STRATEGIES[cell.strategy](cell, Placement(0, 0, ranks), CPU)
+    return make_training(cell, strategy, Path.cwd())
+
+
+def kept_bytes(training: Training) -> int:
+    """Return the bytes of weights that wait for backward beside the parameters themselves."""
+    shapes = ({WIDTH, HIDDEN}, {WIDTH, CLASSES})
+    storages = {}
+
+    def pack(tensor: Tensor) -> Tensor:
+        if {*tensor.shape} in shapes:
+            storages[tensor.untyped_storage()._cdata] = tensor.untyped_storage()
+        return tensor
+
+    hooks = torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor)
+    with hooks, training.steps.forward():
+        # else the first weight is not kept
+        inputs = torch.randn(5, WIDTH, requires_grad=True)
+        loss = training.loss(training.model(inputs), torch.arange(5))
+    assert loss.dtype is torch.float32
+    assert storages
+    if training.cell.strategy is not Strategy.FSDP:
+        for parameter in training.replica.parameters():
+            storages.pop(parameter.untyped_storage()._cdata, None)
+    return sum(storage.nbytes() for storage in storages.values())  # 0: freed by fsdp
+
+
+@pytest.mark.parametrize("path", [FP32, BF16])
+@pytest.mark.parametrize("strategy", [Strategy.DDP, Strategy.ZERO1])
+def test_autocast_keeps_a_copy_of_every_weight(four_ranks, strategy, path):
+    kept = kept_bytes(training_of(WORKLOAD, 4, strategy=strategy, path=path))
+    assert kept == (0 if path is FP32 else 2 * (IN_BLOCKS + IN_HEAD))
+
+
+@pytest.mark.parametrize(("path", "size"), [(FP32, 4), (BF16, 2)])
+def test_fsdp_keeps_the_group_that_backward_begins_with(four_ranks, path, size):
+    training = training_of(WORKLOAD, 4, strategy=Strategy.FSDP, path=path)
+    assert kept_bytes(training) == size * IN_HEAD
+    gathered, reduced = training.strategy.shard_facts(
+        training.replica, training.optimizer
+    ).expected
+    assert gathered.bytes == size * (IN_HEAD + 2 * IN_BLOCKS)
+    assert reduced.bytes == 4 * (IN_HEAD + IN_BLOCKS)
+
+
+def test_copy_without_exchange_computes_what_fsdp_computes(one_rank):
+    """With a BatchNorm without parameters, whose statistics are fp32."""
+    training = training_of(SMALL_DIGITS, 1, strategy=Strategy.FSDP, path=BF16)
+    alone, images = training.without_exchange(), next(iter(training.batches(0)))[0]
+    with training.steps.forward(), alone.steps.forward():
+        outputs = [model(images) for model in (training.model, alone.model)]
+    assert torch.equal(*outputs)
+    outputs[0].sum().backward()
+    layers = [
+        module
+        for module in alone.replica.modules()
+        if getattr(module, "weight", None) is not None
+    ]
+    dtypes = {type(layer).__name__: layer.weight.dtype for layer in layers}
+    assert dtypes == {
+        "Conv2d": torch.bfloat16,
+        "Linear": torch.bfloat16,
+    }
+    assert {p.grad.dtype for p in training.replica.parameters()} == {torch.float32}
+
+
+@pytest.fixture(scope="module")
+def of_ranks(rank_server):
+    """Results of two ranks."""
+    return results_of_ranks(rank_server, "tests.unit.sharding.half_precision", 2)
+
+
+def test_overflow_on_one_rank_is_left_out_by_all(of_ranks):
+    """Of which each rank's shard has one, in one of the first steps."""
+    results = of_ranks["overflows"]
+    assert len(results) == len(SHARDING) * len(OPTIMIZERS)
+    for name, (rank, other) in results.items():
+        assert rank == other, name
+        assert rank["is_finite"], name
+        initial, *after = rank["hashes"]
+        skipped = len(OVERFLOWS)
+        assert after[:skipped] == [initial] * skipped, name
+        assert len({initial, *after[skipped:]}) == 1 + STEPS - skipped, name
+
+
+def test_all_batch_norms_are_one_message(of_ranks):
+    """Beside those of the linear layers, which are a group each."""
+    bare, instrumented = of_ranks["batch norms"]
+    assert len({rank["parameters"] for rank in (*bare, *instrumented)}) == 1
+    for rank in instrumented:
+        assert rank["sent"] == rank["expected"]
+        assert rank["messages"] == {
+            "all_gather": STEPS * 2 * (1 + LINEAR_LAYERS),
+            "reduce_scatter": STEPS * (1 + LINEAR_LAYERS),
+        }
+        assert rank["stamps"] <= rank["most_stamps"]
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_epoch_without_exchange_trains_fp16_parameters(one_rank, optimizer):
+    """GradScaler would refuse their gradients."""
+    workload = replace(WORKLOAD, optimizer=optimizer)
+    cell = {"strategy": Strategy.FSDP, "path": PATH, "device": Device.CUDA}
+    alone = training_of(workload, 1, **cell).without_exchange()
+    assert {p.dtype for p in alone.replica.parameters()} == {torch.float16}
+    assert train_epoch(alone, 0, Role.UNSYNCED).epoch.loss > 0

@@ -1,13 +1,14 @@
 """A training of a script from its first step on: its instruments and its measured windows."""
 
 from math import ceil, inf
+from statistics import median
 from weakref import ref
 
 import msgspec
 from torch.optim import Optimizer
 
 from hpml_jobs.core.measurements import Role
-from hpml_jobs.core.noise import unlike
+from hpml_jobs.core.noise import LIKE, unlike
 from hpml_jobs.core.script import READS_ALL
 from hpml_jobs.worker.instruments.phases import EpochPhases
 from hpml_jobs.worker.instruments.summary import time_epoch
@@ -164,12 +165,18 @@ class ObservedTraining:
         if recording.role is not Role.INSTRUMENTED:
             return None
         timed = self.results[-1]
+        size, timed_size = (
+            median(of_window.samples) for of_window in (iterations, timed.iterations)
+        )
         if not self.has_trained(recording):
             self.exchange.missing = (
                 "another optimizer steps now than in the first epoch"
             )
         elif batches > timed.batches:
             self.exchange.missing = unlike(f"{timed.batches} batches", str(batches))
+        elif abs(size - timed_size) > LIKE * timed_size:
+            samples = f"{timed_size:g} samples an iteration"
+            self.exchange.missing = unlike(samples, f"{size:g}")
         else:
             return self.exchange.split(recording, iterations)
         return None

@@ -441,18 +441,25 @@ def test_batches_of_several_sizes_are_refused(observe):
 
 OTHER_EPOCHS = """
 for epoch in range(epochs):
-    for inputs, targets in loader(8, 64 if epoch < 2 else NUMBER):
+    for inputs, targets in loader(*(8, 64) if epoch < 2 else (SIZE, NUMBER)):
         train(inputs, targets)
 """
 
 
-@pytest.mark.parametrize("batches", [4, 12])
-def test_epoch_of_other_batches_is_not_split(observe, batches):
-    script = SCRIPT + OTHER_EPOCHS.replace("NUMBER", str(8 * batches))
-    record = observe(script, "4 1", gpus=1, batch=SIZE).record
+@pytest.mark.parametrize(
+    ("size", "number", "words"),
+    [
+        (8, 32, "8 batches, a later one 4"),
+        (8, 96, "8 batches, a later one 12"),
+        (12, 96, "8 samples an iteration, a later one 12"),
+    ],
+)
+def test_epoch_of_other_batches_is_not_split(observe, size, number, words):
+    other = OTHER_EPOCHS.replace("SIZE", str(size)).replace("NUMBER", str(number))
+    record = observe(SCRIPT + other, "4 1", gpus=1, batch=SIZE).record
     assert roles(record) == ["warmup", "timed"]
     assert record.facts.missing[0].startswith(
-        f"rank 0: phases: the timed epoch has 8 batches, a later one {batches}: seconds"
+        f"rank 0: phases: the timed epoch has {words}: seconds"
     )
 
 

@@ -84,7 +84,7 @@ def _cancel() -> Callable[..., None]:
 
 
 def _list() -> Callable[..., None]:
-    from hpml_jobs.cli.studies import list_
+    from hpml_jobs.cli.listing import list_
 
     return list_
 

@@ -1,4 +1,4 @@
-"""A study in a line: its cells by state, when it was submitted, where, and what it measures."""
+"""Command list: each study in a line: cells by state, when and where it was submitted, of what."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -7,13 +7,14 @@ from datetime import UTC, datetime
 from rich.table import Table
 from rich.text import Text
 
-from hpml_jobs.cli.console import COLOURS, plain_table
+from hpml_jobs.cli.console import COLOURS, console, plain_table, print_json
+from hpml_jobs.cli.options import Json, Outputs, outputs_of
 from hpml_jobs.core.cell import Outcome, Protocol
 from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.value import Value
 from hpml_jobs.report.frame.numbers import DASH
 from hpml_jobs.status.states import StudyStatus, study_status
-from hpml_jobs.study.selection import submitted_at
+from hpml_jobs.study.selection import all_studies, no_study, submitted_at
 from hpml_jobs.study.study import Study
 
 
@@ -105,3 +106,22 @@ def studies_table(listed: Iterable[Listed]) -> Table:
     for study in listed:
         table.add_row(*study_row(study))
     return table
+
+
+def list_(outputs: Outputs = None, json: Json = False) -> None:
+    """List all studies: cells by state, date of the last submission, cluster, workload.
+
+    Imported numbers are marked. SLURM is asked only for studies with unfinished cells.
+
+    Example: hpml-jobs list
+    """
+    folder = outputs_of(outputs)
+    listed = [
+        listed_study(study, status_or_fault(study)) for study in all_studies(folder)
+    ]
+    if json:
+        print_json({"outputs": str(folder), "studies": listed})
+        return
+    if not listed:
+        raise no_study(folder)
+    console().print(studies_table(listed))

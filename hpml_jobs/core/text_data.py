@@ -5,8 +5,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from hpml_jobs.core import folder_files
 from hpml_jobs.core.data_files import (
     FOLDER,
+    IMAGE_FOLDER,
     TRAIN,
     files_digest,
     readable,
@@ -114,3 +116,16 @@ def _folder(root: Path) -> TextFiles:
 def _texts(folder: Path) -> tuple[Path, ...]:
     files = [file for file in folder.rglob("*.txt") if file.is_file()]
     return tuple(sorted(files, key=lambda file: file.relative_to(folder).as_posix()))
+
+
+DIGESTS = {IMAGE_FOLDER: folder_files.digest, FOLDER: digest}
+"""The identity of the user's folder, by `workload.data`."""
+
+
+def data_digest(data: str, root: Path) -> str | None:
+    """Return the identity of the user's folder of images or text; None for other data.
+
+    Raises:
+        HpmlError: a file cannot be read.
+    """
+    return DIGESTS[data](root) if data in DIGESTS else None

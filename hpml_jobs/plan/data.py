@@ -15,7 +15,7 @@ from hpml_jobs.core.cluster import Cluster
 from hpml_jobs.core.data_files import BYTE_DATA, IMAGE_FOLDER
 from hpml_jobs.core.errors import HpmlError, UsageError
 from hpml_jobs.core.paths import resolve_path
-from hpml_jobs.core.user_data import data_digest
+from hpml_jobs.core.text_data import data_digest
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.plan import rules
 from hpml_jobs.plan.settings import Notify

@@ -1,4 +1,4 @@
-"""Small files and small helpers of the kernel: their numbers may only fall."""
+"""Small files and small helpers of the package: their numbers may only fall."""
 
 import ast
 import re
@@ -7,12 +7,7 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).parents[2] / "hpml_jobs"
 
-KERNEL = [
-    path
-    for path in sorted(PACKAGE.rglob("*.py"))
-    if path.relative_to(PACKAGE).parts[0] != "extras"
-]
-"""An extra has small files: what it adds, its command."""
+FILES = sorted(PACKAGE.rglob("*.py"))
 
 SMALL_FILES, SMALL_HELPERS = 3, 6
 """The most that there may be. Lower a number when you have joined a file or inlined a helper."""
@@ -27,7 +22,7 @@ def small_files() -> list[str]:
     """Modules below 60 lines: each is a stop for a reader, and hardly more than its imports."""
     return [
         f"{path.relative_to(PACKAGE)}: {lines} lines"
-        for path in KERNEL
+        for path in FILES
         if path.stem not in ENTRY_POINTS
         and (lines := path.read_text().count("\n")) < LEAST_LINES
     ]
@@ -37,7 +32,7 @@ def small_helpers() -> list[str]:
     """Private functions with one use in their module and a body below signature and docstring."""
     return [
         f"{path.relative_to(PACKAGE)}: {function.name}"
-        for path in KERNEL
+        for path in FILES
         for text in [path.read_text()]
         for function in _private_functions(text)
         if len(re.findall(rf"\b{function.name}\b", text)) == 2

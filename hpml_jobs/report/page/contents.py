@@ -16,6 +16,7 @@ from hpml_jobs.report.frame.numbers import cost, per_second, three_digits
 from hpml_jobs.report.frame.picture import Picture
 from hpml_jobs.report.frame.table import Table
 from hpml_jobs.report.overview import Overview, overview, usability
+from hpml_jobs.report.page.facts import hardware
 from hpml_jobs.report.page.formats import (
     Bullets,
     Commands,
@@ -29,7 +30,6 @@ from hpml_jobs.report.page.formats import (
     Section,
     ShownTable,
 )
-from hpml_jobs.report.page.hardware import hardware
 from hpml_jobs.report.page.questions import section
 from hpml_jobs.report.pictures import TRAINING
 from hpml_jobs.report.report import CHECKS, Report, ReportGroup

@@ -10,6 +10,8 @@ from hpml_jobs.core.measurements import Card
 from hpml_jobs.core.record import Facts, Record
 from hpml_jobs.report.frame.captions import first_few
 from hpml_jobs.report.frame.numbers import aside, span
+from hpml_jobs.report.page.formats import FactTable, Item
+from hpml_jobs.report.report import ReportGroup
 from hpml_jobs.results.groups import ConditionGroup
 
 T = TypeVar("T")
@@ -140,3 +142,13 @@ def _span(records: Iterable[Record]) -> tuple[str, ...]:
     starts = [record.attempt.started for record in records]
     days = {started[:10] for started in starts if started}
     return (span(days),) if days else ()
+
+
+def hardware(group: ReportGroup) -> tuple[str, tuple[Item, ...], str]:
+    """Return the section of a group's hardware and software; without facts it has no items."""
+    title = "Hardware and software"
+    rows = tuple((fact.name, fact.text) for fact in environment(group.source))
+    if not rows:
+        return "Environment", (), title
+    table = FactTable(title, ("property", "value"), rows)
+    return "Environment", (table,), title

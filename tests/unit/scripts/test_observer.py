@@ -23,7 +23,7 @@ from tests.unit.scripts.conftest import script_cell
 
 ROOT = Path(__file__).parents[3]
 SCRIPTS = ROOT / "tests" / "scripts"
-SITE = ROOT / "hpml_jobs" / "extras" / "scripts" / "observer" / "site"
+SITE = ROOT / "hpml_jobs" / "worker" / "observer" / "site"
 
 LOSSES = """
 import json, os, sys

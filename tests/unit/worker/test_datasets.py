@@ -15,7 +15,7 @@ from torchvision.datasets import CIFAR10
 
 from hpml_jobs.core.answers import NO_TORCH_CODE
 from hpml_jobs.core.errors import HpmlError
-from hpml_jobs.core.user_data import data_digest
+from hpml_jobs.core.text_data import data_digest
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.worker import prepare
 from hpml_jobs.worker.data.datasets import (

@@ -88,9 +88,11 @@ def without_unlike(record: Record) -> Record:
 
     Its iterations differ by more than their error, and than what disturbed the longer epoch.
     """
-    blocks_s = [_blocks_s(record, role) for role in _ROLES]
     facts = record.facts
-    if facts is None or record.cell.origin.has_fixed_epochs or not all(blocks_s):
+    if facts is None or record.cell.origin.has_fixed_epochs:
+        return record
+    blocks_s = [_blocks_s(record, role) for role in _ROLES]
+    if not all(blocks_s):
         return record
     timed_s, later_s = map(median, blocks_s)
     share = 1 - min(timed_s, later_s) / max(timed_s, later_s)
@@ -102,12 +104,11 @@ def without_unlike(record: Record) -> Record:
     for rank in record.ranks:
         epochs = tuple(epoch for epoch in rank.epochs if epoch.role != _ROLES[1])
         ranks.append(replace(rank, epochs=epochs, communication=None))
-    facts = replace(facts, missing=(*facts.missing, f"phases: {reason}"))
     return replace(
         record,
         ranks=tuple(ranks),
         exchange=None,
-        facts=facts,
+        facts=replace(facts, missing=(*facts.missing, f"phases: {reason}")),
     )
 
 

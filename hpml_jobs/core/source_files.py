@@ -193,7 +193,7 @@ def refuse_changed(names: Iterable[str]) -> None:
     if changed:
         raise HpmlError(
             f"your code changed since submission: {few(changed)}; submit again, or restore "
-            f"it and use resubmit"
+            "it and use resubmit"
         )
 
 

@@ -1,1 +1,1 @@
-"""The lab of a course: its questions, and what is handed in."""
+"""What a course hands in."""

@@ -24,7 +24,7 @@ from hpml_jobs.worker.optimizer import make_optimizer
 from hpml_jobs.worker.path_steps import PathSteps
 from hpml_jobs.worker.process_group import COLLECTIVE_TIMEOUT, read_placement
 from hpml_jobs.worker.strategies import STRATEGIES
-from tests.unit.worker.conftest import SMALL_DIGITS, cpu_cell
+from tests.unit.worker.conftest import SMALL_DIGITS, cpu_cell, of_all_ranks
 
 SHARDING = [name for name in Strategy if name.traffic.shards is not Sharded.NOTHING]
 OPTIMIZERS = ("sgd", "adamw")
@@ -112,12 +112,6 @@ def with_batch_norms(*, instrumented: bool) -> dict:
         "stamps": 2 * len(ledger.collectives) + 2 * len(ledger.waits),
         "most_stamps": STEPS * strategy.stamps_of_messages(replica),
     }
-
-
-def of_all_ranks(result: dict) -> list:
-    results = [None] * dist.get_world_size()
-    dist.all_gather_object(results, result)
-    return results
 
 
 def main() -> None:

@@ -48,6 +48,13 @@ def results_of_ranks(
     return json.loads(ended.stdout)
 
 
+def of_all_ranks(result: dict) -> list:
+    """Return the results of all ranks, in their order."""
+    results = [None] * dist.get_world_size()
+    dist.all_gather_object(results, result)
+    return results
+
+
 @pytest.fixture(scope="session", autouse=True)
 def dynamo() -> None:
     """torch._dynamo, which the first optimizer imports, here as in a rank."""

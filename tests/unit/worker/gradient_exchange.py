@@ -30,7 +30,7 @@ from hpml_jobs.worker.process_group import (
 )
 from hpml_jobs.worker.strategies import STRATEGIES
 
-from .conftest import SMALL_DIGITS, cpu_cell
+from .conftest import SMALL_DIGITS, cpu_cell, of_all_ranks
 
 ADAMW = msgspec.structs.replace(
     SMALL_DIGITS, optimizer="adamw", lr=0.01, weight_decay=0.1
@@ -221,12 +221,6 @@ def run_gpt(strategy: ParallelStrategy) -> dict:
     }
 
 
-def gather_all(value: dict) -> list:
-    values = [None] * dist.get_world_size()
-    dist.all_gather_object(values, value)
-    return values
-
-
 def main() -> None:
     torch.set_num_threads(1)
     results = {}
@@ -240,14 +234,14 @@ def main() -> None:
             strategy.setup(COLLECTIVE_TIMEOUT)
         for instrumented in (False, True):
             label = f"{name.value}{' instrumented' if instrumented else ''}"
-            results[label] = gather_all(
+            results[label] = of_all_ranks(
                 run_strategy(strategy, instrumented=instrumented)
             )
-        results[f"gpt {name.value}"] = gather_all(run_gpt(strategy))
+        results[f"gpt {name.value}"] = of_all_ranks(run_gpt(strategy))
     cell = cpu_cell(gpus=processes, sync_buffers=SyncBuffers.SYNCBN)
     strategy = STRATEGIES[cell.strategy](cell, placement, CPU)
-    results["SyncBatchNorm"] = gather_all(run_sync_batchnorm(strategy))
-    results["adamw"] = gather_all(run_adamw(names, processes, placement))
+    results["SyncBatchNorm"] = of_all_ranks(run_sync_batchnorm(strategy))
+    results["adamw"] = of_all_ranks(run_adamw(names, processes, placement))
     if dist.get_rank() == 0:
         print(json.dumps(results))  # noqa: T201  (the test reads it)
     dist.destroy_process_group()

@@ -30,7 +30,7 @@ from hpml_jobs.worker.process_group import COLLECTIVE_TIMEOUT, Placement, read_p
 from hpml_jobs.worker.strategies import STRATEGIES
 from hpml_jobs.worker.training import Training, make_training
 
-from .conftest import cpu_cell
+from .conftest import cpu_cell, of_all_ranks
 
 IMAGES, BATCH = 92, 6
 HERE = "tests.unit.worker.path_training"
@@ -154,12 +154,6 @@ def compare(strategy: Strategy, processes: int) -> dict:
             "compiled": [run.epoch.compiled_graphs for run in runs],
             "iterations": sorted({entry.iteration for entry in ledger.collectives}),
         }
-    return results
-
-
-def of_all_ranks(result: dict) -> list:
-    results = [None] * dist.get_world_size()
-    dist.all_gather_object(results, result)
     return results
 
 

@@ -213,7 +213,7 @@ def entry(word: str, folders: Folders) -> str:
 
 def _check_explanation(word: str) -> str:
     """Return when a data-quality check warns, its limit and its fix; empty if there is none."""
-    from hpml_jobs.checks.study import GROUPS
+    from hpml_jobs.results.checks.study import GROUPS
 
     for check in chain.from_iterable(GROUPS.values()):
         if check.name == word:

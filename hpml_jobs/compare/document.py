@@ -2,7 +2,6 @@
 
 from typing import Any, NamedTuple
 
-from hpml_jobs.checks.result import names
 from hpml_jobs.compare import table, words
 from hpml_jobs.compare.reference import (
     EPOCH,
@@ -19,6 +18,7 @@ from hpml_jobs.compare.rules import (
 from hpml_jobs.core.conditions import NONE
 from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.report.frame.table import Table
+from hpml_jobs.results.checks.result import names
 
 
 class GroupText(NamedTuple):

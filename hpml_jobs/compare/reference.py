@@ -7,7 +7,6 @@ from statistics import median
 import msgspec
 
 from hpml_jobs import __version__
-from hpml_jobs.checks.study import checked_groups
 from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.check_result import Affected, Level
 from hpml_jobs.core.conditions import WORKLOAD
@@ -19,6 +18,7 @@ from hpml_jobs.core.validation import out_of_range
 from hpml_jobs.core.value import Upgrade, Value, decode_upgraded
 from hpml_jobs.report.frame.captions import setting, work_text
 from hpml_jobs.results.cells import cell_results
+from hpml_jobs.results.checks.study import checked_groups
 from hpml_jobs.results.groups import ConditionGroup
 from hpml_jobs.results.rows import Row
 from hpml_jobs.study.files import encode, read_bytes, reason_of, write_whole

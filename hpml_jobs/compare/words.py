@@ -3,13 +3,13 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from hpml_jobs.checks.result import names
 from hpml_jobs.compare.reference import EPOCH, ReferenceCell, ReferenceGroup
 from hpml_jobs.compare.rules import ComparedCell, ComparedGroup, StudyComparison
 from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.text import counted, percent_text
 from hpml_jobs.report.frame.captions import cell_words
 from hpml_jobs.report.frame.numbers import percent
+from hpml_jobs.results.checks.result import names
 from hpml_jobs.results.decision import LEAST_RUNS, Decision, Ratio
 
 CAPTION = (

@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Sequence, Set
 from typing import NamedTuple
 
-from hpml_jobs.checks.result import names
 from hpml_jobs.core.check_result import Tier
 from hpml_jobs.core.conditions import CPU_COUNT
 from hpml_jobs.core.measurements import Role
@@ -19,6 +18,7 @@ from hpml_jobs.report.frame.numbers import span, three_digits, verb
 from hpml_jobs.report.lab.tables import StrategyTables
 from hpml_jobs.report.report import Report, ReportGroup
 from hpml_jobs.report.scaling.sentence import gap_sentence
+from hpml_jobs.results.checks.result import names
 from hpml_jobs.results.rows import Row, by_key
 from hpml_jobs.study.study import commands_of
 

@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 import msgspec
 
-from hpml_jobs.checks.study import checked_groups
 from hpml_jobs.core.cluster import Cluster
 from hpml_jobs.core.conditions import CODE, SCRIPT, UNRECORDED
 from hpml_jobs.core.errors import UsageError
@@ -31,6 +30,7 @@ from hpml_jobs.report.scaling.gap import Gap, gaps
 from hpml_jobs.report.scaling.gap_table import gap_table
 from hpml_jobs.report.scaling.table import scaling
 from hpml_jobs.results.cells import CellResult, cell_results
+from hpml_jobs.results.checks.study import checked_groups
 from hpml_jobs.results.groups import (
     ConditionGroup,
     differing,

@@ -4,13 +4,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
-from hpml_jobs.checks.result import names
-from hpml_jobs.checks.study import GROUPS
 from hpml_jobs.core.check_result import Affected, CheckResult, Level, Tier
 from hpml_jobs.core.text import counted, listed
 from hpml_jobs.report.frame import captions
 from hpml_jobs.report.frame.numbers import verb
 from hpml_jobs.report.frame.table import Sheet, Table
+from hpml_jobs.results.checks.result import names
+from hpml_jobs.results.checks.study import GROUPS
 from hpml_jobs.results.groups import ConditionGroup
 from hpml_jobs.results.rows import Row, by_key
 

@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 import msgspec
 
-from hpml_jobs.checks.study import check_study
 from hpml_jobs.core.cell import CellFile, Outcome
 from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.text import duration_text, unix_time
 from hpml_jobs.results.cells import cell_results
+from hpml_jobs.results.checks.study import check_study
 from hpml_jobs.results.groups import group
 from hpml_jobs.results.rows import by_key
 from hpml_jobs.slurm.commands import ask_cluster

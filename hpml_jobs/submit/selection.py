@@ -6,8 +6,6 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from hpml_jobs import __version__
-from hpml_jobs.checks.disturbance import is_worth_repeating
-from hpml_jobs.checks.study import check_record
 from hpml_jobs.core.cell import Cell, CellFile, Outcome
 from hpml_jobs.core.cluster import Shape
 from hpml_jobs.core.conditions import Conditions, requested_conditions
@@ -20,6 +18,8 @@ from hpml_jobs.core.workload import Workload
 from hpml_jobs.plan import machine
 from hpml_jobs.plan.capacity import check_shape
 from hpml_jobs.plan.cells import Plan, PlannedCell
+from hpml_jobs.results.checks.disturbance import is_worth_repeating
+from hpml_jobs.results.checks.study import check_record
 from hpml_jobs.results.groups import differing
 from hpml_jobs.status.states import StudyStatus, status_for_submission
 from hpml_jobs.study.cell_folder import CellFolder

@@ -19,11 +19,11 @@ from typing import NamedTuple
 
 import msgspec
 
-from hpml_jobs.checks.study import checked_groups
 from hpml_jobs.core.check_result import Level, Tier
 from hpml_jobs.core.place import Place, place_of
 from hpml_jobs.report.choose.rules import Wish, choose
 from hpml_jobs.results.cells import CellResult, cell_results
+from hpml_jobs.results.checks.study import checked_groups
 from hpml_jobs.results.groups import ConditionGroup
 from hpml_jobs.study.selection import all_studies
 from hpml_jobs.study.snapshot import read_study

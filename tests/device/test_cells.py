@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hpml_jobs.checks import study as checks
 from hpml_jobs.core.cell import Protocol
 from hpml_jobs.core.strategies import Loader
+from hpml_jobs.results.checks import study as checks
 from tests import device
 from tests.unit.worker.conftest import WorkerResult, cuda_cell
 

@@ -5,9 +5,6 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from hpml_jobs.checks import cards
-from hpml_jobs.checks.result import checks_of
-from hpml_jobs.checks.study import check_record, check_study
 from hpml_jobs.core.cell import Cell, Outcome, Protocol
 from hpml_jobs.core.check_result import CheckResult, Level
 from hpml_jobs.core.formulas import gradient_bytes
@@ -21,6 +18,9 @@ from hpml_jobs.core.measurements import (
 from hpml_jobs.core.record import Attempt, Facts, Model, Neighbours, Record
 from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.results.cells import CellResult
+from hpml_jobs.results.checks import cards
+from hpml_jobs.results.checks.result import checks_of
+from hpml_jobs.results.checks.study import check_record, check_study
 from hpml_jobs.results.groups import group
 from tests.unit.builders import DIGITS, MODEL, a_cell, a_record
 

@@ -290,7 +290,7 @@ def given_checks(monkeypatch) -> Checks:
     """Results of checks by slug, for a test to fill: no other check is made."""
     checks: Checks = {}
     monkeypatch.setattr(
-        "hpml_jobs.checks.study.check_study", lambda groups, slugs: checks
+        "hpml_jobs.results.checks.study.check_study", lambda groups, slugs: checks
     )
     return checks
 

@@ -3,13 +3,6 @@
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from hpml_jobs.checks.gpu_peaks import (
-    WINOGRAD,
-    FlopPerSample,
-    PeakRate,
-    flop_of,
-    peak_of,
-)
 from hpml_jobs.core import formulas
 from hpml_jobs.core.built_in import TransformerShape
 from hpml_jobs.core.check_result import Affected
@@ -19,6 +12,13 @@ from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.report.frame import captions
 from hpml_jobs.report.frame.numbers import count, significant, span
+from hpml_jobs.results.checks.gpu_peaks import (
+    WINOGRAD,
+    FlopPerSample,
+    PeakRate,
+    flop_of,
+    peak_of,
+)
 from hpml_jobs.results.groups import ChargedRow, ConditionGroup
 
 T = TypeVar("T")

@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 import msgspec
 
-from hpml_jobs.checks.disturbance import DISTURBED
 from hpml_jobs.core import formulas
 from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.check_result import Affected, Level
@@ -26,6 +25,7 @@ from hpml_jobs.core.statistics import Interval, ratio_interval
 from hpml_jobs.core.strategies import BASELINE, Device, Strategy
 from hpml_jobs.core.value import Value
 from hpml_jobs.report.frame.captions import cell_label, cell_words
+from hpml_jobs.results.checks.disturbance import DISTURBED
 from hpml_jobs.results.decision import (
     LEAST_GAP,
     Decision,

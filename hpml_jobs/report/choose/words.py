@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from hpml_jobs.checks.result import names
 from hpml_jobs.core.disturbance import WITHHELD_MOST
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.text import PROGRAM, counted, percent_text, with_command
@@ -38,6 +37,7 @@ from hpml_jobs.report.frame.numbers import (
     three_digits,
     verb,
 )
+from hpml_jobs.results.checks.result import names
 from hpml_jobs.results.decision import LEAST_RUNS, MOST_RUNS
 from hpml_jobs.study.study import command_with
 

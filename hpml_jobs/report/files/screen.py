@@ -12,7 +12,6 @@ from rich.console import Console
 from rich.rule import Rule
 from rich.text import Text
 
-from hpml_jobs.checks.result import names
 from hpml_jobs.core.text import PROGRAM, counted, is_command, with_command
 from hpml_jobs.report import warnings
 from hpml_jobs.report.frame.captions import EXPLAINED, MARK
@@ -22,6 +21,7 @@ from hpml_jobs.report.lab.tables import StrategyTables
 from hpml_jobs.report.overview import main_strategy, overview
 from hpml_jobs.report.report import Report, ReportGroup
 from hpml_jobs.report.scaling.table import strong_table
+from hpml_jobs.results.checks.result import names
 from hpml_jobs.results.rows import by_key
 
 _STYLES = {DASH: "dim", OOM: "bold red"}

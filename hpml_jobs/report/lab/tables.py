@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable
 
-from hpml_jobs.checks.waiting import IMBALANCE_LIMIT
 from hpml_jobs.core.check_result import Affected
 from hpml_jobs.core.rank import least_waiting
 from hpml_jobs.core.statistics import ratio_interval
@@ -43,6 +42,7 @@ from hpml_jobs.report.lab.words import (
     loader_workers,
     time,
 )
+from hpml_jobs.results.checks.waiting import IMBALANCE_LIMIT
 from hpml_jobs.results.figures import PEAK_FROM_BYTES
 from hpml_jobs.results.groups import ConditionGroup
 from hpml_jobs.results.pairs import pairs

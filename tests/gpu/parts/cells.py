@@ -4,11 +4,11 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from hpml_jobs.checks.study import check_record
 from hpml_jobs.core.check_result import Level
 from hpml_jobs.core.measurements import Role
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import Device, Strategy
+from hpml_jobs.results.checks.study import check_record
 from tests.gpu.bench import Bench, CellRun
 from tests.gpu.catalog import CELLS, TWO_RANKS
 from tests.gpu.figures import Figure, left_out

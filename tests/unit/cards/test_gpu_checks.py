@@ -3,10 +3,10 @@
 import pytest
 from msgspec.structs import replace
 
-from hpml_jobs.checks.study import check_record
 from hpml_jobs.core.check_result import TIMES, Affected, Level, Tier
 from hpml_jobs.core.measurements import Card, Memory
 from hpml_jobs.core.strategies import Strategy
+from hpml_jobs.results.checks.study import check_record
 from tests.unit.builders import a_cell, a_record
 from tests.unit.check_cases import (
     CheckCase,

@@ -28,7 +28,9 @@ def studies(laptop, given_checks):
 @pytest.fixture
 def given_checks(monkeypatch):
     """No check is made."""
-    monkeypatch.setattr("hpml_jobs.checks.study.check_study", lambda groups, slugs: {})
+    monkeypatch.setattr(
+        "hpml_jobs.results.checks.study.check_study", lambda groups, slugs: {}
+    )
 
 
 def output_of(capsys, *words):

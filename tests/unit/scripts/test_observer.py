@@ -11,11 +11,11 @@ import msgspec
 import numpy as np
 import pytest
 
-from hpml_jobs.checks import study as checks
 from hpml_jobs.core.check_result import Level
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.script import READS_ALL
 from hpml_jobs.core.strategies import Device, Strategy
+from hpml_jobs.results.checks import study as checks
 from hpml_jobs.study.attempt import OBSERVE_VARIABLE
 from hpml_jobs.worker.observer.observed import Observed, unmeasured
 from tests.unit.builders import a_cell, a_record

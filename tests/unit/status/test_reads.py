@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from hpml_jobs.checks import study as checks
 from hpml_jobs.cli.main import run
 from hpml_jobs.core.cell import Outcome
+from hpml_jobs.results.checks import study as checks
 from hpml_jobs.status import watch
 from hpml_jobs.status.watch import watch_study
 from hpml_jobs.study import cell_folder

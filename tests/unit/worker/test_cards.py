@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from hpml_jobs.checks.gpu_peaks import PEAKS, gpu_key
 from hpml_jobs.core.gpus import (
     lane_fault,
     link_gb_per_s,
@@ -15,6 +14,7 @@ from hpml_jobs.core.gpus import (
     slowing_reasons,
 )
 from hpml_jobs.core.measurements import Card
+from hpml_jobs.results.checks.gpu_peaks import PEAKS, gpu_key
 from hpml_jobs.worker.instruments.cards import CardReader, bind_to_near_cpus
 from tests.unit.fake_nvml import FakeGpu, FakeNvml, NVMLError
 

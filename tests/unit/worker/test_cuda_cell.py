@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
-from hpml_jobs.checks import study as checks
 from hpml_jobs.core.cell import Protocol
 from hpml_jobs.core.measurements import Role
 from hpml_jobs.core.strategies import Loader, Strategy
 from hpml_jobs.core.validation import decode
+from hpml_jobs.results.checks import study as checks
 from hpml_jobs.worker import loop
 from hpml_jobs.worker.instruments.timing import DeviceClock
 

@@ -6,10 +6,10 @@ import msgspec
 import pytest
 import torch
 
-from hpml_jobs.checks import study as checks
 from hpml_jobs.core.cell import Protocol
 from hpml_jobs.core.measurements import CollectiveKind, Purpose
 from hpml_jobs.core.validation import InvalidRecordError, decode
+from hpml_jobs.results.checks import study as checks
 from hpml_jobs.study.files import encode
 from hpml_jobs.worker.epochs import instrumented_epoch
 from hpml_jobs.worker.instruments import timing

@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from hpml_jobs.checks.study import checked_groups
 from hpml_jobs.core.cluster import Cluster
 from hpml_jobs.report.choose import words
 from hpml_jobs.report.choose.rules import Choice, Wish, choose
 from hpml_jobs.report.choose.table import choice_table
 from hpml_jobs.report.frame.table import Table
 from hpml_jobs.results.cells import cell_results
+from hpml_jobs.results.checks.study import checked_groups
 from hpml_jobs.study.snapshot import read_snapshots
 from hpml_jobs.study.study import commands_of
 from tests.unit.study_builder import StudyBuilder

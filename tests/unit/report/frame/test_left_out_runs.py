@@ -5,11 +5,11 @@ import csv
 import pytest
 from msgspec.structs import replace
 
-from hpml_jobs.checks.study import check_record
 from hpml_jobs.cli.main import run
 from hpml_jobs.core.check_result import Affected
 from hpml_jobs.core.measurements import SlowIterations
 from hpml_jobs.report.overview import overview
+from hpml_jobs.results.checks.study import check_record
 from hpml_jobs.results.figures import counted_runs
 from tests.unit.builders import a_cell, a_record, texts_by_label
 from tests.unit.check_cases import change_epoch, change_scheduling

@@ -3,8 +3,6 @@
 import pytest
 from msgspec.structs import replace
 
-from hpml_jobs.checks import study as checks
-from hpml_jobs.checks.study import check_record
 from hpml_jobs.core.cell import Outcome, Protocol
 from hpml_jobs.core.check_result import Affected, Level, Tier, in_short
 from hpml_jobs.core.measurements import (
@@ -14,6 +12,8 @@ from hpml_jobs.core.measurements import (
 from hpml_jobs.core.recipe import Recipe
 from hpml_jobs.core.script import READS_ALL, Script
 from hpml_jobs.core.strategies import Device, Loader, Strategy
+from hpml_jobs.results.checks import study as checks
+from hpml_jobs.results.checks.study import check_record
 from tests.unit.builders import DIGITS, a_cell, a_record
 from tests.unit.check_cases import (
     DDP4,

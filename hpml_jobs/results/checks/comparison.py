@@ -5,12 +5,12 @@ from functools import cached_property
 from itertools import chain
 from typing import Any, NamedTuple
 
-from hpml_jobs.checks.efficiency import Efficiency, efficiencies
-from hpml_jobs.checks.result import NAMED
 from hpml_jobs.core.check_result import Affected
 from hpml_jobs.core.conditions import Conditions, remarked_conditions
 from hpml_jobs.core.place import Place
 from hpml_jobs.core.record import Record
+from hpml_jobs.results.checks.efficiency import Efficiency, efficiencies
+from hpml_jobs.results.checks.result import NAMED
 from hpml_jobs.results.groups import ConditionGroup
 from hpml_jobs.results.rows import Row, by_key
 

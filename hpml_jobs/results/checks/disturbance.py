@@ -3,8 +3,6 @@
 from collections.abc import Mapping, Sequence
 from statistics import median
 
-from hpml_jobs.checks.cpus import OVERSUBSCRIBED
-from hpml_jobs.checks.result import Observation, check, limit_text, names
 from hpml_jobs.core import disturbance
 from hpml_jobs.core.check_result import TIMES, Affected, CheckResult, Level, Tier
 from hpml_jobs.core.disturbance import CauseKind, OutsideCause
@@ -13,6 +11,8 @@ from hpml_jobs.core.noise import overhead_error
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.statistics import is_above
 from hpml_jobs.core.text import Share, counted, listed, percent_text
+from hpml_jobs.results.checks.cpus import OVERSUBSCRIBED
+from hpml_jobs.results.checks.result import Observation, check, limit_text, names
 
 OVERHEAD_LIMIT = Share(0.05)
 MEASURE_AGAIN = "run it again (resubmit --disturbed)"

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-from hpml_jobs.checks.result import Observation, check
 from hpml_jobs.core.check_result import TIMES, Affected, Level, Tier
 from hpml_jobs.core.formulas import launch_share
 from hpml_jobs.core.gpus import (
@@ -18,6 +17,7 @@ from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.text import Share, counted, percent_text
 from hpml_jobs.core.training_path import CompileMode
+from hpml_jobs.results.checks.result import Observation, check
 
 NO_FAULT = ", ".join(sorted(HARMLESS | {POWER_CAP}))
 """Reasons for lower clocks that the check `throttled` allows."""

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable
 
-from hpml_jobs.checks.comparison import ByValue, ComparedRun, Differing
-from hpml_jobs.checks.result import Observation, check, names
 from hpml_jobs.core.check_result import Affected, Level, Tier
 from hpml_jobs.core.environment import PROFILERS, text_of
 from hpml_jobs.core.record import Facts
+from hpml_jobs.results.checks.comparison import ByValue, ComparedRun, Differing
+from hpml_jobs.results.checks.result import Observation, check, names
 
 
 @check("conditions", Level.WARN, Tier.TABLE, Affected.TIME)

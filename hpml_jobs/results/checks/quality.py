@@ -1,14 +1,14 @@
 """Data-quality checks of one record that a correct measurement may fail."""
 
-from hpml_jobs.checks.cpus import OVERSUBSCRIBED
-from hpml_jobs.checks.disturbance import DISTURBED
-from hpml_jobs.checks.result import Observation, check
 from hpml_jobs.core.cell import Protocol
 from hpml_jobs.core.check_result import Affected, Level, Tier
 from hpml_jobs.core.disturbance import outside_causes
 from hpml_jobs.core.outliers import BLOCKS, ENDS, change_of_ends, kendall_s, over_ranks
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.text import Share, counted, percent_text
+from hpml_jobs.results.checks.cpus import OVERSUBSCRIBED
+from hpml_jobs.results.checks.disturbance import DISTURBED
+from hpml_jobs.results.checks.result import Observation, check
 
 LEAST_ITERATIONS = 10
 

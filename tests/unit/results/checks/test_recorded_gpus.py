@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from hpml_jobs.checks.study import check_record
 from hpml_jobs.core.check_result import Level
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.validation import decode
+from hpml_jobs.results.checks.study import check_record
 
-RECORDED = Path(__file__).parents[2] / "data" / "recorded"
+RECORDED = Path(__file__).parents[3] / "data" / "recorded"
 
 
 def recorded(name: str) -> Record:

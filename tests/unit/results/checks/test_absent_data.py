@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from hpml_jobs.checks.study import check_record
+from hpml_jobs.results.checks.study import check_record
 from tests.unit.check_cases import (
     OF_CARDS,
     change_rank,

@@ -3,9 +3,13 @@
 import pytest
 from msgspec.structs import replace
 
-from hpml_jobs.checks.disturbance import MEASURE_AGAIN, WHOLE_NODES, is_worth_repeating
-from hpml_jobs.checks.study import check_record
 from hpml_jobs.core.check_result import TIMES, Affected, Level, Tier
+from hpml_jobs.results.checks.disturbance import (
+    MEASURE_AGAIN,
+    WHOLE_NODES,
+    is_worth_repeating,
+)
+from hpml_jobs.results.checks.study import check_record
 from tests.unit.builders import a_cell
 from tests.unit.check_cases import (
     change_epoch,

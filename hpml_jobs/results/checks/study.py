@@ -7,7 +7,12 @@ from typing import Any
 
 import msgspec
 
-from hpml_jobs.checks import (
+from hpml_jobs.core.cell import Outcome
+from hpml_jobs.core.check_result import CheckResult, Level, Tier
+from hpml_jobs.core.record import Record
+from hpml_jobs.core.strategies import Baseline
+from hpml_jobs.results.cells import CellResult
+from hpml_jobs.results.checks import (
     cards,
     communication,
     comparability,
@@ -19,14 +24,9 @@ from hpml_jobs.checks import (
     quality,
     waiting,
 )
-from hpml_jobs.checks.comparison import GroupRuns, by_conditions
-from hpml_jobs.checks.concurrency import concurrent_cells
-from hpml_jobs.checks.result import Check, checks_of
-from hpml_jobs.core.cell import Outcome
-from hpml_jobs.core.check_result import CheckResult, Level, Tier
-from hpml_jobs.core.record import Record
-from hpml_jobs.core.strategies import Baseline
-from hpml_jobs.results.cells import CellResult
+from hpml_jobs.results.checks.comparison import GroupRuns, by_conditions
+from hpml_jobs.results.checks.concurrency import concurrent_cells
+from hpml_jobs.results.checks.result import Check, checks_of
 from hpml_jobs.results.groups import ConditionGroup, complete_groups
 from hpml_jobs.results.rows import by_key
 

@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from hpml_jobs.checks.study import check_record
 from hpml_jobs.core import formulas
 from hpml_jobs.core.check_result import Level
 from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.strategies import BandwidthKind, Strategy
 from hpml_jobs.core.validation import InvalidRecordError, decode
 from hpml_jobs.report.frame.numbers import three_digits
+from hpml_jobs.results.checks.study import check_record
 from hpml_jobs.study.files import encode
 from tests.unit.builders import (
     PUBLISHED_S,
@@ -37,7 +37,7 @@ from tests.unit.check_cases import (
 )
 from tests.unit.study_builder import StudyBuilder
 
-PACKAGE = Path(__file__).parents[3] / "hpml_jobs"
+PACKAGE = Path(__file__).parents[4] / "hpml_jobs"
 RESNET_BYTES = 44_695_848  # gradients of the lab's ResNet-18
 CIFAR_BYTES = 50_000 * 32 * 32 * 3
 

@@ -2,8 +2,6 @@
 
 from statistics import stdev
 
-from hpml_jobs.checks.cpus import OVERSUBSCRIBED
-from hpml_jobs.checks.result import Observation, check, limit_text
 from hpml_jobs.core.check_result import Affected, Level, Tier
 from hpml_jobs.core.disturbance import explains, outside_causes
 from hpml_jobs.core.formulas import loader_waiting_s
@@ -15,6 +13,8 @@ from hpml_jobs.core.record import Record
 from hpml_jobs.core.statistics import is_above
 from hpml_jobs.core.strategies import Loader
 from hpml_jobs.core.text import Share, percent_text
+from hpml_jobs.results.checks.cpus import OVERSUBSCRIBED
+from hpml_jobs.results.checks.result import Observation, check, limit_text
 
 IMBALANCE_LIMIT = Share(0.05)
 STALL_LIMIT = Share(0.05)

@@ -5,9 +5,9 @@ import random
 import pytest
 from msgspec.structs import replace
 
-from hpml_jobs.checks.quality import speed_drifts
-from hpml_jobs.checks.study import check_record
 from hpml_jobs.core.check_result import Level
+from hpml_jobs.results.checks.quality import speed_drifts
+from hpml_jobs.results.checks.study import check_record
 from hpml_jobs.worker.instruments.summary import step_percentiles
 from tests.unit.check_cases import change_epoch, clean_record, result_of
 

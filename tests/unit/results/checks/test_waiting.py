@@ -3,11 +3,11 @@
 import pytest
 from msgspec.structs import replace
 
-from hpml_jobs.checks.study import check_record
 from hpml_jobs.core.cell import Protocol
 from hpml_jobs.core.check_result import Level
 from hpml_jobs.core.measurements import Stalls
 from hpml_jobs.core.strategies import Device, Loader
+from hpml_jobs.results.checks.study import check_record
 from tests.unit.builders import a_cell
 from tests.unit.check_cases import (
     PAUSE,

@@ -6,10 +6,10 @@ from datetime import datetime, timedelta
 from itertools import islice
 from typing import NamedTuple
 
-from hpml_jobs.checks.result import NAMED, Observation, check, names
 from hpml_jobs.core.check_result import TIMES, Level, Tier
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.text import counted, utc_time
+from hpml_jobs.results.checks.result import NAMED, Observation, check, names
 
 OVERLAP_LIMIT = timedelta(seconds=1)
 

@@ -7,7 +7,7 @@ from hpml_jobs.core.record import Record
 from hpml_jobs.core.validation import decode
 from tests.unit.check_cases import check_records, result_of
 
-RECORDED = Path(__file__).parents[2] / "data" / "recorded"
+RECORDED = Path(__file__).parents[3] / "data" / "recorded"
 
 
 def recorded(name: str) -> Record:

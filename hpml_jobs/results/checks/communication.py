@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 
-from hpml_jobs.checks.result import Observation, check
 from hpml_jobs.core.cell import Protocol
 from hpml_jobs.core.check_result import Affected, Level, Tier
 from hpml_jobs.core.formulas import expected_bytes
@@ -16,6 +15,7 @@ from hpml_jobs.core.measurements import (
 from hpml_jobs.core.rank import Rank
 from hpml_jobs.core.record import Model, Record
 from hpml_jobs.core.strategies import Strategy
+from hpml_jobs.results.checks.result import Observation, check
 
 ELEMENT_BYTES = {
     "float64": 8,

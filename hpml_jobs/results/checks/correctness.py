@@ -2,7 +2,6 @@
 
 import math
 
-from hpml_jobs.checks.result import Observation, check
 from hpml_jobs.core.check_result import Affected, Level, Tier
 from hpml_jobs.core.formulas import closure
 from hpml_jobs.core.measurements import Role
@@ -10,6 +9,7 @@ from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import Device, Sharded, Strategy
 from hpml_jobs.core.text import Share, percent_text
 from hpml_jobs.core.workload import Loss
+from hpml_jobs.results.checks.result import Observation, check
 
 CLOSURE_LIMIT = {Device.CPU: Share(0.01), Device.CUDA: Share(0.02)}
 LOSS_LIMIT = 3

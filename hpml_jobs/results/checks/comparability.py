@@ -3,15 +3,15 @@
 from collections.abc import Sequence
 from functools import cache
 
-from hpml_jobs.checks.comparison import ComparedRun
-from hpml_jobs.checks.conditions import distinct, names_of
-from hpml_jobs.checks.efficiency import EFFICIENCY_LIMIT, Efficiency, between
-from hpml_jobs.checks.result import Observation, check
 from hpml_jobs.core.check_result import Affected, Level, Tier
 from hpml_jobs.core.script import READS_ALL
 from hpml_jobs.core.statistics import Sample
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.text import Share, percent_text
+from hpml_jobs.results.checks.comparison import ComparedRun
+from hpml_jobs.results.checks.conditions import distinct, names_of
+from hpml_jobs.results.checks.efficiency import EFFICIENCY_LIMIT, Efficiency, between
+from hpml_jobs.results.checks.result import Observation, check
 
 SCATTER_LIMIT = Share(0.10)
 

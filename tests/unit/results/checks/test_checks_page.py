@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from hpml_jobs.checks.study import GROUPS, MEASURED, OF_IMPORTED
+from hpml_jobs.results.checks.study import GROUPS, MEASURED, OF_IMPORTED
 from tests.unit.check_cases import (
     baseline_record,
     check_records,
@@ -13,7 +13,7 @@ from tests.unit.check_cases import (
     imported_record,
 )
 
-PAGE = (Path(__file__).parents[3] / "docs" / "checks.md").read_text()
+PAGE = (Path(__file__).parents[4] / "docs" / "checks.md").read_text()
 CHECKS = [check for group in GROUPS.values() for check in group]
 LIMIT = re.compile(r"\((?:\w+, )?(?:limit|at least) ([\d.,]+(?: %)?)")
 

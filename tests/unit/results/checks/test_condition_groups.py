@@ -2,11 +2,11 @@
 
 from msgspec.structs import replace
 
-from hpml_jobs.checks.study import checked_groups
 from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.check_result import Affected, Level
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.results.cells import CellResult
+from hpml_jobs.results.checks.study import checked_groups
 from tests.unit.builders import a_cell
 from tests.unit.check_cases import (
     attempt_between,

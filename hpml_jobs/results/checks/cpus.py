@@ -3,11 +3,11 @@
 from collections import defaultdict
 from typing import NamedTuple
 
-from hpml_jobs.checks.result import Observation, check
 from hpml_jobs.core.check_result import TIMES, Level, Tier
 from hpml_jobs.core.disturbance import ALLOCATED_CPUS
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.text import counted, whole_number
+from hpml_jobs.results.checks.result import Observation, check
 
 
 class HostProcesses(NamedTuple):

@@ -20,16 +20,16 @@ from hpml_jobs.compare.rules import (
 from hpml_jobs.compare.words import label, listed, no_number, size
 from hpml_jobs.core.statistics import Interval
 from hpml_jobs.core.text import counted, percent_text
-from hpml_jobs.report.frame.builder import (
+from hpml_jobs.report.frame.captions import cell_label, cell_words
+from hpml_jobs.report.frame.numbers import percent, seconds
+from hpml_jobs.report.frame.table import (
+    Column,
     Number,
-    Shown,
+    Table,
     TableText,
     columns_of,
     item_table,
 )
-from hpml_jobs.report.frame.captions import cell_label, cell_words
-from hpml_jobs.report.frame.numbers import percent, seconds
-from hpml_jobs.report.frame.table import Table
 from hpml_jobs.results.decision import LEAST_RUNS, MOST_RUNS, Decision
 
 SPLIT = "Compute and exposed communication: instrumented epoch. Stall: timed epoch."
@@ -42,22 +42,22 @@ def _interval(interval: Interval) -> str:
 class ComparedLine(NamedTuple):
     """Medians of a cell in both studies, A and B, and what the runs say of the change."""
 
-    epoch_a_s: Annotated[Number, Shown("A", seconds, "{time}, s", doubt="doubts_a")]
-    epoch_b_s: Annotated[Number, Shown("B", seconds, "{time}, s", doubt="doubts_b")]
+    epoch_a_s: Annotated[Number, Column("A", seconds, "{time}, s", doubt="doubts_a")]
+    epoch_b_s: Annotated[Number, Column("B", seconds, "{time}, s", doubt="doubts_b")]
     change: Annotated[
-        float, Shown("", words.percents, "change, %", doubt="doubts_change")
+        float, Column("", words.percents, "change, %", doubt="doubts_change")
     ]
-    interval: Annotated[Interval | None, Shown("interval", _interval, "change, %")]
-    verdict: Annotated[str, Shown("verdict", words=True)]
-    smallest_difference: Annotated[Number, Shown("could show, %", percent)]
-    compute_a_s: Annotated[Number, Shown("A", seconds, "Compute, s")]
-    compute_b_s: Annotated[Number, Shown("B", seconds, "Compute, s")]
-    comm_exposed_a_s: Annotated[Number, Shown("A", seconds, "exposed comm., s")]
-    comm_exposed_b_s: Annotated[Number, Shown("B", seconds, "exposed comm., s")]
-    stall_a_s: Annotated[Number, Shown("A", seconds, "stall, s")]
-    stall_b_s: Annotated[Number, Shown("B", seconds, "stall, s")]
-    runs_a: Annotated[int, Shown("A", str, "runs")]
-    runs_b: Annotated[int, Shown("B", str, "runs")]
+    interval: Annotated[Interval | None, Column("interval", _interval, "change, %")]
+    verdict: Annotated[str, Column("verdict", words=True)]
+    smallest_difference: Annotated[Number, Column("could show, %", percent)]
+    compute_a_s: Annotated[Number, Column("A", seconds, "Compute, s")]
+    compute_b_s: Annotated[Number, Column("B", seconds, "Compute, s")]
+    comm_exposed_a_s: Annotated[Number, Column("A", seconds, "exposed comm., s")]
+    comm_exposed_b_s: Annotated[Number, Column("B", seconds, "exposed comm., s")]
+    stall_a_s: Annotated[Number, Column("A", seconds, "stall, s")]
+    stall_b_s: Annotated[Number, Column("B", seconds, "stall, s")]
+    runs_a: Annotated[int, Column("A", str, "runs")]
+    runs_b: Annotated[int, Column("B", str, "runs")]
     doubts_a: bool
     doubts_b: bool
     doubts_change: bool

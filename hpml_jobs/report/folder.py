@@ -1,6 +1,5 @@
 """Write a report into its folder:
 
-    tables.md               the tables as they are read, caption and notes under each
     tables.json             unrounded numbers, units in their names; notes and missing cells
     q1.csv, table1.csv, …   the lab's tables as sheets: a column per batch and quantity, unrounded
     scaling.csv, …          a full table each, unrounded, units in the names, all groups in one
@@ -20,7 +19,7 @@ from typing import TypeAlias
 from hpml_jobs.core.errors import HpmlError, UsageError
 from hpml_jobs.core.text import printable_bytes
 from hpml_jobs.report import page, pictures
-from hpml_jobs.report.files import csv_tables, curves_csv, json_tables, latex, markdown
+from hpml_jobs.report.files import curves_csv, frames, json_tables, latex
 from hpml_jobs.report.report import LABELS, SHEETS, TOGETHER, Report
 from hpml_jobs.study.files import read_from, write_whole
 
@@ -53,6 +52,7 @@ _EARLIER_PICTURES = (
 """Files of reports up to version 0.9.0: a new report in their folder removes them."""
 
 SHEET_FILES = (
+    "tables.md",  # of reports up to version 0.9.0
     *(f"{label}.csv" for label in (*LABELS, *SHEETS, *TOGETHER, *_EARLIER_SHEETS)),
     LATEX,
     CURVES,
@@ -67,8 +67,8 @@ _PICTURES = (
 
 FILES = frozenset(
     (
-        *("tables.md", TABLES, page.HTML, page.MARKDOWN),
-        *(f"{name}.csv" for name in csv_tables.ALWAYS),
+        *(TABLES, page.HTML, page.MARKDOWN),
+        *(f"{name}.csv" for name in frames.ALWAYS),
         *SHEET_FILES,
         *_PICTURES,
     )
@@ -101,10 +101,9 @@ def write_all(report: Report, folder: Path) -> list[Path]:
 def tables(report: Report) -> Contents:
     """Return the files of tables by name, in their order."""
     texts: dict[str, str | bytes] = {
-        "tables.md": markdown.document(report),
         LATEX: latex.document(report),
         TABLES: json_tables.document(report),
-        **csv_tables.sheets(report),
+        **frames.csv_files(report),
         CURVES: curves_csv.curves_csv(report) or "",
     }
     return {name: text for name, text in texts.items() if text}

@@ -14,18 +14,19 @@ from hpml_jobs.core.quantization import (
 )
 from hpml_jobs.core.record import Record
 from hpml_jobs.report.frame import learning
-from hpml_jobs.report.frame.builder import (
+from hpml_jobs.report.frame.learning import Mean
+from hpml_jobs.report.frame.numbers import accuracy, count, three_digits
+from hpml_jobs.report.frame.table import (
+    Column,
     Number,
-    Shown,
+    Sheet,
+    Table,
     TableText,
     columns_of,
     filled,
     item_table,
     row_name,
 )
-from hpml_jobs.report.frame.learning import Mean
-from hpml_jobs.report.frame.numbers import accuracy, count, three_digits
-from hpml_jobs.report.frame.table import Sheet, Table
 from hpml_jobs.results.groups import ConditionGroup
 
 QUANTIZATION = (
@@ -208,15 +209,15 @@ class QuantizationLine(NamedTuple):
     """What was quantized and the accuracy that is left; accuracies are of 1."""
 
     network: str
-    quantized: Annotated[str, Shown("quantized", words=True)]
-    bound: Annotated[str | None, Shown("scale by", words=True)]
-    scales: Annotated[str | None, Shown("for each", words=True)]
+    quantized: Annotated[str, Column("quantized", words=True)]
+    bound: Annotated[str | None, Column("scale by", words=True)]
+    scales: Annotated[str | None, Column("for each", words=True)]
     over_seeds: Annotated[
-        Mean | None, Shown("accuracy, %", _accuracy, on_page_only=True)
+        Mean | None, Column("accuracy, %", _accuracy, on_page_only=True)
     ]
-    lost: Annotated[Mean | None, Shown("drop", _points, on_page_only=True)]
-    bytes: Annotated[int, Shown("bytes", count)]
-    of_fp32: Annotated[float, Shown("of fp32", three_digits)]
+    lost: Annotated[Mean | None, Column("drop", _points, on_page_only=True)]
+    bytes: Annotated[int, Column("bytes", count)]
+    of_fp32: Annotated[float, Column("of fp32", three_digits)]
     runs: int
     seeds: int
     accuracy: Number

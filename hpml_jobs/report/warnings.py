@@ -230,7 +230,7 @@ def checks(group: ConditionGroup) -> Table:
         label="checks",
         title="Data-quality checks",
         corner="",
-        blocks=(),
+        columns=(),
         lines=(),
         caption=(f"{caption}." if results else "No cell has been checked.",),
         setting=captions.setting(group),

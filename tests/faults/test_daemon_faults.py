@@ -148,7 +148,7 @@ def test_lost_node_cell_is_resubmitted_by_followup_job(breakable_study, record_f
     assert record.attempt.hosts != (node,)
     history = case.study.history()
     assert (dict(history.retries), [*history.excluded]) == ({slug: 1}, [node])
-    wait_until((case.study.report / "tables.md").exists, "the report is written")
+    wait_until((case.study.report / "report.md").exists, "the report is written")
     case.rig.start_daemon(node)
     record_fault(
         "slurmd killed, no requeue, retries=1",

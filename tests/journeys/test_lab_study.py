@@ -88,7 +88,7 @@ def test_tables_match_records(lab_study, login):
         "batch 64 per process",
     ):
         assert words in shown
-    for name in ("tables.md", "tables.tex", "tables.json", "table1.csv"):
+    for name in ("report.md", "tables.tex", "tables.json", "table1.csv"):
         assert (lab_study.study.report / name).stat().st_size > 0
     tables = json.loads((lab_study.study.report / "tables.json").read_text())
     (group,) = tables["groups"]

@@ -57,7 +57,7 @@ def test_three_sbatch_templates_write_the_same_records(
     assert rig.wait_for_state(tables, {"COMPLETED", "FAILED"}, timeout_s=180) == [
         "COMPLETED"
     ]
-    report = login.folder / "outputs" / "byhand" / "report" / "tables.md"
+    report = login.folder / "outputs" / "byhand" / "report" / "report.md"
     assert "batch 64 per process" in report.read_text()
 
     words = [word for word in CELL if word not in ("cluster=rig", *CELL[-2:])]

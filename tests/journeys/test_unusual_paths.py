@@ -49,7 +49,7 @@ def test_unusual_folder_name_reaches_job_and_back(unusual_folder, rig):
         assert (state["outcome"], state["reason"]) == ("ok", "")
     rig.wait_for_state(array["closing"], {"COMPLETED"}, timeout_s=120)
     study = Study(Path(array["folder"]))
-    assert (study.report / "tables.md").exists()
+    assert (study.report / "report.md").exists()
     assert Path(pack["folder"]).is_relative_to(unusual_folder.folder)
     assert not list(unusual_folder.folder.rglob("taken"))
     assert not (Path.home() / "taken").exists()

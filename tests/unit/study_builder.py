@@ -11,6 +11,8 @@ from hpml_jobs.core.record import Attempt, Facts, Record
 from hpml_jobs.core.strategies import Baseline
 from hpml_jobs.report.folder import SHEET_FILES, make, tables, write
 from hpml_jobs.report.frame.table import Sheet, Table
+from hpml_jobs.report.page import public_page
+from hpml_jobs.report.page.formats import markdown_document
 from hpml_jobs.report.report import Report, ReportOptions, make_report
 from hpml_jobs.status.states import cell_states
 from hpml_jobs.study.attempt import AttemptEnd, utc_now
@@ -50,6 +52,11 @@ def write_tables(report: Report, folder: Path) -> list[Path]:
     """Write the files of a report without its page and its pictures, which take a second."""
     make(folder)
     return write(tables(report), folder, SHEET_FILES)
+
+
+def page_text(report: Report) -> str:
+    """Return the page as Markdown, without pictures."""
+    return markdown_document(public_page(report, {}))
 
 
 class StudyBuilder:

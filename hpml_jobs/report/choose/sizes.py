@@ -8,16 +8,16 @@ from hpml_jobs.core.strategies import Device
 from hpml_jobs.report.choose import words
 from hpml_jobs.report.choose.rules import Candidate, Choice
 from hpml_jobs.report.frame import captions
-from hpml_jobs.report.frame.builder import (
+from hpml_jobs.report.frame.numbers import per_second, seconds, share_text, three_digits
+from hpml_jobs.report.frame.table import (
+    Column,
     Number,
-    Shown,
+    Table,
     TableText,
     columns_of,
     filled,
     item_table,
 )
-from hpml_jobs.report.frame.numbers import per_second, seconds, share_text, three_digits
-from hpml_jobs.report.frame.table import Table
 from hpml_jobs.results.groups import ConditionGroup
 
 
@@ -53,18 +53,18 @@ class SizeLine(NamedTuple):
     gpus: int
     nodes: int
     treatment: str
-    epoch_s: Annotated[float, Shown("s per {work}", seconds, doubt="doubtful")]
-    speedup: Annotated[str, Shown("speedup", doubt="doubtful_ratio")]
+    epoch_s: Annotated[float, Column("s per {work}", seconds, doubt="doubtful")]
+    speedup: Annotated[str, Column("speedup", doubt="doubtful_ratio")]
     efficiency: Annotated[
-        float, Shown("efficiency{against}", share_text, doubt="doubtful_ratio")
+        float, Column("efficiency{against}", share_text, doubt="doubtful_ratio")
     ]
-    units_per_s: Annotated[Number, Shown("{unit}/s", per_second, doubt="doubtful")]
+    units_per_s: Annotated[Number, Column("{unit}/s", per_second, doubt="doubtful")]
     unit: str
     samples_per_s: Number
     reference_gpus: int
     reference_batch: int
     charged_gpu_hours: Annotated[
-        float, Shown("{hours}", three_digits, doubt="doubtful")
+        float, Column("{hours}", three_digits, doubt="doubtful")
     ]
     doubtful: bool
     doubtful_ratio: bool

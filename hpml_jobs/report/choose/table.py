@@ -19,14 +19,6 @@ from hpml_jobs.report.choose.cost import (
 )
 from hpml_jobs.report.choose.rules import Candidate, Choice
 from hpml_jobs.report.frame import captions, learning
-from hpml_jobs.report.frame.builder import (
-    Number,
-    Shown,
-    TableText,
-    columns_of,
-    filled,
-    item_table,
-)
 from hpml_jobs.report.frame.numbers import (
     accuracy,
     cost,
@@ -36,7 +28,15 @@ from hpml_jobs.report.frame.numbers import (
     share_text,
     three_digits,
 )
-from hpml_jobs.report.frame.table import Table
+from hpml_jobs.report.frame.table import (
+    Column,
+    Number,
+    Table,
+    TableText,
+    columns_of,
+    filled,
+    item_table,
+)
 from hpml_jobs.results.groups import ConditionGroup
 
 CAPTION = (
@@ -72,28 +72,28 @@ class ChoiceLine(NamedTuple):
     path: str
     batch: int
     cells: tuple[str, ...]
-    epoch_s: Annotated[float, Shown("s", seconds, doubt="doubtful")]
-    units_per_s: Annotated[Number, Shown("{unit}/s", per_second, doubt="doubtful")]
+    epoch_s: Annotated[float, Column("s", seconds, doubt="doubtful")]
+    units_per_s: Annotated[Number, Column("{unit}/s", per_second, doubt="doubtful")]
     unit: str
     samples_per_s: Number
     efficiency: Annotated[
-        float, Shown("effic.{against}", share_text, doubt="doubtful_ratio")
+        float, Column("effic.{against}", share_text, doubt="doubtful_ratio")
     ]
     reference_gpus: int
     reference_batch: int
     charged_gpu_s: Annotated[
-        float, Shown("{seconds}", cost, "{cost}", doubt="doubtful")
+        float, Column("{seconds}", cost, "{cost}", doubt="doubtful")
     ]
     charged_gpu_hours: Annotated[
-        float, Shown("{hours}", three_digits, "{cost}", doubt="doubtful")
+        float, Column("{hours}", three_digits, "{cost}", doubt="doubtful")
     ]
-    joules: Annotated[Number, Shown("J per epoch", three_digits)]
-    joules_per_1000_units: Annotated[Number, Shown("J per 1,000", three_digits)]
+    joules: Annotated[Number, Column("J per epoch", three_digits)]
+    joules_per_1000_units: Annotated[Number, Column("J per 1,000", three_digits)]
     joules_per_1000_samples: Number
     flop_per_s_per_gpu: Annotated[
-        Number, Shown("TFLOP/s per {device}", tflop_per_s, doubt="doubtful")
+        Number, Column("TFLOP/s per {device}", tflop_per_s, doubt="doubtful")
     ]
-    utilization: Annotated[Number, Shown("% of peak", percent, doubt="doubtful")]
+    utilization: Annotated[Number, Column("% of peak", percent, doubt="doubtful")]
     charged_gpu_s_per_1000_units: Number
     charged_gpu_s_per_1000_samples: Number
     train_flop_per_s_per_gpu: Number
@@ -104,7 +104,7 @@ class ChoiceLine(NamedTuple):
     precision: str | None
     charged_gpus: int
     runs: int
-    why: Annotated[str, Shown("why", words=True)]
+    why: Annotated[str, Column("why", words=True)]
     doubtful: bool
     doubtful_ratio: bool
 

@@ -5,8 +5,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from hpml_jobs.core.place import Setup
-from hpml_jobs.report.frame.builder import filled
-from hpml_jobs.report.frame.table import Sheet
+from hpml_jobs.report.frame.table import Sheet, filled
 from hpml_jobs.results.groups import ConditionGroup
 from hpml_jobs.results.rows import Row
 

@@ -1,25 +1,28 @@
 """The instrumented epoch: a table and a picture of its phases."""
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
+
+import msgspec
 
 from hpml_jobs.core.check_result import Affected
 from hpml_jobs.core.measurements import Phases
-from hpml_jobs.core.place import Place
 from hpml_jobs.report.frame import captions, style
-from hpml_jobs.report.frame.builder import (
+from hpml_jobs.report.frame.numbers import percent, seconds
+from hpml_jobs.report.frame.picture import Axes, Bar, Picture, bars, marked, rows
+from hpml_jobs.report.frame.table import (
     UNMEASURED,
     Column,
-    Columns,
+    Line,
+    Number,
+    Table,
     TableText,
-    column,
+    columns_of,
+    filled,
     left_out,
     line_table,
     rest,
 )
-from hpml_jobs.report.frame.numbers import percent, seconds
-from hpml_jobs.report.frame.picture import Axes, Bar, Picture, bars, marked, rows
-from hpml_jobs.report.frame.table import Table
 from hpml_jobs.results.groups import ConditionGroup
 from hpml_jobs.results.rows import Row
 
@@ -41,10 +44,9 @@ OF_SCRIPT = (
 
 
 class Phase(NamedTuple):
-    """One phase: its name in the CSV, its heading on a page, its words and colour in a picture."""
+    """One phase: its name in the files, its words and colour in a picture."""
 
     name: str
-    head: str
     words: str
     colour: str
 
@@ -60,16 +62,51 @@ class Phase(NamedTuple):
 
 
 PHASES = (
-    Phase("stall", "stall", "stall", style.MIDDLE_GREY),
-    Phase("h2d", "h2d", "copy to device", style.ORANGE),
-    Phase("forward", "forward", "forward", style.SKY),
-    Phase("backward", "backward", "backward", style.BLUE),
-    Phase("comm_exposed", "backward comm", "backward communication", style.RED),
-    Phase("optimizer", "optimizer", "optimizer", style.GREEN),
+    Phase("stall", "stall", style.MIDDLE_GREY),
+    Phase("h2d", "copy to device", style.ORANGE),
+    Phase("forward", "forward", style.SKY),
+    Phase("backward", "backward", style.BLUE),
+    Phase("comm_exposed", "backward communication", style.RED),
+    Phase("optimizer", "optimizer", style.GREEN),
 )
 """The phases that add up to the instrumented epoch of our own loop."""
 
-OTHER = Phase("other", "other", "other", style.PURPLE)
+OTHER = Phase("other", "other", style.PURPLE)
+
+# two blocks, because a block is never wider than a screen of 80 columns
+FIRST, LATER = "seconds until forward", "seconds from backward on"
+
+
+class PhaseLine(NamedTuple):
+    """The seconds of a row's phases, and the least and the most over its ranks and runs."""
+
+    phase_stall_s: Annotated[Number, Column("stall", seconds, FIRST)]
+    phase_h2d_s: Annotated[Number, Column("h2d", seconds, FIRST)]
+    phase_forward_s: Annotated[Number, Column("forward", seconds, FIRST)]
+    phase_backward_s: Annotated[Number, Column("backward", seconds, LATER)]
+    phase_comm_exposed_s: Annotated[Number, Column("backward comm", seconds, LATER)]
+    phase_optimizer_s: Annotated[Number, Column("optimizer", seconds, LATER)]
+    phase_other_s: Annotated[Number, Column("other", seconds, LATER)]
+    closure: Annotated[Number, Column("closure", percent, "%")]
+    overhead: Annotated[Number, Column("overhead", percent, "%")]
+    pack_s: Annotated[Number, Column("pack", seconds, "of backward")]
+    phase_stall_least_s: float
+    phase_stall_most_s: float
+    phase_h2d_least_s: float
+    phase_h2d_most_s: float
+    phase_forward_least_s: float
+    phase_forward_most_s: float
+    phase_backward_least_s: float
+    phase_backward_most_s: float
+    phase_comm_exposed_least_s: float
+    phase_comm_exposed_most_s: float
+    phase_optimizer_least_s: float
+    phase_optimizer_most_s: float
+    phase_other_least_s: float
+    phase_other_most_s: float
+
+
+OF_OTHER = ("phase_other_s", "phase_other_least_s", "phase_other_most_s")
 
 
 def phases_of(group: ConditionGroup) -> tuple[Phase, ...]:
@@ -79,32 +116,12 @@ def phases_of(group: ConditionGroup) -> tuple[Phase, ...]:
 
 
 def phases(group: ConditionGroup) -> Table | None:
-    """Return where the time of the instrumented epoch went."""
+    """Return where the time of the instrumented epoch went; below a row, its ranges over ranks."""
     rows = [row for row in group.timed if row.figures.closure is not None]
     if not rows:
         return None
     shown = phases_of(group)
-    ranges = {row.place: _ranges(group, row) for row in rows}
-    in_seconds = [_seconds(phase, ranges) for phase in shown]
-    heads: list[Columns[Row]] = [
-        # two blocks, because a block is never wider than a screen of 80 columns
-        Columns("seconds", tuple(in_seconds[:3])),
-        Columns("seconds", tuple(in_seconds[3:])),
-        Columns(
-            "%",
-            (
-                column("closure", "closure", lambda row: row.figures.closure, percent),
-                column(
-                    "overhead", "overhead", lambda row: row.figures.overhead, percent
-                ),
-            ),
-        ),
-        Columns(
-            "of backward",
-            (column("pack_s", "pack", lambda row: row.figures.pack_s, seconds),),
-        ),
-        Columns("", tuple(end for phase in shown for end in _ends(phase, ranges))),
-    ]
+    columns = columns_of(PhaseLine, without=() if OTHER in shown else OF_OTHER)
     caption = [
         PHASES_CAPTION.format(work=captions.work_text(group.work)),
         OF_SCRIPT if group.origin.has_other else "",
@@ -114,24 +131,30 @@ def phases(group: ConditionGroup) -> Table | None:
         "Phases of the instrumented epoch",
         "instrumented epoch",
         (*caption, captions.runs(rows)),
-        below="  least..most",
         affected=Affected.SPLIT,
     )
+    ranges = [_ranges(group, row) for row in rows]
+    phase_lines = [
+        (row, filled(PhaseLine, row.figures, **of_row))
+        for row, of_row in zip(rows, ranges, strict=True)
+    ]
     notes = left_out(group, UNMEASURED, rest(group.rows, rows))
-    return line_table(group, text, [(row, row) for row in rows], heads, notes)
+    table = line_table(group, text, phase_lines, columns, notes)
+    lines = []
+    for line, row, of_row in zip(table.lines, rows, ranges, strict=True):
+        below = [
+            _range_text(row, of_row, field)
+            for field, column in columns.items()
+            if column.is_on_page
+        ]
+        lines.append(line)
+        if any(below):
+            lines.append(Line("  least..most", tuple(below)))
+    return msgspec.structs.replace(table, lines=tuple(lines))
 
 
-class Range(NamedTuple):
-    """The least and the most seconds of a phase over the ranks and runs of a row."""
-
-    least_s: float
-    most_s: float
-
-
-Ranges = Mapping[Place, Mapping[Phase, Range]]
-
-
-def _ranges(group: ConditionGroup, row: Row) -> dict[Phase, Range]:
+def _ranges(group: ConditionGroup, row: Row) -> dict[str, float]:
+    """Return the least and the most seconds of each phase over the ranks and runs of a row."""
     ranks = [
         (record.per_instrumented, rank.phases)
         for record in group.counted_records(row, Affected.SPLIT)
@@ -139,41 +162,20 @@ def _ranges(group: ConditionGroup, row: Row) -> dict[Phase, Range]:
         if rank.phases
     ]
     ranges = {}
-    for phase in phases_of(group):
+    for phase in (*PHASES, OTHER):
         times_s = [times * phase.on_rank(of_rank) for times, of_rank in ranks]
-        ranges[phase] = Range(min(times_s), max(times_s))
+        ranges[f"phase_{phase.name}_least_s"] = min(times_s)
+        ranges[f"phase_{phase.name}_most_s"] = max(times_s)
     return ranges
 
 
-def _seconds(phase: Phase, ranges: Ranges) -> Column[Row]:
-    return column(
-        f"phase_{phase.name}_s",
-        phase.head,
-        phase.seconds,
-        seconds,
-        below=lambda row: _range_text(row, ranges[row.place][phase]),
-    )
-
-
-def _ends(phase: Phase, ranges: Ranges) -> tuple[Column[Row], Column[Row]]:
-    """Return the least and the most of a phase over ranks and runs, for the CSV."""
-    name = f"phase_{phase.name}"
-
-    def least_s(row: Row) -> float:
-        return ranges[row.place][phase].least_s
-
-    def most_s(row: Row) -> float:
-        return ranges[row.place][phase].most_s
-
-    return column(f"{name}_least_s", "", least_s), column(f"{name}_most_s", "", most_s)
-
-
-def _range_text(row: Row, of_phase: Range) -> str:
-    """Return the range over ranks and runs; empty if there is none to see."""
-    if row.gpus == 1 and len(row.runs) == 1:
+def _range_text(row: Row, ranges: Mapping[str, float], field: str) -> str:
+    """Return the range of a phase; empty if there is none to see, or of another column."""
+    name = field.removesuffix("_s")
+    if f"{name}_least_s" not in ranges or (row.gpus == 1 and len(row.runs) == 1):
         return ""
-    least = seconds(of_phase.least_s)
-    most = seconds(of_phase.most_s)
+    least = seconds(ranges[f"{name}_least_s"])
+    most = seconds(ranges[f"{name}_most_s"])
     return "" if least == most else f"{least}..{most}"
 
 

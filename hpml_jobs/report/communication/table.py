@@ -6,10 +6,12 @@ from typing import Annotated, NamedTuple, Self
 from hpml_jobs.core import formulas
 from hpml_jobs.core.check_result import Affected
 from hpml_jobs.report.frame import captions
-from hpml_jobs.report.frame.builder import (
+from hpml_jobs.report.frame.numbers import percent, seconds
+from hpml_jobs.report.frame.table import (
     UNMEASURED,
+    Column,
     Number,
-    Shown,
+    Table,
     TableText,
     columns_of,
     filled,
@@ -17,8 +19,6 @@ from hpml_jobs.report.frame.builder import (
     line_table,
     rest,
 )
-from hpml_jobs.report.frame.numbers import percent, seconds
-from hpml_jobs.report.frame.table import Table
 from hpml_jobs.results.figures import Figures
 from hpml_jobs.results.groups import ConditionGroup
 from hpml_jobs.results.rows import Row
@@ -41,22 +41,24 @@ COMMUNICATION = (
 class CommunicationLine(NamedTuple):
     """The seconds of communication of a row, by every method."""
 
-    comm_total_s: Annotated[Number, Shown("total", seconds, "collectives, s")]
-    comm_exposed_s: Annotated[Number, Shown("exposed", seconds, "collectives, s")]
-    comm_forward_s: Annotated[Number, Shown("forward", seconds, "collectives, s")]
-    overlap_s: Annotated[Number, Shown("overlap", seconds, "collectives, s")]
-    overlap: Annotated[Number, Shown("overlap %", percent)]
-    exchange_s: Annotated[Number, Shown("exchange", seconds, "of exposed, s")]
-    waiting_s: Annotated[Number, Shown("waiting", seconds, "of exposed, s")]
-    skew_s: Annotated[Number, Shown("skew", seconds, "all-reduces, s")]
-    net_s: Annotated[Number, Shown("net", seconds, "all-reduces, s")]
-    rooted_s: Annotated[Number, Shown("rooted, s", seconds)]
-    pack_s: Annotated[Number, Shown("pack, s", seconds)]
+    comm_total_s: Annotated[Number, Column("total", seconds, "collectives, s")]
+    comm_exposed_s: Annotated[Number, Column("exposed", seconds, "collectives, s")]
+    comm_forward_s: Annotated[Number, Column("forward", seconds, "collectives, s")]
+    overlap_s: Annotated[Number, Column("overlap", seconds, "collectives, s")]
+    overlap: Annotated[Number, Column("overlap %", percent)]
+    exchange_s: Annotated[Number, Column("exchange", seconds, "of exposed, s")]
+    waiting_s: Annotated[Number, Column("waiting", seconds, "of exposed, s")]
+    skew_s: Annotated[Number, Column("skew", seconds, "all-reduces, s")]
+    net_s: Annotated[Number, Column("net", seconds, "all-reduces, s")]
+    rooted_s: Annotated[Number, Column("rooted, s", seconds)]
+    pack_s: Annotated[Number, Column("pack, s", seconds)]
     comm_cost_s: Number
     comm_cost_resolution_s: Number
     comm_s: Number
-    cost: Annotated[str | None, Shown("cost", str, "other views, s", on_page_only=True)]
-    comm_residual_s: Annotated[Number, Shown("residual", seconds, "other views, s")]
+    cost: Annotated[
+        str | None, Column("cost", str, "other views, s", on_page_only=True)
+    ]
+    comm_residual_s: Annotated[Number, Column("residual", seconds, "other views, s")]
 
     @classmethod
     def of(cls, row: Row) -> Self:

@@ -1,49 +1,10 @@
-"""The tables as Markdown: two header rows as in the lab, padded for reading as plain text."""
+"""Texts and tables as Markdown, padded for reading as plain text."""
 
 import re
 from collections.abc import Iterable, Sequence
 
 from hpml_jobs.core.text import is_command
 from hpml_jobs.report.frame.table import Table
-from hpml_jobs.report.report import Report, ReportGroup
-
-
-def document(report: Report) -> str:
-    """Return the whole report as one Markdown text."""
-    parts = [f"# {escaped(report.study)}"]
-    if not report.groups:
-        unread = "No cell of this study can be read."
-        parts.append(unread if report.unplaced else "No cells yet.")
-    if report.several:
-        groups = f"{len(report.groups)} groups of cells under different conditions"
-        parts += [f"{groups}; they differ in:", bullets(report.differences)]
-    for group in report.groups:
-        parts += _group(group, several=report.several)
-    if report.tables and report.several:
-        parts.append("## All groups together")
-    for table in report.tables:
-        parts += _table(table, set())
-    if report.unplaced:
-        lines = [f"{result.slug}: {result.reason}" for result in report.unplaced]
-        parts += ["## Not in any table", bullets(lines)]
-    return "\n\n".join(parts) + "\n"
-
-
-def _group(group: ReportGroup, *, several: bool) -> list[str]:
-    number = f"Group {group.number}: " if several else ""
-    parts = [f"## {number}{escaped(group.title)}"]
-    if group.differences:
-        parts.append(escaped(f"Differs from the other groups in: {group.differences}."))
-    parts.append(escaped(group.setting))
-    parts += [escaped(text) for text in (group.usability, group.suggestion) if text]
-    printed = {group.setting}
-    return parts + [part for table in group.tables for part in _table(table, printed)]
-
-
-def _table(table: Table, printed: set[str]) -> list[str]:
-    """Return a table with what is not yet in `printed` of its caption and notes."""
-    caption = table.caption_after(printed, [table.setting])
-    return shown("###", table, caption, table.notes_after(printed))
 
 
 def shown(
@@ -53,15 +14,15 @@ def shown(
     parts = [
         f"{head} {escaped(table.title)}",
         escaped(table.answer),
-        grid(table) if table.lines else "",
+        of_table(table) if table.lines else "",
         escaped("\n".join(caption)),
         bullets(notes),
     ]
     return [part for part in parts if part]
 
 
-def grid(table: Table) -> str:
-    """Return the table alone, without title, caption and notes."""
+def of_table(table: Table) -> str:
+    """Return the table alone; headings with others below them have two rows, as in the lab."""
     heads = [table.corner]
     for block in table.blocks:
         heads += [block.head, *[""] * (block.width - 1)]
@@ -69,7 +30,11 @@ def grid(table: Table) -> str:
     if table.two_level:
         rows.append(["", *(name for block in table.blocks for name in block.names)])
     rows += [[line.label, *line.texts] for line in table.lines]
-    left = (True, *table.words)
+    return grid(rows, [True, *(column.words for column in table.columns)])
+
+
+def grid(rows: Sequence[Sequence[str]], left: Sequence[bool]) -> str:
+    """Return rows, the first of them a heading; columns are aligned to the left or the right."""
     widths = [max(3, *map(len, column)) for column in zip(*rows, strict=True)]
     first, *others = [_row(row, widths, left) for row in rows]
     return "\n".join([first, _ruler(widths, left), *others])

@@ -11,8 +11,8 @@ from typing import NamedTuple
 from hpml_jobs.core.measurements import Epoch
 from hpml_jobs.core.rank import Rank
 from hpml_jobs.core.record import Record
-from hpml_jobs.report.frame.builder import Shown
 from hpml_jobs.report.frame.captions import by_reason, full_label
+from hpml_jobs.report.frame.table import Column
 from hpml_jobs.results.figures import TRAINED
 from hpml_jobs.results.groups import ConditionGroup
 from hpml_jobs.results.rows import Row, by_key
@@ -130,10 +130,10 @@ OVER_SEEDS = (
 ONE_SEED = "single seed, no deviation"
 
 
-def shown(head: str, words: Callable[[float], str]) -> Shown:
+def shown(head: str, words: Callable[[float], str]) -> Column:
     """Return how a mean over seeds is shown: text on pages, mean and deviation in the CSV."""
     parts = {"": "mean", "_deviation": "deviation"}
-    return Shown(head, lambda mean: mean_text(mean, words), parts=parts)
+    return Column(head, lambda mean: mean_text(mean, words), parts=parts)
 
 
 def one_seed(group: ConditionGroup, rows: Iterable[Row]) -> list[str]:

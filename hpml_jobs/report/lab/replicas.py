@@ -5,18 +5,18 @@ from typing import Annotated, NamedTuple, Self
 from hpml_jobs.core.check_result import Affected
 from hpml_jobs.core.rank import Rank
 from hpml_jobs.report.frame import curves, learning
-from hpml_jobs.report.frame.builder import (
+from hpml_jobs.report.frame.learning import Mean
+from hpml_jobs.report.frame.numbers import accuracy, loss, significant
+from hpml_jobs.report.frame.table import (
+    Column,
     Number,
-    Shown,
+    Table,
     TableText,
     columns_of,
     left_out,
     line_table,
     rest,
 )
-from hpml_jobs.report.frame.learning import Mean
-from hpml_jobs.report.frame.numbers import accuracy, loss, significant
-from hpml_jobs.report.frame.table import Table
 from hpml_jobs.results.groups import ConditionGroup
 from hpml_jobs.results.rows import Row
 
@@ -40,20 +40,20 @@ def _loss(value: float) -> str:
 class ReplicaLine(NamedTuple):
     """Loss and accuracy (of 1) of a row, and whether its replicas' hashes are equal."""
 
-    epochs: Annotated[int, Shown("epochs")]
-    seeds: Annotated[int, Shown("seeds")]
-    train_loss: Annotated[Number, Shown("loss", _loss, "last epoch")]
-    train_accuracy: Annotated[Number, Shown("acc. %", accuracy, "last epoch")]
-    test_accuracy: Annotated[Number, Shown("mean", accuracy, "test accuracy, %")]
-    test_deviation: Annotated[Number, Shown("dev.", accuracy, "test accuracy, %")]
+    epochs: Annotated[int, Column("epochs")]
+    seeds: Annotated[int, Column("seeds")]
+    train_loss: Annotated[Number, Column("loss", _loss, "last epoch")]
+    train_accuracy: Annotated[Number, Column("acc. %", accuracy, "last epoch")]
+    test_accuracy: Annotated[Number, Column("mean", accuracy, "test accuracy, %")]
+    test_deviation: Annotated[Number, Column("dev.", accuracy, "test accuracy, %")]
     ranks: Annotated[
         tuple[float, float] | None,
-        Shown("ranks", _range, "test accuracy, %", on_page_only=True),
+        Column("ranks", _range, "test accuracy, %", on_page_only=True),
     ]
     test_accuracy_least: Number
     test_accuracy_most: Number
-    parameters: Annotated[str | None, Shown("parameters", str, "replicas' hashes")]
-    buffers: Annotated[str | None, Shown("buffers", str, "replicas' hashes")]
+    parameters: Annotated[str | None, Column("parameters", str, "replicas' hashes")]
+    buffers: Annotated[str | None, Column("buffers", str, "replicas' hashes")]
 
     @classmethod
     def of(cls, group: ConditionGroup, row: Row) -> Self:
@@ -137,9 +137,9 @@ SHUFFLING = (
 class ShufflingLine(NamedTuple):
     """The orders of a row's ranks, and what it learned; `orders` is None where not recorded."""
 
-    set_epoch: Annotated[str, Shown("set_epoch", words=True)]
-    orders: Annotated[str | None, Shown("orders of a rank")]
-    seeds: Annotated[int, Shown("seeds")]
+    set_epoch: Annotated[str, Column("set_epoch", words=True)]
+    orders: Annotated[str | None, Column("orders of a rank")]
+    seeds: Annotated[int, Column("seeds")]
     train_loss: Annotated[Mean | None, learning.shown("training loss", loss)]
     test_accuracy: Annotated[Mean | None, learning.shown("test acc., %", accuracy)]
 

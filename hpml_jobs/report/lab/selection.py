@@ -11,14 +11,6 @@ from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import Baseline, Device, Strategy
 from hpml_jobs.core.value import Value
 from hpml_jobs.report.frame import captions
-from hpml_jobs.report.frame.builder import (
-    Number,
-    Shown,
-    TableText,
-    columns_of,
-    filled,
-    texts_of,
-)
 from hpml_jobs.report.frame.numbers import (
     DASH,
     OOM,
@@ -27,7 +19,16 @@ from hpml_jobs.report.frame.numbers import (
     seconds,
     three_digits,
 )
-from hpml_jobs.report.frame.table import Block, Line, Table
+from hpml_jobs.report.frame.table import (
+    Column,
+    Line,
+    Number,
+    Table,
+    TableText,
+    columns_of,
+    filled,
+    texts_of,
+)
 from hpml_jobs.results.groups import ConditionGroup
 from hpml_jobs.results.rows import Row
 
@@ -172,18 +173,18 @@ def _speedup(value: float) -> str:
 class LabLine(NamedTuple):
     """The numbers of a row in Tables 1 to 3; those with `residual` are derived."""
 
-    time_s: Annotated[Number, Shown("Time(s)", seconds)]
-    speedup: Annotated[Number, Shown("Speedup", _speedup, doubt="is_doubtful")]
+    time_s: Annotated[Number, Column("Time(s)", seconds)]
+    speedup: Annotated[Number, Column("Speedup", _speedup, doubt="is_doubtful")]
     time_doubtful: bool
     speedup_doubtful: bool
-    compute_s: Annotated[Number, Shown("Compute", seconds)]
-    comm_s: Annotated[Number, Shown("Comm", seconds)]
+    compute_s: Annotated[Number, Column("Compute", seconds)]
+    comm_s: Annotated[Number, Column("Comm", seconds)]
     comm_exposed_s: Number
-    compute_residual_s: Annotated[Number, Shown("Compute", seconds)]
-    comm_residual_s: Annotated[Number, Shown("Comm", seconds)]
-    gb_per_s: Annotated[Number, Shown("GB/s", three_digits)]
-    of_peak: Annotated[Number, Shown("% of peak", percent)]
-    bus_residual_gb_per_s: Annotated[Number, Shown("GB/s", three_digits)]
+    compute_residual_s: Annotated[Number, Column("Compute", seconds)]
+    comm_residual_s: Annotated[Number, Column("Comm", seconds)]
+    gb_per_s: Annotated[Number, Column("GB/s", three_digits)]
+    of_peak: Annotated[Number, Column("% of peak", percent)]
+    bus_residual_gb_per_s: Annotated[Number, Column("GB/s", three_digits)]
     is_doubtful: bool
 
     @classmethod
@@ -222,31 +223,34 @@ def strategy_table(
     """
     group = selection.group
     strategy = selection.strategy.value
-    heads = [head for head in columns_of(LabLine) if head.columns[0].name in names]
+    columns = columns_of(LabLine)
+    shown = {name: columns[name] for name in names}
 
     def texts(row: Row) -> tuple[str, ...]:
-        first, *rest = texts_of(heads, LabLine.of(group, row))
+        first, *rest = texts_of(shown, LabLine.of(group, row))
         first = dash_or_oom(row) if first == DASH else first
         return captions.marked(group, row, (first, *rest), text.affected)
 
     at = {row.place: texts(row) for row in selection.rows}
-    names_of_block = tuple(head.head for head in heads) if len(heads) > 1 else ()
     unit = captions.unit(group.device)
     return Table(
         label=f"{text.label}-{strategy}",
         title=f"{text.title}, {strategy}",
         corner=text.corner,
-        blocks=tuple(
-            Block(head=f"batch {batch} per {unit}", columns=names_of_block)
+        columns=tuple(
+            column._replace(under=f"batch {batch} per {unit}")
+            if len(shown) > 1
+            else Column(f"batch {batch} per {unit}")
             for batch in selection.batches
+            for column in shown.values()
         ),
         lines=tuple(
             Line(
-                label=captions.row_label(setup, group.device),
-                texts=tuple(
+                captions.row_label(setup, group.device),
+                tuple(
                     column_text
                     for batch in selection.batches
-                    for column_text in at.get(Place(setup, batch), (DASH,) * len(heads))
+                    for column_text in at.get(Place(setup, batch), (DASH,) * len(shown))
                 ),
             )
             for setup in setups

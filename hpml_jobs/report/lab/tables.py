@@ -8,7 +8,6 @@ from hpml_jobs.core.statistics import ratio_interval
 from hpml_jobs.core.strategies import Baseline, Device, Strategy
 from hpml_jobs.core.value import Value
 from hpml_jobs.report.frame import captions, references
-from hpml_jobs.report.frame.builder import TableText
 from hpml_jobs.report.frame.numbers import (
     DASH,
     aside,
@@ -17,7 +16,7 @@ from hpml_jobs.report.frame.numbers import (
     seconds,
     three_digits,
 )
-from hpml_jobs.report.frame.table import Block, Line, Table
+from hpml_jobs.report.frame.table import Column, Line, Table, TableText
 from hpml_jobs.report.lab.selection import (
     StrategyRows,
     absent,
@@ -71,11 +70,11 @@ def q1(group: ConditionGroup) -> Table:
         label="q1",
         title=f"Q1: {what} on 1 {unit}",
         corner="batch",
-        blocks=tuple(Block(head=head) for head in ("train_s", "Time(s)", "iterations")),
+        columns=tuple(map(Column, ("train_s", "Time(s)", "iterations"))),
         lines=tuple(
             Line(
-                label=f"{row.batch_per_gpu}{aside(row.path)}",
-                texts=_q1(row, is_doubtful=group.doubts(row, Affected.TIME)),
+                f"{row.batch_per_gpu}{aside(row.path)}",
+                _q1(row, is_doubtful=group.doubts(row, Affected.TIME)),
             )
             for row in baselines
         ),

@@ -6,16 +6,16 @@ from typing import Annotated, NamedTuple, Self
 from hpml_jobs.core.check_result import Affected
 from hpml_jobs.core.measurements import Role
 from hpml_jobs.report.frame import captions, curves
-from hpml_jobs.report.frame.builder import (
-    Shown,
+from hpml_jobs.report.frame.captions import by_reason
+from hpml_jobs.report.frame.curves import Curve
+from hpml_jobs.report.frame.numbers import loss, milliseconds
+from hpml_jobs.report.frame.table import (
+    Column,
+    Table,
     TableText,
     columns_of,
     line_table,
 )
-from hpml_jobs.report.frame.captions import by_reason
-from hpml_jobs.report.frame.curves import Curve
-from hpml_jobs.report.frame.numbers import loss, milliseconds
-from hpml_jobs.report.frame.table import Table
 from hpml_jobs.results.groups import ConditionGroup
 
 ITERATIONS = (
@@ -28,10 +28,10 @@ ITERATIONS = (
 class IterationLine(NamedTuple):
     """The iterations of an epoch, medians over runs; the mean is without the first of them."""
 
-    mean_step_s: Annotated[float, Shown("step, ms", milliseconds)]
-    iterations: Annotated[int, Shown("I")]
-    loss_half: Annotated[float, Shown("at I/2", loss, "loss")]
-    loss_end: Annotated[float, Shown("at I", loss, "loss")]
+    mean_step_s: Annotated[float, Column("step, ms", milliseconds)]
+    iterations: Annotated[int, Column("I")]
+    loss_half: Annotated[float, Column("at I/2", loss, "loss")]
+    loss_end: Annotated[float, Column("at I", loss, "loss")]
 
     @classmethod
     def of(cls, curve: Curve) -> Self:

@@ -10,17 +10,17 @@ from hpml_jobs.core.check_result import Affected
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.workload import Loss
 from hpml_jobs.report.frame import captions, learning
-from hpml_jobs.report.frame.builder import (
+from hpml_jobs.report.frame.learning import Mean
+from hpml_jobs.report.frame.numbers import accuracy, count, loss
+from hpml_jobs.report.frame.table import (
+    Column,
     Number,
-    Shown,
+    Table,
     TableText,
     columns_of,
     left_out,
     line_table,
 )
-from hpml_jobs.report.frame.learning import Mean
-from hpml_jobs.report.frame.numbers import accuracy, count, loss
-from hpml_jobs.report.frame.table import Table
 from hpml_jobs.results.groups import ConditionGroup
 from hpml_jobs.results.rows import Row
 
@@ -98,16 +98,16 @@ def bits(value: float) -> str:
 class LearningLine(NamedTuple):
     """What a row learned; accuracies are of 1, and in the CSV only where samples are text."""
 
-    global_batch: Annotated[int, Shown("global batch", count)]
-    lr: Annotated[Number, Shown("lr", _rate)]
-    epochs: Annotated[int, Shown("epochs")]
-    seeds: Annotated[int, Shown("seeds")]
+    global_batch: Annotated[int, Column("global batch", count)]
+    lr: Annotated[Number, Column("lr", _rate)]
+    epochs: Annotated[int, Column("epochs")]
+    seeds: Annotated[int, Column("seeds")]
     train_loss: Annotated[Mean | None, learning.shown("training loss", loss)]
     train_accuracy: Annotated[Mean | None, learning.shown("{training}", accuracy)]
     test_accuracy: Annotated[Mean | None, learning.shown("{test}", accuracy)]
     test_loss: Annotated[Mean | None, learning.shown("test loss", loss)]
     test_bits_per_byte: Annotated[Mean | None, learning.shown("test bits/byte", bits)]
-    unigram_bits_per_byte: Annotated[Number, Shown("unigram bits/byte", bits)]
+    unigram_bits_per_byte: Annotated[Number, Column("unigram bits/byte", bits)]
 
     @classmethod
     def of(cls, group: ConditionGroup, row: Row) -> Self:

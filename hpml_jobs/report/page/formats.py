@@ -13,7 +13,7 @@ from hpml_jobs.report.frame import style
 from hpml_jobs.report.frame.captions import MARK
 from hpml_jobs.report.frame.numbers import DASH, OOM
 from hpml_jobs.report.frame.picture import Picture, inline_svgs
-from hpml_jobs.report.frame.table import Block, Line, Table
+from hpml_jobs.report.frame.table import Table
 from hpml_jobs.report.warnings import Consequence
 
 if TYPE_CHECKING:
@@ -152,7 +152,9 @@ def _item(item: Item, level: int) -> Iterable[str]:
         case Notices(notices):
             return [bullets(f"{meaning.value}: {text}" for meaning, text in notices)]
         case FactTable(title, heads, rows):
-            return [f"{head} {escaped(title)}", _grid(heads, rows)]
+            cells = [heads, *(tuple(map(escaped, row)) for row in rows)]
+            left = [True] * len(heads)
+            return [f"{head} {escaped(title)}", grid(cells, left)]
         case Commands(lines):
             return [fenced("\n".join(lines))]
         case ShownTable(table, caption, notes):
@@ -160,21 +162,6 @@ def _item(item: Item, level: int) -> Iterable[str]:
         case Figure(picture):
             image = f"![{escaped(picture.alt)}]({picture.name}.png)"
             return [f"{head} {escaped(picture.title)}", image, escaped(picture.caption)]
-
-
-def _grid(heads: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
-    """Return a table of words."""
-    cells = [tuple(map(escaped, row)) for row in rows]
-    table = Table(
-        label="",
-        title="",
-        corner=heads[0],
-        blocks=tuple(Block(head=head, words=True) for head in heads[1:]),
-        lines=tuple(Line(label=row[0], texts=row[1:]) for row in cells),
-        caption=(),
-        setting="",
-    )
-    return grid(table)
 
 
 _NO_BREAK = re.compile(

@@ -5,8 +5,11 @@ from typing import Annotated, NamedTuple
 
 from hpml_jobs.core.place import Place
 from hpml_jobs.report.frame import captions, style
-from hpml_jobs.report.frame.builder import (
-    Shown,
+from hpml_jobs.report.frame.numbers import three_digits
+from hpml_jobs.report.frame.picture import Axes, Panel, Picture, cell_label, cut, panels
+from hpml_jobs.report.frame.table import (
+    Column,
+    Table,
     TableText,
     columns_of,
     filled,
@@ -14,9 +17,6 @@ from hpml_jobs.report.frame.builder import (
     left_out,
     row_name,
 )
-from hpml_jobs.report.frame.numbers import three_digits
-from hpml_jobs.report.frame.picture import Axes, Panel, Picture, cell_label, cut, panels
-from hpml_jobs.report.frame.table import Table
 from hpml_jobs.report.scaling.causes import GapCause
 from hpml_jobs.report.scaling.gap import Gap, GapPart
 from hpml_jobs.report.scaling.sentence import digits, gap_sentence, without_sentence
@@ -48,7 +48,7 @@ UNPROVEN = (
     "parts are sums of seconds, means of the ranks that wait for the late one: {why}"
 )
 
-PART = Shown(
+PART = Column(
     "",
     _with_interval,
     doubt="doubts_parts",
@@ -64,15 +64,15 @@ class GapLine(NamedTuple):
     nodes: int
     treatment: str
     batch: int
-    speedup: Annotated[float, Shown("speedup", three_digits, doubt="is_doubtful")]
-    ideal: Annotated[float, Shown("ideal", three_digits)]
-    missing: Annotated[float, Shown("missing", digits, doubt="is_doubtful")]
+    speedup: Annotated[float, Column("speedup", three_digits, doubt="is_doubtful")]
+    ideal: Annotated[float, Column("ideal", three_digits)]
+    missing: Annotated[float, Column("missing", digits, doubt="is_doubtful")]
     exchange: Annotated[GapPart | None, PART._replace(head="exchange")]
     loader: Annotated[GapPart | None, PART._replace(head="loader")]
     waiting: Annotated[GapPart | None, PART._replace(head="waiting")]
     cpus: Annotated[GapPart | None, PART._replace(head="CPUs")]
     unexplained: Annotated[GapPart | None, PART._replace(head="unexplained")]
-    late: Annotated[str, Shown("waiting for", words=True)]
+    late: Annotated[str, Column("waiting for", words=True)]
     sentence: str
     is_doubtful: bool
     doubts_parts: bool

@@ -10,15 +10,6 @@ from hpml_jobs.core.check_result import Affected
 from hpml_jobs.core.place import Place
 from hpml_jobs.core.strategies import Baseline
 from hpml_jobs.report.frame import captions, references
-from hpml_jobs.report.frame.builder import (
-    Number,
-    Shown,
-    TableText,
-    columns_of,
-    filled,
-    left_out,
-    line_table,
-)
 from hpml_jobs.report.frame.numbers import (
     count,
     per_second,
@@ -26,7 +17,16 @@ from hpml_jobs.report.frame.numbers import (
     share_text,
     three_digits,
 )
-from hpml_jobs.report.frame.table import Table
+from hpml_jobs.report.frame.table import (
+    Column,
+    Number,
+    Table,
+    TableText,
+    columns_of,
+    filled,
+    left_out,
+    line_table,
+)
 from hpml_jobs.results.groups import ConditionGroup
 from hpml_jobs.results.pairs import Pair, pairs
 from hpml_jobs.results.rows import Row, Scaling
@@ -146,38 +146,38 @@ class ScalingLine(NamedTuple):
     at the same global batch.
     """
 
-    epoch_s: Annotated[float, Shown("{time}", seconds, "seconds")]
-    train_s: Annotated[Number, Shown("train", seconds, "seconds", doubt="doubts_s")]
-    stall_s: Annotated[Number, Shown("stall", seconds, "seconds")]
-    step_s: Annotated[Number, Shown("step", seconds, "seconds", doubt="doubts_s")]
-    units_per_s: Annotated[Number, Shown("{unit}/s", per_second, doubt="doubts_s")]
+    epoch_s: Annotated[float, Column("{time}", seconds, "seconds")]
+    train_s: Annotated[Number, Column("train", seconds, "seconds", doubt="doubts_s")]
+    stall_s: Annotated[Number, Column("stall", seconds, "seconds")]
+    step_s: Annotated[Number, Column("step", seconds, "seconds", doubt="doubts_s")]
+    units_per_s: Annotated[Number, Column("{unit}/s", per_second, doubt="doubts_s")]
     unit: str
     images_per_s: Number
     speedup: Annotated[
-        Number, Shown("speedup", three_digits, "{against}", doubt="is_doubtful")
+        Number, Column("speedup", three_digits, "{against}", doubt="is_doubtful")
     ]
     efficiency: Annotated[
-        Number, Shown("effic.", share_text, "{against}", doubt="is_doubtful")
+        Number, Column("effic.", share_text, "{against}", doubt="is_doubtful")
     ]
     weak_efficiency: Annotated[
-        Number, Shown("weak", share_text, "{against}", doubt="is_doubtful")
+        Number, Column("weak", share_text, "{against}", doubt="is_doubtful")
     ]
     cost_per_compute: Annotated[
-        Number, Shown("cost/t", three_digits, "{against}", doubt="is_doubtful")
+        Number, Column("cost/t", three_digits, "{against}", doubt="is_doubtful")
     ]
     reference_gpus: int | None
     work_samples: int | None
     global_batch: int
     strong_speedup: Annotated[
         Number,
-        Shown("speedup", three_digits, "{against_global}", doubt="doubts_strong"),
+        Column("speedup", three_digits, "{against_global}", doubt="doubts_strong"),
     ]
     strong_efficiency: Annotated[
-        Number, Shown("effic.", share_text, "{against_global}", doubt="doubts_strong")
+        Number, Column("effic.", share_text, "{against_global}", doubt="doubts_strong")
     ]
     karp_flatt: Annotated[
         Number,
-        Shown("Karp-Flatt", three_digits, "{against_global}", doubt="doubts_strong"),
+        Column("Karp-Flatt", three_digits, "{against_global}", doubt="doubts_strong"),
     ]
     strong_reference_gpus: int | None
     strong_reference_s: Number
@@ -292,10 +292,10 @@ STRONG_CAPTION = (
 class StrongLine(NamedTuple):
     """A size of a global batch; its speedup and efficiency are 1 for the smallest one."""
 
-    global_batch: Annotated[int, Shown("global batch", count)]
-    time_s: Annotated[float, Shown("Time(s)", seconds)]
-    speedup: Annotated[float, Shown("Speedup", three_digits)]
-    efficiency: Annotated[float, Shown("efficiency", share_text)]
+    global_batch: Annotated[int, Column("global batch", count)]
+    time_s: Annotated[float, Column("Time(s)", seconds)]
+    speedup: Annotated[float, Column("Speedup", three_digits)]
+    efficiency: Annotated[float, Column("efficiency", share_text)]
 
     @classmethod
     def of_reference(cls, pair: Pair) -> Self:

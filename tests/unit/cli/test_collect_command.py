@@ -32,7 +32,7 @@ def test_collect_prints_tables_and_names_files(builder, capsys):
     assert "Table 1" in out
     assert "1.25" in out  # speedup of 2 GPUs
     assert "tables and pictures: outputs/mine/report/report.html" in out
-    assert (builder.study.report / "tables.md").exists()
+    assert (builder.study.report / "report.md").exists()
 
 
 def test_collect_json_prints_json_and_writes_nothing(builder, capsys):

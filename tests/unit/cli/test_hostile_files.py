@@ -396,7 +396,7 @@ def sum_of(record):
 
 
 def markdown(builder):
-    text = (builder.study.report / "tables.md").read_text()
+    text = (builder.study.report / "report.md").read_text()
     return " ".join(text.replace("\\", "").split())
 
 

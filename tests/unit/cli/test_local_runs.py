@@ -61,7 +61,7 @@ def test_local_study_runs_collects_and_is_not_rerun(tmp_path):
     folder.mkdir()
     program = local_program(folder)
     shown = program.ok("-m", "gpus=1,2", "batch=64", *HERE, "collect_after=true")
-    assert len(list(program.folder.rglob("report/tables.md"))) == 1
+    assert len(list(program.folder.rglob("report/report.md"))) == 1
     ended = [line.split()[:2] for line in shown.splitlines() if line.startswith("  ")]
     assert [place for place, _ in ended] == ["1/2", "2/2"]
     assert {slug.rpartition("-")[0] for _, slug in ended} == {

@@ -65,7 +65,7 @@ def test_cell_without_folder_is_missing_and_restored(sent, slurm, capsys):
     capsys.readouterr()
     assert (
         "the folder of this cell is gone"
-        in (study / "report" / "tables.md").read_text()
+        in (study / "report" / "report.md").read_text()
     )
     assert run(["resubmit", "mine", "--missing"]) == 0
     assert "submitted 1 cell as 1 job" in capsys.readouterr().out
@@ -170,7 +170,7 @@ def test_lost_record_is_restored_by_collect(builder, capsys):
     assert not folder.record_json.exists()  # status only reads
     assert run(["collect", "mine"]) == 0
     capsys.readouterr()
-    assert LOST in (builder.study.report / "tables.md").read_text().replace("\\", "")
+    assert LOST in (builder.study.report / "report.md").read_text().replace("\\", "")
     copy = folder.attempt("17_1.r0").record
     assert folder.record_json.read_bytes() == copy.read_bytes()
     assert cells(capsys)[folder.slug]["warning"] == ""
@@ -281,15 +281,15 @@ def test_read_only_study_is_collected_elsewhere(read_only, working_folder, capsy
     (target / "shuffling.csv").write_text("mine")
     assert run(["collect", "mine", "--to", str(target)]) == 0
     assert str(target) in capsys.readouterr().out
-    assert "1.25" in (target / "tables.md").read_text()
+    assert "1.25" in (target / "report.md").read_text()
     assert (target / "shuffling.csv").read_text() == "mine"  # not of an earlier report
     capsys.readouterr()
-    (target / "tables.md").write_text("mine")
+    (target / "tables.tex").write_text("mine")
     (target / "tables.json").unlink()
     for folder, code, fault in (
         (read_only.study.root / "x", 1, "Read-only file system"),
-        (target / "tables.md", 1, "a file is there; name a folder"),
-        (target, 2, "tables.md would be written over"),
+        (target / "tables.tex", 1, "a file is there; name a folder"),
+        (target, 2, "tables.tex would be written over"),
     ):
         assert run(["collect", "mine", "--to", str(folder)]) == code
         out, err = capsys.readouterr()

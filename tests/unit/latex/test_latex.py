@@ -11,7 +11,6 @@ from hpml_jobs.report.files import latex
 from hpml_jobs.report.report import make_report
 from hpml_jobs.study.snapshot import read_snapshots
 from hpml_jobs.study.study import Study
-from tests.unit.builders import lab_cell, lab_record
 from tests.unit.study_builder import write_tables
 
 
@@ -32,7 +31,6 @@ def test_latex_tables_are_complete_and_escaped(incomplete_study):
     assert r"failed: 100 \% of \$HOME \& more\_\#" in text
     assert not re.search(r"(?<!\\)[_%&#$](?!-\$|\\)", _captions(text))
     assert r"\multicolumn{2}{c}{batch 32 per GPU}" in text
-    assert r"\cmidrule(lr){2-3} \cmidrule(lr){4-5} \cmidrule(lr){6-7}" in text
     for body, columns in re.findall(
         r"(\\begin\{tabular\}\{l([lr]+)\}.*?\\end\{tabular\})", text, re.S
     ):
@@ -46,6 +44,7 @@ def test_latex_tables_are_complete_and_escaped(incomplete_study):
 DOCUMENT = r"""\documentclass{article}
 \usepackage[a4paper,margin=2.5cm]{geometry}
 \usepackage{booktabs}
+\usepackage{graphicx}
 \begin{document}
 \input{tables}
 \end{document}
@@ -69,27 +68,6 @@ def test_latex_tables_compile_and_fit_on_a4(name, incomplete_study, gallery, tmp
         for w in re.findall(r"Overfull \\hbox \(([\d.]+)pt", done.stdout)
         if float(w) > 1
     ] == []
-
-
-def test_latex_tables_are_as_wide_as_the_page_at_most(incomplete_study, gallery):
-    """Tables of all widths keep all their columns, in parts that fit, also with long names."""
-    incomplete_study.with_record(lab_record(lab_cell(64, 512, nodes=16, repeat=1), 9.0))
-    for group in (*incomplete_study.collect().groups, *gallery.groups):
-        for table in filter(lambda table: table.lines, group.tables):
-            parts = list(latex.parts(table, latex.FOOTNOTESIZE))
-            assert sum(block.width for p in parts for block in p.blocks) == len(
-                table.words
-            )
-            for number, line in enumerate(table.lines):
-                assert sum((p.lines[number].texts for p in parts), ()) == line.texts
-            for part in parts:
-                texts = zip(*(line.texts for line in part.lines), strict=True)
-                widths = [
-                    min(latex.WORDS, max(map(len, column))) + latex.GAP
-                    for column in texts
-                ]
-                labels = max(len(line.label) for line in part.lines)
-                assert labels + sum(widths) <= latex.FOOTNOTESIZE, (table.label, widths)
 
 
 def _captions(text):

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from hpml_jobs.core.cluster import Cluster, Isolate
 from hpml_jobs.core.measurements import Energy
-from hpml_jobs.report.files.csv_tables import sheets
+from hpml_jobs.report.files.frames import csv_files
 from hpml_jobs.report.report import ReportOptions, make_report
 from hpml_jobs.results.checks.gpu_peaks import peak_of, peak_rate
 from hpml_jobs.study.snapshot import read_snapshots
@@ -99,7 +99,7 @@ def test_energy_of_all_gpus_is_summed_everywhere(builder):
     assert {"J per epoch", "J per 1,000"} <= set(columns(made.table))
     assert made.cells[0]["joules"] == 2000.0
     assert made.cells[0]["joules_per_1000_samples"] == pytest.approx(97.65625)
-    assert ",2000.0," in sheets(builder.collect())["cells.csv"]
+    assert ",2000.0," in csv_files(builder.collect())["cells.csv"]
 
 
 @pytest.mark.parametrize("joules", [(500.0, 500.0, None, 500.0), (None,) * 4])

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from hpml_jobs.core.check_result import CheckResult, Level
 from hpml_jobs.core.strategies import Strategy
-from hpml_jobs.report.files import csv_tables
+from hpml_jobs.report.files import frames
 from tests.unit.builders import a_cell, a_record
 from tests.unit.check_cases import change_epoch, late_rank
 from tests.unit.report.choose.made_choice import made_choice
@@ -179,7 +179,7 @@ def test_order_of_repeats_changes_no_digit(tmp_path, monkeypatch):
                 builder.with_record(late(record) if gpus > 1 else record)
         report = builder.collect()
         files = []
-        for name, text in csv_tables.sheets(report).items():
+        for name, text in frames.csv_files(report).items():
             frame = pd.read_csv(StringIO(text), dtype=str)
             unnamed = frame.drop(
                 columns=["slug", "cell", "cells", "repeat", "all_epoch_s"],

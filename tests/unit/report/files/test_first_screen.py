@@ -13,14 +13,14 @@ from hpml_jobs.core.measurements import Role
 from hpml_jobs.core.script import Script
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.core.workload import SourceFile
-from hpml_jobs.report.files.csv_tables import sheets
-from hpml_jobs.report.files.markdown import document
+from hpml_jobs.report.files.frames import csv_files
 from hpml_jobs.report.files.screen import LINES, show_first
 from hpml_jobs.report.overview import overview
 from hpml_jobs.report.scaling.table import strong_table
 from hpml_jobs.study.files import encode, write_whole
 from tests.unit.builders import RESNET, lab_cell, lab_record, texts_by_label
 from tests.unit.check_cases import change_scheduling, wait_for_cpu
+from tests.unit.study_builder import page_text
 
 
 def screen(report, width=110):
@@ -99,7 +99,7 @@ def test_speedups_have_the_mark_of_what_they_are_made_of(builder):
     texts = texts_by_label(builder.table("table1-ddp"))
     assert texts == {"1-GPU": ("!30.00", "1"), "2-GPU": ("16.00", "!1.88")}
     assert "!1.88 times as fast" in " ".join(overview(report, report.groups[0]).answer)
-    lines = sheets(report)["table1.csv"].splitlines()
+    lines = csv_files(report)["table1.csv"].splitlines()
     columns = [*csv.DictReader(lines)]
     assert [row["batch_128_time_doubtful"] for row in columns] == ["True", "False"]
     assert [row["batch_128_speedup_doubtful"] for row in columns] == ["True", "True"]
@@ -160,7 +160,7 @@ def test_dead_cells_of_older_code_are_one_line(fixed_later, outcome, fields, bui
     assert "Table 1" in text
     with_numbers = [bool(group.source.timed) for group in report.first_screen.groups]
     assert with_numbers == ([True] if is_replaced else [True, False])
-    assert "ValueError" in document(report)
+    assert "ValueError" in page_text(report)
 
 
 def test_numbers_of_older_code_give_way_to_those_of_the_corrected_one(builder):

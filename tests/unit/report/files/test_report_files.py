@@ -15,7 +15,6 @@ from tests.unit.builders import lab_cell, lab_record
 from tests.unit.study_builder import write_tables
 
 FILES = [
-    "tables.md",
     "tables.tex",
     "tables.json",
     "q1.csv",
@@ -65,11 +64,11 @@ def test_report_removes_files_that_earlier_versions_wrote(builder):
     builder.with_published_study()
     folder = builder.study.report
     write_tables(builder.collect(), folder)
-    for name in ("cost.csv", "strong.csv", "ranks.png", "mine.csv"):
+    for name in ("cost.csv", "tables.md", "ranks.png", "mine.csv"):
         (folder / name).write_text("old")
     write_tables(builder.collect(), folder)
     assert {"ranks.png", "mine.csv"} < {path.name for path in folder.iterdir()}
-    assert not (folder / "cost.csv").exists()
+    assert not (folder / "tables.md").exists()
     write_all(builder.collect(), folder)
     assert not (folder / "ranks.png").exists()
     assert (folder / "mine.csv").read_text() == "old"
@@ -130,7 +129,7 @@ def test_unchanged_tables_are_not_written_again(builder):
     assert [path.stat().st_mtime_ns for path in paths] == first
 
 
-@pytest.mark.parametrize("name", ["table1.csv", "tables.md", "tables.json"])
+@pytest.mark.parametrize("name", ["table1.csv", "tables.tex", "tables.json"])
 def test_named_folder_keeps_tables_of_its_owner(builder, tmp_path, name):
     builder.with_published_study()
     folder = tmp_path / "to"

@@ -4,9 +4,9 @@ import msgspec
 import pytest
 
 from hpml_jobs.core.cell import Outcome
-from hpml_jobs.report.files.markdown import document
 from hpml_jobs.study.snapshot import CellState
 from tests.unit.builders import lab_cell, lab_record, texts_by_label
+from tests.unit.study_builder import page_text
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_unreadable_cell_without_record_is_listed_outside_tables(builder):
     assert found.slug == slug
     assert found.reason.startswith("cell.json cannot be read: ")
     assert found.reason.endswith("; failed: boom")
-    assert "## Not in any table" in document(report)
+    assert "## Not in any table" in page_text(report)
 
 
 def test_unreadable_cell_with_record_keeps_number_and_is_noted(builder):

@@ -4,8 +4,9 @@ import pytest
 
 from hpml_jobs.core.place import Setup
 from hpml_jobs.core.strategies import Baseline, Strategy
-from hpml_jobs.report.files.markdown import document, grid
+from hpml_jobs.report.files.markdown import of_table
 from tests.unit.builders import PUBLISHED_S, a_cell, a_record
+from tests.unit.study_builder import page_text
 
 pytestmark = pytest.mark.usefixtures("no_checks")
 
@@ -60,7 +61,7 @@ TABLE1 = """\
 def test_table1_starts_with_the_smallest_size(builder):
     group = only_group(builder.with_published_study(but=WITHOUT_SINGLE))
     table = table_of(group, "table1-ddp")
-    assert grid(table) == TABLE1
+    assert of_table(table) == TABLE1
     assert "Speedup: Time of 2 GPUs / Time." in table.caption[0]
     assert table.caption[1].startswith(
         "Baseline: strategy ddp, 2 GPUs: 30.82 s at batch 32, 20.92 s at batch 128, 15.66 s"
@@ -148,7 +149,7 @@ def test_report_suggests_the_smallest_size(builder):
     line = "no single-GPU cell: baseline=smallest compares with 2 GPUs"
     report = builder.collect()
     assert report.groups[0].suggestion == line
-    assert line in document(report)
+    assert line in page_text(report)
     assert only_group(builder).suggestion == ""
 
 

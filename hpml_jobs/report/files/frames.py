@@ -1,17 +1,15 @@
-"""CSV files for pandas and spreadsheets: a file per table, cells.csv with every cell.
+"""The tables of a report as pandas DataFrames, for programs and for files of CSV.
 
-Numbers are unrounded. A missing number is empty; cells.csv has the reason.
+Numbers are unrounded, units are in the names. A missing number is NaN, empty in CSV; the frame of
+cells has the reason.
 """
 
-import csv
-import io
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain, compress
-from math import isnan
-from types import NoneType
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import msgspec
+import pandas as pd
 
 from hpml_jobs.core import formulas
 from hpml_jobs.core.cell import Cell
@@ -19,7 +17,7 @@ from hpml_jobs.core.check_result import CheckResult, worst_level
 from hpml_jobs.core.measurements import Role
 from hpml_jobs.core.record import Record
 from hpml_jobs.report.frame.captions import row_label
-from hpml_jobs.report.frame.table import Sheet
+from hpml_jobs.report.frame.table import Sheet, Table
 from hpml_jobs.report.lab.selection import LabLine
 from hpml_jobs.report.report import Report
 from hpml_jobs.results.cells import CellResult
@@ -27,10 +25,14 @@ from hpml_jobs.results.figures import figures_of, gpu_figures
 from hpml_jobs.results.rows import Row
 
 CELLS = "cells"
-"""The sheet of all cells."""
+"""The frame of all cells."""
 
 _PLACE = ["group", "strategy", "row", "gpus", "nodes", "treatment"]
-_SHEETS = {
+
+_Q1 = ["group", "batch", "treatment", "train_s", "epoch_s", "iterations"]
+"""The columns of single-GPU times, also where there are none."""
+
+_OF_TABLES = {
     "table1": (1, ["time_s", "speedup", "time_doubtful", "speedup_doubtful"]),
     "table2": (
         2,
@@ -44,72 +46,53 @@ _SHEETS = {
     ),
     "table3": (2, ["gb_per_s", "of_peak", "bus_residual_gb_per_s"]),
 }
-"""The sheet of each table: the least number of GPUs of a row, and the quantities at each batch."""
+"""Of each of Tables 1 to 3 the least GPUs of a row, and the quantities at each batch."""
 
-_Q1_SHEET = "q1"
-
-ALWAYS = (_Q1_SHEET, *_SHEETS, CELLS)
-"""The sheets that every report has."""
+ALWAYS = ("q1", *_OF_TABLES, CELLS)
+"""The frames that every report has."""
 
 
-def tables(report: Report) -> dict[str, Sheet]:
-    """Return the sheets by label: Tables 1 to 3 in the lab's layout, the others by row; `cells`."""
-    places = _places(report)
-    sheet_of = {_Q1_SHEET: _sheet(list(_q1(report)), _Q1)}
-    for label, (least, quantities) in _SHEETS.items():
-        large = [place for place in places if place["gpus"] >= least]
-        sheet_of[label] = _wide(large, quantities)
-    sheet_of |= _full(report)
-    sheet_of[CELLS] = _sheet(list(_cells(report)))
-    return sheet_of
+def frames(report: Report) -> dict[str, pd.DataFrame]:
+    """Return the frames by label: Tables 1 to 3 in the lab's layout, the others by row; `cells`.
 
-
-def sheets(report: Report) -> dict[str, str]:
-    """Return the CSV files by name, one per sheet.
-
-    cells.csv is without the columns that are empty.
+    The attributes of a frame (`attrs`) are title, caption and notes of its tables.
     """
-    sheet_of = tables(report)
-    sheet_of[CELLS] = _without_empty_columns(sheet_of[CELLS])
-    return {f"{label}.csv": _text(sheet) for label, sheet in sheet_of.items()}
+    places = _places(report)
+    frame_of = {"q1": pd.DataFrame(_q1(report), columns=_Q1)}
+    for label, (least, quantities) in _OF_TABLES.items():
+        large = [place for place in places if place["gpus"] >= least]
+        frame_of[label] = _wide(large, quantities)
+    frame_of |= {label: _frame(rows) for label, rows in _full(report).items()}
+    frame_of[CELLS] = _frame(_cells(report)).dropna(axis="columns", how="all")
+    tables = [*report.tables, *chain.from_iterable(g.tables for g in report.groups)]
+    for label, frame in frame_of.items():
+        of_label = [table for table in tables if table.label.split("-")[0] == label]
+        frame.attrs = _words(of_label)
+    return frame_of
 
 
-def _sheet(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] = ()) -> Sheet:
-    """Return rows as a sheet: with these columns, and all others of the rows."""
-    names = tuple(dict.fromkeys(chain(columns, *rows)))
-    return Sheet(columns=names, rows=tuple(tuple(map(row.get, names)) for row in rows))
+def _words(tables: Sequence[Table]) -> dict[Hashable | None, Any]:
+    """Return the words of tables, each line once."""
+    lines = {
+        "title": [table.title for table in tables],
+        "caption": [line for table in tables for line in table.caption],
+        "notes": [note for table in tables for note in table.notes],
+    }
+    return {name: list(dict.fromkeys(texts)) for name, texts in lines.items()}
 
 
-def _without_empty_columns(sheet: Sheet) -> Sheet:
-    columns = zip(*sheet.rows, strict=True)
-    has_values = [any(value is not None for value in values) for values in columns]
-    return Sheet(
-        columns=tuple(compress(sheet.columns, has_values)),
-        rows=tuple(tuple(compress(row, has_values)) for row in sheet.rows),
-    )
+def _frame(rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
+    """Return rows as a frame with the columns of all of them."""
+    listed = list(rows)
+    return pd.DataFrame(listed, columns=list(dict.fromkeys(chain(*listed))))
 
 
-def _text(sheet: Sheet) -> str:
-    """Return a sheet as CSV."""
-    columns = [_as_written(values) for values in zip(*sheet.rows, strict=True)]
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(sheet.columns)
-    writer.writerows(zip(*columns, strict=True))
-    return text.getvalue()
-
-
-def _as_written(values: Sequence[Any]) -> list[Any]:
-    """Return the values of a column; whole numbers beside others, or missing ones, have .0."""
-    types = {*map(type, values)}
-    if types != {int} and types <= {int, float, NoneType}:
-        return [
-            None if value is None or isnan(value) else float(value) for value in values
-        ]
-    first_characters = {value[:1] for value in {*values} if isinstance(value, str)}
-    if first_characters.isdisjoint(FORMULA):
-        return list(values)
-    return [no_formula(value) for value in values]
+def csv_files(report: Report) -> dict[str, str]:
+    """Return the CSV files by name, one per frame."""
+    return {
+        f"{label}.csv": frame.map(no_formula).to_csv(index=False)
+        for label, frame in frames(report).items()
+    }
 
 
 FORMULA = ("=", "+", "-", "@")
@@ -122,67 +105,52 @@ def no_formula(value: Any) -> Any:
     return f"'{value}" if is_formula else value
 
 
-def _wide(places: Sequence[Mapping[str, Any]], quantities: Sequence[str]) -> Sheet:
+def _wide(
+    places: Sequence[Mapping[str, Any]], quantities: Sequence[str]
+) -> pd.DataFrame:
     """Return a row per row of the table, with columns such as `batch_32_time_s`, batch by batch."""
     batches = sorted({place["batch"] for place in places})
-    rows: dict[tuple[Any, ...], dict[str, Any]] = {}
-    for place in places:
-        row = rows.setdefault(tuple(place[name] for name in _PLACE), {})
-        for quantity in quantities:
-            row[f"batch_{place['batch']}_{quantity}"] = place[quantity]
     columns = [
         f"batch_{batch}_{quantity}" for batch in batches for quantity in quantities
     ]
-    return Sheet(
-        columns=(*_PLACE, *columns),
-        rows=tuple((*place, *map(row.get, columns)) for place, row in rows.items()),
-    )
+    rows: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for place in places:
+        of_row = {name: place[name] for name in _PLACE}
+        row = rows.setdefault(tuple(of_row.values()), of_row)
+        for quantity in quantities:
+            row[f"batch_{place['batch']}_{quantity}"] = place[quantity]
+    return pd.DataFrame(list(rows.values()), columns=[*_PLACE, *columns])
 
 
-def _full(report: Report) -> dict[str, Sheet]:
-    """Return full tables and sheets by label; those of all groups share one sheet."""
-    of_groups: dict[str, dict[int, Sheet]] = {}
+def _full(report: Report) -> dict[str, list[dict[str, Any]]]:
+    """Return the rows of full tables and sheets by label; those of all groups are together.
+
+    Groups may differ in columns: only groups with text have bits per byte.
+    """
+    rows: dict[str, list[dict[str, Any]]] = {}
     for group in report.groups:
         of_group = {table.label: table.sheet for table in group.full if table.sheet}
         of_group.update(group.sheets)
         for label, sheet in of_group.items():
-            of_groups.setdefault(label, {})[group.number] = sheet
-    joined = {label: _joined(by_group) for label, by_group in of_groups.items()}
+            number = {"group": group.number}
+            rows.setdefault(label, []).extend(number | row for row in _rows(sheet))
     for table in report.tables:
         if table.sheet is not None:
-            joined[table.label] = table.sheet
-    return joined
+            rows[table.label] = list(_rows(table.sheet))
+    return rows
 
 
-def _joined(sheets: Mapping[int, Sheet]) -> Sheet:
-    """Return the sheets of groups, by their number, as one.
-
-    Groups may differ in columns: only groups with text have bits per byte.
-    """
-    filled = {number: sheet for number, sheet in sheets.items() if sheet.rows}
-    columns = [sheet.columns for sheet in filled.values()]
-    names = dict.fromkeys(chain.from_iterable(columns))
-    rows: list[tuple[Any, ...]] = []
-    for number, sheet in filled.items():
-        for row in sheet.rows:
-            by_name = dict(zip(sheet.columns, row, strict=True))
-            rows.append((number, *map(by_name.get, names)))
-    return Sheet(columns=("group", *names) if rows else (), rows=tuple(rows))
+def _rows(sheet: Sheet) -> Iterator[dict[str, Any]]:
+    yield from (dict(zip(sheet.columns, row, strict=True)) for row in sheet.rows)
 
 
-_Q1 = ("group", "batch", "treatment", "train_s", "epoch_s", "iterations")
-"""The columns of the sheet of single-GPU times, also where there are none."""
-
-
-def _q1(report: Report) -> Iterator[dict[str, object]]:
+def _q1(report: Report) -> Iterator[list[Any]]:
     of_groups = [(group, row) for group in report.groups for row in group.source.rows]
     for group, row in of_groups:
         if row.is_baseline:
-            place = (group.number, row.batch_per_gpu, row.treatment)
-            line: dict[str, object] = dict(zip(_Q1, place, strict=False))
-            if row.timing:
-                line |= {name: getattr(row.timing, name) for name in _Q1[3:]}
-            yield line
+            place = [group.number, row.batch_per_gpu, row.treatment]
+            times = [getattr(row.timing, name, None) for name in _Q1[len(place) :]]
+            yield place + times
 
 
 def _places(report: Report) -> list[dict[str, Any]]:
@@ -209,12 +177,12 @@ def _cells(report: Report) -> Iterator[dict[str, Any]]:
         source = group.source
         rows = {slug: row for row in source.rows for slug in row.cells}
         for result in source.cells:
-            cell = _row(result, rows[result.slug], source.checks)
+            cell = _cell(result, rows[result.slug], source.checks)
             yield {"group": group.number, **cell}
-    yield from (_row(result) for result in report.unplaced)
+    yield from (_cell(result) for result in report.unplaced)
 
 
-def _row(
+def _cell(
     result: CellResult,
     row: Row | None = None,
     checks: Mapping[str, Sequence[CheckResult]] = {},

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.text import Text
 
-from hpml_jobs import __version__
 from hpml_jobs.cli.console import Console, console, print_changes, print_json, totals
 from hpml_jobs.cli.options import ConfigDir, Json, Overrides
 from hpml_jobs.cli.submit import Manner, deliver
@@ -20,7 +19,7 @@ from hpml_jobs.core.answers import Finding, Severity
 from hpml_jobs.core.cluster import Launcher
 from hpml_jobs.core.errors import HpmlError, UsageError
 from hpml_jobs.core.paths import typed_path
-from hpml_jobs.core.text import PROGRAM, counted, with_command
+from hpml_jobs.core.text import PROGRAM, VERSION, counted, with_command
 from hpml_jobs.study.files import reason_of
 
 if TYPE_CHECKING:
@@ -67,9 +66,7 @@ def init(
         _refuse_existing(path)
     profile, sources = _profile()
     date = time.strftime("%Y-%m-%d")
-    head = [
-        line.format(version=__version__, date=date, sources=sources) for line in HEAD
-    ]
+    head = [line.format(version=VERSION, date=date, sources=sources) for line in HEAD]
     text = profile_text(head, profile.blocks)
     if show:
         print(text, end="")

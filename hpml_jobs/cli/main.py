@@ -9,7 +9,6 @@ import os
 import sys
 from pathlib import Path
 
-from hpml_jobs import __version__
 from hpml_jobs.cli.commands import (
     COMMANDS,
     COMPLETION_VARIABLE,
@@ -22,7 +21,7 @@ from hpml_jobs.cli.commands import (
 )
 from hpml_jobs.core.errors import HpmlError, UsageError
 from hpml_jobs.core.paths import conf_folder
-from hpml_jobs.core.text import PROGRAM, in_one_line, nearest
+from hpml_jobs.core.text import PROGRAM, VERSION, in_one_line, nearest
 
 LIKENESS = 0.65
 """How much a misspelt command is like the one that is meant, at least."""
@@ -116,7 +115,7 @@ def _dispatch(words: list[str]) -> int:
     if not names_command and not HELP.isdisjoint(words):
         return _help(words)
     if first in ("-V", "--version", "version"):
-        print(f"hpml_jobs {__version__}")
+        print(f"hpml_jobs {VERSION}")
         return 0
     if not HYDRA_PAGES.isdisjoint(words):
         _show_hydra_page(words[names_command:])
@@ -160,7 +159,7 @@ def _help(words: list[str]) -> int:
     elif named:
         print(entry(named, folders), end="")
     else:
-        print(first_page(__version__, COMMANDS.values()), end="")
+        print(first_page(VERSION, COMMANDS.values()), end="")
     return 0
 
 

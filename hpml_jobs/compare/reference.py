@@ -6,7 +6,6 @@ from statistics import median
 
 import msgspec
 
-from hpml_jobs import __version__
 from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.check_result import Affected, Level
 from hpml_jobs.core.conditions import WORKLOAD
@@ -14,6 +13,7 @@ from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.measurements import Card, Role
 from hpml_jobs.core.place import Place, Setup
 from hpml_jobs.core.strategies import Device, Strategy
+from hpml_jobs.core.text import VERSION
 from hpml_jobs.core.validation import out_of_range
 from hpml_jobs.core.value import Upgrade, Value, decode_upgraded
 from hpml_jobs.report.frame.captions import setting, work_text
@@ -142,7 +142,7 @@ class Reference(Value, frozen=True, kw_only=True):
     study: str
     measured: str
     groups: tuple[ReferenceGroup, ...]
-    hpml_jobs: str = __version__
+    hpml_jobs: str = VERSION
     schema: int = SCHEMA
 
     @property

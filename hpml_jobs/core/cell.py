@@ -10,7 +10,6 @@ from typing import Any
 
 import msgspec
 
-from hpml_jobs import __version__
 from hpml_jobs.core.built_in import GPT
 from hpml_jobs.core.cell_hash import digest_of
 from hpml_jobs.core.cluster import Shape
@@ -27,6 +26,7 @@ from hpml_jobs.core.strategies import (
     SyncBuffers,
     is_baseline,
 )
+from hpml_jobs.core.text import VERSION
 from hpml_jobs.core.training_path import TrainingPath
 from hpml_jobs.core.value import UnreadableSchemaError, Upgrade, Value, decode_upgraded
 from hpml_jobs.core.workload import Optimizer, Workload, arg_text
@@ -482,7 +482,7 @@ class CellFile(Value, frozen=True, kw_only=True, forbid_unknown_fields=False):
     ladder: bool = False
     code_commit: str | None = None
     code_dirty: bool | None = None
-    hpml_jobs: str = __version__
+    hpml_jobs: str = VERSION
     schema: int = SCHEMA
 
     @property

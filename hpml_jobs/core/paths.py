@@ -6,10 +6,13 @@ from pathlib import Path
 
 from hpml_jobs.core.errors import UsageError
 
+OWN_CODE = Path(__file__).parents[1]
+"""The folder of this package."""
+
 
 def conf_folder() -> Path:
     """Return conf/: beside the package in a checkout, inside it in a wheel."""
-    package = Path(__file__).resolve().parent.parent
+    package = OWN_CODE.resolve()
     inside = package / "conf"  # a wheel
     return inside if inside.is_dir() else package.parent / "conf"
 

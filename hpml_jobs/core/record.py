@@ -5,7 +5,6 @@ from functools import cached_property
 from statistics import fmean
 from typing import TypeVar
 
-from hpml_jobs import __version__
 from hpml_jobs.core.cell import Cell, Outcome, Unread
 from hpml_jobs.core.formulas import (
     communication_cost_s,
@@ -31,6 +30,7 @@ from hpml_jobs.core.measurements import (
 from hpml_jobs.core.rank import Rank, longest_epoch_s, timed_s
 from hpml_jobs.core.source import Measured, ObservedScript, Reported, Source
 from hpml_jobs.core.strategies import Strategy
+from hpml_jobs.core.text import VERSION
 from hpml_jobs.core.value import Document, Upgrade, Value
 from hpml_jobs.core.workload import SourceFile
 
@@ -133,7 +133,7 @@ class Model(Value, frozen=True, kw_only=True):
 class Facts(Value, frozen=True, kw_only=True):
     """The software and hardware of a measurement."""
 
-    hpml_jobs: str = __version__
+    hpml_jobs: str = VERSION
     commit: str | None = None
     dirty: bool | None = None
     python: str = ""

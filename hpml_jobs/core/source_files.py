@@ -18,9 +18,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple
 
-import hpml_jobs
 from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.installed import is_installed, is_of_another_project
+from hpml_jobs.core.paths import OWN_CODE
 from hpml_jobs.core.text import few
 from hpml_jobs.core.workload import SourceFile
 
@@ -269,7 +269,7 @@ def _is_local(path: Path, folders: Sequence[Path]) -> bool:
     not_local = (
         sysconfig.get_path("stdlib"),
         sysconfig.get_path("platstdlib"),
-        str(Path(hpml_jobs.__file__).parent),
+        str(OWN_CODE),
     )
     if not _INSTALLED.isdisjoint(path.parts) or is_installed(path, folders):
         return False

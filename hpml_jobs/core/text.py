@@ -35,6 +35,8 @@ def printable_bytes(text: bytes) -> bytes:
 
 PROGRAM = "hpml-jobs"
 
+VERSION = "0.9.0"
+
 
 def with_command(sentence: str, command: str) -> str:
     """Return a sentence and, on a line of its own, the command that it suggests.

@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from hpml_jobs import __version__
+from hpml_jobs.core.text import VERSION
 
 T = TypeVar("T")
 
@@ -89,7 +89,7 @@ def upgrade(
     ):
         readable = str(current) if oldest == current else f"{oldest} to {current}"
         raise UnreadableSchemaError(
-            f"schema {schema}, this hpml_jobs {__version__} reads {readable}",
+            f"schema {schema}, this hpml_jobs {VERSION} reads {readable}",
             document.get("hpml_jobs", "another"),
         )
     for step in range(schema, current):

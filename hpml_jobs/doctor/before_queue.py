@@ -11,10 +11,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from hpml_jobs import __version__
 from hpml_jobs.core.answers import Finding, Severity, ok, problem, warning
 from hpml_jobs.core.cluster import Cluster, Container, Rule
 from hpml_jobs.core.errors import UsageError
+from hpml_jobs.core.text import VERSION
 from hpml_jobs.plan.cells import Plan
 from hpml_jobs.slurm import commands
 from hpml_jobs.slurm.commands import (
@@ -305,10 +305,10 @@ def _check_versions(versions: dict[str, str], where: str, *, is_sure: bool) -> F
     observed = ", ".join(
         f"{name} {text}" for name, text in versions.items() if name != "python"
     )
-    if versions.get("hpml-jobs") != __version__:
+    if versions.get("hpml-jobs") != VERSION:
         installed = observed or "no hpml-jobs and no torch"
-        both = f"{where} has {installed}; this is hpml-jobs {__version__}"
-        remedy = f"install hpml-jobs {__version__} there"
+        both = f"{where} has {installed}; this is hpml-jobs {VERSION}"
+        remedy = f"install hpml-jobs {VERSION} there"
         return _absent("versions", both, remedy, is_sure=is_sure)
     missing = [name for name in ("torch", "torchvision") if name not in versions]
     if missing:

@@ -13,11 +13,11 @@ from typing import NamedTuple
 
 import msgspec
 
-from hpml_jobs import __version__
 from hpml_jobs.core.answers import Finding, NodeAnswer, ok, problem, warning
 from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.cluster import sbatch_options
 from hpml_jobs.core.errors import HpmlError
+from hpml_jobs.core.text import VERSION
 from hpml_jobs.plan.cells import Plan, PlannedCell
 from hpml_jobs.slurm.commands import ask_slurm
 from hpml_jobs.slurm.jobs import JobState
@@ -232,9 +232,7 @@ def _no_answer(study: Study, last: JobState, patience_s: float) -> Finding:
     output = _last_line(study, last.job) or "it printed nothing"
     remedy = f"read its logs in {study.slurm}"
     if _NOT_INSTALLED in output:
-        remedy = (
-            f"install hpml-jobs {__version__} into the jobs' Python (cluster.python=)"
-        )
+        remedy = f"install hpml-jobs {VERSION} into the jobs' Python (cluster.python=)"
     observed = f"job {last.job} ended without an answer, {_words(last)}: {output}"
     return problem("job", observed, remedy)
 

@@ -11,14 +11,13 @@ from typing import NamedTuple
 
 import msgspec
 
-from hpml_jobs import __version__
 from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.check_result import Level
 from hpml_jobs.core.cluster import Launcher
 from hpml_jobs.core.errors import refuse_below
 from hpml_jobs.core.record import Facts, Record
 from hpml_jobs.core.strategies import Device, Strategy
-from hpml_jobs.core.text import counted
+from hpml_jobs.core.text import VERSION, counted
 from hpml_jobs.doctor.node_job import STUDY
 from hpml_jobs.plan.cells import Plan, PlannedCell
 from hpml_jobs.plan.resolve import make_plan
@@ -139,7 +138,7 @@ def self_test_result(plan: Plan, gpus: int) -> SelfTestResult:
         if state.slug in slugs
     ]
     records = {state.slug: _record(plan, state) for state in cells}
-    lines = [f"==== hpml_jobs {__version__}: doctor --gpus {gpus} ===="]
+    lines = [f"==== hpml_jobs {VERSION}: doctor --gpus {gpus} ===="]
     lines += _environment(plan, [record for record in records.values() if record])
     for state in cells:
         lines += ["", *_cell(state, records[state.slug])]

@@ -11,12 +11,12 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from hpml_jobs import __version__
 from hpml_jobs.core.cell import CellFile, Outcome
 from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.processes import die_with_parent, ignore_submitit_signal
 from hpml_jobs.core.record import Attempt, Neighbours
 from hpml_jobs.core.script import Merged
+from hpml_jobs.core.text import VERSION
 from hpml_jobs.job.card_samples import sampler_of
 from hpml_jobs.job.end import (
     apply_time_limit,
@@ -236,10 +236,10 @@ def _check(folder: CellFolder, file: CellFile, job: Job) -> None:
     Raises:
         HpmlError: it is one; cell.json says where code is imported from.
     """
-    if file.hpml_jobs != __version__:
+    if file.hpml_jobs != VERSION:
         raise HpmlError(
             f"submitted by hpml_jobs {file.hpml_jobs}, this job's Python ({sys.executable}) has "
-            f"{__version__}: install {file.hpml_jobs} there, or submit again"
+            f"{VERSION}: install {file.hpml_jobs} there, or submit again"
         )
     for path in (folder.root.parent, folder.root, folder.cell_json):
         if is_slurm(job.id) and others_can_write(path):

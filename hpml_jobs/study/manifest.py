@@ -11,11 +11,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from hpml_jobs import __version__
 from hpml_jobs.core.cell import CellFile, decode_cell_file
 from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.process_times import Process
-from hpml_jobs.core.text import unix_time
+from hpml_jobs.core.text import VERSION, unix_time
 from hpml_jobs.core.value import Value, decode_json
 from hpml_jobs.study.attempt import utc_now
 from hpml_jobs.study.files import MANIFEST_BYTES, is_name, read_bytes, reading, writing
@@ -53,7 +52,7 @@ class ManifestLine(Value, frozen=True, kw_only=True):
     sbatch: Process | None = None
     name: str = ""
     time: str = ""
-    hpml_jobs: str = __version__
+    hpml_jobs: str = VERSION
 
     def __post_init__(self) -> None:
         """Refuse a line that is damaged: its names, its time, other jobs than cells."""

@@ -7,12 +7,11 @@ from collections.abc import Collection, Container, Iterable, Iterator, Mapping, 
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from hpml_jobs import __version__
 from hpml_jobs.core.cluster import Cluster, cluster_of
 from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.script import Script
 from hpml_jobs.core.secrets import hide_in_command
-from hpml_jobs.core.text import unix_time
+from hpml_jobs.core.text import VERSION, unix_time
 from hpml_jobs.core.value import Document
 from hpml_jobs.study.attempt import utc_now
 from hpml_jobs.study.cell_folder import CellFolder
@@ -103,7 +102,7 @@ class Study:
             if not self.about.exists():
                 about = {
                     "schema": SCHEMA,
-                    "hpml_jobs": __version__,
+                    "hpml_jobs": VERSION,
                     "created": utc_now(),
                 }
                 write_whole(self.about, encode(about))
@@ -179,7 +178,7 @@ class Study:
             )
         if schema > SCHEMA:
             raise HpmlError(
-                f"study {self.root} has schema {schema}, this hpml_jobs {__version__} reads up to "
+                f"study {self.root} has schema {schema}, this hpml_jobs {VERSION} reads up to "
                 f"{SCHEMA}: use hpml_jobs {about.get('hpml_jobs', 'newer')}, or another study="
             )
 

@@ -20,9 +20,9 @@ from pathlib import Path
 
 import msgspec
 
-from hpml_jobs import __version__
 from hpml_jobs.core.process_times import boot_id
 from hpml_jobs.core.processes import die_with_parent
+from hpml_jobs.core.text import VERSION
 from hpml_jobs.core.value import Value
 from hpml_jobs.job.workers import JOB_VARIABLE, NODE_VARIABLE
 from hpml_jobs.slurm.commands import HOSTS_VARIABLE
@@ -49,7 +49,7 @@ class HostFacts(Value, frozen=True, kw_only=True):
     where the host has no such file.
     """
 
-    hpml_jobs: str = __version__
+    hpml_jobs: str = VERSION
     torch: str
     python: str = ".".join(platform.python_version_tuple()[:2])
     machine: str

@@ -5,14 +5,13 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from hpml_jobs import __version__
 from hpml_jobs.core.cell import Cell, CellFile, Outcome
 from hpml_jobs.core.cluster import Shape
 from hpml_jobs.core.conditions import Conditions, requested_conditions
 from hpml_jobs.core.errors import HpmlError, refuse_below
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.source_files import changed_files, differing_names
-from hpml_jobs.core.text import counted, few
+from hpml_jobs.core.text import VERSION, counted, few
 from hpml_jobs.core.value import Value
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.plan import machine
@@ -314,7 +313,7 @@ def select_again(
         shape = changes.applied_to(_shape_before(study.cell(slug), file))
         if uses_slurm:
             check_shape(shape, file.cell, cluster, minutes_option="--minutes ")
-        again = replace(file, shape=shape, hpml_jobs=__version__, supersedes=None)
+        again = replace(file, shape=shape, hpml_jobs=VERSION, supersedes=None)
         planned = PlannedCell(again, shape, slug)
         cells.append(superseding(planned, records[slug]) if state.recorded else planned)
         was = "disturbed" if state.outcome is Outcome.OK else state.outcome.value

@@ -18,13 +18,12 @@ from typing import IO, Any, TypeVar
 
 import msgspec
 
-from hpml_jobs import __version__
 from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.cluster import Cluster
 from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.processes import die_with_parent
 from hpml_jobs.core.record import Attempt
-from hpml_jobs.core.text import printable
+from hpml_jobs.core.text import VERSION, printable
 from hpml_jobs.core.value import decode_json
 from hpml_jobs.job.workers import RENDEZVOUS_PORTS
 from hpml_jobs.study.attempt import AttemptEnd, AttemptFolder, Progress, utc_now
@@ -73,7 +72,7 @@ _REMEDIES = (
     ),
     (
         "No module named",
-        f"install hpml_jobs {__version__} there, or set cluster.python=",
+        f"install hpml_jobs {VERSION} there, or set cluster.python=",
     ),
     ("not found|No such file", "install the same Python there, or set cluster.python="),
     ("Address already in use", "repeat the command, which tries another port"),
@@ -216,7 +215,7 @@ def _read_facts(line: bytes) -> HostFacts | _AnyFacts:
         ValueError: the line has none.
     """
     version = decode_json(line, _AnyFacts)
-    if version.hpml_jobs != __version__:
+    if version.hpml_jobs != VERSION:
         return version
     facts = decode_json(line, HostFacts)
     if not 0 < facts.port < 1 << 16:
@@ -257,7 +256,7 @@ def _differences(
 
     Another version of the program may have other facts, which are not compared.
     """
-    compared = {"hpml_jobs": {"this machine": __version__, **versions}}
+    compared = {"hpml_jobs": {"this machine": VERSION, **versions}}
     if len(facts) == len(versions):
         compared["python"] = {host: fact.python for host, fact in facts.items()}
         compared["torch"] = {host: fact.torch for host, fact in facts.items()}

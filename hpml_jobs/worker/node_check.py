@@ -16,7 +16,6 @@ from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hpml_jobs import __version__
 from hpml_jobs.core.answers import Finding, NodeAnswer, Severity, ok, problem, warning
 from hpml_jobs.core.cell import Cell, CellFile, decode_cell_file
 from hpml_jobs.core.errors import HpmlError
@@ -24,7 +23,7 @@ from hpml_jobs.core.gpus import lane_fault, memory_fault, slowing_reasons
 from hpml_jobs.core.measurements import Card
 from hpml_jobs.core.processes import leave
 from hpml_jobs.core.strategies import Device, Loader
-from hpml_jobs.core.text import counted
+from hpml_jobs.core.text import VERSION, counted
 from hpml_jobs.study.files import encode, write_whole
 from hpml_jobs.worker.failure import reason_of
 
@@ -89,8 +88,10 @@ def _node(_file: CellFile) -> Finding:
 
 def _versions(file: CellFile) -> Finding:
     """Check that hpml_jobs is the login node's version, and that torch fits torchvision."""
-    if file.hpml_jobs != __version__:
-        text = f"hpml_jobs is {__version__} on the node and {file.hpml_jobs} on the login node"
+    if file.hpml_jobs != VERSION:
+        text = (
+            f"hpml_jobs is {VERSION} on the node and {file.hpml_jobs} on the login node"
+        )
         return problem(
             "node versions", text, f"install {file.hpml_jobs} into {sys.executable}"
         )
@@ -107,7 +108,7 @@ def _versions(file: CellFile) -> Finding:
     import torchvision  # noqa: PLC0415, F401  (raises if it was built for another torch)
 
     versions = f"torch {torch.__version__}, torchvision {installed['torchvision']}"
-    text = f"hpml_jobs {__version__}, {versions}"
+    text = f"hpml_jobs {VERSION}, {versions}"
     required = required_torch(requires("torchvision") or [])
     if required and required != installed["torch"].partition("+")[0]:
         remedy = f"torchvision needs torch {required}: install both from one lock file"

@@ -6,6 +6,7 @@ cells has the reason.
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -14,15 +15,18 @@ import pandas as pd
 from hpml_jobs.core import formulas
 from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.check_result import CheckResult, worst_level
+from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.measurements import Role
 from hpml_jobs.core.record import Record
 from hpml_jobs.report.frame.captions import row_label
 from hpml_jobs.report.frame.table import Sheet, Table
 from hpml_jobs.report.lab.selection import LabLine
-from hpml_jobs.report.report import Report
+from hpml_jobs.report.report import Report, ReportOptions, make_report
 from hpml_jobs.results.cells import CellResult
 from hpml_jobs.results.figures import figures_of, gpu_figures
 from hpml_jobs.results.rows import Row
+from hpml_jobs.study.snapshot import read_snapshots
+from hpml_jobs.study.study import Study
 
 CELLS = "cells"
 """The frame of all cells."""
@@ -50,6 +54,20 @@ _OF_TABLES = {
 
 ALWAYS = ("q1", *_OF_TABLES, CELLS)
 """The frames that every report has."""
+
+
+def tables(folder: str | Path) -> dict[str, pd.DataFrame]:
+    """Return the frames of a study by label; SLURM is not asked.
+
+    Raises:
+        HpmlError: the folder has no study, or one of a newer version.
+    """
+    study = Study(Path(folder).expanduser().resolve())
+    if not study.cells_folder.is_dir():
+        raise HpmlError(f"{folder} is no study: name its folder, e.g. outputs/demo")
+    study.check_schema()
+    options = ReportOptions(study.last_cluster(), study.commands())
+    return frames(make_report(study.name, read_snapshots(study.cells()), (), options))
 
 
 def frames(report: Report) -> dict[str, pd.DataFrame]:

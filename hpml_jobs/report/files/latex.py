@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 import pandas as pd
 
-from hpml_jobs.report.frame.table import Column, Table
+from hpml_jobs.report.frame.table import Table
 from hpml_jobs.report.report import Report, ReportGroup
 
 _HEAD = (
@@ -94,14 +94,16 @@ def _notes(notes: Iterable[str]) -> str:
 
 def tabular(table: Table) -> str:
     """Return the tabular alone; one that is wider than the text is made smaller."""
-    heads = [(table.corner, ""), *map(_heads, table.columns)]
-    first, second = ([*map(escaped, level)] for level in zip(*heads, strict=True))
+    columns = table.columns
+    first = [table.corner, *(column.under or column.head for column in columns)]
+    second = ["", *(column.head if column.under else "" for column in columns)]
+    levels = [[*map(escaped, level)] for level in (first, second)]
     texts = pd.DataFrame(
         [[line.label, *line.texts] for line in table.lines],
-        columns=[first, second] if table.two_level else first,
+        columns=levels if table.two_level else levels[0],
     )
     longest = [texts[name].map(len).max() for name in texts]
-    left = [True, *(column.words for column in table.columns)]
+    left = [True, *(column.words for column in columns)]
     latex = texts.map(_cell).to_latex(
         index=False,
         escape=False,
@@ -109,11 +111,6 @@ def tabular(table: Table) -> str:
         multicolumn_format="c",
     )
     return _AT_MOST_THE_TEXT.format(tabular=latex).strip()
-
-
-def _heads(column: Column) -> tuple[str, str]:
-    """Return the heading of a column and the one below it."""
-    return (column.under, column.head) if column.under else (column.head, "")
 
 
 def _alignment(width: int, is_left: bool) -> str:

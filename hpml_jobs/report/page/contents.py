@@ -3,10 +3,9 @@
 from collections.abc import Iterator
 from functools import partial
 
-from hpml_jobs import __version__
 from hpml_jobs.core.check_result import Tier
 from hpml_jobs.core.strategies import Device
-from hpml_jobs.core.text import counted
+from hpml_jobs.core.text import VERSION, counted
 from hpml_jobs.report import warnings
 from hpml_jobs.report.choose import words
 from hpml_jobs.report.choose.rules import Choice
@@ -67,7 +66,7 @@ def contents(report: Report, pictures: dict[str, Picture]) -> Page:
         sections=tuple(
             section for section in sections if section.items or section.sections
         ),
-        footer=f"hpml_jobs {__version__}",
+        footer=f"hpml_jobs {VERSION}",
         is_whole=any(grid in line for grid in LAB_GRIDS for line in report.commands),
     )
 

@@ -8,8 +8,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import hpml_jobs
 from hpml_jobs.core.errors import HpmlError
+from hpml_jobs.core.paths import OWN_CODE
 from hpml_jobs.core.source_files import (
     imported_code,
     refuse_changed,
@@ -181,7 +181,7 @@ def place_of(frames: Sequence[traceback.FrameSummary]) -> str:
 
 
 def _is_users(path: Path) -> bool:
-    folders = (sysconfig.get_path("stdlib"), str(Path(hpml_jobs.__file__).parent))
+    folders = (sysconfig.get_path("stdlib"), str(OWN_CODE))
     is_installed = "site-packages" in path.parts or not path.is_absolute()
     return not is_installed and not any(
         path.is_relative_to(folder) for folder in folders

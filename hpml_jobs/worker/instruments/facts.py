@@ -14,11 +14,11 @@ from typing import Any
 import msgspec
 import torch
 
-import hpml_jobs
 from hpml_jobs.core import environment
 from hpml_jobs.core.cell import Cell, CellFile
 from hpml_jobs.core.cluster import limit_of_host
 from hpml_jobs.core.gpus import is_mig, nvml_session, nvml_text
+from hpml_jobs.core.paths import OWN_CODE
 from hpml_jobs.core.process_times import Process
 from hpml_jobs.core.rank import NodeSystem
 from hpml_jobs.core.record import Facts
@@ -170,7 +170,7 @@ def _git(*arguments: str) -> str:
     Raises:
         RuntimeError: git failed, for example because the package is not in a checkout.
     """
-    folder = str(Path(hpml_jobs.__file__).parent)
+    folder = str(OWN_CODE)
     process = subprocess.run(
         ["git", "-C", folder, *arguments],
         capture_output=True,

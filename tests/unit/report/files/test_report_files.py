@@ -4,11 +4,13 @@ import io
 import subprocess
 import sys
 
+import pandas as pd
 import pytest
 from rich.console import Console
 
+import hpml_jobs
 from hpml_jobs.core.cell import Outcome
-from hpml_jobs.core.errors import UsageError
+from hpml_jobs.core.errors import HpmlError, UsageError
 from hpml_jobs.report.files.screen import show_all
 from hpml_jobs.report.folder import write_all
 from tests.unit.builders import lab_cell, lab_record
@@ -166,3 +168,25 @@ def test_report_is_written_again_beside_files_of_others(builder, tmp_path):
     builder.with_record(lab_record(lab_cell(2, 32, repeat=1), 30.0))
     write_all(builder.collect(), tmp_path)
     assert (tmp_path / "thesis.tex").read_bytes() == b"mine"
+
+
+def test_tables_in_python_are_those_of_the_files(incomplete_study):
+    folder = incomplete_study.study.root
+    write_tables(incomplete_study.collect(), incomplete_study.study.report)
+    tables = hpml_jobs.tables(str(folder))
+    files = {path.stem for path in (folder / "report").glob("*.csv")}
+    assert files == {label for label, frame in tables.items() if len(frame.columns)}
+    for label in ("table1", "gap", "scaling"):
+        table = pd.read_csv(
+            folder / "report" / f"{label}.csv", dtype={"treatment": str}
+        )
+        assert table.columns.tolist() == tables[label].columns.tolist()
+        assert len(table) == len(tables[label])
+    words = tables["table1"].attrs
+    assert words["title"] == ["Table 1: time and speedup, ddp"]
+    assert any("out of memory" in note for note in words["notes"])
+
+
+def test_tables_of_no_study_are_refused(tmp_path):
+    with pytest.raises(HpmlError, match="is no study: name its folder"):
+        hpml_jobs.tables(tmp_path)

@@ -77,7 +77,6 @@ def write_handin(report: Report, folder: Path, student: str | None) -> list[Path
     texts = {
         name: printable(content) if isinstance(content, str) else content
         for name, content in contents.items()
-        if not name.endswith(".svg")
     }
     written = write(texts, folder, (), lambda _: True)
     if print_pdf(folder / page.HTML, folder / PDF):

@@ -5,7 +5,7 @@
     scaling.csv, …          a full table each, unrounded, units in the names, all groups in one
     cells.csv               one row per cell, those without numbers too: raw values and facts
     report.html, report.md  the page (docs/tables.md)
-    speedup.png, .svg, …    its pictures (docs/tables.md)
+    speedup.png, gap.png, … its pictures (docs/tables.md)
 
 Features add files of their own. A file that would not change is not written.
 """
@@ -45,7 +45,8 @@ _EARLIER_SHEETS = (
     ),
     *("repeats-measured", "sharding", "speedups", "strong"),
 )
-_EARLIER_PICTURES = (
+_EVER_PICTURES = (
+    *pictures.PLOTS,
     *("accuracy", "activations", "bandwidth", "communication", "compare", "pareto"),
     *("profile", "quantization", "ranks", "steps", "throughput", "timeline", "weights"),
 )
@@ -59,9 +60,8 @@ SHEET_FILES = (
 )
 """The names of the tables' files that not every report has."""
 
-_PICTURES = (
-    *pictures.names(),
-    *(f"{name}.{kind}" for name in _EARLIER_PICTURES for kind in ("png", "svg")),
+_PICTURES = tuple(
+    f"{name}.{kind}" for name in _EVER_PICTURES for kind in ("png", "svg")
 )
 """The names of the pictures' files that not every report has."""
 

@@ -1,4 +1,4 @@
-"""The report's pictures: figures with their words, as PNG and SVG files, or for an HTML page.
+"""The report's pictures: figures with their words, as PNG files, or for an HTML page.
 
 A page embeds them with `picture.inline_svgs`:
 
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from hpml_jobs.report.communication.phases import phases_picture
 from hpml_jobs.report.frame import style
-from hpml_jobs.report.frame.picture import Picture, files_of
+from hpml_jobs.report.frame.picture import Picture, png
 from hpml_jobs.report.learning.picture import loss
 from hpml_jobs.report.report import Report
 from hpml_jobs.report.scaling.gap_table import waterfall
@@ -58,13 +58,8 @@ def pictures(report: Report) -> dict[str, Picture]:
 
 
 def files(drawn: Iterable[Picture]) -> dict[str, bytes]:
-    """Return the PNG and SVG file of every picture, by file name; the same picture, the same bytes.
+    """Return every picture as PNG, by file name; the same picture, the same bytes.
 
-    They have the heading above the figure, and the caption below it: the figures are changed.
+    The figures are changed.
     """
-    return {name: file for picture in drawn for name, file in files_of(picture).items()}
-
-
-def names() -> list[str]:
-    """Return the name of every picture file that a report may have."""
-    return [f"{name}.{kind}" for name in PLOTS for kind in ("png", "svg")]
+    return {f"{picture.name}.png": png(picture) for picture in drawn}

@@ -330,23 +330,18 @@ def draw(figure: "Figure") -> str:
     return content.getvalue().decode()
 
 
-def files_of(picture: Picture) -> dict[str, bytes]:
-    """Return the PNG and SVG file of a picture, by file name."""
-    with style.applied():
-        add_words(picture)
-        png = _png(picture.figure)
-        picture.figure.set_layout_engine("none")  # the PNG's layout is that of the SVG
-        svg_text = draw(picture.figure)
-    return {f"{picture.name}.png": png, f"{picture.name}.svg": svg_text.encode()}
+def png(picture: Picture) -> bytes:
+    """Return a picture as PNG, with its heading above and its caption below the figure.
 
-
-def _png(figure: "Figure") -> bytes:
-    """Draw and lay out the figure once; savefig would do both twice."""
+    The figure is changed. It is laid out once; savefig would do that twice.
+    """
     from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415 - heavy
 
     content = io.BytesIO()
-    canvas: Any = FigureCanvasAgg(figure)  # its print methods have no types
-    canvas.print_png(content, metadata={"Software": "hpml_jobs"})
+    canvas: Any = FigureCanvasAgg(picture.figure)  # its print methods have no types
+    with style.applied():
+        add_words(picture)
+        canvas.print_png(content, metadata={"Software": "hpml_jobs"})
     return content.getvalue()
 
 

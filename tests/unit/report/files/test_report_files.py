@@ -145,7 +145,7 @@ def test_named_folder_keeps_tables_of_its_owner(builder, tmp_path, name):
 
 
 @pytest.mark.parametrize(
-    "name", ["bandwidth.png", "phases.svg", "report.html", "report.md"]
+    "name", ["bandwidth.png", "phases.png", "report.html", "report.md"]
 )
 def test_named_folder_keeps_pictures_of_its_owner(builder, tmp_path, name):
     builder.with_published_study()

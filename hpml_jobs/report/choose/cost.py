@@ -12,7 +12,7 @@ from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.report.frame import captions
 from hpml_jobs.report.frame.numbers import count, significant, span
-from hpml_jobs.results.checks.gpu_peaks import (
+from hpml_jobs.results.gpus import (
     WINOGRAD,
     FlopPerSample,
     PeakRate,

@@ -18,15 +18,18 @@ from hpml_jobs.core.text import listed
 from hpml_jobs.report.frame.numbers import verb
 from hpml_jobs.report.scaling.causes import (
     EACH_OTHER,
+    EPOCH,
     SETS,
     Causes,
     GapCause,
     NoReplayError,
     Parts,
+    late_rank,
+    parts,
     removable,
+    seconds_of,
     shapley,
 )
-from hpml_jobs.report.scaling.seconds import EPOCH, late_rank, parts, seconds_of
 from hpml_jobs.results.cells import CellResult
 from hpml_jobs.results.decision import LEAST_RUNS, has_largest
 from hpml_jobs.results.groups import ConditionGroup
@@ -192,7 +195,7 @@ def _from_replays(
     Raises:
         NoReplayError: a run cannot be replayed.
     """
-    from hpml_jobs.report.scaling.without import replays  # noqa: PLC0415  (needs numpy)
+    from hpml_jobs.report.scaling.replay import replays  # noqa: PLC0415  (needs numpy)
 
     replayed = replays(_split_runs(group, row), _split_runs(group, reference), ideal)
     estimate = GapEstimate(

@@ -17,8 +17,7 @@ from hpml_jobs.report.frame.picture import (
     panels,
 )
 from hpml_jobs.report.frame.series import Point, Series
-from hpml_jobs.results.groups import ConditionGroup
-from hpml_jobs.results.pairs import Pair, pairs
+from hpml_jobs.results.groups import ConditionGroup, Pair, pairs
 from hpml_jobs.results.rows import Row, by_key
 
 GROUPS = 3

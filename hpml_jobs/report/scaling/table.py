@@ -27,8 +27,7 @@ from hpml_jobs.report.frame.numbers import (
     three_digits,
 )
 from hpml_jobs.report.frame.table import Table
-from hpml_jobs.results.groups import ConditionGroup
-from hpml_jobs.results.pairs import Pair, pairs
+from hpml_jobs.results.groups import ConditionGroup, Pair, pairs
 from hpml_jobs.results.rows import Row, Scaling
 
 SCALING = (

@@ -2,10 +2,10 @@
 
 import csv
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from statistics import mean, median
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from hpml_jobs.core.built_in import RESNET18_PARAMETERS
 from hpml_jobs.core.conditions import precision_of
@@ -14,6 +14,9 @@ from hpml_jobs.core.gpus import link_text
 from hpml_jobs.core.measurements import Card
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import Device
+
+T = TypeVar("T")
+V = TypeVar("V")
 
 
 class Peak(NamedTuple):
@@ -68,6 +71,11 @@ HALF_PRECISIONS = ("fp16", "bf16", "amp")
 WINOGRAD = 2.25
 """Winograd's F(2x2, 3x3) needs so many times fewer multiplications than are counted for 3 x 3
 convolutions (Lavin & Gray, CVPR 2016). cuDNN uses it on the ordinary cores."""
+
+
+def known(items: Iterable[T], value_of: Callable[[T], V | None]) -> list[V]:
+    """Return a value of each item, without those that are not known."""
+    return [value for value in map(value_of, items) if value is not None]
 
 
 class PeakRate(NamedTuple):
@@ -214,13 +222,11 @@ def gpu_figures(record: Record) -> GpuFigures:
     if record.measured_facts is None:
         return GpuFigures()
     cards = record.cards
-    samples = [card.samples for card in cards if card.samples]
-    clocks = [card.clock_mhz for card in cards if card.clock_mhz is not None]
-    memory_clocks = [
-        c.memory_clock_mhz for c in cards if c.memory_clock_mhz is not None
-    ]
-    watts = [card.power_w for card in cards if card.power_w is not None]
-    heat = [card.temperature_c for card in cards if card.temperature_c is not None]
+    samples = known(cards, lambda card: card.samples)
+    clocks = known(cards, lambda card: card.clock_mhz)
+    memory_clocks = known(cards, lambda card: card.memory_clock_mhz)
+    watts = known(cards, lambda card: card.power_w)
+    heat = known(cards, lambda card: card.temperature_c)
     least = clocks
     if samples:
         watts = [sample.power_w[1] for sample in samples]

@@ -1,6 +1,6 @@
 """Groups of cells that may share a table: one workload under the same conditions, with its rows."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
@@ -9,7 +9,6 @@ import msgspec
 from hpml_jobs.core import formulas
 from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.check_result import Affected, CheckResult, Level, worst_level
-from hpml_jobs.core.cluster import Cluster, Isolate
 from hpml_jobs.core.conditions import (
     CODE,
     UNRECORDED,
@@ -20,7 +19,7 @@ from hpml_jobs.core.conditions import (
     precision_of,
     requested_conditions,
 )
-from hpml_jobs.core.place import Place, Setup
+from hpml_jobs.core.place import Place
 from hpml_jobs.core.record import Model, Record
 from hpml_jobs.core.source import IMPORT, Origin
 from hpml_jobs.core.strategies import Baseline, Device
@@ -29,7 +28,6 @@ from hpml_jobs.core.value import Value
 from hpml_jobs.results.cells import CellResult
 from hpml_jobs.results.rows import (
     Row,
-    Timing,
     Work,
     by_key,
     make_rows,
@@ -165,12 +163,6 @@ class ConditionGroup(Value, frozen=True, kw_only=True, dict=True):
         """Return whether a check makes these numbers of a row doubtful."""
         return bool(self.doubts_of(row, affected))
 
-    def fails(self, row: Row, check: str) -> bool:
-        """Return whether a run of a row fails a check of its time."""
-        doubts = self.doubts_of(row, Affected.TIME)
-        failures = [doubt.check for doubt in doubts if doubt.level is Level.FAIL]
-        return check in failures
-
     def doubts_ratio(self, row: Row, reference: Row | None = None) -> bool:
         """Return whether a check makes a row's time doubtful, or that which it is compared with.
 
@@ -211,10 +203,10 @@ def group(
             unmeasured.append((key, result))
         else:
             measured.setdefault((key, conditions), []).append(result)
-    recorded_conditions = list(measured)
+    recorded_conditions = by_key((conditions[0], conditions) for conditions in measured)
     uncertain = set()
     for key, result in unmeasured:
-        homes = [pair for pair in recorded_conditions if pair[0] == key] or [(key, ())]
+        homes = recorded_conditions.get(key, [(key, ())])
         for home in homes:
             measured.setdefault(home, []).append(result)
         if len(homes) > 1:
@@ -338,48 +330,6 @@ def _elsewhere(
         if other is not group and other.kind == group.kind
         for row in other.timed
     }
-
-
-Charged = Callable[[Setup], int]
-"""The GPUs that a setup is charged for: those of whole nodes where it has them exclusively."""
-
-
-def charged_gpus(group: ConditionGroup, cluster: Cluster | None) -> Charged:
-    """Return how many GPUs a setup is charged: those of its nodes if it has them exclusively."""
-    per_node = 0
-    is_exclusive = cluster and cluster.isolate is Isolate.EXCLUSIVE
-    if cluster and (is_exclusive or "exclusive" in cluster.sbatch):
-        per_node = cluster.gpu_types.get(group.a_cell.gpu_type or "", 0)
-    return lambda setup: max(setup.gpus, setup.nodes * per_node)
-
-
-class ChargedRow(Value, frozen=True, kw_only=True):
-    """A row with a time, and what an epoch of it is charged."""
-
-    row: Row
-    timing: Timing
-    device: Device
-    charged_gpus: int
-
-    @property
-    def epoch_s(self) -> float:
-        """Seconds of an epoch, or of other work."""
-        return self.timing.epoch_s
-
-    @property
-    def gpu_s(self) -> float:
-        """GPU-seconds that an epoch is charged."""
-        return self.charged_gpus * self.epoch_s
-
-    @property
-    def gpu_hours(self) -> float:
-        """GPU-hours that an epoch is charged."""
-        return formulas.gpu_hours(self.charged_gpus, self.epoch_s / 60)
-
-    @property
-    def joules(self) -> float | None:
-        """Joules of the GPUs of the cell in an epoch; None without energy counters."""
-        return self.row.figures.joules
 
 
 class Pair(NamedTuple):

@@ -1,15 +1,18 @@
 """Causes of a gap to the ideal speedup, and what each takes: by replays, or sums of seconds."""
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
-from itertools import combinations
+from itertools import chain, combinations
 from math import comb
 from typing import Any
 
 from hpml_jobs.core import formulas
 from hpml_jobs.core.errors import HpmlError
-from hpml_jobs.core.rank import least_waiting
+from hpml_jobs.core.rank import Rank, least_waiting
 from hpml_jobs.core.record import Record
+from hpml_jobs.core.text import listed
+from hpml_jobs.report.frame.numbers import verb
 from hpml_jobs.results.figures import Figures
 from hpml_jobs.results.rows import Row
 
@@ -172,12 +175,26 @@ def parts(
     }
 
 
+def late_ranks(of_runs: Sequence[Sequence[Rank]]) -> str:
+    """Return the ranks that are late in at least half of the runs, with their host."""
+    counts = Counter(rank.rank for run in of_runs for rank in run)
+    late = sorted(number for number in counts if 2 * counts[number] >= len(of_runs))
+    return _on_host(late, chain.from_iterable(of_runs)) if late else EACH_OTHER
+
+
 def late_rank(figures: Figures, records: Sequence[Record]) -> str:
     """Return the rank that the others wait for, or that they wait for each other."""
-    number = least_waiting(record.ranks for record in records)
+    of_runs = [record.ranks for record in records]
+    number = least_waiting(of_runs)
     if number is None or figures.waiting_s is None or figures.others_waiting_s is None:
         return ""
     if figures.waiting_s > figures.others_waiting_s / 2:
         return EACH_OTHER
-    hosts = {rank.host for record in records if (rank := record.rank_of(number))}
-    return f"rank {number} on {hosts.pop()}" if len(hosts) == 1 else f"rank {number}"
+    return _on_host([number], chain.from_iterable(of_runs))
+
+
+def _on_host(numbers: Sequence[int], ranks: Iterable[Rank]) -> str:
+    """Return ranks by number, with their host where it is the same for all."""
+    hosts = {rank.host for rank in ranks if rank.rank in numbers}
+    text = f"{verb(len(numbers), 'rank', 'ranks')} {listed(numbers)}"
+    return f"{text} on {hosts.pop()}" if len(hosts) == 1 else text

@@ -1,8 +1,6 @@
 """Why N GPUs are not N times as fast: what each cause takes of the ideal speedup."""
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from itertools import chain
 from math import hypot, isnan
 from statistics import median
 from typing import Any, NamedTuple
@@ -12,12 +10,8 @@ from hpml_jobs.core.check_result import Affected, Level
 from hpml_jobs.core.disturbance import outside_causes
 from hpml_jobs.core.measurements import Role
 from hpml_jobs.core.place import Place
-from hpml_jobs.core.rank import Rank
 from hpml_jobs.core.statistics import CONFIDENCE, RESAMPLES, percentiles
-from hpml_jobs.core.text import listed
-from hpml_jobs.report.frame.numbers import verb
 from hpml_jobs.report.scaling.causes import (
-    EACH_OTHER,
     EPOCH,
     SETS,
     Causes,
@@ -25,6 +19,7 @@ from hpml_jobs.report.scaling.causes import (
     NoReplayError,
     Parts,
     late_rank,
+    late_ranks,
     parts,
     removable,
     seconds_of,
@@ -307,17 +302,3 @@ def _part(
     if not values:
         return GapPart(value)
     return GapPart(value, *percentiles(values, estimate.splits)[:2])
-
-
-def late_ranks(of_runs: Sequence[Sequence[Rank]]) -> str:
-    """Return the ranks that are late in at least half of the runs, with their host."""
-    ranks = {rank.rank: rank for run in of_runs for rank in run}
-    late_in_run = [{rank.rank for rank in run} for run in of_runs]
-    counts = Counter(chain.from_iterable(late_in_run))
-    numbers = [number for number in counts if 2 * counts[number] >= len(of_runs)]
-    late = [ranks[number] for number in sorted(numbers)]
-    if not late:
-        return EACH_OTHER
-    ranks_text = f"{verb(len(late), 'rank', 'ranks')} {listed(sorted(numbers))}"
-    hosts = {rank.host for rank in late}
-    return f"{ranks_text} on {hosts.pop()}" if len(hosts) == 1 else ranks_text

@@ -25,6 +25,7 @@ from hpml_jobs.core.disturbance import outside_causes
 from hpml_jobs.core.measurements import Epoch, Role
 from hpml_jobs.core.rank import Rank
 from hpml_jobs.core.record import Record
+from hpml_jobs.core.text import Share
 from hpml_jobs.report.frame.arrays import NoArraysError, read_arrays
 from hpml_jobs.report.scaling.causes import SETS, Causes, GapCause, NoReplayError
 from hpml_jobs.results.cells import CellResult
@@ -43,7 +44,7 @@ ROUNDING = 1e-6
 """Shares of an iteration that differ by less are the same moment."""
 
 
-PROOF = 0.03
+PROOF = Share(0.03)
 """The replay with all causes deviates by at most this share from the instrumented epoch."""
 
 LATE = 0.02
@@ -419,7 +420,7 @@ def without_causes(
     if abs(all_s / epoch_s - 1) > PROOF:
         raise NoReplayError(
             f"the replay takes {all_s:.3g} s, the instrumented epoch {epoch_s:.3g} s "
-            f"(limit {100 * PROOF:.0f} %)"
+            f"(limit {PROOF})"
         )
     shares = {causes: replayed_s / all_s for causes, replayed_s in of_sets.items()}
     if not run.alone:

@@ -137,7 +137,7 @@ def _report(
 
     With `wait`, cells that are pending or running are waited for.
     """
-    from hpml_jobs.report.choose.rules import Wish
+    from hpml_jobs.report.choose.cost import Wish
 
     wish = Wish(**{key: value for key, value in values.items() if key != BASELINE})
     status = _status(study, wait=wait, out_of_the_way=out_of_the_way)

@@ -17,7 +17,14 @@ from rich.text import Text
 from hpml_jobs.cli.commands import discard
 from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.check_result import in_short
-from hpml_jobs.core.text import counted, duration_text, hours_text, printable, time_text
+from hpml_jobs.core.text import (
+    counted,
+    duration_text,
+    hours_text,
+    percent_text,
+    printable,
+    time_text,
+)
 from hpml_jobs.study.snapshot import CellState
 
 if TYPE_CHECKING:
@@ -158,12 +165,12 @@ def usage_line(used: "Usage") -> str:
         text = f"used {hours_text(hours)} GPU-hours"
         text += f" of {hours_text(requested)} requested" if requested else ""
     if used.used_share is not None:
-        text += f", {100 * used.used_share:.2g} % of the requested time"
+        two_digits = float(f"{used.used_share:.2g}")
+        text += f", {percent_text(two_digits)} of the requested time"
     text += f", in {counted(used.runs, 'attempt')}"
     if used.queue_median_s is not None and used.queue_longest_s is not None:
-        median_wait = duration_text(used.queue_median_s)
-        longest = duration_text(used.queue_longest_s)
-        text += f"; queue wait {median_wait} (median), {longest} (longest)"
+        text += f"; queue wait {duration_text(used.queue_median_s)} (median), "
+        text += f"{duration_text(used.queue_longest_s)} (longest)"
     return f"{text}; source: {used.source}"
 
 

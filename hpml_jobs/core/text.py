@@ -245,13 +245,13 @@ def whole_number(text: str) -> int | None:
     return int(text) if is_number else None
 
 
-def percent_text(share: float) -> str:
-    """Return a share of 1 in percent, with its sign and two decimals at most.
+def percent_text(share: float, decimals: int = 2) -> str:
+    """Return a share of 1 in percent, with its sign and so many decimals at most.
 
-    >>> [percent_text(share) for share in (0.05, 0.1234, 0.37, 1e-12)]
-    ['5 %', '12.34 %', '37 %', '0 %']
+    >>> [percent_text(share) for share in (0.05, 0.1234, 0.37, 1e-12)], percent_text(0.1234, 1)
+    (['5 %', '12.34 %', '37 %', '0 %'], '12.3 %')
     """
-    return f"{100 * share:.2f}".rstrip("0").rstrip(".") + " %"
+    return f"{round(100 * share, decimals):.10g} %"
 
 
 class Share(float):

@@ -10,7 +10,7 @@ from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.strategies import Device, Loader
 from hpml_jobs.plan import machine
 from hpml_jobs.plan.settings import Notify
-from hpml_jobs.results.checks.gpu_peaks import peak_rate
+from hpml_jobs.results.gpus import peak_rate
 from hpml_jobs.slurm import commands
 from hpml_jobs.study.study import Study
 

@@ -10,7 +10,8 @@ from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.text import PROGRAM, counted, listed, with_command
 from hpml_jobs.report import warnings
 from hpml_jobs.report.choose import words
-from hpml_jobs.report.choose.rules import Candidate, Choice, Exclusion
+from hpml_jobs.report.choose.cost import Candidate, Exclusion
+from hpml_jobs.report.choose.rules import Choice
 from hpml_jobs.report.choose.table import accuracies
 from hpml_jobs.report.frame import captions
 from hpml_jobs.report.frame.captions import mark

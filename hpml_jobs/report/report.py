@@ -13,7 +13,8 @@ from hpml_jobs.core.place import Place
 from hpml_jobs.core.strategies import Baseline
 from hpml_jobs.core.value import Value
 from hpml_jobs.report import warnings
-from hpml_jobs.report.choose.rules import Choice, Wish, choose
+from hpml_jobs.report.choose.cost import Wish
+from hpml_jobs.report.choose.rules import Choice, choose
 from hpml_jobs.report.choose.table import choice_table
 from hpml_jobs.report.communication.messages import messages
 from hpml_jobs.report.communication.phases import phases

@@ -2,20 +2,17 @@
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from statistics import mean, median
-from typing import Annotated, Any, NamedTuple, TypeVar, get_type_hints
+from typing import Annotated, Any, NamedTuple, get_type_hints
 
 import msgspec
 
 from hpml_jobs.core import formulas
 from hpml_jobs.core.check_result import Affected
-from hpml_jobs.core.conditions import precision_of
 from hpml_jobs.core.disturbance import WITHHELD_MOST, outside_causes, withheld_share
-from hpml_jobs.core.gpus import link_text
 from hpml_jobs.core.measurements import (
     TRAINING,
-    Card,
     CollectiveKind,
     Microbenchmark,
     MicrobenchmarkPoint,
@@ -29,8 +26,6 @@ from hpml_jobs.core.rank import Rank, least_waiting
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import BandwidthKind, Strategy
 from hpml_jobs.core.value import Value
-
-T = TypeVar("T")
 
 TRAINED = (*TRAINING, "plain")
 """Roles of the epochs that train the model."""
@@ -190,7 +185,8 @@ def _of_others(record: Record, rank: Rank | None) -> dict[str, float]:
     others = [other for other in record.ranks if other is not rank] or [*record.ranks]
     stall_s = _mean([other.timed.stall_s for other in others])
     figures = {"others_stall_s": record.per_work * stall_s}
-    if queued_s := _known(map(_queued_s, others)):
+    queued_s = [s for s in map(_queued_s, others) if s is not None]
+    if queued_s:
         figures["others_run_queue_s"] = record.per_work * _mean(queued_s)
     if phases := [other.phases for other in others if other.phases]:
         figures |= _of_phases(record, phases)
@@ -280,9 +276,10 @@ def medians(runs: Sequence[Figures]) -> Figures:
     """Return each figure's median over the runs that have it. Needs one run or more."""
     figures = {}
     for name in NAMES:
-        values = _known(getattr(run, name) for run in runs)
-        if values:
-            figures[name] = float(median(values))
+        values = [getattr(run, name) for run in runs]
+        known = [value for value in values if value is not None]
+        if known:
+            figures[name] = float(median(known))
     return Figures(**figures)
 
 
@@ -366,73 +363,6 @@ def _reasons_to_leave_out(
 
 def _left_out(reasons: Mapping[str, str], role: Role | Step) -> list[LeftOut]:
     return [LeftOut(slug=slug, reason=why, role=role) for slug, why in reasons.items()]
-
-
-class GpuFigures(NamedTuple):
-    """The GPUs of a cell; None is what is not known.
-
-    Clocks are the median of the GPUs, `least_sm_clock_mhz` the least reading of any; `power_w` is
-    the mean of a GPU. `bus_ids` has nvidia-smi's index and bus id of each, by rank.
-    """
-
-    precision: str | None = None
-    sm_clock_mhz: float | None = None
-    least_sm_clock_mhz: int | None = None
-    memory_clock_mhz: float | None = None
-    power_w: float | None = None
-    gpu_utilization_percent: float | None = None
-    temperature_c: int | None = None
-    throttle_reasons: str | None = None
-    gpu_samples: int | None = None
-    bus_ids: str | None = None
-    links: str | None = None
-    link_gb_per_s: float | None = None
-
-
-def gpu_figures(record: Record) -> GpuFigures:
-    """Return the figures of a cell; of one on the CPU only its number format."""
-    if record.measured_facts is None:
-        return GpuFigures()
-    cards = record.cards
-    samples = [card.samples for card in cards if card.samples]
-    clocks = _known(card.clock_mhz for card in cards)
-    watts = _known(card.power_w for card in cards)
-    heat = _known(card.temperature_c for card in cards)
-    least = clocks
-    if samples:
-        watts = [sample.power_w[1] for sample in samples]
-        heat = [sample.temperature_c for sample in samples]
-        least = [sample.sm_clock_mhz[0] for sample in samples]
-    return GpuFigures(
-        precision=precision_of(record),
-        sm_clock_mhz=_median(clocks),
-        least_sm_clock_mhz=min(least, default=None),
-        memory_clock_mhz=_median(_known(card.memory_clock_mhz for card in cards)),
-        power_w=mean(watts) if watts else None,
-        gpu_utilization_percent=record.gpu_utilization_percent,
-        temperature_c=max(heat, default=None),
-        throttle_reasons=_throttle_reasons(cards),
-        gpu_samples=min((sample.count for sample in samples), default=None),
-        bus_ids=", ".join(f"{c.index} {c.bus_id}" for c in cards if c.bus_id) or None,
-        links="; ".join(dict.fromkeys(filter(None, map(link_text, cards)))) or None,
-        link_gb_per_s=record.link_gb_per_s,
-    )
-
-
-def _known(values: Iterable[T | None]) -> list[T]:
-    return [value for value in values if value is not None]
-
-
-def _median(values: Sequence[float]) -> float | None:
-    return median(values) if values else None
-
-
-def _throttle_reasons(cards: Sequence[Card]) -> str | None:
-    """Return why any of the GPUs had lower clocks, or `none`; None if that was not read."""
-    if not any(card.samples or card.throttle_reasons is not None for card in cards):
-        return None
-    reasons = {reason for card in cards for reason in card.reasons}
-    return " ".join(sorted(reasons)) or "none"
 
 
 class Bandwidth(Value, frozen=True, kw_only=True):

@@ -1,14 +1,14 @@
 """Groups of cells that may share a table: one workload under the same conditions, with its rows."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
+from typing import NamedTuple
 
 import msgspec
 
 from hpml_jobs.core import formulas
 from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.check_result import Affected, CheckResult, Level, worst_level
-from hpml_jobs.core.cluster import Cluster, Isolate
 from hpml_jobs.core.conditions import (
     CODE,
     UNRECORDED,
@@ -19,14 +19,21 @@ from hpml_jobs.core.conditions import (
     precision_of,
     requested_conditions,
 )
-from hpml_jobs.core.place import Place, Setup
+from hpml_jobs.core.place import Place
 from hpml_jobs.core.record import Model, Record
 from hpml_jobs.core.source import IMPORT, Origin
 from hpml_jobs.core.strategies import Baseline, Device
 from hpml_jobs.core.text import NaturalKey, natural_key
 from hpml_jobs.core.value import Value
 from hpml_jobs.results.cells import CellResult
-from hpml_jobs.results.rows import Row, Timing, Work, by_key, make_rows, place_order
+from hpml_jobs.results.rows import (
+    Row,
+    Work,
+    by_key,
+    make_rows,
+    place_order,
+    reference_among,
+)
 
 
 class ConditionGroup(Value, frozen=True, kw_only=True, dict=True):
@@ -156,12 +163,6 @@ class ConditionGroup(Value, frozen=True, kw_only=True, dict=True):
         """Return whether a check makes these numbers of a row doubtful."""
         return bool(self.doubts_of(row, affected))
 
-    def fails(self, row: Row, check: str) -> bool:
-        """Return whether a run of a row fails a check of its time."""
-        doubts = self.doubts_of(row, Affected.TIME)
-        failures = [doubt.check for doubt in doubts if doubt.level is Level.FAIL]
-        return check in failures
-
     def doubts_ratio(self, row: Row, reference: Row | None = None) -> bool:
         """Return whether a check makes a row's time doubtful, or that which it is compared with.
 
@@ -202,10 +203,10 @@ def group(
             unmeasured.append((key, result))
         else:
             measured.setdefault((key, conditions), []).append(result)
-    recorded_conditions = list(measured)
+    recorded_conditions = by_key((conditions[0], conditions) for conditions in measured)
     uncertain = set()
     for key, result in unmeasured:
-        homes = [pair for pair in recorded_conditions if pair[0] == key] or [(key, ())]
+        homes = recorded_conditions.get(key, [(key, ())])
         for home in homes:
             measured.setdefault(home, []).append(result)
         if len(homes) > 1:
@@ -331,43 +332,69 @@ def _elsewhere(
     }
 
 
-Charged = Callable[[Setup], int]
-"""The GPUs that a setup is charged for: those of whole nodes where it has them exclusively."""
+class Pair(NamedTuple):
+    """The same global batch, or batch per GPU, on the reference and on more GPUs.
 
+    The reference is one GPU, or the smallest size.
+    """
 
-def charged_gpus(group: ConditionGroup, cluster: Cluster | None) -> Charged:
-    """Return how many GPUs a setup is charged: those of its nodes if it has them exclusively."""
-    per_node = 0
-    is_exclusive = cluster and cluster.isolate is Isolate.EXCLUSIVE
-    if cluster and (is_exclusive or "exclusive" in cluster.sbatch):
-        per_node = cluster.gpu_types.get(group.a_cell.gpu_type or "", 0)
-    return lambda setup: max(setup.gpus, setup.nodes * per_node)
-
-
-class ChargedRow(Value, frozen=True, kw_only=True):
-    """A row with a time, and what an epoch of it is charged."""
-
-    row: Row
-    timing: Timing
-    device: Device
-    charged_gpus: int
+    reference: Row
+    parallel: Row
 
     @property
-    def epoch_s(self) -> float:
-        """Seconds of an epoch, or of other work."""
-        return self.timing.epoch_s
+    def reference_s(self) -> float:
+        """Seconds of the reference's epoch."""
+        return self.reference.figures.epoch_s
 
     @property
-    def gpu_s(self) -> float:
-        """GPU-seconds that an epoch is charged."""
-        return self.charged_gpus * self.epoch_s
+    def parallel_s(self) -> float:
+        """Seconds of the other epoch."""
+        return self.parallel.figures.epoch_s
 
     @property
-    def gpu_hours(self) -> float:
-        """GPU-hours that an epoch is charged."""
-        return formulas.gpu_hours(self.charged_gpus, self.epoch_s / 60)
+    def global_batch(self) -> int:
+        """Samples of an iteration on all GPUs."""
+        return self.parallel.global_batch
 
     @property
-    def joules(self) -> float | None:
-        """Joules of the GPUs of the cell in an epoch; None without energy counters."""
-        return self.row.figures.joules
+    def speedup(self) -> float:
+        """The ratio of the times; strong(N; G) = epoch_s(g, G / g) / epoch_s(N, G / N)."""
+        return formulas.speedup(self.reference_s, self.parallel_s)
+
+    @property
+    def efficiency(self) -> float:
+        """Share of the ideal speedup, N / g."""
+        return formulas.efficiency(
+            self.speedup, self.parallel.gpus, self.reference.gpus
+        )
+
+    @property
+    def karp_flatt(self) -> float | None:
+        """The serial fraction by Karp and Flatt; it may be outside (0, 1).
+
+        None against more than one GPU: T1, which it divides by, is not known.
+        """
+        if not self.reference.is_baseline:
+            return None
+        return formulas.karp_flatt(self.speedup, self.parallel.gpus)
+
+    @property
+    def serial_fraction(self) -> float | None:
+        """The same; None where it is no fraction."""
+        value = self.karp_flatt
+        return value if value is not None and 0 < value < 1 else None
+
+
+def pairs(group: ConditionGroup) -> list[Pair]:
+    """Return every pair with the same global batch in the grid."""
+    rows = [((row.global_batch, row.path_of_batch), row) for row in group.timed]
+    by_global_batch = by_key(rows)
+    same_batch = []
+    for batch, row in rows:
+        candidates = by_global_batch[batch]
+        # The same global batch may be a batch on N GPUs and N accumulated batches on one.
+        candidates.sort(key=lambda candidate: candidate.path != row.path)
+        reference = reference_among(row, candidates, group.baseline)
+        if row.gpus > 1 and reference and reference.gpus < row.gpus:
+            same_batch.append(Pair(reference, row))
+    return same_batch

@@ -11,7 +11,7 @@ from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.measurements import Stage
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.secrets import hide_secrets
-from hpml_jobs.core.text import duration_text, time_text, unix_time
+from hpml_jobs.core.text import duration_text, percent_text, time_text, unix_time
 from hpml_jobs.slurm.jobs import NO_SPACE_CODE, JobState, array_ids, canceller, is_slurm
 from hpml_jobs.slurm.pending import why_pending
 from hpml_jobs.status.evidence import CellEvidence
@@ -385,10 +385,9 @@ def pace_of(progress: Progress | None, now: float) -> Pace:
     left_s = formulas.training_left_s(
         elapsed_s, epoch_s, progress.epochs - progress.epoch
     )
-    done = (progress.epoch - 1 + share) / progress.epochs
     return Pace(
-        f"{words}, ~{100 * share:.0f} %, ~{duration_text(left_s)} of training left",
-        done,
+        f"{words}, ~{percent_text(share, 0)}, ~{duration_text(left_s)} of training left",
+        (progress.epoch - 1 + share) / progress.epochs,
         left_s,
     )
 

@@ -16,7 +16,8 @@ from hpml_jobs.core.check_result import Level
 from hpml_jobs.core.formulas import coverage_of_range
 from hpml_jobs.core.statistics import interval, ratio_interval
 from hpml_jobs.report.choose import words
-from hpml_jobs.report.choose.rules import Wish, choose
+from hpml_jobs.report.choose.cost import Wish
+from hpml_jobs.report.choose.rules import choose
 from hpml_jobs.results.cells import CellResult
 from hpml_jobs.results.checks.study import checked_groups
 from hpml_jobs.results.decision import Decision, compare

@@ -22,7 +22,7 @@ from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.core.training_path import AMPERE, Precision
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.job.workers import JOB_VARIABLE
-from hpml_jobs.results.checks.gpu_peaks import PEAKS, gpu_key
+from hpml_jobs.results.gpus import PEAKS, gpu_key
 from hpml_jobs.study.attempt import AttemptEnd
 from hpml_jobs.study.cell_folder import CellFolder
 from hpml_jobs.study.files import encode, write_whole

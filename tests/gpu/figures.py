@@ -11,7 +11,7 @@ import msgspec
 from hpml_jobs.core.text import counted
 from hpml_jobs.core.training_path import Precision
 from hpml_jobs.core.value import Value
-from hpml_jobs.results.checks.gpu_peaks import PEAKS, gpu_key, peak_rate
+from hpml_jobs.results.gpus import PEAKS, gpu_key, peak_rate
 from hpml_jobs.study.files import encode, reading, write_whole, writing
 
 RESULTS = Path(__file__).parents[2] / "docs" / "gpu.json"

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from hpml_jobs.core.built_in import RESNET18_PARAMETERS
 from hpml_jobs.core.workload import Workload
-from hpml_jobs.results.checks.gpu_peaks import PEAKS, gpu_key
+from hpml_jobs.results.gpus import PEAKS, gpu_key
 
 RESNET = Workload(
     name="synthetic",

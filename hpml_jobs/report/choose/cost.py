@@ -1,25 +1,32 @@
-"""What an epoch costs: charged GPUs, energy, and the FLOP/s that are reached for it, in words."""
+"""What an epoch of a measured cell takes and costs: charged GPUs, energy, FLOP/s; its limits."""
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from enum import StrEnum
+from typing import NamedTuple, TypeVar
 
 from hpml_jobs.core import formulas
 from hpml_jobs.core.built_in import TransformerShape
-from hpml_jobs.core.check_result import Affected
+from hpml_jobs.core.check_result import Affected, Level
+from hpml_jobs.core.cluster import Cluster, Isolate
 from hpml_jobs.core.conditions import precision_of
-from hpml_jobs.core.measurements import Card
+from hpml_jobs.core.errors import UsageError, refuse_not_positive
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import Device
+from hpml_jobs.core.value import Value
 from hpml_jobs.report.frame import captions
+from hpml_jobs.report.frame.captions import cell_label, cell_words
 from hpml_jobs.report.frame.numbers import count, significant, span
-from hpml_jobs.results.checks.gpu_peaks import (
+from hpml_jobs.results.checks.disturbance import DISTURBED
+from hpml_jobs.results.gpus import (
     WINOGRAD,
     FlopPerSample,
     PeakRate,
     flop_of,
+    known,
     peak_of,
 )
-from hpml_jobs.results.groups import ChargedRow, ConditionGroup
+from hpml_jobs.results.groups import ConditionGroup
+from hpml_jobs.results.rows import Row, Timing
 
 T = TypeVar("T")
 
@@ -27,32 +34,170 @@ GIVEN = "given with the cell, before 1.0"
 """The source of a peak that is not one of a data sheet."""
 
 
-class Cost(ChargedRow, frozen=True, kw_only=True):
-    """The cost of an epoch of a row: medians over its runs; None where something is not known.
+MIN_EFFICIENCY = 0.7
+"""Least efficiency of a cell to ask for, unless the user says otherwise."""
+
+
+class Exclusion(StrEnum):
+    """Why a cell is not the one to ask for."""
+
+    FAILED_CHECK = "a data-quality check failed"  # nor the fastest, nor the cheapest
+    OVER_BUDGET = "over the budget"
+    INEFFICIENT = "below the least efficiency"
+
+
+class Wish(Value, frozen=True, kw_only=True):
+    """The least efficiency of a cell, and what a training of `epochs` may cost in GPU-hours."""
+
+    min_efficiency: float = MIN_EFFICIENCY
+    epochs: int | None = None
+    gpu_hours: float | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse numbers that are not above zero, and a limit without the number of epochs."""
+        for key in self.__struct_fields__:
+            refuse_not_positive(key, getattr(self, key))
+        if self.has_limit and self.epochs is None:
+            raise UsageError("gpu_hours= is of a whole training: add epochs=N")
+
+    @property
+    def has_limit(self) -> bool:
+        """Whether the cost of the training is limited."""
+        return self.gpu_hours is not None
+
+    @property
+    def counted_epochs(self) -> int:
+        """The epochs whose cost and time the limits are of."""
+        return self.epochs or 1
+
+    def excludes(self, efficiency: float, gpu_hours: float) -> Exclusion | None:
+        """Return the limit that a cell does not meet, by its efficiency and cost of an epoch."""
+        if self.gpu_hours is None:
+            is_low = efficiency < self.min_efficiency
+            return Exclusion.INEFFICIENT if is_low else None
+        is_over = self.counted_epochs * gpu_hours > self.gpu_hours
+        return Exclusion.OVER_BUDGET if is_over else None
+
+
+class Candidate(Value, frozen=True, kw_only=True):
+    """A measured cell with what an epoch of it takes and costs: medians over its runs.
+
+    `charged_gpus` are those of whole nodes where it has them exclusively, `gpu_hours` what an epoch
+    is charged. `efficiency` is against the best cell of the smallest size. `doubtful`: a check of
+    its time warns. `is_disturbed`: it fails, because outside causes made too much of the time.
+    """
+
+    row: Row
+    timing: Timing
+    device: Device
+    charged_gpus: int
+    gpu_hours: float
+    efficiency: float
+    exclusion: Exclusion | None
+    doubtful: bool
+    is_disturbed: bool
+
+    @property
+    def epoch_s(self) -> float:
+        """Seconds of an epoch, or of other work."""
+        return self.timing.epoch_s
+
+    @property
+    def gpu_s(self) -> float:
+        """GPU-seconds that an epoch is charged."""
+        return self.charged_gpus * self.epoch_s
+
+    @property
+    def joules(self) -> float | None:
+        """Joules of the GPUs of the cell in an epoch; None without energy counters."""
+        return self.row.figures.joules
+
+    @property
+    def label(self) -> str:
+        """Its name in a table: `ddp 2-GPU b512`."""
+        return cell_label(self.row.place, self.device)
+
+    @property
+    def words(self) -> str:
+        """Its name in a sentence: `2 GPUs, batch 512 (ddp)`."""
+        return cell_words(self.row.place, self.device)
+
+    @property
+    def epochs_s(self) -> tuple[float, ...]:
+        """Seconds of the timed epoch of every run that counts."""
+        return self.row.epochs.runs
+
+
+def candidates_of(
+    group: ConditionGroup, wish: Wish, cluster: Cluster | None
+) -> list[Candidate]:
+    """Return the measured cells of a group, the fastest first, of equal times the cheapest."""
+    timed = [(row, row.timing) for row in group.timed if row.timing]
+    smallest = min(((row.gpus, timing.epoch_s) for row, timing in timed), default=None)
+    if smallest is None:
+        return []
+    per_node = _gpus_of_node(group, cluster)
+    candidates = []
+    for row, timing in timed:
+        doubts = group.doubts_of(row, Affected.TIME)
+        failed = [doubt.check for doubt in doubts if doubt.level is Level.FAIL]
+        speedup = formulas.speedup(smallest[1], timing.epoch_s)
+        efficiency = formulas.efficiency(speedup, row.gpus, smallest[0])
+        charged_gpus = max(row.gpus, row.nodes * per_node)
+        gpu_hours = formulas.gpu_hours(charged_gpus, timing.epoch_s / 60)
+        limit = wish.excludes(efficiency, gpu_hours)
+        candidate = Candidate(
+            row=row,
+            timing=timing,
+            device=group.device,
+            charged_gpus=charged_gpus,
+            gpu_hours=gpu_hours,
+            efficiency=efficiency,
+            exclusion=Exclusion.FAILED_CHECK if failed else limit,
+            doubtful=bool(doubts),
+            is_disturbed=DISTURBED in failed,
+        )
+        candidates.append(candidate)
+    return sorted(candidates, key=lambda c: (c.epoch_s, c.gpu_s))
+
+
+def _gpus_of_node(group: ConditionGroup, cluster: Cluster | None) -> int:
+    """Return the GPUs of each node that its cells are charged for; 0 where they share nodes."""
+    if cluster is None:
+        return 0
+    is_exclusive = cluster.isolate is Isolate.EXCLUSIVE or "exclusive" in cluster.sbatch
+    gpu_type = group.a_cell.gpu_type or ""
+    return cluster.gpu_types.get(gpu_type, 0) if is_exclusive else 0
+
+
+class Cost(NamedTuple):
+    """What an epoch of a cell computes, by medians over its runs; None where it is not known.
 
     `flop` and `peak` are those of its first run with them: all runs of a row ran under
     the same conditions.
     """
 
+    candidate: Candidate
     flop: FlopPerSample
     peak: PeakRate | None
 
     @property
     def flop_per_s(self) -> float | None:
         """FLOP/s of the model on each GPU over the whole epoch, data loading included."""
-        return self._flop_per_s(self.epoch_s)
+        return self._flop_per_s(self.candidate.epoch_s)
 
     @property
     def train_flop_per_s(self) -> float | None:
         """The same without data loading."""
-        train_s = self.timing.train_s
+        train_s = self.candidate.timing.train_s
         return None if train_s is None else self._flop_per_s(train_s)
 
     def _flop_per_s(self, seconds: float) -> float | None:
-        if not self.flop.figure or not self.timing.samples:
+        samples = self.candidate.timing.samples
+        if not self.flop.figure or not samples:
             return None
-        in_all = formulas.flop_per_s(self.flop.figure, self.timing.samples, seconds)
-        return in_all / self.row.gpus
+        in_all = formulas.flop_per_s(self.flop.figure, samples, seconds)
+        return in_all / self.candidate.row.gpus
 
     @property
     def utilization(self) -> float | None:
@@ -62,28 +207,12 @@ class Cost(ChargedRow, frozen=True, kw_only=True):
         return formulas.utilization(self.flop_per_s, self.peak.flop_per_s)
 
 
-def cost_of(group: ConditionGroup, charged: ChargedRow) -> Cost:
-    """Return the cost of a row with its time."""
-    records = group.counted_records(charged.row, Affected.TIME)
-    return Cost(
-        row=charged.row,
-        timing=charged.timing,
-        device=charged.device,
-        charged_gpus=charged.charged_gpus,
-        flop=_first(_known_flop, records) or FlopPerSample(None),
-        peak=_first(measured_peak, records),
-    )
-
-
-def _first(value_of: Callable[[Record], T | None], records: list[Record]) -> T | None:
-    return next(
-        (value for record in records if (value := value_of(record)) is not None), None
-    )
-
-
-def _known_flop(record: Record) -> FlopPerSample | None:
-    flop = flop_of(record)
-    return flop if flop.figure else None
+def cost_of(group: ConditionGroup, candidate: Candidate) -> Cost:
+    """Return what an epoch of a cell computes."""
+    records = group.counted_records(candidate.row, Affected.TIME)
+    flops = (flop for flop in map(flop_of, records) if flop.figure)
+    peaks = filter(None, map(measured_peak, records))
+    return Cost(candidate, next(flops, FlopPerSample(None)), next(peaks, None))
 
 
 def measured_peak(record: Record) -> PeakRate | None:
@@ -100,17 +229,6 @@ def measured_peak(record: Record) -> PeakRate | None:
         return peak_of(record)
     rate = 1e12 * peak_tflop_per_s
     return PeakRate(rate, precision_of(record), GIVEN, impossible=rate)
-
-
-def cards(group: ConditionGroup) -> list[Card]:
-    """Return the states of all GPUs of the group's runs."""
-    return [
-        card
-        for row in group.timed
-        for record in group.records(row)
-        for rank in record.ranks
-        for card in rank.cards
-    ]
 
 
 def tflop_per_s(flop_per_s: float) -> str:
@@ -188,31 +306,35 @@ def _winograd(costs: Sequence[Cost], peak: PeakRate) -> str:
 
 def clocks_text(group: ConditionGroup) -> str:
     """Return clocks and power limit of the boards; empty if they were not read."""
-    boards = cards(group)
+    records = [record for row in group.timed for record in group.records(row)]
+    boards = [card for record in records for card in record.cards]
     if not boards:
         return ""
-    records = [record for row in group.timed for record in group.records(row)]
-    limits = [record.facts.cancel_below_percent for record in records if record.facts]
-    highest = _spans(" of {} MHz", [card.max_sm_clock_mhz for card in boards]) or " MHz"
-    limit = _spans(" (this site cancels below {} %)", limits)
+    facts = known(records, lambda record: record.facts)
+    limit = _spans(
+        " (this site cancels below {} %)", facts, lambda f: f.cancel_below_percent
+    )
+    highest = _spans(" of {} MHz", boards, lambda card: card.max_sm_clock_mhz)
     parts = [
-        _spans(f"SM clock {{}}{highest}", [card.clock_mhz for card in boards]),
-        _spans("memory clock {} MHz", [card.memory_clock_mhz for card in boards]),
         _spans(
-            f"utilization {{}} %{limit}", [card.utilization_percent for card in boards]
+            f"SM clock {{}}{highest or ' MHz'}", boards, lambda card: card.clock_mhz
         ),
-        _spans("power limit {} W", [card.power_limit_w for card in boards]),
+        _spans("memory clock {} MHz", boards, lambda card: card.memory_clock_mhz),
+        _spans(
+            f"utilization {{}} %{limit}", boards, lambda card: card.utilization_percent
+        ),
+        _spans("power limit {} W", boards, lambda card: card.power_limit_w),
     ]
     is_sampled = all(card.samples for card in boards)
     when = "in the timed epoch" if is_sampled else "after an epoch"
-    return f"Boards {when}: {', '.join(part for part in parts if part)}."
+    return f"Boards {when}: {', '.join(filter(None, parts))}."
 
 
-def _spans(text: str, values: Sequence[float | None]) -> str:
+def _spans(text: str, items: Sequence[T], value_of: Callable[[T], float | None]) -> str:
     """Return a text with the least and the most of the known values; empty without one.
 
-    >>> _spans("{} MHz", [1980, None, 1755]), _spans("{} W", [700.0]), _spans("{} W", [None])
-    ('1,755 to 1,980 MHz', '700 W', '')
+    >>> _spans("{} MHz", [1980, None, 1755], lambda mhz: mhz), _spans("{} W", [None], lambda w: w)
+    ('1,755 to 1,980 MHz', '')
     """
-    numbers = [value for value in values if value is not None]
-    return text.format(span(map(round, numbers), count)) if numbers else ""
+    values = known(items, value_of)
+    return text.format(span(map(round, values), count)) if values else ""

@@ -1,31 +1,23 @@
 """Which cell to ask for: the fastest, the cheapest, and the largest that is efficient enough.
 
-Cells of one group of equal conditions are compared by their epochs. A cell costs the GPUs that it
-is charged for, times its seconds.
+Cells of one group of equal conditions are compared by their epochs.
 """
 
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from enum import StrEnum
 from statistics import fmean
 from typing import NamedTuple
 
-import msgspec
-
 from hpml_jobs.core import formulas
 from hpml_jobs.core.cell import Outcome
-from hpml_jobs.core.check_result import Affected, Level
 from hpml_jobs.core.cluster import Cluster
 from hpml_jobs.core.conditions import CPU_COUNT
-from hpml_jobs.core.errors import UsageError, refuse_not_positive
 from hpml_jobs.core.noise import known_interval
-from hpml_jobs.core.place import Place
 from hpml_jobs.core.statistics import Interval, ratio_interval
 from hpml_jobs.core.strategies import BASELINE, Device, Strategy
 from hpml_jobs.core.value import Value
-from hpml_jobs.report.frame.captions import cell_label, cell_words
-from hpml_jobs.results.checks.disturbance import DISTURBED
+from hpml_jobs.report.choose.cost import Candidate, Exclusion, Wish, candidates_of
 from hpml_jobs.results.decision import (
     LEAST_GAP,
     Decision,
@@ -33,80 +25,11 @@ from hpml_jobs.results.decision import (
     runs_to_exclude,
     scatter,
 )
-from hpml_jobs.results.groups import Charged, ChargedRow, ConditionGroup, charged_gpus
+from hpml_jobs.results.groups import ConditionGroup
 from hpml_jobs.results.rows import Row
-
-MIN_EFFICIENCY = 0.7
-"""Least efficiency of a cell to ask for, unless the user says otherwise."""
 
 USUAL = (BASELINE, Strategy.DDP)
 """The strategies that are preferred among cells that the runs do not tell apart."""
-
-
-class Wish(Value, frozen=True, kw_only=True):
-    """The least efficiency of a cell, and what a training of `epochs` may cost in GPU-hours."""
-
-    min_efficiency: float = MIN_EFFICIENCY
-    epochs: int | None = None
-    gpu_hours: float | None = None
-
-    def __post_init__(self) -> None:
-        """Refuse numbers that are not above zero, and a limit without the number of epochs."""
-        for key in self.__struct_fields__:
-            refuse_not_positive(key, getattr(self, key))
-        if self.has_limit and self.epochs is None:
-            raise UsageError("gpu_hours= is of a whole training: add epochs=N")
-
-    @property
-    def has_limit(self) -> bool:
-        """Whether the cost of the training is limited."""
-        return self.gpu_hours is not None
-
-    @property
-    def counted_epochs(self) -> int:
-        """The epochs whose cost and time the limits are of."""
-        return self.epochs or 1
-
-
-class Exclusion(StrEnum):
-    """Why a cell is not the one to ask for."""
-
-    FAILED_CHECK = "a data-quality check failed"  # nor the fastest, nor the cheapest
-    OVER_BUDGET = "over the budget"
-    INEFFICIENT = "below the least efficiency"
-
-
-class Candidate(ChargedRow, frozen=True, kw_only=True):
-    """A measured cell with what an epoch of it takes and costs: medians over its runs.
-
-    `efficiency` is against the best cell of the smallest size. `doubtful`: a check of its time
-    warns. `is_disturbed`: it fails, because outside causes made too much of the time.
-    """
-
-    efficiency: float
-    exclusion: Exclusion | None = None
-    doubtful: bool = False
-    is_disturbed: bool = False
-
-    @property
-    def label(self) -> str:
-        """Its name in a table: `ddp 2-GPU b512`."""
-        return cell_label(self.row.place, self.device)
-
-    @property
-    def words(self) -> str:
-        """Its name in a sentence: `2 GPUs, batch 512 (ddp)`."""
-        return cell_words(self.row.place, self.device)
-
-    @property
-    def place_of_any_strategy(self) -> Place:
-        """Its setup and batch without the strategy."""
-        return self.row.place._replace(setup=self.row.setup._replace(strategy=BASELINE))
-
-    @property
-    def epochs_s(self) -> tuple[float, ...]:
-        """Seconds of the timed epoch of every run that counts."""
-        return self.row.epochs.runs
 
 
 class Winner(NamedTuple):
@@ -177,8 +100,9 @@ class Choice(Value, frozen=True, kw_only=True):
     """The measured cells of a group, the fastest first, and the chosen ones; None: none can be.
 
     `reference` is the fastest cell of the smallest size, which efficiencies are against, also with
-    a failed check. `undecided` may change the size to ask for. Where the answer would rest on cells
-    to `measure_again`, because they are too disturbed, no cell is chosen.
+    a failed check. `by_size` are the fastest cells of each size without one. `undecided` may change
+    the size to ask for. Where the answer would rest on cells to `measure_again`, because they are
+    too disturbed, no cell is chosen.
     """
 
     wish: Wish
@@ -189,7 +113,7 @@ class Choice(Value, frozen=True, kw_only=True):
     ask: Winner | None
     undecided: Undecided | None
     measure_again: tuple[Candidate, ...]
-    steps: tuple[SizeStep, ...]
+    by_size: tuple[Candidate, ...]
     edges: tuple[Edge, ...]
 
     @property
@@ -213,9 +137,9 @@ class Choice(Value, frozen=True, kw_only=True):
         return self.fastest.candidate if self.fastest else None
 
     @property
-    def by_size(self) -> list[Candidate]:
-        """The fastest cell of each size that no check calls wrong, by size."""
-        return _by_size(_sound(self.candidates))
+    def steps(self) -> list[SizeStep]:
+        """What more GPUs bring, from size to size."""
+        return [SizeStep(*sizes) for sizes in itertools.pairwise(self.by_size)]
 
     def speedup(self, candidate: Candidate) -> float:
         """Return the speedup of a cell over the reference."""
@@ -233,15 +157,29 @@ def choose(
 
     `cluster` says which cells are charged whole nodes.
     """
-    candidates = _candidates(group, wish, charged_gpus(group, cluster))
+    candidates = candidates_of(group, wish, cluster)
     if not candidates:
         return None
-    sound = _sound(candidates)
-    reference = _reference(candidates)
-    again = _to_measure_again(candidates, sound, reference)
+    sound = [c for c in candidates if c.exclusion is not Exclusion.FAILED_CHECK]
+    by_size = _by_size(sound)
+    reference = min(candidates, key=lambda c: c.row.gpus)
+    sizes = {candidate.row.gpus for candidate in by_size}
+    # the answer would rest on them, or they are all there is of their size
+    again = [
+        candidate
+        for candidate in candidates
+        if candidate.is_disturbed
+        and (candidate is reference or candidate.row.gpus not in sizes)
+    ]
     ranked = [] if again else sound
     able = [candidate for candidate in ranked if candidate.exclusion is None]
-    ask = _ask(able, wish)
+    ask = undecided = None
+    edges: tuple[Edge, ...] = ()
+    if able:
+        most_gpus = max(able, key=lambda c: c.row.gpus)
+        ask = _winner(able[0] if wish.has_limit else most_gpus, able)
+        undecided = _undecided(ask, by_size, reference, wish)
+        edges = tuple(_edges(group, ask.candidate))
     return Choice(
         wish=wish,
         reference=reference,
@@ -249,88 +187,11 @@ def choose(
         fastest=_winner(ranked[0], ranked) if ranked else None,
         cheapest=min(ranked, key=lambda c: (c.gpu_s, c.epoch_s), default=None),
         ask=ask,
-        undecided=_undecided(ask, sound, reference, wish) if ask else None,
-        measure_again=again,
-        steps=tuple(itertools.starmap(SizeStep, itertools.pairwise(_by_size(sound)))),
-        edges=tuple(_edges(group, ask.candidate)) if ask else (),
+        undecided=undecided,
+        measure_again=tuple(again),
+        by_size=tuple(by_size),
+        edges=edges,
     )
-
-
-def _to_measure_again(
-    candidates: Sequence[Candidate], sound: Sequence[Candidate], reference: Candidate
-) -> tuple[Candidate, ...]:
-    """Return the disturbed cells that the answer would rest on, or of whose size no other is."""
-    sizes = {candidate.row.gpus for candidate in sound}
-    disturbed = (candidate for candidate in candidates if candidate.is_disturbed)
-    return tuple(c for c in disturbed if c is reference or c.row.gpus not in sizes)
-
-
-def _candidates(group: ConditionGroup, wish: Wish, charged: Charged) -> list[Candidate]:
-    """Return the measured cells, the fastest first."""
-    measured = [
-        Candidate(
-            row=row,
-            timing=row.timing,
-            device=group.device,
-            charged_gpus=charged(row.setup),
-            efficiency=1.0,
-            exclusion=Exclusion.FAILED_CHECK
-            if group.worst(row, Affected.TIME) is Level.FAIL
-            else None,
-            doubtful=group.doubts(row, Affected.TIME),
-            is_disturbed=group.fails(row, DISTURBED),
-        )
-        for row in group.timed
-        if row.timing
-    ]
-    if not measured:
-        return []
-    reference = _reference(measured)
-    candidates = (judged(candidate, reference, wish) for candidate in measured)
-    return sorted(candidates, key=lambda c: (c.epoch_s, c.gpu_s))
-
-
-def _reference(candidates: Sequence[Candidate]) -> Candidate:
-    """Return the fastest cell of the smallest size, whatever a check says of it."""
-    return min(candidates, key=lambda c: (c.row.gpus, c.epoch_s))
-
-
-def judged(candidate: Candidate, reference: Candidate, wish: Wish) -> Candidate:
-    """Return a candidate with its efficiency, and why it is not the one to ask for."""
-    speedup = formulas.speedup(reference.epoch_s, candidate.epoch_s)
-    efficiency = formulas.efficiency(speedup, candidate.row.gpus, reference.row.gpus)
-    exclusion = _exclusion(candidate, efficiency, wish)
-    judgement = {"efficiency": efficiency, "exclusion": exclusion}
-    return msgspec.structs.replace(candidate, **judgement)
-
-
-def _exclusion(candidate: Candidate, efficiency: float, wish: Wish) -> Exclusion | None:
-    """Return why a cell is not the one to ask for: a failed check, else the first limit."""
-    hours = wish.gpu_hours
-    if candidate.exclusion is not None:
-        return candidate.exclusion
-    if hours is not None and wish.counted_epochs * candidate.gpu_hours > hours:
-        return Exclusion.OVER_BUDGET
-    if not wish.has_limit and efficiency < wish.min_efficiency:
-        return Exclusion.INEFFICIENT
-    return None
-
-
-def _ask(able: Sequence[Candidate], wish: Wish) -> Winner | None:
-    """Return the cell to ask for among those that nothing excludes, by their runs where it can."""
-    if not able:
-        return None
-    return _winner(preferred(able, wish), able)
-
-
-def preferred(able: Sequence[Candidate], wish: Wish) -> Candidate:
-    """Return the cell to ask for by its medians, among one or more that nothing excludes.
-
-    With a budget the fastest of them, else the fastest of those with the most GPUs.
-    """
-    if wish.has_limit:
-        return min(able, key=lambda c: (c.epoch_s, c.gpu_s))
-    return min(able, key=lambda c: (-c.row.gpus, c.epoch_s, c.gpu_s))
 
 
 class Comparison(NamedTuple):
@@ -348,13 +209,13 @@ def _winner(fastest: Candidate, candidates: Sequence[Candidate]) -> Winner:
     compared = [_compared(fastest, rival) for rival in rivals if rival is not fastest]
     equal = [fastest, *(c.other for c in compared if not c.is_faster)]
     near = [c.other for c in compared if c.is_told is False]
-    by_medians = [c for c in compared if not c.is_told]
     winner = _cheapest_usual(equal)
     if winner in near:
         near = [fastest, *(other for other in near if other is not winner)]
     is_decided = all(
         c.is_told is None and c.is_faster and c.other.row.gpus == size
-        for c in by_medians
+        for c in compared
+        if not c.is_told
     )
     instead_of = tuple(candidate for candidate in equal if candidate is not winner)
     return Winner(winner, instead_of, is_decided, tuple(near))
@@ -362,14 +223,11 @@ def _winner(fastest: Candidate, candidates: Sequence[Candidate]) -> Winner:
 
 def _cheapest_usual(equal: Sequence[Candidate]) -> Candidate:
     """Return the cheapest cell, or of its size one with ddp or the plain loop, if there is one."""
-
-    def by_cost(candidate: Candidate) -> tuple[float, float]:
-        return candidate.gpu_s, candidate.epoch_s
-
-    cheapest = min(equal, key=by_cost)
+    cheapest = min(equal, key=lambda c: (c.gpu_s, c.epoch_s))
     same_size = [c for c in equal if c.row.gpus == cheapest.row.gpus]
-    usual = [c for c in same_size if c.row.strategy in USUAL]
-    return min(usual or same_size, key=by_cost)
+    return min(
+        same_size, key=lambda c: (c.row.strategy not in USUAL, c.gpu_s, c.epoch_s)
+    )
 
 
 def _compared(subject: Candidate, other: Candidate) -> Comparison:
@@ -384,8 +242,8 @@ def _compared(subject: Candidate, other: Candidate) -> Comparison:
         return Comparison(other, decision is Decision.FASTER, is_told=True)
     least = 1 + LEAST_GAP
     interval = times_as_fast(subject, other)
-    is_one_place = subject.place_of_any_strategy == other.place_of_any_strategy
-    is_doubtful = is_one_place and (subject.doubtful or other.doubtful)
+    places = {subject.row.place_of_any_strategy, other.row.place_of_any_strategy}
+    is_doubtful = len(places) == 1 and (subject.doubtful or other.doubtful)
     is_faster = not is_doubtful and other.epoch_s > least * subject.epoch_s
     if interval is None:
         return Comparison(other, is_faster, is_told=None)
@@ -401,7 +259,7 @@ def times_as_fast(subject: Candidate, other: Candidate) -> Interval | None:
 
 
 def _undecided(
-    ask: Winner, sound: Sequence[Candidate], reference: Candidate, wish: Wish
+    ask: Winner, by_size: Sequence[Candidate], reference: Candidate, wish: Wish
 ) -> Undecided | None:
     """Return what may be the cell to ask for instead: by the least efficiency, or by its time.
 
@@ -410,7 +268,6 @@ def _undecided(
     winner = ask.candidate
     if wish.has_limit:
         return _by_time(ask)
-    by_size = _by_size(sound)
     gpus = winner.row.gpus
     smaller = [(winner, rival) for rival in by_size if rival.row.gpus < gpus][-1:]
     larger = [(rival, rival) for rival in by_size if rival.row.gpus > gpus][:1]
@@ -467,11 +324,6 @@ def _deciding_runs(subject: Candidate, other: Candidate, ratio: float) -> int | 
         return None
     needed = runs_to_exclude(distance, noise)
     return needed and max(needed, 1 + least)
-
-
-def _sound(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Return the cells that no check calls wrong."""
-    return [c for c in candidates if c.exclusion is not Exclusion.FAILED_CHECK]
 
 
 def _by_size(candidates: Sequence[Candidate]) -> list[Candidate]:

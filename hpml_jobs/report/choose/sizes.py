@@ -6,7 +6,8 @@ from hpml_jobs.core import formulas
 from hpml_jobs.core.statistics import CONFIDENCE, ratio_interval
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.report.choose import words
-from hpml_jobs.report.choose.rules import Candidate, Choice
+from hpml_jobs.report.choose.cost import Candidate
+from hpml_jobs.report.choose.rules import Choice
 from hpml_jobs.report.frame import captions
 from hpml_jobs.report.frame.numbers import per_second, seconds, share_text, three_digits
 from hpml_jobs.report.frame.table import (

@@ -10,6 +10,7 @@ from hpml_jobs.core.check_result import Affected
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.report.choose import words
 from hpml_jobs.report.choose.cost import (
+    Candidate,
     Cost,
     clocks_text,
     cost_of,
@@ -17,7 +18,7 @@ from hpml_jobs.report.choose.cost import (
     peak_text,
     tflop_per_s,
 )
-from hpml_jobs.report.choose.rules import Candidate, Choice
+from hpml_jobs.report.choose.rules import Choice
 from hpml_jobs.report.frame import captions, learning
 from hpml_jobs.report.frame.numbers import (
     accuracy,

@@ -5,12 +5,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from hpml_jobs.core.disturbance import WITHHELD_MOST
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.text import PROGRAM, counted, percent_text, with_command
+from hpml_jobs.report.choose.cost import Candidate, Exclusion
 from hpml_jobs.report.choose.rules import (
     USUAL,
-    Candidate,
     Choice,
     Edge,
-    Exclusion,
     SizeStep,
     Undecided,
     Winner,
@@ -255,20 +254,18 @@ def training(candidate: Candidate, epochs: int) -> str:
 
 def _none(choice: Choice) -> str:
     """Return why no cell can be chosen: what the nearest one lacks."""
-    sound = [c for c in choice.candidates if c.exclusion is not Exclusion.FAILED_CHECK]
-    if not sound:
+    cheapest = choice.cheapest
+    if cheapest is None:
         return "a data-quality check failed for every cell"
     wish = choice.wish
-    if not wish.has_limit:
-        best = _most_efficient(sound)
-        return (
-            f"the best efficiency is {efficiency(best, choice)}, below "
-            f"{share_text(wish.min_efficiency)}"
-        )
-    best = min(sound, key=lambda candidate: candidate.gpu_hours)
-    taken = training(best, wish.counted_epochs)
+    if wish.has_limit:
+        taken = training(cheapest, wish.counted_epochs)
+        nearest = f"the nearest is {name(cheapest, choice)}: {taken}"
+        return f"no cell meets {limits(choice)}; {nearest}"
+    best = _most_efficient(choice.by_size)
     return (
-        f"no cell meets {limits(choice)}; the nearest is {name(best, choice)}: {taken}"
+        f"the best efficiency is {efficiency(best, choice)}, below "
+        f"{share_text(wish.min_efficiency)}"
     )
 
 

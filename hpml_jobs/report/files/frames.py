@@ -23,7 +23,8 @@ from hpml_jobs.report.frame.table import Sheet, Table
 from hpml_jobs.report.lab.selection import LabLine
 from hpml_jobs.report.report import Report, ReportOptions, make_report
 from hpml_jobs.results.cells import CellResult
-from hpml_jobs.results.figures import figures_of, gpu_figures
+from hpml_jobs.results.figures import figures_of
+from hpml_jobs.results.gpus import gpu_figures
 from hpml_jobs.results.rows import Row
 from hpml_jobs.study.snapshot import read_snapshots
 from hpml_jobs.study.study import Study

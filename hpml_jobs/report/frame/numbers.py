@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
+from hpml_jobs.core.text import percent_text
+
 T = TypeVar("T", bound=Any)
 
 DASH = "–"
@@ -97,7 +99,7 @@ def share_text(share: float) -> str:
     >>> share_text(0.6562), share_text(0.7)
     ('65.6 %', '70 %')
     """
-    return f"{round(100 * share, 1):g} %"
+    return percent_text(share, 1)
 
 
 def percent(share: float) -> str:

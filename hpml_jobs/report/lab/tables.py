@@ -43,8 +43,7 @@ from hpml_jobs.report.lab.words import (
 )
 from hpml_jobs.results.checks.waiting import IMBALANCE_LIMIT
 from hpml_jobs.results.figures import PEAK_FROM_BYTES
-from hpml_jobs.results.groups import ConditionGroup
-from hpml_jobs.results.pairs import pairs
+from hpml_jobs.results.groups import ConditionGroup, pairs
 from hpml_jobs.results.rows import Row
 
 

@@ -1,8 +1,6 @@
 """Why N GPUs are not N times as fast: what each cause takes of the ideal speedup."""
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from itertools import chain
 from math import hypot, isnan
 from statistics import median
 from typing import Any, NamedTuple
@@ -12,21 +10,21 @@ from hpml_jobs.core.check_result import Affected, Level
 from hpml_jobs.core.disturbance import outside_causes
 from hpml_jobs.core.measurements import Role
 from hpml_jobs.core.place import Place
-from hpml_jobs.core.rank import Rank
 from hpml_jobs.core.statistics import CONFIDENCE, RESAMPLES, percentiles
-from hpml_jobs.core.text import listed
-from hpml_jobs.report.frame.numbers import verb
 from hpml_jobs.report.scaling.causes import (
-    EACH_OTHER,
+    EPOCH,
     SETS,
     Causes,
     GapCause,
     NoReplayError,
     Parts,
+    late_rank,
+    late_ranks,
+    parts,
     removable,
+    seconds_of,
     shapley,
 )
-from hpml_jobs.report.scaling.seconds import EPOCH, late_rank, parts, seconds_of
 from hpml_jobs.results.cells import CellResult
 from hpml_jobs.results.decision import LEAST_RUNS, has_largest
 from hpml_jobs.results.groups import ConditionGroup
@@ -192,7 +190,7 @@ def _from_replays(
     Raises:
         NoReplayError: a run cannot be replayed.
     """
-    from hpml_jobs.report.scaling.without import replays  # noqa: PLC0415  (needs numpy)
+    from hpml_jobs.report.scaling.replay import replays  # noqa: PLC0415  (needs numpy)
 
     replayed = replays(_split_runs(group, row), _split_runs(group, reference), ideal)
     estimate = GapEstimate(
@@ -304,17 +302,3 @@ def _part(
     if not values:
         return GapPart(value)
     return GapPart(value, *percentiles(values, estimate.splits)[:2])
-
-
-def late_ranks(of_runs: Sequence[Sequence[Rank]]) -> str:
-    """Return the ranks that are late in at least half of the runs, with their host."""
-    ranks = {rank.rank: rank for run in of_runs for rank in run}
-    late_in_run = [{rank.rank for rank in run} for run in of_runs]
-    counts = Counter(chain.from_iterable(late_in_run))
-    numbers = [number for number in counts if 2 * counts[number] >= len(of_runs)]
-    late = [ranks[number] for number in sorted(numbers)]
-    if not late:
-        return EACH_OTHER
-    ranks_text = f"{verb(len(late), 'rank', 'ranks')} {listed(sorted(numbers))}"
-    hosts = {rank.host for rank in late}
-    return f"{ranks_text} on {hosts.pop()}" if len(hosts) == 1 else ranks_text

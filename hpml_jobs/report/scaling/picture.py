@@ -6,6 +6,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from hpml_jobs.core.statistics import ratio_interval
+from hpml_jobs.core.text import percent_text
 from hpml_jobs.report.frame import captions, series, style
 from hpml_jobs.report.frame.numbers import percent, three_digits
 from hpml_jobs.report.frame.picture import (
@@ -17,8 +18,7 @@ from hpml_jobs.report.frame.picture import (
     panels,
 )
 from hpml_jobs.report.frame.series import Point, Series
-from hpml_jobs.results.groups import ConditionGroup
-from hpml_jobs.results.pairs import Pair, pairs
+from hpml_jobs.results.groups import ConditionGroup, Pair, pairs
 from hpml_jobs.results.rows import Row, by_key
 
 GROUPS = 3
@@ -92,7 +92,7 @@ def _draw(
     ends = axis.get_xlim()
     if not is_speedup:
         axis.set_ylabel("efficiency")
-        axis.yaxis.set_major_formatter(lambda share, _: f"{100 * share:.0f} %")
+        axis.yaxis.set_major_formatter(lambda share, _: percent_text(share, 0))
         axis.set_ylim(0, max(1.08, axis.get_ylim()[1]))
         axis.plot(ends, [1, 1], **style.IDEAL)
         return []

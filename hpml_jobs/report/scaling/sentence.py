@@ -7,7 +7,7 @@ from hpml_jobs.report.frame.captions import mark, size, units, why_unsplit
 from hpml_jobs.report.frame.numbers import significant, three_digits
 from hpml_jobs.report.scaling.causes import EACH_OTHER, GapCause
 from hpml_jobs.report.scaling.gap import Gap
-from hpml_jobs.results.checks.efficiency import EFFICIENCY_LIMIT
+from hpml_jobs.results.checks.comparison import EFFICIENCY_LIMIT
 from hpml_jobs.results.groups import ConditionGroup
 from hpml_jobs.results.rows import Row
 

@@ -27,8 +27,7 @@ from hpml_jobs.report.frame.table import (
     left_out,
     line_table,
 )
-from hpml_jobs.results.groups import ConditionGroup
-from hpml_jobs.results.pairs import Pair, pairs
+from hpml_jobs.results.groups import ConditionGroup, Pair, pairs
 from hpml_jobs.results.rows import Row, Scaling
 
 SCALING = (
@@ -236,11 +235,8 @@ def _strong_ratios(pair: Pair | None) -> dict[str, object]:
 
 def strategies_meet(group: ConditionGroup) -> bool:
     """Return whether two strategies were measured at the same place."""
-    places = [
-        (e.gpus, e.nodes, e.treatment, e.batch_per_gpu)
-        for e in group.timed
-        if not e.is_baseline
-    ]
+    rows = [row for row in group.timed if not row.is_baseline]
+    places = [row.place_of_any_strategy for row in rows]
     return len(set(places)) < len(places)
 
 

@@ -11,7 +11,7 @@ from hpml_jobs.core.noise import overhead_error
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.statistics import is_above
 from hpml_jobs.core.text import Share, counted, listed, percent_text
-from hpml_jobs.results.checks.cpus import OVERSUBSCRIBED
+from hpml_jobs.results.checks.hardware import OVERSUBSCRIBED
 from hpml_jobs.results.checks.result import Observation, check, limit_text, names
 
 OVERHEAD_LIMIT = Share(0.05)

@@ -6,8 +6,8 @@ from hpml_jobs.core.disturbance import outside_causes
 from hpml_jobs.core.outliers import BLOCKS, ENDS, change_of_ends, kendall_s, over_ranks
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.text import Share, counted, percent_text
-from hpml_jobs.results.checks.cpus import OVERSUBSCRIBED
 from hpml_jobs.results.checks.disturbance import DISTURBED
+from hpml_jobs.results.checks.hardware import OVERSUBSCRIBED
 from hpml_jobs.results.checks.result import Observation, check
 
 LEAST_ITERATIONS = 10

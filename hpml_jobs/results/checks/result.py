@@ -69,8 +69,6 @@ class Check(Generic[Subject]):
     ) -> list[CheckResult]:
         """Return a result for each violation, else one that passes; none if it does not apply."""
         observed = self.find(*args, **kwargs)
-        if observed is None:
-            return []
         parts = observed if isinstance(observed, list) else [observed]
         observations = [part for part in parts if part is not None]
         violations = [self._violation(part) for part in observations if not part.holds]

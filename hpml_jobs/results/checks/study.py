@@ -13,18 +13,16 @@ from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import Baseline
 from hpml_jobs.results.cells import CellResult
 from hpml_jobs.results.checks import (
-    cards,
     communication,
     comparability,
     concurrency,
-    conditions,
     correctness,
-    cpus,
     disturbance,
+    hardware,
     quality,
     waiting,
 )
-from hpml_jobs.results.checks.comparison import GroupRuns, by_conditions
+from hpml_jobs.results.checks.comparison import runs_of
 from hpml_jobs.results.checks.concurrency import concurrent_cells
 from hpml_jobs.results.checks.result import Check, checks_of
 from hpml_jobs.results.groups import ConditionGroup, complete_groups
@@ -35,7 +33,7 @@ OF_RECORD: Mapping[str, tuple[Check[Any], ...]] = {
     "Communication": checks_of(communication),
     "Waiting": checks_of(waiting),
     "Disturbance": checks_of(disturbance),
-    "Data quality": checks_of(cpus, cards, quality),
+    "Data quality": checks_of(hardware, quality),
 }
 MEASURED = tuple(check for checks in OF_RECORD.values() for check in checks)
 """Those that a measured record alone allows."""
@@ -48,16 +46,10 @@ OF_IMPORTED = (
 
 GROUPS = {
     **OF_RECORD,
-    "Comparability": checks_of(conditions, comparability),
+    "Comparability": checks_of(comparability),
     "Concurrency": checks_of(concurrency),
 }
 """Every check once, by what it is about, in the order of the report."""
-
-ACROSS_TABLES = checks_of(conditions)
-"""Those that compare a run with those of all tables of its kind."""
-
-WITHIN_TABLE = checks_of(comparability)
-"""Those that compare it with those of its own table."""
 
 
 def check_record(record: Record) -> tuple[CheckResult, ...]:
@@ -95,19 +87,17 @@ def check_study(
     `slugs` is the order of the study, by which the first of several cells are named.
     """
     numbers = {slug: number for number, slug in enumerate(slugs)}
-    tables = [GroupRuns(group, numbers) for group in groups]
+    tables = runs_of(groups, numbers)
     runs = sorted(run for table in tables for run in table.runs)
     results = {run.slug: check_record(run.record) for run in runs}
     rows = chain.from_iterable(table.counted.values() for table in tables)
     for counted in rows:
         if len(counted) > 1:
             results |= judge_row({run.slug: results[run.slug] for run in counted})
-    related = by_conditions(tables)
     concurrent = concurrent_cells(run.record for run in runs)
     beside = GROUPS["Concurrency"] if len(runs) > 1 else ()
     for run in runs:
-        results[run.slug] += _results(ACROSS_TABLES, run, related[run.table])
-        results[run.slug] += _results(WITHIN_TABLE, run)
+        results[run.slug] += _results(GROUPS["Comparability"], run)
         results[run.slug] += _results(beside, run.record, concurrent)
     return results
 

@@ -16,12 +16,13 @@ from hpml_jobs.core.built_in import TOKEN_DATA
 from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.measurements import StoredImages
+from hpml_jobs.core.text import Share
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.worker.data.datasets import Data, Images, length
 from hpml_jobs.worker.data.images import Transform, photo_transform
 from hpml_jobs.worker.data.loaders import Batch, BatchLoader, RecordedSampler
 
-FREE_SHARE = 0.5
+FREE_SHARE = Share(0.5)
 """The share of the free memory that the images may take; the rest is for training."""
 
 CHUNK = 1024
@@ -333,8 +334,7 @@ class DeviceLoader:
         order = list(self._order)
         draws = self._images.draw(order, self._generator)
         for start in range(0, len(order), self._batch):
-            end = min(start + self._batch, len(order))
-            yield DeviceBatch(draws, start, end)
+            yield DeviceBatch(draws, start, min(start + self._batch, len(order)))
 
     def to_device(self, batch: DeviceBatch) -> Batch:
         """Return the inputs and targets of a batch; the host does not wait."""
@@ -360,8 +360,9 @@ class DeviceLoading:
         start = time.perf_counter()
         for images in sets:
             images.store(device)
-        load_s = time.perf_counter() - start
-        self.stored = StoredImages(images=number, bytes=needed, load_s=load_s)
+        self.stored = StoredImages(
+            images=number, bytes=needed, load_s=time.perf_counter() - start
+        )
 
     def train_loader(self, batch: int, order: RecordedSampler) -> BatchLoader:
         """Return the training batches in the order of the sampler, a partial last one included."""
@@ -398,11 +399,10 @@ def check_memory(cell: Cell, images: int, needed_bytes: int, free: float) -> Non
     Raises:
         HpmlError: they take more than `FREE_SHARE` of the free memory.
     """
-    if needed_bytes <= FREE_SHARE * free:
-        return
-    what = cell.workload.samples_name
-    raise HpmlError(
-        f"loader=device: {images:,} {what} take {needed_bytes / 1e9:.3g} GB on every device, more "
-        f"than {FREE_SHARE:.0%} of the {free / 1e9:.3g} GB that are free: use loader=workers, or "
-        f"fewer {what} (data.limit=)"
-    )
+    if needed_bytes > FREE_SHARE * free:
+        raise HpmlError(
+            f"loader=device: {images:,} {cell.workload.samples_name} take "
+            f"{needed_bytes / 1e9:.3g} GB on every device, more than {FREE_SHARE} of the "
+            f"{free / 1e9:.3g} GB that are free: use loader=workers, or fewer "
+            f"{cell.workload.samples_name} (data.limit=)"
+        )

@@ -7,7 +7,7 @@ from hpml_jobs.core.check_result import Level
 from hpml_jobs.core.formulas import flop_per_s, utilization
 from hpml_jobs.core.strategies import Device, Loader
 from hpml_jobs.core.training_path import CompileMode, Precision, TrainingPath
-from hpml_jobs.results.checks.gpu_peaks import flop_of, peak_of
+from hpml_jobs.results.gpus import flop_of, peak_of
 from tests.gpu.bench import Bench
 from tests.gpu.catalog import keys_of
 from tests.gpu.figures import Figure, left_out

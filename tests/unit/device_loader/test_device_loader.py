@@ -280,7 +280,7 @@ def test_images_larger_than_free_memory_are_refused(tmp_path, monkeypatch):
     with pytest.raises(
         HpmlError,
         match=r"loader=device: 1,000,000 images take 3.07 GB on every dev"
-        r"ice, more than 50% of the 6 GB that are free: use loader=workers, or fewer",
+        r"ice, more than 50 % of the 6 GB that are free: use loader=workers, or fewer",
     ):
         check_memory(device_cell(), 10**6, 3_072_000_000, 6e9)
     monkeypatch.setattr(device_loading, "MEMINFO", tmp_path / "meminfo")

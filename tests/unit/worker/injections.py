@@ -15,10 +15,17 @@ import pytest
 
 from hpml_jobs.core.record import Record
 from hpml_jobs.report.report import make_report
-from hpml_jobs.report.scaling.causes import Causes, GapCause, NoReplayError, Parts
+from hpml_jobs.report.scaling.causes import (
+    EPOCH,
+    Causes,
+    GapCause,
+    NoReplayError,
+    Parts,
+    parts,
+    seconds_of,
+)
 from hpml_jobs.report.scaling.gap import medians_of, replayed_parts
-from hpml_jobs.report.scaling.seconds import EPOCH, parts, seconds_of
-from hpml_jobs.report.scaling.without import replays
+from hpml_jobs.report.scaling.replay import replays
 from hpml_jobs.results.cells import CellResult
 from hpml_jobs.results.figures import figures_of
 from hpml_jobs.results.groups import ConditionGroup

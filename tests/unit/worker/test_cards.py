@@ -14,7 +14,7 @@ from hpml_jobs.core.gpus import (
     slowing_reasons,
 )
 from hpml_jobs.core.measurements import Card
-from hpml_jobs.results.checks.gpu_peaks import PEAKS, gpu_key
+from hpml_jobs.results.gpus import PEAKS, gpu_key
 from hpml_jobs.worker.instruments.cards import CardReader, bind_to_near_cpus
 from tests.unit.fake_nvml import FakeGpu, FakeNvml, NVMLError
 

@@ -5,7 +5,8 @@ from typing import Any, NamedTuple
 
 from hpml_jobs.core.cluster import Cluster
 from hpml_jobs.report.choose import words
-from hpml_jobs.report.choose.rules import Choice, Wish, choose
+from hpml_jobs.report.choose.cost import Wish
+from hpml_jobs.report.choose.rules import Choice, choose
 from hpml_jobs.report.choose.table import choice_table
 from hpml_jobs.report.frame.table import Table
 from hpml_jobs.results.cells import cell_results

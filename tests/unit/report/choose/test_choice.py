@@ -7,7 +7,7 @@ from hpml_jobs.core.check_result import CheckResult, Level
 from hpml_jobs.core.script import Script
 from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.core.training_path import TrainingPath
-from hpml_jobs.report.choose.rules import Exclusion
+from hpml_jobs.report.choose.cost import Exclusion
 from tests.unit.builders import a_cell, a_record
 from tests.unit.check_cases import change_messages
 from tests.unit.report.choose.made_choice import made_choice as chosen

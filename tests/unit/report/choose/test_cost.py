@@ -7,7 +7,7 @@ from hpml_jobs.core.cluster import Cluster, Isolate
 from hpml_jobs.core.measurements import Energy
 from hpml_jobs.report.files.frames import csv_files
 from hpml_jobs.report.report import ReportOptions, make_report
-from hpml_jobs.results.checks.gpu_peaks import peak_of, peak_rate
+from hpml_jobs.results.gpus import peak_of, peak_rate
 from hpml_jobs.study.snapshot import read_snapshots
 from tests.unit.builders import (
     V100,

@@ -9,7 +9,7 @@ from hpml_jobs.core.record import Model
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.report.choose.cost import measured_peak
-from hpml_jobs.results.checks.gpu_peaks import flop_of
+from hpml_jobs.results.gpus import flop_of
 from tests.unit.builders import CPU, V100, a_cell, a_record, texts_by_label
 
 GPT2 = Workload(

@@ -13,10 +13,8 @@ from hpml_jobs.core.script import Script
 from hpml_jobs.core.strategies import Baseline, Strategy
 from hpml_jobs.report.overview import overview
 from hpml_jobs.report.pictures import PLOTS
-from hpml_jobs.report.scaling.causes import GapCause
-from hpml_jobs.report.scaling.replay import IN_FORWARD, IN_OPTIMIZER
-from hpml_jobs.report.scaling.seconds import COMPUTE, EPOCH, parts
-from hpml_jobs.report.scaling.without import PARTS
+from hpml_jobs.report.scaling.causes import COMPUTE, EPOCH, GapCause, parts
+from hpml_jobs.report.scaling.replay import IN_FORWARD, IN_OPTIMIZER, PARTS
 from hpml_jobs.worker.instruments.phases import IterationPhases
 from tests.unit.builders import lab_cell, lab_record, texts_by_label
 from tests.unit.report.scaling.simulated_ranks import simulate

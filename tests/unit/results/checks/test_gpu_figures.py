@@ -2,7 +2,7 @@
 
 import pytest
 
-from hpml_jobs.results.checks.gpu_peaks import PEAKS, gpu_key, peak_rate
+from hpml_jobs.results.gpus import PEAKS, gpu_key, peak_rate
 
 
 @pytest.mark.parametrize(

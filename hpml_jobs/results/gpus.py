@@ -1,15 +1,22 @@
-"""Peak FLOP/s and memory bandwidth of GPUs by name, and FLOP per sample of known models."""
+"""The GPUs of a cell: their figures, their peak FLOP/s by name, and the FLOP of a sample."""
 
 import csv
 import re
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from statistics import mean, median
+from typing import NamedTuple, TypeVar
 
 from hpml_jobs.core.built_in import RESNET18_PARAMETERS
+from hpml_jobs.core.conditions import precision_of
 from hpml_jobs.core.formulas import transformer_flop_per_token
+from hpml_jobs.core.gpus import link_text
+from hpml_jobs.core.measurements import Card
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import Device
-from hpml_jobs.core.workload import Workload
+
+T = TypeVar("T")
+V = TypeVar("V")
 
 
 class Peak(NamedTuple):
@@ -64,6 +71,11 @@ HALF_PRECISIONS = ("fp16", "bf16", "amp")
 WINOGRAD = 2.25
 """Winograd's F(2x2, 3x3) needs so many times fewer multiplications than are counted for 3 x 3
 convolutions (Lavin & Gray, CVPR 2016). cuDNN uses it on the ordinary cores."""
+
+
+def known(items: Iterable[T], value_of: Callable[[T], V | None]) -> list[V]:
+    """Return a value of each item, without those that are not known."""
+    return [value for value in map(value_of, items) if value is not None]
 
 
 class PeakRate(NamedTuple):
@@ -121,20 +133,14 @@ def peak_rate(gpu_model: str, precision: str, *, tf32: bool = True) -> PeakRate 
     return PeakRate(rate, "tf32", peak.source, impossible=max(rate, winograd))
 
 
-def gpu_model_of(record: Record) -> str | None:
-    """Return the GPUs' name, measured or imported; None on the CPU or if not reported."""
-    measured = record.facts.gpu_model if record.facts else None
-    return measured or record.source.gpu_model
-
-
 def peak_of(record: Record) -> PeakRate | None:
-    """Return the peak of a record's GPUs at its precision.
+    """Return the peak of a record's GPUs, measured or imported, at its precision.
 
     None on the CPU, on GPUs of several models, and where GPU or precision is not known. An imported
     timing does not say its precision; it has the peak of fp32 values.
     """
     facts = record.facts
-    gpu = gpu_model_of(record)
+    gpu = (facts.gpu_model if facts else None) or record.source.gpu_model
     if record.cell.device is not Device.CUDA or not gpu:
         return None
     if len({name for rank in record.ranks for name in rank.devices}) > 1:
@@ -145,15 +151,6 @@ def peak_of(record: Record) -> PeakRate | None:
     uses_cudnn_tf32 = has_convolutions and facts.tf32_cudnn is not False
     tf32 = facts.tf32_matmul is not False or uses_cudnn_tf32
     return peak_rate(gpu, facts.precision, tf32=tf32)
-
-
-def flop_per_sample_of(record: Record) -> int | None:
-    """Return the FLOP of a sample: counted, else those of a model known by its parameters."""
-    model = record.model
-    workload = record.cell.workload
-    counted = model.flop_per_sample if model else None
-    parameters = model.parameters if model else workload.parameters
-    return counted or known_flop_per_sample(parameters, workload.image_size)
 
 
 class FlopPerSample(NamedTuple):
@@ -175,37 +172,85 @@ class FlopPerSample(NamedTuple):
 
 
 def flop_of(record: Record) -> FlopPerSample:
-    """Return the FLOP of a sample, counted and by the formula for transformers."""
-    counted = flop_per_sample_of(record)
-    model = record.model
-    return _with_formula(
-        counted, record.cell.workload, model.parameters if model else None
-    )
+    """Return the FLOP of a sample, counted and by the formula for transformers.
 
-
-def _with_formula(
-    counted: int | None, workload: Workload, parameters: int | None
-) -> FlopPerSample:
-    """Return the FLOP of a sample with those by the formula of the built-in transformer.
-
-    A model of the user's may ignore the shape, or have other embeddings: its FLOP are counted.
+    Of a model that is known by its parameters they were counted once. A model of the user's may
+    ignore the shape, or have other embeddings: it has no formula.
     """
+    model = record.model
+    workload = record.cell.workload
+    parameters = model.parameters if model else workload.parameters
+    counted = model.flop_per_sample if model else None
+    if not counted:
+        is_known_size = workload.image_size == KNOWN_IMAGE_SIZE
+        counted = FLOP_PER_SAMPLE.get(parameters or 0) if is_known_size else None
     shape = workload.built_in_shape
-    if shape is None or parameters is None:
+    if shape is None or model is None:
         return FlopPerSample(counted)
-    weights = parameters - shape.context * shape.width - workload.padding_parameters
+    weights = (
+        model.parameters - shape.context * shape.width - workload.padding_parameters
+    )
     per_token = transformer_flop_per_token(
         weights, shape.layers, shape.width, shape.context
     )
     return FlopPerSample(counted, per_token * shape.context, weights)
 
 
-def known_flop_per_sample(parameters: int | None, image_size: int) -> int | None:
-    """Return the FLOP of one image's forward and backward; None for an unknown model.
+class GpuFigures(NamedTuple):
+    """The GPUs of a cell; None is what is not known.
 
-    >>> known_flop_per_sample(11_173_962, 32), known_flop_per_sample(11_173_962, 224)
-    (3328997376, None)
+    Clocks are the median of the GPUs, `least_sm_clock_mhz` the least reading of any; `power_w` is
+    the mean of a GPU. `bus_ids` has nvidia-smi's index and bus id of each, by rank.
     """
-    if parameters is None or image_size != KNOWN_IMAGE_SIZE:
+
+    precision: str | None = None
+    sm_clock_mhz: float | None = None
+    least_sm_clock_mhz: int | None = None
+    memory_clock_mhz: float | None = None
+    power_w: float | None = None
+    gpu_utilization_percent: float | None = None
+    temperature_c: int | None = None
+    throttle_reasons: str | None = None
+    gpu_samples: int | None = None
+    bus_ids: str | None = None
+    links: str | None = None
+    link_gb_per_s: float | None = None
+
+
+def gpu_figures(record: Record) -> GpuFigures:
+    """Return the figures of a cell; of one on the CPU only its number format."""
+    if record.measured_facts is None:
+        return GpuFigures()
+    cards = record.cards
+    samples = known(cards, lambda card: card.samples)
+    clocks = known(cards, lambda card: card.clock_mhz)
+    memory_clocks = known(cards, lambda card: card.memory_clock_mhz)
+    watts = known(cards, lambda card: card.power_w)
+    heat = known(cards, lambda card: card.temperature_c)
+    least = clocks
+    if samples:
+        watts = [sample.power_w[1] for sample in samples]
+        heat = [sample.temperature_c for sample in samples]
+        least = [sample.sm_clock_mhz[0] for sample in samples]
+    return GpuFigures(
+        precision=precision_of(record),
+        sm_clock_mhz=median(clocks) if clocks else None,
+        least_sm_clock_mhz=min(least, default=None),
+        memory_clock_mhz=median(memory_clocks) if memory_clocks else None,
+        power_w=mean(watts) if watts else None,
+        gpu_utilization_percent=record.gpu_utilization_percent,
+        temperature_c=max(heat, default=None),
+        throttle_reasons=_throttle_reasons(cards),
+        gpu_samples=min((sample.count for sample in samples), default=None),
+        bus_ids=", ".join(f"{c.index} {c.bus_id}" for c in cards if c.bus_id) or None,
+        links="; ".join(dict.fromkeys(filter(None, map(link_text, cards)))) or None,
+        link_gb_per_s=record.link_gb_per_s,
+    )
+
+
+def _throttle_reasons(cards: Sequence[Card]) -> str | None:
+    """Return why any of the GPUs had lower clocks, or `none`; None if that was not read."""
+    if not any(card.samples or card.throttle_reasons is not None for card in cards):
         return None
-    return FLOP_PER_SAMPLE.get(parameters)
+    reasons = {reason for card in cards for reason in card.reasons}
+    return " ".join(sorted(reasons)) or "none"

@@ -3,34 +3,28 @@
 import gc
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 import torch
 from torch.profiler import profile
 
-from hpml_jobs.core.measurements import Epoch, Role
+from hpml_jobs.core.measurements import Epoch, Microbenchmark, Role
 from hpml_jobs.core.rank import Rank
 from hpml_jobs.study.attempt import AttemptFolder
 from hpml_jobs.worker.epochs import instrumented_epoch, train_epoch
 from hpml_jobs.worker.fork_safety import await_idle_threads
 from hpml_jobs.worker.instruments.trace import measured_window, start_profiler
+from hpml_jobs.worker.microbenchmark import (
+    SIZES,
+    collective_times,
+    sizes_sent,
+    with_nccl_choices,
+)
 from hpml_jobs.worker.process_group import ParallelStrategy
 from hpml_jobs.worker.training import Training
 
 Result = TypeVar("Result")
-
-
-class Probing(NamedTuple):
-    """What a step gets: the trained cell, and the part of this rank so far.
-
-    It runs in `steps` what may fail.
-    """
-
-    training: Training
-    rank: Rank
-    folder: AttemptFolder
-    steps: "OptionalSteps"
 
 
 def probe(
@@ -42,12 +36,11 @@ def probe(
     reasons of what is missing.
     """
     steps = OptionalSteps(training.strategy)
+    parts: dict[str, Any] = {}
     if training.strategy.placement.world_size > 1:
         epochs = (*rank.epochs, *unsynced_epoch(training, steps))
         rank = msgspec.structs.replace(rank, epochs=epochs)
-    from hpml_jobs.worker.microbenchmark.step import measure_collectives  # noqa: PLC0415
-
-    rank, parts = measure_collectives(Probing(training, rank, folder, steps))
+        rank, parts = measure_collectives(training, rank, folder, steps)
     if keep_trace:
         write_trace(training, folder.trace_of(rank.rank), steps)
     return rank, parts, steps.missing
@@ -65,6 +58,53 @@ def unsynced_epoch(training: Training, steps: "OptionalSteps") -> tuple[Epoch, .
             what, lambda: train_epoch(alone, number, Role.UNSYNCED), keeps_cache=True
         )
     return (result.epoch,) if result else ()
+
+
+def measure_collectives(
+    training: Training, rank: Rank, folder: AttemptFolder, steps: "OptionalSteps"
+) -> tuple[Rank, dict[str, Any]]:
+    """Return the rank's part of the record with the accounts of the step, and the microbenchmark.
+
+    It is left out if its largest message does not fit, or it fails.
+    """
+    name = "microbenchmark"
+    if not steps.attempt(name, lambda: allocate_messages(training)):
+        return rank, {}
+    before = training.scheduling.read()
+    benchmark = steps.attempt(
+        name, lambda: run_microbenchmark(training, rank, folder, steps)
+    )
+    if benchmark is None:
+        return rank, {}
+    accounts = training.scheduling.since(before)
+    rank = msgspec.structs.replace(rank, microbenchmark_scheduling=accounts)
+    return rank, {"microbenchmark": benchmark}
+
+
+def allocate_messages(training: Training) -> bool:
+    """Allocate the largest message, received and sent, and release it; raise if it does not fit.
+
+    It is not tried on the CPU, where memory is taken when it is written.
+    """
+    for gpu in training.strategy.gpus:
+        torch.empty((2, max(SIZES)), dtype=torch.uint8, device=gpu)
+    return True
+
+
+def run_microbenchmark(
+    training: Training, rank: Rank, folder: AttemptFolder, steps: "OptionalSteps"
+) -> Microbenchmark | None:
+    """Time the cell's collectives at the sizes that it sends, then at a range of sizes."""
+    strategy = training.strategy
+    devices, sent = strategy.devices, sizes_sent(rank.communication)
+    budget_s = training.cell.probe_s
+    benchmark = collective_times(devices, sent, budget_s, clock_of=strategy.clock)
+    if benchmark is None or strategy.backend != "nccl":
+        return benchmark
+    benchmark, reason = with_nccl_choices(benchmark, devices, folder.nccl_log)
+    if reason:
+        steps.missing.append(reason)
+    return benchmark
 
 
 TRACED = 20

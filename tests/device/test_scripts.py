@@ -9,7 +9,7 @@ from hpml_jobs.core.validation import decode
 from hpml_jobs.study.attempt import OBSERVE_VARIABLE
 from hpml_jobs.worker.observer import __main__ as merging
 from tests import device
-from tests.unit.scripts.conftest import script_cell
+from tests.unit.worker.observer.conftest import script_cell
 
 PINNED = ", pin_memory=place.type != 'cpu'"
 ROOT = Path(__file__).parents[2]

@@ -123,7 +123,7 @@ def quantized_result_of(of):
     """What the extra would have measured; None if the cell is not quantized."""
     if of.quantize is None:
         return None
-    from tests.unit.quantization.results import quantized_result  # noqa: PLC0415
+    from tests.unit.quantization_results import quantized_result  # noqa: PLC0415
 
     return quantized_result(of)
 

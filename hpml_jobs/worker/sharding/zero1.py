@@ -9,9 +9,9 @@ from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.optim import Optimizer
 
 from hpml_jobs.core.measurements import CollectiveKind, Purpose, Volume
+from hpml_jobs.worker.ddp import DDP
 from hpml_jobs.worker.instruments.wrappers import HasLedger
 from hpml_jobs.worker.process_group import MakeOptimizer, ShardFacts
-from hpml_jobs.worker.strategies import DDP
 
 
 class ZeRO1(DDP):

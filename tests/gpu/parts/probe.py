@@ -8,7 +8,7 @@ import torch.distributed as dist
 
 from hpml_jobs.core.measurements import CollectiveKind
 from hpml_jobs.core.strategies import Strategy
-from hpml_jobs.worker.microbenchmark.collectives import collective_times
+from hpml_jobs.worker.microbenchmark import collective_times
 from tests.gpu.bench import Bench
 from tests.gpu.figures import Figure
 

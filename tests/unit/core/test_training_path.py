@@ -20,9 +20,8 @@ PATHS = {
 }
 
 
-def test_default_path_leaves_hash_and_slug_unchanged():
+def test_default_path_leaves_the_cell_unchanged():
     assert a_cell(path=TrainingPath()) == a_cell()
-    assert a_cell().slug == "ddp-4gpu-b512-digits-1d254a"
 
 
 @pytest.mark.parametrize("label", PATHS)

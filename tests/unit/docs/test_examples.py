@@ -21,8 +21,8 @@ from hpml_jobs.core.strategies import Device
 from hpml_jobs.study.files import encode, write_whole
 from tests.unit.builders import CPU, PUBLISHED_S, a_cell, lab_cell, lab_record
 from tests.unit.golden.studies import quantized
+from tests.unit.study.test_published_page import WANDB
 from tests.unit.study_builder import StudyBuilder
-from tests.unit.timings.test_published_page import WANDB
 from tests.unit.training_runs import write_curves
 
 ROOT = Path(__file__).parents[3]

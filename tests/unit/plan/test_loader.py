@@ -2,7 +2,6 @@
 
 import pytest
 
-from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.plan import machine
 from hpml_jobs.submit.explain import preview_of
@@ -151,12 +150,3 @@ def test_loader_device_has_no_workers_and_its_own_name(slurm):
     assert plan.cells[1].shape.cpus_per_node == 2
     values = {row.key: row.value for row in preview_of(select(plan)).values}
     assert values["loader"] == "workers, device"
-
-
-def test_loader_device_alone_refuses_loader_workers(slurm):
-    with pytest.raises(
-        UsageError, match="loader_workers=4 with loader=device: the device makes"
-    ):
-        plan_of("loader=device", "loader_workers=4")
-    with pytest.raises(UsageError, match="loader"):
-        plan_of("loader=gpu")

@@ -114,13 +114,6 @@ def test_read_from_returns_rest_or_end_of_file(tmp_path):
     assert read_from(tmp_path / "absent", 0) == b""
 
 
-@pytest.mark.parametrize("text", ["{", "[]"])
-def test_damaged_study_json_is_named(study, text):
-    study.about.write_text(text)
-    with pytest.raises(HpmlError, match=r"study.json cannot be read"):
-        study.check_schema()
-
-
 def test_unreadable_study_json_is_named(study):
     study.about.unlink()
     study.about.mkdir()

@@ -58,18 +58,13 @@ def test_changed_code_is_another_cell_and_said_at_submission(own_code, slurm, ca
     assert " and 1 other were sent: 2 cells are new" in notes
 
 
-def test_plan_shows_files_and_code_cannot_be_set(own_code, capsys):
+def test_plan_shows_files_of_the_code(own_code, capsys):
     assert run(["plan", *WORDS, "--json"]) == 0
     values = {
         row["key"]: row["value"]
         for row in json.loads(capsys.readouterr().out)["values"]
     }
     assert values["workload.code"].startswith("blocks.py ")
-    assert run([*WORDS, "+workload.code=[{name: a.py, sha256: b}]"]) == 2
-    assert (
-        "workload.code is read from the files of your functions"
-        in capsys.readouterr().err
-    )
 
 
 def test_resubmit_refuses_changed_code_and_says_how_to_go_on(own_code, slurm, capsys):

@@ -117,7 +117,6 @@ def test_resubmit_accepts_two_outcomes_at_once(finished_study, capsys):
     ("words", "code", "message"),
     [
         ([], 2, "specify what to resubmit: --failed (1) --timeout (1), or a PATTERN"),
-        (["--failed", "--minutes", "0"], 2, "--minutes=0: use 1 or more"),
         (["--failed", "--mem", "-1"], 2, "--mem=-1: use 1 or more"),
         (["--failed", "--mem", "4000"], 2, "4000 GB of memory each"),
         (

@@ -20,11 +20,11 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from hpml_jobs.worker import models
 from hpml_jobs.worker.data.loaders import BatchLoader
+from hpml_jobs.worker.ddp import DDP
 from hpml_jobs.worker.instruments import timing
 from hpml_jobs.worker.instruments.timing import DeviceClock
 from hpml_jobs.worker.process_group import SingleProcess
 from hpml_jobs.worker.results import RankResult
-from hpml_jobs.worker.strategies import DDP
 from hpml_jobs.worker.training import Training
 
 GPU = (torch.device("cuda", 0),)

@@ -7,8 +7,9 @@ import torch
 
 from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.strategies import Device, Strategy
+from hpml_jobs.worker.ddp import DDP
 from hpml_jobs.worker.process_group import Placement, SingleProcess, read_placement
-from hpml_jobs.worker.strategies import DDP, DP, STRATEGIES
+from hpml_jobs.worker.strategies import DP, STRATEGIES
 
 from .conftest import cpu_cell, results_of_ranks
 

@@ -1,4 +1,4 @@
-"""A script as a forked rank: `python -m tests.unit.scripts.observed_script SCRIPT ARGS`."""
+"""A script as a forked rank: `python -m tests.unit.worker.observer.observed_script SCRIPT ARGS`."""
 
 import os
 import runpy

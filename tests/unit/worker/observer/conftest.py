@@ -15,9 +15,8 @@ from hpml_jobs.core.validation import decode
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.study.attempt import OBSERVE_VARIABLE, AttemptFolder
 from hpml_jobs.worker.observer import __main__ as merging
-from tests.unit.worker.conftest import *  # noqa: F403
 
-SCRIPTS = Path(__file__).parents[2] / "scripts"
+SCRIPTS = Path(__file__).parents[3] / "scripts"
 
 
 class Seen(NamedTuple):
@@ -66,7 +65,7 @@ def observe(write_cell, rank_server, tmp_path):
             script_cell(path.name, args, gpus=gpus, batch=batch, **fields)
         )
         attempt = folder.attempt("17_0")
-        words = ("tests.unit.scripts.observed_script", str(path), *args.split())
+        words = ("tests.unit.worker.observer.observed_script", str(path), *args.split())
         environment = os.environ | {OBSERVE_VARIABLE: str(attempt.root)}
         ended = rank_server.run(gpus, tmp_path, *words, environment=environment)
         reason, note = None, ""

@@ -16,7 +16,8 @@ from hpml_jobs.worker.epochs import train_epoch
 from hpml_jobs.worker.process_group import Placement
 from hpml_jobs.worker.strategies import STRATEGIES
 from hpml_jobs.worker.training import Training, make_training
-from tests.unit.sharding.half_precision import (
+from tests.unit.worker.conftest import SMALL_DIGITS, cpu_cell, results_of_ranks
+from tests.unit.worker.sharding.half_precision import (
     LINEAR_LAYERS,
     OPTIMIZERS,
     OVERFLOWS,
@@ -24,9 +25,8 @@ from tests.unit.sharding.half_precision import (
     SHARDING,
     STEPS,
 )
-from tests.unit.worker.conftest import SMALL_DIGITS, cpu_cell, results_of_ranks
 
-HERE = "tests.unit.sharding.test_half_precision"
+HERE = "tests.unit.worker.sharding.test_half_precision"
 BLOCKS, WIDTH, HIDDEN, CLASSES = 4, 32, 64, 16
 WORKLOAD = Workload(
     name="mlp", model=f"{HERE}:Model", data=f"{HERE}:dataset", images=16, lr=0.1
@@ -125,7 +125,7 @@ def test_copy_without_exchange_computes_what_fsdp_computes(one_rank):
 @pytest.fixture(scope="module")
 def of_ranks(rank_server):
     """Results of two ranks."""
-    return results_of_ranks(rank_server, "tests.unit.sharding.half_precision", 2)
+    return results_of_ranks(rank_server, "tests.unit.worker.sharding.half_precision", 2)
 
 
 def test_overflow_on_one_rank_is_left_out_by_all(of_ranks):

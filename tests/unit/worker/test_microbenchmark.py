@@ -14,9 +14,9 @@ from hpml_jobs.core.measurements import (
     Microbenchmark,
     Purpose,
 )
+from hpml_jobs.worker import microbenchmark
 from hpml_jobs.worker.instruments.timing import HostClock
-from hpml_jobs.worker.microbenchmark import collectives
-from hpml_jobs.worker.microbenchmark.collectives import (
+from hpml_jobs.worker.microbenchmark import (
     NcclLogError,
     collective_times,
     sizes_sent,
@@ -142,17 +142,17 @@ def test_every_collective_is_measured_within_any_budget(eight_ranks):
 
 def test_late_trials_are_left_out_of_the_times():
     trials = [
-        collectives.MessageTrial(1e-3, is_late=False),
-        collectives.MessageTrial(9e-3, is_late=True),
+        microbenchmark.MessageTrial(1e-3, is_late=False),
+        microbenchmark.MessageTrial(9e-3, is_late=True),
     ]
-    point = collectives.summarize_trials(ALL_REDUCE, 1024, trials, sent=False)
+    point = microbenchmark.summarize_trials(ALL_REDUCE, 1024, trials, sent=False)
     assert (point.trials, point.launched_late, point.max_s) == (1, 1, 1e-3)
 
 
 def test_messages_have_the_bytes_of_the_whole_tensor(eight_ranks):
     sizes = {}
     for kind in SWEPT:
-        call = collectives.prepare(kind, 1000, CPU)
+        call = microbenchmark.prepare(kind, 1000, CPU)
         sizes[kind.value] = (call.inputs.nbytes, call.output.nbytes)
     assert sizes == {
         "all_reduce": (1000, 1000),
@@ -161,12 +161,12 @@ def test_messages_have_the_bytes_of_the_whole_tensor(eight_ranks):
         "broadcast": (1000, 1000),
     }
     with pytest.raises(ValueError, match="no microbenchmark of gather"):
-        collectives.prepare(CollectiveKind.GATHER, 1000, CPU)
+        microbenchmark.prepare(CollectiveKind.GATHER, 1000, CPU)
 
 
 def test_all_gather_is_in_place_as_that_of_fsdp(eight_ranks, monkeypatch):
     monkeypatch.setattr(dist, "get_rank", lambda: 5)
-    call = collectives.prepare(CollectiveKind.ALL_GATHER, 1024, CPU)
+    call = microbenchmark.prepare(CollectiveKind.ALL_GATHER, 1024, CPU)
     assert call.inputs.data_ptr() == call.output[5 * 32 :].data_ptr()
     assert call.inputs.numel() == 32
 
@@ -222,18 +222,18 @@ def choices_with(eight_ranks, monkeypatch, tmp_path):
                 raise NcclLogError("NCCL's algorithm: undefined symbol")
             yield path.write_text(content)
 
-        monkeypatch.setattr(collectives, "nccl_log", log)
-        point = collectives.summarize_trials(
+        monkeypatch.setattr(microbenchmark, "nccl_log", log)
+        point = microbenchmark.summarize_trials(
             ALL_REDUCE,
             1024,
-            [collectives.MessageTrial(1e-3, is_late=False)],
+            [microbenchmark.MessageTrial(1e-3, is_late=False)],
             sent=False,
         )
         benchmark = Microbenchmark(
             points=(point,), largest_asked_bytes=1024, seconds=1.0
         )
         path = tmp_path / "nccl.log"
-        return collectives.with_nccl_choices(benchmark, (CPU,), path)
+        return microbenchmark.with_nccl_choices(benchmark, (CPU,), path)
 
     return run
 

@@ -5,15 +5,13 @@ from msgspec.structs import replace
 
 from hpml_jobs.core.cluster import Cluster
 from hpml_jobs.core.errors import HpmlError, UsageError
-from hpml_jobs.core.strategies import SyncBuffers
 from hpml_jobs.core.text_data import text_files, total_bytes, windows
-from hpml_jobs.core.training_path import TrainingPath
 from hpml_jobs.plan import data, text_windows
 from hpml_jobs.plan.rules import RULES_OF_WORKLOAD, refuse
 from hpml_jobs.plan.sweep import expand
 from hpml_jobs.submit.explain import preview_of
 from hpml_jobs.submit.selection import select
-from tests.unit.builders import DIGITS, NANO, a_cell
+from tests.unit.builders import NANO
 from tests.unit.plans import plan_of
 
 LOCAL = Cluster(name="local")
@@ -87,21 +85,15 @@ def test_text_without_a_window_asks_for_text(tmp_path):
         with_facts(tmp_path, data="text_folder", context=1)
 
 
-def test_parameters_that_are_given_must_be_those_of_the_shape(tmp_path):
-    with pytest.raises(UsageError, match=r"parameters=7: .* of this shape has 224,640"):
-        with_facts(tmp_path, {"workload.parameters"}, parameters=7)
+def test_parameters_follow_from_the_shape(tmp_path):
     assert with_facts(tmp_path, parameters=7).parameters == 224_640
 
 
-def test_unit_of_the_data_is_the_same_cell_and_another_is_refused(working_folder):
+def test_unit_of_the_data_is_the_same_cell(working_folder):
     words = ("workload=gpt_nano", "cluster=local", "device=cpu", "batch=16")
     given, derived = plan_of(*words, "+workload.unit=tokens"), plan_of(*words)
     assert given.cells[0].cell.workload == derived.cells[0].cell.workload
     assert derived.cells[0].cell.workload.units_per_sample == 128
-    with pytest.raises(
-        UsageError, match=r"unit=images: workload.data=text has tokens; leave"
-    ):
-        plan_of(*words, "+workload.unit=images")
 
 
 def test_folder_of_text_is_counted_by_size(tmp_path):
@@ -121,7 +113,6 @@ def test_folder_of_text_is_counted_by_size(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"width": 3}, r"does not divide .* use workload.width=4$"),
         ({"context": 500_000}, r"context=500000 is longer than the held-out text"),
         ({"data": "tokens", "vocab": None}, r"model=gpt needs workload.vocab="),
         ({"classes": 5}, r"classes= with workload.data=text: tokens have no classes"),
@@ -137,33 +128,9 @@ def test_keys_that_do_not_fit_are_refused(tmp_path, changes, words):
         with_facts(tmp_path, {f"workload.{key}" for key in changes}, **changes)
 
 
-def test_shape_is_read_by_transformers_and_own_models_only():
-    with pytest.raises(
-        UsageError, match=r"workload.width=8 with workload.model=digits_cnn: only"
-    ):
-        refuse(RULES_OF_WORKLOAD, replace(DIGITS, width=8))
-    with pytest.raises(UsageError, match=r"workload.data=text needs workload.context="):
-        refuse(RULES_OF_WORKLOAD, replace(NANO, model="own:build", context=None))
+def test_model_of_the_user_needs_no_shape():
     own = replace(NANO, data="own:dataset", model="own:build", layers=None)
     refuse(RULES_OF_WORKLOAD, own)
-
-
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        (
-            {"path": TrainingPath(channels_last=True)},
-            r"channels_last=true .* tokens have no chan",
-        ),
-        (
-            {"sync_buffers": SyncBuffers.OFF},
-            r"sync_buffers=off with workload.model=gpt: it has no",
-        ),
-    ],
-)
-def test_settings_for_images_are_refused(settings, words):
-    with pytest.raises(UsageError, match=words):
-        a_cell(**({"workload": NANO} | settings))
 
 
 def test_jobs_with_another_python_count_themselves(tmp_path, monkeypatch):

@@ -17,7 +17,7 @@ from tests.unit.study_builder import write_tables
 @pytest.fixture
 def gallery(tmp_path):
     """The report of the gallery's study, whose tables have words and many columns."""
-    packed = Path(__file__).parents[3] / "docs" / "gallery" / "cifar10.tar.gz"
+    packed = Path(__file__).parents[4] / "docs" / "gallery" / "cifar10.tar.gz"
     shutil.unpack_archive(packed, tmp_path / "unpacked", filter="data")
     cells = Study(tmp_path / "unpacked" / "cifar10").cells()
     return make_report("cifar10", read_snapshots(cells), ())

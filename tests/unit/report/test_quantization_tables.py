@@ -13,7 +13,7 @@ from hpml_jobs.core.cell import Protocol
 from hpml_jobs.core.quantization import quantized_of
 from hpml_jobs.report.quantization import quantized
 from tests.unit.builders import LENET, lab_cell, lab_record
-from tests.unit.quantization.results import part
+from tests.unit.quantization_results import part
 
 LAB, FULL = Protocol.LAB, Protocol.FULL
 

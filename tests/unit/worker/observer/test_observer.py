@@ -19,9 +19,9 @@ from hpml_jobs.results.checks import study as checks
 from hpml_jobs.study.attempt import OBSERVE_VARIABLE
 from hpml_jobs.worker.observer.observed import Observed, unmeasured
 from tests.unit.builders import a_cell, a_record
-from tests.unit.scripts.conftest import script_cell
+from tests.unit.worker.observer.conftest import script_cell
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 SCRIPTS = ROOT / "tests" / "scripts"
 SITE = ROOT / "hpml_jobs" / "worker" / "observer" / "site"
 
@@ -90,7 +90,7 @@ def test_losses_do_not_change(observe, rank_server, tmp_path):
     observed = [(tmp_path / f"losses{rank}").read_text().split() for rank in range(3)]
     assert roles(seen.record) == ["warmup", "timed", "instrumented"]
     words = (
-        "tests.unit.scripts.observed_script",
+        "tests.unit.worker.observer.observed_script",
         str(tmp_path / "train.py"),
         "5",
     )
@@ -556,7 +556,8 @@ import os, sys
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
-from tests.unit.scripts.scripted_script import Network, Steps, collate, created, gpu, install
+from tests.unit.worker.observer.scripted_script import Network, Steps, collate, created
+from tests.unit.worker.observer.scripted_script import gpu, install
 
 install()
 gpu.script = gpu.script._replace(launch=float(sys.argv[1]))
@@ -640,7 +641,7 @@ def test_no_event_is_created_for_many_buckets(observe, tmp_path):
 CAPTURES = """
 import sys
 import torch
-from tests.unit.scripts.scripted_script import Network, Steps, gpu, install
+from tests.unit.worker.observer.scripted_script import Network, Steps, gpu, install
 
 install()
 model = Network(8, 4)

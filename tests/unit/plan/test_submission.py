@@ -107,9 +107,7 @@ def test_the_files_of_a_module_and_of_a_script_in_the_arguments_count(
     assert [file.name for file in cell.workload.code] == ["helper.py", "train.py"]
 
 
-def test_a_script_gets_no_batch_that_nobody_gave(folder: Path) -> None:
-    with pytest.raises(UsageError, match=r"script=train.py needs batch=, the samp"):
-        plan("gpus=2", "script=train.py", "args=--lr 1")
+def test_batch_of_a_script_is_the_given_one(folder: Path) -> None:
     [cell] = (planned.cell for planned in plan("gpus=2", "script=train.py", ARGS).cells)
     assert cell.batch == 128
 
@@ -124,13 +122,6 @@ def test_what_a_script_may_lack_is_said_before_it_runs(folder: Path) -> None:
     notes.clear()
     plan("gpus=2", "script=train.py", "batch=64", ARGS, notes=notes)
     assert "args has no {batch}" not in " ".join(notes)
-
-
-def test_keys_of_scripts_need_one() -> None:
-    with pytest.raises(
-        UsageError, match="launcher= without script=: only a script has it"
-    ):
-        plan("batch=4", "launcher=srun", "workload=digits")
 
 
 SHARED = r"""

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.unit.scripts.test_observer import roles
+from tests.unit.worker.observer.test_observer import roles
 
 BATCHES, SIZE = 12, 8
 

@@ -11,7 +11,7 @@ import torch.distributed as dist
 
 from hpml_jobs.core.measurements import SWEPT
 from hpml_jobs.core.processes import leave
-from hpml_jobs.worker.microbenchmark.collectives import collective_times, prepare
+from hpml_jobs.worker.microbenchmark import collective_times, prepare
 
 CPU = (torch.device("cpu"),)
 

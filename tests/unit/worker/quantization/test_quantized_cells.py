@@ -8,7 +8,7 @@ from hpml_jobs.core.quantization import quantized_of
 from hpml_jobs.core.validation import InvalidRecordError, decode
 from tests.unit.builders import LENET, a_cell, a_record
 from tests.unit.core.test_record_faults import json_of
-from tests.unit.quantization.results import part
+from tests.unit.quantization_results import part
 from tests.unit.worker.conftest import SMALL_DIGITS, change_workload, cpu_cell
 from tests.unit.worker.test_ranks import OWN
 

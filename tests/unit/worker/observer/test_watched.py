@@ -125,7 +125,7 @@ def written(observe, rank_server, tmp_path, monkeypatch):
         seen = observe(script, gpus=gpus, batch=8, **fields)
         monkeypatch.setenv("FILES", str(tmp_path / "alone"))
         words = (
-            "tests.unit.scripts.observed_script",
+            "tests.unit.worker.observer.observed_script",
             str(tmp_path / "train.py"),
         )
         rank_server.run(gpus, tmp_path, *words, environment=os.environ)

@@ -11,7 +11,7 @@ from tests.unit.worker.conftest import EXCHANGING, cpu_cell, results_of_ranks
 @pytest.fixture(scope="module", params=[pytest.param(2, marks=pytest.mark.long), 4])
 def results(request, rank_server):
     """Results of 2 and of 4 processes under gloo."""
-    module = "tests.unit.microbenchmark.collectives_of_ranks"
+    module = "tests.unit.worker.collectives_of_ranks"
     return request.param, results_of_ranks(rank_server, module, request.param)
 
 

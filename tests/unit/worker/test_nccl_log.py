@@ -7,7 +7,7 @@ import pytest
 import torch  # noqa: F401  (loads NCCL)
 
 from hpml_jobs.core.measurements import SWEPT, CollectiveKind, NcclChoice
-from hpml_jobs.worker.microbenchmark import collectives
+from hpml_jobs.worker import microbenchmark
 
 LOG = """
 gr001:4242:4242 [0] NCCL INFO NCCL version 2.30.7+cuda13.0
@@ -25,7 +25,7 @@ gr001:4242:4242 [0] NCCL INFO ReduceScatter: 99 Bytes -> Algo RI
 
 def test_choices_are_the_last_of_each_collective_and_size():
     all_reduce, all_gather = CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_GATHER
-    assert collectives.parse_choices(LOG.splitlines(), ranks=4) == (
+    assert microbenchmark.parse_choices(LOG.splitlines(), ranks=4) == (
         NcclChoice(
             kind=all_reduce, bytes=1024, algorithm="RING", protocol="LL128", channels=2
         ),
@@ -57,7 +57,7 @@ def test_choices_have_the_bytes_of_the_whole_message():
         "Broadcast": 2**20,
     }
     lines = [line.format(kind, size) for kind, size in logged.items()]
-    choices = collectives.parse_choices(lines, ranks=4)
+    choices = microbenchmark.parse_choices(lines, ranks=4)
     assert [choice.kind for choice in choices] == [*SWEPT]
     assert {choice.bytes for choice in choices} == {2**20}
 
@@ -65,13 +65,13 @@ def test_choices_have_the_bytes_of_the_whole_message():
 def test_log_is_written_inside_the_block_only(tmp_path, monkeypatch):
     """On a machine without a driver NCCL logs that it cannot begin; with one, that it did."""
     monkeypatch.setenv("NCCL_DEBUG_SUBSYS", "NET")
-    library = ctypes.CDLL(collectives.LIBRARY, mode=os.RTLD_NOLOAD | os.RTLD_NOW)
+    library = ctypes.CDLL(microbenchmark.LIBRARY, mode=os.RTLD_NOLOAD | os.RTLD_NOW)
     communicator, path = ctypes.c_void_p(), tmp_path / "50% nccl.log"
 
     def begin():
         library.ncclCommInitAll(ctypes.byref(communicator), 1, None)
 
-    with collectives.nccl_log(path):
+    with microbenchmark.nccl_log(path):
         begin()
     content = path.read_bytes()
     begin()
@@ -82,12 +82,13 @@ def test_log_is_written_inside_the_block_only(tmp_path, monkeypatch):
 
 
 def test_log_of_missing_library_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(collectives, "LIBRARY", "libnccl_of_nobody.so.2")
+    monkeypatch.setattr(microbenchmark, "LIBRARY", "libnccl_of_nobody.so.2")
     with (
         pytest.raises(
-            collectives.NcclLogError, match=r"NCCL's algorithm: libnccl_of_nobody.so.2"
+            microbenchmark.NcclLogError,
+            match=r"NCCL's algorithm: libnccl_of_nobody.so.2",
         ),
-        collectives.nccl_log(tmp_path / "nccl.log"),
+        microbenchmark.nccl_log(tmp_path / "nccl.log"),
     ):
         pass
     assert not {"NCCL_DEBUG", "NCCL_DEBUG_FILE"} & {*os.environ}

@@ -1,1 +1,0 @@
-"""The microbenchmark of collectives: times by message size on idle devices."""

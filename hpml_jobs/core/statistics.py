@@ -9,7 +9,6 @@ from typing import NamedTuple
 from hpml_jobs.core.formulas import coverage_of_range, relative_iqr
 
 CONFIDENCE = 0.95
-RESAMPLES = 2_000
 ERRORS = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
 """Standard errors to either side of a value within which 95 % of normal errors are: 1.96."""
 

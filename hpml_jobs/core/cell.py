@@ -6,7 +6,7 @@ from enum import StrEnum
 from functools import cached_property
 from math import ceil, inf
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import msgspec
 
@@ -16,9 +16,9 @@ from hpml_jobs.core.cell_hash import digest_of
 from hpml_jobs.core.cluster import Shape
 from hpml_jobs.core.errors import UsageError, refuse_below
 from hpml_jobs.core.formulas import iterations
+from hpml_jobs.core.quantize_settings import Quantize
 from hpml_jobs.core.recipe import PLAIN, Recipe
 from hpml_jobs.core.script import Script
-from hpml_jobs.core.source import IMPORT, OWN_LOOP, SCRIPT, Origin
 from hpml_jobs.core.strategies import (
     Device,
     Loader,
@@ -99,11 +99,37 @@ class Protocol(StrEnum):
         return {"lab": 2, "full": 3, "outside": 2}.get(self.value, 0)
 
 
-Unread = dict[str, Any]
-"""The settings of a part of a cell: only what it is for reads them."""
+class Origin(NamedTuple):
+    """What is true of all cells whose numbers come from one place.
 
-PARTS = ("quantize",)
-"""The keys of a cell whose value is a part of it."""
+    With `has_ranks` processes were observed: their epochs, phases and messages. With `has_other`
+    there is time in an epoch that no phase of training accounts for. With `has_facts` the software
+    and hardware of the training are recorded. With `has_fixed_epochs` the settings of a cell say
+    what an epoch does, so that all of its epochs do the same. Where `ranks_meet` before an epoch,
+    they begin it together. `loading_remedy` is empty where that of the check helps.
+    """
+
+    where: str = "here"
+    how: str = "measured"
+    has_ranks: bool = True
+    has_other: bool = False
+    has_facts: bool = True
+    has_fixed_epochs: bool = True
+    ranks_meet: bool = True
+    loading_remedy: str = ""
+
+
+OWN_LOOP = Origin()
+SCRIPT = Origin(
+    where="from outside",
+    has_other=True,
+    has_fixed_epochs=False,
+    ranks_meet=False,
+    loading_remedy="give the script's DataLoader more num_workers=, or use faster storage",
+)
+IMPORT = Origin(
+    where="elsewhere", how="as reported elsewhere", has_ranks=False, has_facts=False
+)
 
 
 class Cell(Value, frozen=True, kw_only=True, dict=True, forbid_unknown_fields=False):
@@ -138,7 +164,7 @@ class Cell(Value, frozen=True, kw_only=True, dict=True, forbid_unknown_fields=Fa
     set_epoch: bool = True
     sync_buffers: SyncBuffers | None = None
     evaluate: bool = False
-    quantize: Unread | None = None
+    quantize: Quantize | None = None
     loader: Loader = Loader.WORKERS
     path: TrainingPath = TrainingPath()
     epoch_iterations: int | None = None
@@ -256,11 +282,8 @@ class Cell(Value, frozen=True, kw_only=True, dict=True, forbid_unknown_fields=Fa
                 "more"
             )
         self._check_buffers()
-        if settings := self.parts.get("quantize"):
-            # it needs cells
-            from hpml_jobs.core.quantize_settings import check_cell  # noqa: PLC0415
-
-            check_cell(self, settings)
+        if self.quantize is not None:
+            self.quantize.check(self.strategy, self.workload)
 
     def _check_buffers(self) -> None:
         strategy, buffers = self.strategy, self.sync_buffers
@@ -309,12 +332,6 @@ class Cell(Value, frozen=True, kw_only=True, dict=True, forbid_unknown_fields=Fa
         without = {"code": (), "imported": (), "data_sha256": None, "images": None}
         workload = msgspec.structs.replace(self.workload, **without, parameters=None)
         return msgspec.structs.replace(self, workload=workload)
-
-    @property
-    def parts(self) -> dict[str, Unread]:
-        """The settings of the parts that the cell has, by key."""
-        settings = {name: getattr(self, name) for name in PARTS}
-        return {name: part for name, part in settings.items() if part is not None}
 
     @property
     def treatment(self) -> str:
@@ -419,7 +436,7 @@ class Cell(Value, frozen=True, kw_only=True, dict=True, forbid_unknown_fields=Fa
         parts += [] if is_plain else [_slug_text(self.recipe.name, 20)]
         parts += [] if self.set_epoch else ["no_set_epoch"]
         parts += [f"sync_{self.sync_buffers.value}"] if self.sync_buffers else []
-        parts += self.parts
+        parts += ["quantize"] if self.quantize else []
         parts += ["loader_device"] if self.loader is Loader.DEVICE else []
         parts += self.path.slug_parts
         parts += [f"{self.epoch_iterations}iterations"] if self.epoch_iterations else []

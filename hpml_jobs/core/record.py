@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from functools import cached_property
 from statistics import fmean
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from hpml_jobs import __version__
-from hpml_jobs.core.cell import Cell, Outcome, Unread
+from hpml_jobs.core.cell import Cell, Outcome
 from hpml_jobs.core.formulas import (
     communication_cost_s,
     cost_resolution_s,
@@ -205,7 +205,7 @@ class Record(Value, frozen=True, kw_only=True, dict=True):
     exchange: Exchange | None = None
     microbenchmark: Microbenchmark | None = None
     imported: Imported | None = None
-    quantized: Unread | None = None
+    quantized: dict[str, Any] | None = None
     schema: int = SCHEMA
 
     def kept(self, name: str, about: object, make: Callable[[], T]) -> T:

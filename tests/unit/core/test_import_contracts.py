@@ -21,7 +21,7 @@ PACKAGES = (
     "report",
     "study",
 )
-WITHOUT_TORCH = (*PACKAGES, "checks", "results", "core", "slurm")
+WITHOUT_TORCH = (*PACKAGES, "results", "core", "slurm")
 
 
 @pytest.fixture(scope="module")

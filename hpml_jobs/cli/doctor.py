@@ -14,8 +14,8 @@ from rich.text import Text
 
 from hpml_jobs import __version__
 from hpml_jobs.cli.console import Console, console, print_changes, print_json, totals
+from hpml_jobs.cli.deliver import Manner, deliver
 from hpml_jobs.cli.options import ConfigDir, Json, Overrides
-from hpml_jobs.cli.submit import Manner, deliver
 from hpml_jobs.core.answers import Finding, Severity
 from hpml_jobs.core.cluster import Launcher
 from hpml_jobs.core.errors import HpmlError, UsageError

@@ -5,8 +5,9 @@ from functools import cached_property
 
 from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.formulas import iterations, samples_processed
-from hpml_jobs.core.measurements import Imported, Phases, Role
+from hpml_jobs.core.measurements import Phases, Role
 from hpml_jobs.core.rank import Rank, least_waiting, most_stalled, timed_s
+from hpml_jobs.core.value import Value
 from hpml_jobs.core.workload import WORK_SAMPLES
 
 
@@ -135,6 +136,33 @@ class ObservedScript(Measured):
     def samples(self) -> int | None:
         """Samples of the timed pass over all ranks, or of the work."""
         return super().samples if self.work_samples is None else self.work_samples
+
+
+class Imported(Value, frozen=True, kw_only=True):
+    """An imported timing, one row of a CSV file; None means not reported.
+
+    Only versions before 1.0 wrote other fields than file, line, run, epoch_s, loss, accuracy and
+    gpu_model.
+    """
+
+    file: str
+    line: int
+    epoch_s: float
+    rate: float | None = None
+    unit: str | None = None
+    rate_is_per_gpu: bool = False
+    work_samples: int | None = None
+    step_s: float | None = None
+    train_s: float | None = None
+    compute_s: float | None = None
+    comm_s: float | None = None
+    iterations: int | None = None
+    loss: float | None = None
+    accuracy: float | None = None
+    gpu_model: str | None = None
+    gpus_per_node: int | None = None
+    date: str | None = None
+    run: str | None = None
 
 
 class Reported:

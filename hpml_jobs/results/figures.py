@@ -12,10 +12,9 @@ from hpml_jobs.core import formulas
 from hpml_jobs.core.check_result import Affected
 from hpml_jobs.core.conditions import precision_of
 from hpml_jobs.core.disturbance import WITHHELD_MOST, outside_causes, withheld_share
-from hpml_jobs.core.gpus import link_text
+from hpml_jobs.core.gpus import Card, link_text
 from hpml_jobs.core.measurements import (
     TRAINING,
-    Card,
     CollectiveKind,
     Microbenchmark,
     MicrobenchmarkPoint,

@@ -7,7 +7,7 @@ from hpml_jobs.core import formulas
 from hpml_jobs.core.built_in import TransformerShape
 from hpml_jobs.core.check_result import Affected
 from hpml_jobs.core.conditions import precision_of
-from hpml_jobs.core.measurements import Card
+from hpml_jobs.core.gpus import Card
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.report.frame import captions

@@ -9,9 +9,10 @@ from typing import Any
 
 from typer.main import get_command
 
-from hpml_jobs.cli.commands import PROGRAM, typer_program
+from hpml_jobs.cli.commands import typer_program
 from hpml_jobs.cli.help import GROUPS, KeyDoc, description, keys
 from hpml_jobs.core.paths import conf_folder
+from hpml_jobs.core.text import PROGRAM
 
 INTRODUCTION = f"""\
 # Commands, options and keys

@@ -30,6 +30,7 @@ from hpml_jobs.cli.status import EVERY_S, check_finished, show_until_idle
 from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.paths import typed_path
 from hpml_jobs.core.strategies import Baseline
+from hpml_jobs.study.files import ReadOnlyError
 
 if TYPE_CHECKING:
     from hpml_jobs.report.report import Report
@@ -165,7 +166,7 @@ def _write(report: "Report", study: "Study", to: Path | None) -> Path | None:
     Raises:
         HpmlError: the folder that was named, or the user's own study, cannot be written.
     """
-    from hpml_jobs.report.folder import ReadOnlyError, write_all
+    from hpml_jobs.report.folder import write_all
     from hpml_jobs.report.page import HTML
 
     try:

@@ -1,16 +1,8 @@
-"""Table of the commands, the typer program made of them, and its output streams."""
+"""Table of the commands, and the typer program made of them."""
 
-import contextlib
-import os
-import re
-import shlex
-import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
-
-from hpml_jobs.core.secrets import hide_in_command
-from hpml_jobs.core.text import PROGRAM, printable
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     import typer
@@ -231,50 +223,3 @@ def typer_program(names: Iterable[str] = COMMANDS) -> "typer.Typer":
     for name in names:
         program.command(name, hidden=name == UNNAMED)(COMMANDS[name].function())
     return program
-
-
-_words: list[str] = []
-
-
-def remember(words: list[str]) -> None:
-    """Keep the words after the program's name."""
-    _words[:] = words
-
-
-def repeated(replaced: Mapping[str, str] = {}) -> str:
-    """Return the present command without secrets, with other words for some."""
-    words = [PROGRAM, *(replaced.get(word, word) for word in _words)]
-    return hide_in_command(shlex.join(words))
-
-
-_COLOUR = re.compile(r"(\x1b\[[0-9;]*m)")
-"""A colour of a terminal."""
-
-
-class _Printed:
-    """A stream that takes control characters out of what is printed on it."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self.stream = stream
-
-    def write(self, text: str) -> int:
-        parts = _COLOUR.split(text)  # the help pages of typer have colours
-        parts[::2] = map(printable, parts[::2])
-        self.stream.write("".join(parts))
-        return len(text)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.stream, name)
-
-
-@contextlib.contextmanager
-def without_control_characters() -> Iterator[None]:
-    """Take control characters out of what is printed in the `with` block."""
-    printed: Any = [stream and _Printed(stream) for stream in (sys.stdout, sys.stderr)]
-    with contextlib.redirect_stdout(printed[0]), contextlib.redirect_stderr(printed[1]):
-        yield  # a stream that was closed is None
-
-
-def discard(stream: TextIO) -> None:
-    """Send what is written to a stream from now on nowhere: its reader has left, or it is full."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

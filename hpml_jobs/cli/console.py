@@ -14,7 +14,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from hpml_jobs.cli.commands import discard
+from hpml_jobs.cli.terminal import discard
 from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.check_result import in_short
 from hpml_jobs.core.text import (

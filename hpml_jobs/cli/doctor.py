@@ -13,14 +13,14 @@ import typer
 from rich.text import Text
 
 from hpml_jobs.cli.console import Console, console, print_changes, print_json, totals
+from hpml_jobs.cli.deliver import Manner, deliver
 from hpml_jobs.cli.options import ConfigDir, Json, Overrides
-from hpml_jobs.cli.submit import Manner, deliver
 from hpml_jobs.core.answers import Finding, Severity
 from hpml_jobs.core.cluster import Launcher
 from hpml_jobs.core.errors import HpmlError, UsageError
 from hpml_jobs.core.paths import typed_path
 from hpml_jobs.core.text import PROGRAM, VERSION, counted, with_command
-from hpml_jobs.study.files import reason_of
+from hpml_jobs.study.files import writing
 
 if TYPE_CHECKING:
     from hpml_jobs.doctor.profile import Profile
@@ -134,15 +134,14 @@ def _refuse_existing(path: Path) -> None:
 
 def _write_profile(path: Path, text: str) -> None:
     """Write a new file; one that appeared in the meantime is kept."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("x", encoding="utf-8") as file:
-            file.write(text)
-    except FileExistsError:
-        _refuse_existing(path)
-        raise
-    except OSError as fault:
-        raise HpmlError(f"{path} cannot be written: {reason_of(fault)}") from fault
+    with writing(path):
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("x", encoding="utf-8") as file:
+                file.write(text)
+        except FileExistsError:
+            _refuse_existing(path)
+            raise
 
 
 WATCH_EVERY_S = 5.0

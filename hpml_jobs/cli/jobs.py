@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Option
 
 from hpml_jobs.cli.console import print_json, print_note
+from hpml_jobs.cli.deliver import Manner, confirm, deliver
 from hpml_jobs.cli.hints import REPLACED, changed_code, current_and_replaced
 from hpml_jobs.cli.options import (
     AllCells,
@@ -20,7 +21,6 @@ from hpml_jobs.cli.options import (
     Yes,
     select_study,
 )
-from hpml_jobs.cli.submit import Manner, confirm, deliver
 from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.errors import HpmlError, UsageError
 from hpml_jobs.core.text import counted

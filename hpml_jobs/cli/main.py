@@ -1,9 +1,7 @@
 """Entry of the command line: run a command; a line that names none submits a study."""
 
-import codecs
 import errno
 import gc
-import io
 import itertools
 import os
 import sys
@@ -14,11 +12,9 @@ from hpml_jobs.cli.commands import (
     COMPLETION_VARIABLE,
     GONE,
     UNNAMED,
-    discard,
-    remember,
     typer_program,
-    without_control_characters,
 )
+from hpml_jobs.cli.terminal import discard, printed_plainly, remember
 from hpml_jobs.core.errors import HpmlError, UsageError
 from hpml_jobs.core.paths import conf_folder
 from hpml_jobs.core.text import PROGRAM, VERSION, in_one_line, nearest
@@ -38,36 +34,12 @@ COMPLETION = frozenset(("--install-completion", "--show-completion"))
 
 HYDRA_PAGES = frozenset(("--cfg", "-c", "--info", "-i", "--shell-completion", "-sc"))
 
-_PLAIN_TEXT = f"{PROGRAM}.plain"
-_PLAIN = {
-    **dict.fromkeys("│┃", "|"),
-    **dict.fromkeys("─━–—", "-"),
-    **dict.fromkeys("█▉▊▋▌", "#"),
-    **dict.fromkeys("▍▎▏", " "),
-    **{"┼": "+", "·": ".", "•": "*", "×": "x", "µ": "u", "…": "..."},
-}
-"""What a console without these characters shows in their place."""
-
-
-def _plain(fault: UnicodeError) -> tuple[str, int]:
-    """Return plain text for characters that a console cannot show, and where they end."""
-    if not isinstance(fault, UnicodeEncodeError):
-        raise fault
-    characters = fault.object[fault.start : fault.end]
-    return "".join(_PLAIN.get(character, "?") for character in characters), fault.end
-
-
-codecs.register_error(_PLAIN_TEXT, _plain)
-
 
 def run(words: list[str]) -> int:
     """Prepare the streams, run one command line and return its exit code."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors=_PLAIN_TEXT)
     remember(words)
     gc.set_threshold(ALLOCATIONS)
-    with without_control_characters():
+    with printed_plainly():
         return _run(words)
 
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any, NamedTuple, TypeVar
 
 from typer import Argument, Option
 
-from hpml_jobs.cli.commands import repeated
+from hpml_jobs.cli.terminal import repeated
 from hpml_jobs.core.errors import HpmlError, UsageError, example
 from hpml_jobs.core.paths import resolve_path, typed_path
 from hpml_jobs.core.strategies import Baseline

@@ -10,7 +10,8 @@ from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.check_result import Affected, Level
 from hpml_jobs.core.conditions import WORKLOAD
 from hpml_jobs.core.errors import HpmlError
-from hpml_jobs.core.measurements import Card, Role
+from hpml_jobs.core.gpus import Card
+from hpml_jobs.core.measurements import Role
 from hpml_jobs.core.place import Place, Setup
 from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.core.text import VERSION
@@ -184,8 +185,7 @@ def _violated(group: ConditionGroup, row: Row, level: Level) -> Iterator[str]:
 
 def _clocks(group: ConditionGroup, row: Row) -> dict[str, float]:
     records = group.counted_records(row, Affected.TIME)
-    ranks = [rank for record in records for rank in record.ranks]
-    cards = [card for rank in ranks for card in rank.cards]
+    cards = [card for record in records for card in record.cards]
     clocks = {}
     for name, read in CLOCKS.items():
         values = [value for value in map(read, cards) if value]

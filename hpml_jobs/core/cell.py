@@ -1,12 +1,11 @@
 """One measurement: a frozen, checked `Cell`, its readable slug and its hash."""
 
-import re
 from collections.abc import Iterator
 from enum import StrEnum
 from functools import cached_property
 from math import ceil, inf
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import msgspec
 
@@ -15,13 +14,12 @@ from hpml_jobs.core.cell_hash import digest_of
 from hpml_jobs.core.cluster import Shape
 from hpml_jobs.core.errors import UsageError, refuse_below
 from hpml_jobs.core.formulas import iterations
+from hpml_jobs.core.quantize_settings import Quantize
 from hpml_jobs.core.recipe import PLAIN, Recipe
 from hpml_jobs.core.script import Script
-from hpml_jobs.core.source import IMPORT, OWN_LOOP, SCRIPT, Origin
 from hpml_jobs.core.strategies import (
     Device,
     Loader,
-    Sharded,
     Strategy,
     SyncBuffers,
     is_baseline,
@@ -29,7 +27,7 @@ from hpml_jobs.core.strategies import (
 from hpml_jobs.core.text import VERSION
 from hpml_jobs.core.training_path import TrainingPath
 from hpml_jobs.core.value import UnreadableSchemaError, Upgrade, Value, decode_upgraded
-from hpml_jobs.core.workload import Optimizer, Workload, arg_text
+from hpml_jobs.core.workload import Workload, slug_text
 
 SCHEMA = 3
 """Version of cell.json.
@@ -43,8 +41,6 @@ UPGRADES: dict[int, Upgrade] = {}
 
 SLUG_DIGITS = 6
 """Digits of the hash in a cell's name, unless another cell of the study has the same."""
-
-SLUG_TEXT = re.compile(r"[^a-z0-9_]+")
 
 
 class Outcome(StrEnum):
@@ -99,11 +95,37 @@ class Protocol(StrEnum):
         return {"lab": 2, "full": 3, "outside": 2}.get(self.value, 0)
 
 
-Unread = dict[str, Any]
-"""The settings of a part of a cell: only what it is for reads them."""
+class Origin(NamedTuple):
+    """What is true of all cells whose numbers come from one place.
 
-PARTS = ("quantize",)
-"""The keys of a cell whose value is a part of it."""
+    With `has_ranks` processes were observed: their epochs, phases and messages. With `has_other`
+    there is time in an epoch that no phase of training accounts for. With `has_facts` the software
+    and hardware of the training are recorded. With `has_fixed_epochs` the settings of a cell say
+    what an epoch does, so that all of its epochs do the same. Where `ranks_meet` before an epoch,
+    they begin it together. `loading_remedy` is empty where that of the check helps.
+    """
+
+    where: str = "here"
+    how: str = "measured"
+    has_ranks: bool = True
+    has_other: bool = False
+    has_facts: bool = True
+    has_fixed_epochs: bool = True
+    ranks_meet: bool = True
+    loading_remedy: str = ""
+
+
+OWN_LOOP = Origin()
+SCRIPT = Origin(
+    where="from outside",
+    has_other=True,
+    has_fixed_epochs=False,
+    ranks_meet=False,
+    loading_remedy="give the script's DataLoader more num_workers=, or use faster storage",
+)
+IMPORT = Origin(
+    where="elsewhere", how="as reported elsewhere", has_ranks=False, has_facts=False
+)
 
 
 class Cell(Value, frozen=True, kw_only=True, dict=True, forbid_unknown_fields=False):
@@ -138,7 +160,7 @@ class Cell(Value, frozen=True, kw_only=True, dict=True, forbid_unknown_fields=Fa
     set_epoch: bool = True
     sync_buffers: SyncBuffers | None = None
     evaluate: bool = False
-    quantize: Unread | None = None
+    quantize: Quantize | None = None
     loader: Loader = Loader.WORKERS
     path: TrainingPath = TrainingPath()
     epoch_iterations: int | None = None
@@ -173,7 +195,7 @@ class Cell(Value, frozen=True, kw_only=True, dict=True, forbid_unknown_fields=Fa
             )
         self._check_strategy()
         self._check_treatment()
-        self.path.check(self.device, self.gpu_type)
+        self.path.check(self.strategy, self.device, self.gpu_type)
         self._check_path()
         images, share = self.workload.images, self.images_per_gpu
         if images is not None and share is not None and self.batch > share:
@@ -211,8 +233,7 @@ class Cell(Value, frozen=True, kw_only=True, dict=True, forbid_unknown_fields=Fa
                 )
 
     def _check_path(self) -> None:
-        """Refuse a path that the strategy or the number of images does not allow."""
-        self._check_path_of_strategy()
+        """Refuse a path that the number of images or their kind does not allow."""
         path, images = self.path, self.workload.images
         batches = None if images is None else iterations(images, self.gpus, self.batch)
         if batches is not None and path.accumulate > batches:
@@ -227,28 +248,9 @@ class Cell(Value, frozen=True, kw_only=True, dict=True, forbid_unknown_fields=Fa
                 "channels; leave channels_last out"
             )
 
-    def _check_path_of_strategy(self) -> None:
-        path, traffic, strategy = self.path, self.strategy.traffic, self.strategy.value
-        if path.accumulate > 1 and not traffic.defers_exchange:
-            raise UsageError(
-                f"accumulate={path.accumulate} with strategy={strategy}: it exchanges gradients in "
-                "every backward; use strategy=ddp, or a larger batch="
-            )
-        if path.compile is not None and not traffic.may_compile:
-            raise UsageError(
-                f"compile={path.compile} with strategy={strategy}: its replicas cannot be compiled "
-                "as one; use strategy=ddp, or compile=false"
-            )
-        if path.channels_last and traffic.shards is not Sharded.NOTHING:
-            raise UsageError(
-                f"channels_last=true with strategy={strategy}: torch keeps the shards in the plain "
-                "layout; leave channels_last out, or use strategy=ddp"
-            )
-
     def _check_treatment(self) -> None:
         if self.protocol is not Protocol.IMPORTED:
-            self.recipe.check(self.epochs)
-        self._check_own_optimizer()
+            self.recipe.check(self.epochs, self.strategy, self.workload)
         if not self.set_epoch and not self.strategy.under_torchrun:
             raise UsageError(
                 f"set_epoch=false with strategy={self.strategy.value}: one process shuffles its "
@@ -256,11 +258,8 @@ class Cell(Value, frozen=True, kw_only=True, dict=True, forbid_unknown_fields=Fa
                 "more"
             )
         self._check_buffers()
-        if settings := self.parts.get("quantize"):
-            # it needs cells
-            from hpml_jobs.core.quantize_settings import check_cell  # noqa: PLC0415
-
-            check_cell(self, settings)
+        if self.quantize is not None:
+            self.quantize.check(self.strategy, self.workload)
 
     def _check_buffers(self) -> None:
         strategy, buffers = self.strategy, self.sync_buffers
@@ -281,40 +280,12 @@ class Cell(Value, frozen=True, kw_only=True, dict=True, forbid_unknown_fields=Fa
                 "are not instrumented; take protocol=lab"
             )
 
-    def _check_own_optimizer(self) -> None:
-        """Refuse what the user's own optimizer or schedule decides itself."""
-        workload, recipe = self.workload, self.recipe
-        if workload.schedule is not None and recipe.changes_rate:
-            raise UsageError(
-                f"recipe={recipe.name} with workload.schedule={workload.schedule}: both change the "
-                "learning rate; use recipe=plain (or scaled), or leave workload.schedule= out"
-            )
-        if ":" not in workload.optimizer:
-            return
-        if self.strategy.traffic.shards is Sharded.OPTIMIZER:
-            raise UsageError(
-                f"strategy={self.strategy.value} with workload.optimizer={workload.optimizer}: "
-                "ZeroRedundancyOptimizer makes the optimizer of each rank's share by itself; use "
-                "strategy=fsdp or ddp, or workload.optimizer=adamw or sgd"
-            )
-        if not recipe.decay_norm:
-            raise UsageError(
-                f"recipe={recipe.name} with workload.optimizer={workload.optimizer}: your own "
-                "optimizer decides what decays; use recipe.decay_norm=true"
-            )
-
     @property
     def without_code(self) -> "Cell":
         """The cell without the user's code and data, and what is counted of them."""
         without = {"code": (), "imported": (), "data_sha256": None, "images": None}
         workload = msgspec.structs.replace(self.workload, **without, parameters=None)
         return msgspec.structs.replace(self, workload=workload)
-
-    @property
-    def parts(self) -> dict[str, Unread]:
-        """The settings of the parts that the cell has, by key."""
-        settings = {name: getattr(self, name) for name in PARTS}
-        return {name: part for name, part in settings.items() if part is not None}
 
     @property
     def treatment(self) -> str:
@@ -413,13 +384,12 @@ class Cell(Value, frozen=True, kw_only=True, dict=True, forbid_unknown_fields=Fa
         unit = "gpu" if self.device is Device.CUDA else "proc"
         parts = [self.strategy.value, f"{self.gpus}{unit}"]
         parts += [f"{self.nodes}nodes"] if self.nodes > 1 else []
-        parts += [f"b{self.batch}", _slug_text(self.workload.name, 40)]
-        parts += _slug_parts(self.workload)
+        parts += [f"b{self.batch}", *self.workload.slug_parts]
         is_plain = self.recipe == PLAIN
-        parts += [] if is_plain else [_slug_text(self.recipe.name, 20)]
+        parts += [] if is_plain else [slug_text(self.recipe.name, 20)]
         parts += [] if self.set_epoch else ["no_set_epoch"]
         parts += [f"sync_{self.sync_buffers.value}"] if self.sync_buffers else []
-        parts += self.parts
+        parts += ["quantize"] if self.quantize else []
         parts += ["loader_device"] if self.loader is Loader.DEVICE else []
         parts += self.path.slug_parts
         parts += [f"{self.epoch_iterations}iterations"] if self.epoch_iterations else []
@@ -431,22 +401,6 @@ class Cell(Value, frozen=True, kw_only=True, dict=True, forbid_unknown_fields=Fa
         """Yield the names it may have in a study, from the shortest."""
         for digits in range(SLUG_DIGITS, len(self.digest) + 1):
             yield self.slug_of(digits)
-
-
-def _slug_text(text: str, most: int) -> str:
-    return SLUG_TEXT.sub("_", text.lower())[:most]
-
-
-def _slug_parts(workload: Workload) -> list[str]:
-    """Return the workload's args and, where they are not the default, optimizer and schedule."""
-    references = []
-    if workload.optimizer != Optimizer.SGD:
-        references.append(workload.optimizer)
-    if workload.schedule is not None:
-        references.append(workload.schedule)
-    parts = [reference.rpartition(":")[2] for reference in references]
-    parts += [f"{name}{arg_text(value)}" for name, value in workload.args.items()]
-    return [_slug_text(part, 20) for part in parts][:6]
 
 
 _LEAST = {

@@ -30,6 +30,7 @@ HASHED_KEYS: Mapping[str, frozenset[str]] = {
             "decay_norm",
         )
     ),
+    "Quantize": frozenset(("calibration", "percentile", "per_channel")),
 }
 """The keys of version 0.4.0 by the class they belong to, which are hashed in any case.
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hpml_jobs.core.measurements import CollectiveKind, Purpose, Role
+from hpml_jobs.core.measurements import UNROOTED, CollectiveKind, Purpose, Role
 from hpml_jobs.core.rank import Rank
 
 Array = NDArray[Any]
@@ -15,8 +15,6 @@ Seconds = NDArray[np.float64]
 KINDS = tuple(kind.value for kind in CollectiveKind)
 PURPOSES = tuple(purpose.value for purpose in Purpose)
 """The names that `collective_kind` and `collective_purpose` are indices of."""
-
-UNROOTED = [KINDS.index(kind) for kind in CollectiveKind if not kind.is_rooted]
 
 BATCH_PARTS, STALL = 6, 0
 """The first parts of an iteration add up to it; the first of them is the stall."""
@@ -40,7 +38,7 @@ class Collectives(NamedTuple):
     @property
     def is_rooted(self) -> NDArray[np.bool_]:
         """Whether a collective has a root, whose return says nothing of the other ranks'."""
-        return ~np.isin(self.kind, UNROOTED)
+        return ~np.isin(self.kind, [KINDS.index(kind) for kind in UNROOTED])
 
 
 def paired(arrays: Mapping[str, Array]) -> Collectives | None:

@@ -9,7 +9,7 @@ import msgspec
 from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.data_files import FOLDER, IMAGE_FOLDER
 from hpml_jobs.core.environment import COMPARED, text_of
-from hpml_jobs.core.measurements import Card
+from hpml_jobs.core.gpus import Card
 from hpml_jobs.core.rank import NodeSystem
 from hpml_jobs.core.record import Facts, Record
 from hpml_jobs.core.strategies import Device

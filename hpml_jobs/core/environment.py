@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 
-from hpml_jobs.core.secrets import SECRET_VARIABLE
+from hpml_jobs.core.secrets import is_secret_variable
 from hpml_jobs.core.strategies import Device
 
 _RECORDED = re.compile(
@@ -78,7 +78,7 @@ def _kept(kind: re.Pattern[str], environment: Mapping[str, str]) -> dict[str, st
     return {
         name: value[:LONGEST_VALUE]
         for name, value in sorted(environment.items())
-        if kind.fullmatch(name) and not SECRET_VARIABLE.search(name)
+        if kind.fullmatch(name) and not is_secret_variable(name)
     }
 
 

@@ -434,17 +434,6 @@ def per_thousand(per_epoch: float, units: int) -> float:
     return 1e3 * per_epoch / units
 
 
-def coverage_of_range(runs: int) -> float:
-    """Return the confidence that [min, max] of n runs contains the true median: 1 - 2^(1 - n).
-
-    It holds for every distribution (order statistics; Hoefler & Belli, SC15) and is 0 for one run.
-
-    >>> [coverage_of_range(n) for n in (1, 2, 5, 6)]
-    [0.0, 0.5, 0.9375, 0.96875]
-    """
-    return 1 - 2.0 ** (1 - runs)
-
-
 def relative_iqr(times_s: Sequence[float]) -> float:
     """Return the spread of repeats: inter-quartile range / median. Needs two runs or more.
 

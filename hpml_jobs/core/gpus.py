@@ -1,12 +1,12 @@
-"""NVML, the library of NVIDIA's driver, and what its numbers about a GPU mean."""
+"""NVML, the library of NVIDIA's driver: its numbers about a GPU, and what they mean."""
 
 import re
 from collections.abc import Iterator, Sequence, Set
 from contextlib import contextmanager
 from typing import Any
 
-from hpml_jobs.core.measurements import Card
 from hpml_jobs.core.text import counted
+from hpml_jobs.core.value import Value
 
 THROTTLE_REASONS = {
     0x1: "gpu_idle",
@@ -53,6 +53,89 @@ nvmlErrorString).
 
 Not `unspecified launch failure`: most often a kernel used an invalid pointer (CUDA's reference).
 """
+
+
+REASON_SHARE = 0.05
+"""The least share of an epoch in which a reason for lower clocks held that counts."""
+
+
+class CardSamples(Value, frozen=True, kw_only=True):
+    """A GPU over the timed epoch, sampled `count` times by the job's wrapper.
+
+    Clocks are the least, the median and the most of the samples, in MHz; power the least, the mean
+    and the most, in W. `throttle_reasons` has the share of the samples in which each one held.
+    `utilization_percent` is the mean of NVML's GPU utilization; None before 0.9.0, or with MIG.
+    """
+
+    count: int
+    sm_clock_mhz: tuple[int, int, int]
+    memory_clock_mhz: tuple[int, int, int]
+    power_w: tuple[float, float, float]
+    temperature_c: int
+    throttle_reasons: dict[str, float] = {}
+    utilization_percent: float | None = None
+
+
+class Card(Value, frozen=True, kw_only=True):
+    """A GPU right after the timed epoch by NVML, and `samples` of it over that epoch.
+
+    Before version 0.8.0 it is the state right after the instrumented epoch. None: the driver does
+    not tell, or a version before 0.8.0. `index` and `bus_id` are those of nvidia-smi; `mig`: it is
+    an instance of a divided GPU, whose values are those of the whole board. `other_processes` are
+    those beside this rank. `power_limit_w` is the enforced limit. `pcie_*` are the link's present
+    and highest possible generation and width; `nvlink_to` has the end of each active NVLink, the
+    bus id of a GPU or `switch`, `nvlink_version` NVML's number for its version. ECC errors are
+    counted since the driver was loaded; `row_remapping` is done, pending or failed. `near_cpus` are
+    the CPUs of the GPU's NUMA node.
+    """
+
+    uuid: str
+    sm_clock_mhz: int | None = None
+    max_sm_clock_mhz: int | None = None
+    temperature_c: int | None = None
+    power_w: float | None = None
+    throttle_reasons: tuple[str, ...] | None = None
+    other_processes: int | None = None
+    memory_clock_mhz: int | None = None
+    power_limit_w: float | None = None
+    index: int | None = None
+    bus_id: str | None = None
+    mig: bool = False
+    pcie_generation: int | None = None
+    pcie_width: int | None = None
+    max_pcie_generation: int | None = None
+    max_pcie_width: int | None = None
+    nvlink_to: tuple[str, ...] | None = None
+    nvlink_version: int | None = None
+    ecc_corrected: int | None = None
+    ecc_uncorrected: int | None = None
+    remapped_rows: int | None = None
+    row_remapping: str | None = None
+    near_cpus: tuple[int, ...] = ()
+    samples: CardSamples | None = None
+
+    @property
+    def reasons(self) -> frozenset[str]:
+        """The reasons for lower clocks in the timed epoch; of records without samples after it.
+
+        Those that held in less than 5 % of the samples are left out.
+        """
+        if self.samples is None:
+            return frozenset(self.throttle_reasons or ())
+        shares = self.samples.throttle_reasons
+        return frozenset(
+            reason for reason, share in shares.items() if share >= REASON_SHARE
+        )
+
+    @property
+    def clock_mhz(self) -> int | None:
+        """The median SM clock in the timed epoch; of records without samples the one after it."""
+        return self.samples.sm_clock_mhz[1] if self.samples else self.sm_clock_mhz
+
+    @property
+    def utilization_percent(self) -> float | None:
+        """The mean utilization in the timed epoch; None without samples."""
+        return self.samples.utilization_percent if self.samples else None
 
 
 def is_mig(gpu_name: str) -> bool:

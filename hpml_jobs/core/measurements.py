@@ -1,8 +1,6 @@
-"""Raw measurements: epochs, communication, microbenchmark and imported timings."""
+"""Raw measurements: epochs, communication and the microbenchmark."""
 
 from enum import StrEnum
-
-import msgspec
 
 from hpml_jobs.core.formulas import (
     communication_s,
@@ -63,28 +61,15 @@ class CollectiveKind(StrEnum):
         """Its name in a sentence: `all-reduce`."""
         return self.value.replace("_", "-")
 
-    @property
-    def is_rooted(self) -> bool:
-        """Whether one rank is the source or the destination; in the others all ranks end together.
 
-        >>> [kind.value for kind in CollectiveKind if not kind.is_rooted]
-        ['all_reduce', 'all_gather', 'reduce_scatter']
-        """
-        return self not in _UNROOTED
-
-
-_UNROOTED = (
+UNROOTED = (
     CollectiveKind.ALL_REDUCE,
     CollectiveKind.ALL_GATHER,
     CollectiveKind.REDUCE_SCATTER,
 )
+"""In these all ranks end together; in the others one rank is the source or the destination."""
 
-SWEPT = (
-    CollectiveKind.ALL_REDUCE,
-    CollectiveKind.ALL_GATHER,
-    CollectiveKind.REDUCE_SCATTER,
-    CollectiveKind.BROADCAST,
-)
+SWEPT = (*UNROOTED, CollectiveKind.BROADCAST)
 """The collectives that the microbenchmark can measure, which have bus factors."""
 
 
@@ -204,42 +189,6 @@ class Stalls(Value, frozen=True, kw_only=True):
     block_means_s: tuple[float, ...] | None = None
 
 
-class StoredImages(Value, frozen=True, kw_only=True):
-    """The images that a rank's device holds with loader=device, training and test set.
-
-    `load_s` is the time before the first epoch in which they were read, decoded and copied.
-    """
-
-    images: int
-    bytes: int
-    load_s: float
-
-
-class Text(Value, frozen=True, kw_only=True):
-    """The text of a workload, before `data.limit`: `sha256` of training and then held-out bytes.
-
-    `unigram_bits_per_byte` is the entropy of the frequencies of the held-out bytes that are tested:
-    the loss of a model that knows only these. None without held-out text.
-    """
-
-    sha256: str
-    train_bytes: int
-    test_bytes: int
-    unigram_bits_per_byte: float | None = None
-
-
-class Compilation(Value, frozen=True, kw_only=True):
-    """What torch.compile took on one rank, from its start until the last epoch of training.
-
-    `seconds` of the host, backward included; with torch's cache on disk they are fewer.
-    `graph_breaks` counts by reason where torch could not compile a model into one graph.
-    """
-
-    seconds: float
-    graphs: int
-    graph_breaks: dict[str, int] = {}
-
-
 class EvaluationShare(Value, frozen=True, kw_only=True):
     """The test result of one rank on its share of the test set; shares are disjoint.
 
@@ -284,33 +233,6 @@ class Energy(Value, frozen=True, kw_only=True):
     uuid: str
     joules: float
     window_s: float
-
-
-class Startup(Value, frozen=True, kw_only=True):
-    """The time of one rank from the start of its job to its first iteration, in seconds.
-
-    The parts follow each other. `launch_s` is from the start of the job's wrapper to that of this
-    process, torchrun included; `imports_s` is Python, torch and this program; `process_group_s` the
-    device and the process group; `data_s` the data set; `model_s` the model, its wrapper, the
-    loader and the optimizer; `facts_s` the facts of the machine, which rank 0 reads. The last two
-    are of the warm-up epoch: `first_batch_s` until its first batch is there, `first_iteration_s`
-    until that iteration is done. A part is None where the system does not report it.
-    """
-
-    launch_s: float | None = None
-    imports_s: float | None = None
-    process_group_s: float | None = None
-    data_s: float | None = None
-    model_s: float | None = None
-    facts_s: float | None = None
-    first_batch_s: float | None = None
-    first_iteration_s: float | None = None
-
-    @property
-    def total_s(self) -> float | None:
-        """Seconds from the start of the job until the first iteration is done."""
-        parts_s = msgspec.structs.astuple(self)
-        return None if None in parts_s else sum(parts_s)
 
 
 class Memory(Value, frozen=True, kw_only=True):
@@ -494,89 +416,6 @@ class Exchange(Value, frozen=True, kw_only=True):
         return self.all_reduce_net_s is not None or self.rooted_s is not None
 
 
-REASON_SHARE = 0.05
-"""The least share of an epoch in which a reason for lower clocks held that counts."""
-
-
-class CardSamples(Value, frozen=True, kw_only=True):
-    """A GPU over the timed epoch, sampled `count` times by the job's wrapper.
-
-    Clocks are the least, the median and the most of the samples, in MHz; power the least, the mean
-    and the most, in W. `throttle_reasons` has the share of the samples in which each one held.
-    `utilization_percent` is the mean of NVML's GPU utilization; None before 0.9.0, or with MIG.
-    """
-
-    count: int
-    sm_clock_mhz: tuple[int, int, int]
-    memory_clock_mhz: tuple[int, int, int]
-    power_w: tuple[float, float, float]
-    temperature_c: int
-    throttle_reasons: dict[str, float] = {}
-    utilization_percent: float | None = None
-
-
-class Card(Value, frozen=True, kw_only=True):
-    """A GPU right after the timed epoch by NVML, and `samples` of it over that epoch.
-
-    Before version 0.8.0 it is the state right after the instrumented epoch. None: the driver does
-    not tell, or a version before 0.8.0. `index` and `bus_id` are those of nvidia-smi; `mig`: it is
-    an instance of a divided GPU, whose values are those of the whole board. `other_processes` are
-    those beside this rank. `power_limit_w` is the enforced limit. `pcie_*` are the link's present
-    and highest possible generation and width; `nvlink_to` has the end of each active NVLink, the
-    bus id of a GPU or `switch`, `nvlink_version` NVML's number for its version. ECC errors are
-    counted since the driver was loaded; `row_remapping` is done, pending or failed. `near_cpus` are
-    the CPUs of the GPU's NUMA node.
-    """
-
-    uuid: str
-    sm_clock_mhz: int | None = None
-    max_sm_clock_mhz: int | None = None
-    temperature_c: int | None = None
-    power_w: float | None = None
-    throttle_reasons: tuple[str, ...] | None = None
-    other_processes: int | None = None
-    memory_clock_mhz: int | None = None
-    power_limit_w: float | None = None
-    index: int | None = None
-    bus_id: str | None = None
-    mig: bool = False
-    pcie_generation: int | None = None
-    pcie_width: int | None = None
-    max_pcie_generation: int | None = None
-    max_pcie_width: int | None = None
-    nvlink_to: tuple[str, ...] | None = None
-    nvlink_version: int | None = None
-    ecc_corrected: int | None = None
-    ecc_uncorrected: int | None = None
-    remapped_rows: int | None = None
-    row_remapping: str | None = None
-    near_cpus: tuple[int, ...] = ()
-    samples: CardSamples | None = None
-
-    @property
-    def reasons(self) -> frozenset[str]:
-        """The reasons for lower clocks in the timed epoch; of records without samples after it.
-
-        Those that held in less than 5 % of the samples are left out.
-        """
-        if self.samples is None:
-            return frozenset(self.throttle_reasons or ())
-        shares = self.samples.throttle_reasons
-        return frozenset(
-            reason for reason, share in shares.items() if share >= REASON_SHARE
-        )
-
-    @property
-    def clock_mhz(self) -> int | None:
-        """The median SM clock in the timed epoch; of records without samples the one after it."""
-        return self.samples.sm_clock_mhz[1] if self.samples else self.sm_clock_mhz
-
-    @property
-    def utilization_percent(self) -> float | None:
-        """The mean utilization in the timed epoch; None without samples."""
-        return self.samples.utilization_percent if self.samples else None
-
-
 class MicrobenchmarkPoint(Value, frozen=True, kw_only=True):
     """Collectives of one kind and size: median, minimum and maximum seconds of the trials.
 
@@ -659,35 +498,3 @@ class Microbenchmark(Value, frozen=True, kw_only=True):
     def times_of(self, kind: CollectiveKind) -> dict[int, float]:
         """Return the typical seconds by message bytes: lower quartiles of the trials."""
         return {point.bytes: point.typical_s for point in self.points_of(kind)}
-
-    @property
-    def times_s(self) -> dict[int, float]:
-        """The typical seconds of all-reduces by message bytes."""
-        return self.times_of(CollectiveKind.ALL_REDUCE)
-
-
-class Imported(Value, frozen=True, kw_only=True):
-    """An imported timing, one row of a CSV file; None means not reported.
-
-    Only versions before 1.0 wrote other fields than file, line, run, epoch_s, loss, accuracy and
-    gpu_model.
-    """
-
-    file: str
-    line: int
-    epoch_s: float
-    rate: float | None = None
-    unit: str | None = None
-    rate_is_per_gpu: bool = False
-    work_samples: int | None = None
-    step_s: float | None = None
-    train_s: float | None = None
-    compute_s: float | None = None
-    comm_s: float | None = None
-    iterations: int | None = None
-    loss: float | None = None
-    accuracy: float | None = None
-    gpu_model: str | None = None
-    gpus_per_node: int | None = None
-    date: str | None = None
-    run: str | None = None

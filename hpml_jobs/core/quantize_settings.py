@@ -1,13 +1,11 @@
 """The keys of post-training quantization, and the cells that may have them."""
 
-from typing import Any
-
 import msgspec
 
-from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.errors import UsageError
-from hpml_jobs.core.strategies import BASELINE
+from hpml_jobs.core.strategies import BASELINE, Strategy
 from hpml_jobs.core.value import Value
+from hpml_jobs.core.workload import Workload
 
 QUANTIZABLE = ("lenet", "lenet_bias")
 """Built-in models that can be quantized; any other model is the user's code."""
@@ -21,15 +19,14 @@ class QuantizeSettings(Value, frozen=True, kw_only=True):
     per_channel: bool = False
 
     @property
-    def for_cell(self) -> dict[str, Any] | None:
+    def for_cell(self) -> "Quantize | None":
         """The part of a cell, or None.
 
         Raises:
             UsageError: it gives no scale, or only other keys are given.
         """
         if self.calibration is not None:
-            settings = Quantize(**msgspec.structs.asdict(self))
-            return msgspec.structs.asdict(settings)
+            return Quantize(**msgspec.structs.asdict(self))
         default = QuantizeSettings()
         if self != default:
             key = (
@@ -65,36 +62,29 @@ class Quantize(Value, frozen=True, kw_only=True):
                 f"quantize.percentile={self.percentile:g}: must be above 0 and at most 100"
             )
 
+    def check(self, strategy: Strategy, workload: Workload) -> None:
+        """Refuse cells that cannot be quantized.
 
-def settings_of(cell: Cell) -> Quantize | None:
-    """Return a cell's settings; None if it is not quantized."""
-    return None if cell.quantize is None else msgspec.convert(cell.quantize, Quantize)
-
-
-def check_cell(cell: Cell, settings: dict[str, Any]) -> None:
-    """Refuse cells that cannot be quantized.
-
-    Raises:
-        UsageError: the strategy, the model, the data or the settings.
-    """
-    quantize = msgspec.convert(settings, Quantize)
-    model, images = cell.workload.model, cell.workload.images
-    if cell.strategy is not BASELINE:
-        raise UsageError(
-            f"quantize with strategy={cell.strategy.value}: it works on one trained model; "
-            "take gpus=1"
-        )
-    if model not in QUANTIZABLE and ":" not in model:
-        raise UsageError(
-            f"quantize with workload.model={model}: it understands {', '.join(QUANTIZABLE)}, "
-            "or your own pkg.mod:build that returns a torch.nn.Sequential"
-        )
-    if cell.workload.has_tokens:
-        raise UsageError(
-            f"quantize with workload.data={cell.workload.data}: it calibrates on images; leave "
-            "quantize. out"
-        )
-    if images is not None and quantize.calibration > images:
-        raise UsageError(
-            f"quantize.calibration={quantize.calibration}: there are {images} training images"
-        )
+        Raises:
+            UsageError: the strategy, the model, the data or the number of images.
+        """
+        model, images = workload.model, workload.images
+        if strategy is not BASELINE:
+            raise UsageError(
+                f"quantize with strategy={strategy.value}: it works on one trained model; "
+                "take gpus=1"
+            )
+        if model not in QUANTIZABLE and ":" not in model:
+            raise UsageError(
+                f"quantize with workload.model={model}: it understands {', '.join(QUANTIZABLE)}, "
+                "or your own pkg.mod:build that returns a torch.nn.Sequential"
+            )
+        if workload.has_tokens:
+            raise UsageError(
+                f"quantize with workload.data={workload.data}: it calibrates on images; leave "
+                "quantize. out"
+            )
+        if images is not None and self.calibration > images:
+            raise UsageError(
+                f"quantize.calibration={self.calibration}: there are {images} training images"
+            )

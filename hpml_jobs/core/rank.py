@@ -4,17 +4,10 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 from statistics import median
 
-from hpml_jobs.core.measurements import (
-    Card,
-    Communication,
-    Compilation,
-    Epoch,
-    Phases,
-    Role,
-    Scheduling,
-    Startup,
-    StoredImages,
-)
+import msgspec
+
+from hpml_jobs.core.gpus import Card
+from hpml_jobs.core.measurements import Communication, Epoch, Phases, Role, Scheduling
 from hpml_jobs.core.value import Value
 
 EQUAL_WAITING = 0.02
@@ -23,6 +16,56 @@ EQUAL_WAITING = 0.02
 More than balanced ranks differ by, and less than half of the limit of the check `imbalance`: of
 ranks that wait for each other in turn, microseconds must not decide which one is shown.
 """
+
+
+class Startup(Value, frozen=True, kw_only=True):
+    """The time of one rank from the start of its job to its first iteration, in seconds.
+
+    The parts follow each other. `launch_s` is from the start of the job's wrapper to that of this
+    process, torchrun included; `imports_s` is Python, torch and this program; `process_group_s` the
+    device and the process group; `data_s` the data set; `model_s` the model, its wrapper, the
+    loader and the optimizer; `facts_s` the facts of the machine, which rank 0 reads. The last two
+    are of the warm-up epoch: `first_batch_s` until its first batch is there, `first_iteration_s`
+    until that iteration is done. A part is None where the system does not report it.
+    """
+
+    launch_s: float | None = None
+    imports_s: float | None = None
+    process_group_s: float | None = None
+    data_s: float | None = None
+    model_s: float | None = None
+    facts_s: float | None = None
+    first_batch_s: float | None = None
+    first_iteration_s: float | None = None
+
+    @property
+    def total_s(self) -> float | None:
+        """Seconds from the start of the job until the first iteration is done."""
+        parts_s = msgspec.structs.astuple(self)
+        return None if None in parts_s else sum(parts_s)
+
+
+class StoredImages(Value, frozen=True, kw_only=True):
+    """The images that a rank's device holds with loader=device, training and test set.
+
+    `load_s` is the time before the first epoch in which they were read, decoded and copied.
+    """
+
+    images: int
+    bytes: int
+    load_s: float
+
+
+class Compilation(Value, frozen=True, kw_only=True):
+    """What torch.compile took on one rank, from its start until the last epoch of training.
+
+    `seconds` of the host, backward included; with torch's cache on disk they are fewer.
+    `graph_breaks` counts by reason where torch could not compile a model into one graph.
+    """
+
+    seconds: float
+    graphs: int
+    graph_breaks: dict[str, int] = {}
 
 
 class NodeSystem(Value, frozen=True, kw_only=True):

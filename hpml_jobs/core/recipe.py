@@ -6,7 +6,9 @@
 from math import ceil
 
 from hpml_jobs.core.errors import UsageError, refuse_below
+from hpml_jobs.core.strategies import Sharded, Strategy
 from hpml_jobs.core.value import Value
+from hpml_jobs.core.workload import Workload
 
 REFERENCE_BATCH = 128
 """The lab's batch on one GPU; the learning rates of workloads are for this batch."""
@@ -56,8 +58,8 @@ class Recipe(Value, frozen=True, kw_only=True):
                 "rate cannot drop while it still grows; take later drops, or a shorter warm-up"
             )
 
-    def check(self, epochs: int) -> None:
-        """Refuse a recipe that needs more than this many epochs."""
+    def check(self, epochs: int, strategy: Strategy, workload: Workload) -> None:
+        """Refuse a recipe that needs more epochs, or changes what the user's optimizer decides."""
         if self.warmup_epochs > epochs:
             raise UsageError(
                 f"recipe={self.name}: warming up takes {self.warmup_epochs:g} epochs, the cell "
@@ -69,6 +71,28 @@ class Recipe(Value, frozen=True, kw_only=True):
             raise UsageError(
                 f"recipe={self.name}: the rate drops after epoch {late[0]}, the cell trains "
                 f"epochs={epochs}; take more epochs=, or other recipe.drop_epochs="
+            )
+        self._check_own_optimizer(strategy, workload)
+
+    def _check_own_optimizer(self, strategy: Strategy, workload: Workload) -> None:
+        """Refuse what the user's own optimizer or schedule decides itself."""
+        if workload.schedule is not None and self.changes_rate:
+            raise UsageError(
+                f"recipe={self.name} with workload.schedule={workload.schedule}: both change the "
+                "learning rate; use recipe=plain (or scaled), or leave workload.schedule= out"
+            )
+        if ":" not in workload.optimizer:
+            return
+        if strategy.traffic.shards is Sharded.OPTIMIZER:
+            raise UsageError(
+                f"strategy={strategy.value} with workload.optimizer={workload.optimizer}: "
+                "ZeroRedundancyOptimizer makes the optimizer of each rank's share by itself; use "
+                "strategy=fsdp or ddp, or workload.optimizer=adamw or sgd"
+            )
+        if not self.decay_norm:
+            raise UsageError(
+                f"recipe={self.name} with workload.optimizer={workload.optimizer}: your own "
+                "optimizer decides what decays; use recipe.decay_norm=true"
             )
 
     @property

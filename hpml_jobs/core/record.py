@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from functools import cached_property
 from statistics import fmean
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from hpml_jobs.core.cell import Cell, Outcome, Unread
+from hpml_jobs.core.cell import Cell, Outcome
 from hpml_jobs.core.formulas import (
     communication_cost_s,
     cost_resolution_s,
@@ -13,25 +13,21 @@ from hpml_jobs.core.formulas import (
     overhead,
     waiting_s,
 )
-from hpml_jobs.core.gpus import link_gb_per_s
+from hpml_jobs.core.gpus import Card, link_gb_per_s
 from hpml_jobs.core.measurements import (
-    Card,
     Communication,
     Exchange,
-    Imported,
     Microbenchmark,
     Phases,
     Purpose,
     Role,
-    Startup,
-    Text,
     Volume,
 )
-from hpml_jobs.core.rank import Rank, longest_epoch_s, timed_s
-from hpml_jobs.core.source import Measured, ObservedScript, Reported, Source
+from hpml_jobs.core.rank import Rank, Startup, longest_epoch_s, timed_s
+from hpml_jobs.core.source import Imported, Measured, ObservedScript, Reported, Source
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.core.text import VERSION
-from hpml_jobs.core.value import Document, Upgrade, Value
+from hpml_jobs.core.value import Value
 from hpml_jobs.core.workload import SourceFile
 
 T = TypeVar("T")
@@ -45,40 +41,6 @@ imported timings. 3: learning rates, order of images, evaluation by epoch, quant
 5: more measured fields, all of them optional (0.6.0). 6: more of them (0.9.0).
 7: without `profiler` of ranks (1.0.0).
 """
-
-
-def _name_instruments(record: Document) -> Document:
-    """Upgrade schema 3 to 4: two fields have the names of their instruments."""
-    record = dict(record)
-    if "probe" in record:
-        record["microbenchmark"] = record.pop("probe")
-    ranks = [dict(rank) for rank in record.get("ranks", ())]
-    for rank in ranks:
-        if "trace" in rank:
-            rank["profiler"] = rank.pop("trace")
-    return record | {"ranks": ranks}
-
-
-def _add_optional_fields(record: Document) -> Document:
-    """Upgrade schema 4 to 5, and 5 to 6: new fields are None where they were not measured."""
-    return record
-
-
-def _remove_profiler(record: Document) -> Document:
-    """Upgrade schema 6 to 7: ranks have no times by torch.profiler."""
-    ranks = [dict(rank) for rank in record.get("ranks", ())]
-    for rank in ranks:
-        rank.pop("profiler", None)
-    return record | {"ranks": ranks}
-
-
-UPGRADES: dict[int, Upgrade] = {
-    3: _name_instruments,
-    4: _add_optional_fields,
-    5: _add_optional_fields,
-    6: _remove_profiler,
-}
-"""From each released schema to the next one. Schema 3 is the first that stays readable."""
 
 
 class Neighbours(Value, frozen=True, kw_only=True):
@@ -128,6 +90,19 @@ class Model(Value, frozen=True, kw_only=True):
     flop_per_sample: int | None = None
     expected: tuple[Volume, ...] = ()
     shard_groups: int | None = None
+
+
+class Text(Value, frozen=True, kw_only=True):
+    """The text of a workload, before `data.limit`: `sha256` of training and then held-out bytes.
+
+    `unigram_bits_per_byte` is the entropy of the frequencies of the held-out bytes that are tested:
+    the loss of a model that knows only these. None without held-out text.
+    """
+
+    sha256: str
+    train_bytes: int
+    test_bytes: int
+    unigram_bits_per_byte: float | None = None
 
 
 class Facts(Value, frozen=True, kw_only=True):
@@ -205,7 +180,7 @@ class Record(Value, frozen=True, kw_only=True, dict=True):
     exchange: Exchange | None = None
     microbenchmark: Microbenchmark | None = None
     imported: Imported | None = None
-    quantized: Unread | None = None
+    quantized: dict[str, Any] | None = None
     schema: int = SCHEMA
 
     def kept(self, name: str, about: object, make: Callable[[], T]) -> T:

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hpml_jobs.core.collective_times import Array, Seconds
-from hpml_jobs.core.statistics import RESAMPLES
+
+RESAMPLES = 2_000
 
 
 class DrawnRuns(NamedTuple):
@@ -68,11 +69,11 @@ def _medians(values: Seconds, draws: Array) -> Seconds:
     return medians
 
 
-def times_largest(parts: Mapping[Any, Seconds], cause: Any) -> int:
-    """Return in how many draws a part is the largest of those that are known.
+def share_largest(parts: Mapping[Any, Seconds], cause: Any) -> float:
+    """Return the share of draws in which a part is the largest of those that are known.
 
-    >>> times_largest({"a": np.array([2.0, np.nan]), "b": np.array([1.0, 1.0])}, "a")
-    1
+    >>> share_largest({"a": np.array([2.0, np.nan]), "b": np.array([1.0, 1.0])}, "a")
+    0.5
     """
     largest = np.nanargmax([*parts.values()], axis=0)
-    return int((largest == [*parts].index(cause)).sum())
+    return float((largest == [*parts].index(cause)).mean())

@@ -6,17 +6,17 @@ VALUE`. A plain number is a secret only of a password: `--max-tokens 4096` is sh
 
 import re
 import shlex
+from typing import TypeVar
 
 HIDDEN = "***"
+
+T = TypeVar("T")
 
 _WORDS = (
     r"(?:(?i:token|secret|passw(?:or)?d|credential|api_?key|(?<![a-z])(?:key|auth))"
     r"|(?<=[a-z])(?:Key|Auth))s?"
 )
 """What names of secrets end with; `monkey` and `pkey` are none."""
-
-SECRET_VARIABLE = re.compile(_WORDS)
-"""Part of the name of an environment variable that is not recorded."""
 
 _NAME = re.compile(rf"[\w.-]*{_WORDS}")
 
@@ -34,16 +34,22 @@ _PAIR = re.compile(
 """`--token VALUE`, also in a list of words; `token=VALUE`, `token: VALUE`, `"token": "VALUE"`."""
 
 
-def is_secret(name: str, value: str) -> bool:
-    """Return whether a value is hidden because of its name."""
+def is_secret_variable(name: str) -> bool:
+    """Return whether an environment variable is not recorded: any part of its name is a word."""
+    return _NAME.match(name) is not None
+
+
+def _is_secret(name: str, value: str) -> bool:
     if not _NAME.fullmatch(name):
         return False
     return "passw" in name.lower() or not _NUMBER.fullmatch(value.strip("\\\"'"))
 
 
-def shown_value(name: str, value: str) -> str:
+def shown_value(name: str, value: T) -> T | str:
     """Return a value as it is shown below its name."""
-    return HIDDEN if is_secret(name, value) else hide_secrets(value)
+    if _is_secret(name, str(value)):
+        return HIDDEN
+    return hide_secrets(value) if isinstance(value, str) else value
 
 
 def hide_secrets(text: str) -> str:
@@ -59,7 +65,7 @@ def hide_secrets(text: str) -> str:
 
 def _shown(match: re.Match[str]) -> str:
     name, between, value = match["name"], match["between"], match["value"]
-    return f"{name}{between}{HIDDEN if is_secret(name, value) else value}"
+    return f"{name}{between}{HIDDEN if _is_secret(name, value) else value}"
 
 
 def hide_in_command(command: str) -> str:

@@ -1,49 +1,14 @@
-"""Where the numbers of a record come from, and what each source has: a kind of record, a class."""
+"""What each kind of record has of a cell: measured here, from outside, or reported elsewhere."""
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
 
+from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.formulas import iterations, samples_processed
-from hpml_jobs.core.measurements import Imported, Phases, Role
+from hpml_jobs.core.measurements import Phases, Role
 from hpml_jobs.core.rank import Rank, least_waiting, most_stalled, timed_s
+from hpml_jobs.core.value import Value
 from hpml_jobs.core.workload import WORK_SAMPLES
-
-if TYPE_CHECKING:
-    from hpml_jobs.core.cell import Cell
-
-
-class Origin(NamedTuple):
-    """What is true of all cells whose numbers come from one place.
-
-    With `has_ranks` processes were observed: their epochs, phases and messages. With `has_other`
-    there is time in an epoch that no phase of training accounts for. With `has_facts` the software
-    and hardware of the training are recorded. With `has_fixed_epochs` the settings of a cell say
-    what an epoch does, so that all of its epochs do the same. Where `ranks_meet` before an epoch,
-    they begin it together. `loading_remedy` is empty where that of the check helps.
-    """
-
-    where: str = "here"
-    how: str = "measured"
-    has_ranks: bool = True
-    has_other: bool = False
-    has_facts: bool = True
-    has_fixed_epochs: bool = True
-    ranks_meet: bool = True
-    loading_remedy: str = ""
-
-
-OWN_LOOP = Origin()
-SCRIPT = Origin(
-    where="from outside",
-    has_other=True,
-    has_fixed_epochs=False,
-    ranks_meet=False,
-    loading_remedy="give the script's DataLoader more num_workers=, or use faster storage",
-)
-IMPORT = Origin(
-    where="elsewhere", how="as reported elsewhere", has_ranks=False, has_facts=False
-)
 
 
 class Measured:
@@ -173,6 +138,33 @@ class ObservedScript(Measured):
         return super().samples if self.work_samples is None else self.work_samples
 
 
+class Imported(Value, frozen=True, kw_only=True):
+    """An imported timing, one row of a CSV file; None means not reported.
+
+    Only versions before 1.0 wrote other fields than file, line, run, epoch_s, loss, accuracy and
+    gpu_model.
+    """
+
+    file: str
+    line: int
+    epoch_s: float
+    rate: float | None = None
+    unit: str | None = None
+    rate_is_per_gpu: bool = False
+    work_samples: int | None = None
+    step_s: float | None = None
+    train_s: float | None = None
+    compute_s: float | None = None
+    comm_s: float | None = None
+    iterations: int | None = None
+    loss: float | None = None
+    accuracy: float | None = None
+    gpu_model: str | None = None
+    gpus_per_node: int | None = None
+    date: str | None = None
+    run: str | None = None
+
+
 class Reported:
     """An imported timing: a row of a file, with what it reports."""
 
@@ -183,7 +175,7 @@ class Reported:
     least_waiting = None
     phases = None
 
-    def __init__(self, cell: "Cell", imported: Imported) -> None:
+    def __init__(self, cell: Cell, imported: Imported) -> None:
         self.cell = cell
         self.epoch_s = imported.epoch_s
         self.train_s = imported.train_s

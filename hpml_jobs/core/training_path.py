@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from hpml_jobs.core.errors import UsageError, refuse_below
-from hpml_jobs.core.strategies import Device
+from hpml_jobs.core.strategies import Device, Sharded, Strategy
 from hpml_jobs.core.value import Value
 
 
@@ -77,8 +77,8 @@ class TrainingPath(Value, frozen=True, kw_only=True, forbid_unknown_fields=False
         """Refuse numbers out of range."""
         refuse_below(1, "accumulate", self.accumulate)
 
-    def check(self, device: Device, gpu_type: str | None) -> None:
-        """Refuse a path that the device, or a GPU of this type, cannot compute.
+    def check(self, strategy: Strategy, device: Device, gpu_type: str | None) -> None:
+        """Refuse a path that the device, a GPU of this type, or the strategy cannot compute.
 
         Raises:
             UsageError: with the key, the reason and the remedy.
@@ -92,6 +92,25 @@ class TrainingPath(Value, frozen=True, kw_only=True, forbid_unknown_fields=False
             raise UsageError(
                 f"precision={self.precision} with gpu_type={gpu_type}: it needs {AMPERE}; "
                 "use precision=fp16"
+            )
+        self._check_strategy(strategy)
+
+    def _check_strategy(self, strategy: Strategy) -> None:
+        traffic, name = strategy.traffic, strategy.value
+        if self.accumulate > 1 and not traffic.defers_exchange:
+            raise UsageError(
+                f"accumulate={self.accumulate} with strategy={name}: it exchanges gradients in "
+                "every backward; use strategy=ddp, or a larger batch="
+            )
+        if self.compile is not None and not traffic.may_compile:
+            raise UsageError(
+                f"compile={self.compile} with strategy={name}: its replicas cannot be compiled "
+                "as one; use strategy=ddp, or compile=false"
+            )
+        if self.channels_last and traffic.shards is not Sharded.NOTHING:
+            raise UsageError(
+                f"channels_last=true with strategy={name}: torch keeps the shards in the plain "
+                "layout; leave channels_last out, or use strategy=ddp"
             )
 
     @property

@@ -1,4 +1,4 @@
-"""Reading a record: incomplete, unknown or impossible ones are refused."""
+"""Reading a record, of older schemas too: incomplete, unknown or impossible ones are refused."""
 
 from itertools import chain
 from typing import Any
@@ -11,8 +11,13 @@ from hpml_jobs.core.formulas import closure, iterations, samples_processed
 from hpml_jobs.core.measurements import TRAINING, Epoch, Role
 from hpml_jobs.core.quantization import record_fault
 from hpml_jobs.core.rank import Rank
-from hpml_jobs.core.record import SCHEMA, UPGRADES, Record
-from hpml_jobs.core.value import UnreadableSchemaError, decode_upgraded
+from hpml_jobs.core.record import SCHEMA, Record
+from hpml_jobs.core.value import (
+    Document,
+    UnreadableSchemaError,
+    Upgrade,
+    decode_upgraded,
+)
 
 LONGEST_S = 1e9
 """Longest duration in a record, in seconds (30 years)."""
@@ -32,6 +37,40 @@ SLACK_S = 0.01
 
 class InvalidRecordError(HpmlError):
     """A record that must not be used, with the reason."""
+
+
+def _name_instruments(record: Document) -> Document:
+    """Upgrade schema 3 to 4: two fields have the names of their instruments."""
+    record = dict(record)
+    if "probe" in record:
+        record["microbenchmark"] = record.pop("probe")
+    ranks = [dict(rank) for rank in record.get("ranks", ())]
+    for rank in ranks:
+        if "trace" in rank:
+            rank["profiler"] = rank.pop("trace")
+    return record | {"ranks": ranks}
+
+
+def _add_optional_fields(record: Document) -> Document:
+    """Upgrade schema 4 to 5, and 5 to 6: new fields are None where they were not measured."""
+    return record
+
+
+def _remove_profiler(record: Document) -> Document:
+    """Upgrade schema 6 to 7: ranks have no times by torch.profiler."""
+    ranks = [dict(rank) for rank in record.get("ranks", ())]
+    for rank in ranks:
+        rank.pop("profiler", None)
+    return record | {"ranks": ranks}
+
+
+UPGRADES: dict[int, Upgrade] = {
+    3: _name_instruments,
+    4: _add_optional_fields,
+    5: _add_optional_fields,
+    6: _remove_profiler,
+}
+"""From each released schema to the next one. Schema 3 is the first that stays readable."""
 
 
 def decode(text: bytes, place: str) -> Record:

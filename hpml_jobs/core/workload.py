@@ -1,5 +1,6 @@
 """Workloads: model, data, loss and optimizer, with their settings."""
 
+import re
 from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
@@ -293,6 +294,26 @@ class Workload(Value, frozen=True, kw_only=True):
         """Return the `pkg.mod:name` references to the user's code."""
         references = (self.model, self.data, self.loss, self.optimizer, self.schedule)
         return tuple(text for text in references if text is not None and ":" in text)
+
+    @property
+    def slug_parts(self) -> list[str]:
+        """The name, the args and, where not the default, optimizer and schedule; for a cell's name.
+
+        At most six follow the name.
+        """
+        references = []
+        if self.optimizer != Optimizer.SGD:
+            references.append(self.optimizer)
+        if self.schedule is not None:
+            references.append(self.schedule)
+        parts = [reference.rpartition(":")[2] for reference in references]
+        parts += [f"{name}{arg_text(value)}" for name, value in self.args.items()]
+        return [slug_text(self.name, 40), *(slug_text(part, 20) for part in parts[:6])]
+
+
+def slug_text(text: str, most: int) -> str:
+    """Return a text as a part of a cell's name, of so many characters at most."""
+    return re.sub(r"[^a-z0-9_]+", "_", text.lower())[:most]
 
 
 def arg_text(value: Arg) -> str:

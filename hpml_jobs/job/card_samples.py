@@ -18,13 +18,13 @@ import msgspec
 
 from hpml_jobs.core.cell import CellFile
 from hpml_jobs.core.gpus import (
+    CardSamples,
     gpus_by_uuid,
     nvml_text,
     open_nvml,
     throttle_reasons,
     visible_gpus,
 )
-from hpml_jobs.core.measurements import CardSamples
 from hpml_jobs.core.rank import Rank
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import Device

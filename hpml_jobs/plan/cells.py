@@ -177,7 +177,7 @@ def _cell(settings: Settings, strategy: Strategy) -> Cell:
         evaluate=settings.evaluate,
         path=settings.path_on(device_of(settings)),
         **of_ranks,
-        **settings.parts,
+        quantize=settings.quantize.for_cell,
     )
 
 

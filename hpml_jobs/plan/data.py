@@ -1,6 +1,7 @@
 """Data sets on the login node: where they are, what they have, and the download."""
 
 import os
+import platform
 import subprocess
 import sys
 from collections.abc import Container
@@ -12,10 +13,10 @@ from msgspec.structs import replace
 from hpml_jobs.core.answers import NO_TORCH_CODE, Counts
 from hpml_jobs.core.built_in import DATASETS
 from hpml_jobs.core.cluster import Cluster
-from hpml_jobs.core.data_files import BYTE_DATA, IMAGE_FOLDER
+from hpml_jobs.core.data_files import BYTE_DATA, FOLDER, IMAGE_FOLDER, TEXT
 from hpml_jobs.core.errors import HpmlError, UsageError
 from hpml_jobs.core.paths import resolve_path
-from hpml_jobs.core.text_data import data_digest
+from hpml_jobs.core.text_data import data_digest, text_files, total_bytes, windows
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.plan import rules
 from hpml_jobs.plan.settings import Notify
@@ -59,11 +60,74 @@ def with_facts(
 
         workload = with_images(workload, root, cluster, given, notify)
     elif workload.data in BYTE_DATA:
-        from hpml_jobs.plan.text_windows import with_windows  # noqa: PLC0415
-
-        workload = with_windows(workload, root, cluster, given, notify)
+        workload = _with_windows(workload, root, cluster, given, notify)
     workload = replace(workload, data_sha256=data_digest(workload.data, root))
     return _with_parameters(workload, given)
+
+
+def _with_windows(
+    workload: Workload,
+    root: Path,
+    cluster: Cluster,
+    given: Container[str],
+    notify: Notify,
+) -> Workload:
+    """Return the workload with the windows of its text; the library is that of the jobs' Python.
+
+    Raises:
+        HpmlError: there is no text.
+        UsageError: no window fits, or another number of windows was given.
+    """
+    is_here = cluster.python_command(sys.executable) == [sys.executable]
+    images = workload.images
+    if is_here or workload.data == FOLDER:
+        images = _count_windows(workload, root, notify)
+    else:
+        try:
+            images = prepare(workload, root, cluster).images
+        except NotStartedError as error:
+            if images is None:
+                raise NotStartedError(f"{error}, or give workload.images=") from error
+    if "workload.images" in given and workload.images not in (None, images):
+        raise UsageError(
+            f"workload.images={workload.images}: workload.data={workload.data} has {images:,} "
+            "windows; use data.limit= to train on fewer"
+        )
+    return replace(workload, images=images)
+
+
+def _count_windows(workload: Workload, root: Path, notify: Notify) -> int:
+    """Return the windows of training text, by the sizes of its files.
+
+    Raises:
+        HpmlError: there is no text.
+        UsageError: no window fits in the training text or in the held-out text.
+    """
+    files = text_files(workload.data, root)
+    context = workload.context or 1
+    parts = {"training": files.train, "held-out": files.test}
+    sizes = {name: total_bytes(of_part) for name, of_part in parts.items() if of_part}
+    for name, size in sizes.items():
+        if windows(size, context) < 1:
+            remedy = (
+                f"use workload.context={size - 1} or less" if size > 1 else "add text"
+            )
+            raise UsageError(
+                f"workload.context={context} is longer than the {name} text of "
+                f"workload.data={workload.data} ({size:,} bytes); {remedy}"
+            )
+    is_library = workload.data == TEXT
+    where = (
+        f"Python {platform.python_version()}'s standard library"
+        if is_library
+        else str(root)
+    )
+    texts = [f"{size:,} bytes of {name} text" for name, size in sizes.items()]
+    number = windows(sizes["training"], context)
+    notify(
+        f"{where}: {', '.join(texts)}; {number:,} windows of {context} tokens per epoch"
+    )
+    return number
 
 
 class NotStartedError(HpmlError):

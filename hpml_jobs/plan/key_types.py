@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from hpml_jobs.plan.settings import COMPLETE, PROTOCOLS
+from hpml_jobs.plan.settings import PROTOCOLS, Settings
 
 NAMES_OF_TYPES = {
     bool: "true or false",
@@ -29,7 +29,7 @@ SOME_OF_THEIR_TYPE = {
 @cache
 def type_of(key: str) -> Any:
     """Return the type of a dotted key of `Settings`; None for an unknown key."""
-    needed: Any = COMPLETE
+    needed: Any = Settings
     for part in key.split("."):
         if typing.get_origin(needed) is dict:
             needed = typing.get_args(needed)[1]

@@ -32,7 +32,7 @@ from hpml_jobs.plan.key_types import (
     words_of_type,
 )
 from hpml_jobs.plan.removed import refuse_removed
-from hpml_jobs.plan.settings import COMPLETE, Settings
+from hpml_jobs.plan.settings import Settings
 
 LARGEST = 2**63 - 1
 """Largest whole number that cell.json and torch's seeds can hold."""
@@ -61,7 +61,7 @@ def make_settings(
     if values.get("batch") in ("auto", "ladder"):
         raise LadderFirstError(f"largest_batch={values['batch']}")
     try:
-        return msgspec.convert(values, COMPLETE)
+        return msgspec.convert(values, Settings)
     except msgspec.ValidationError as error:
         raise UsageError(_refusal(str(error), values)) from error
 

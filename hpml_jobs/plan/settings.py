@@ -6,7 +6,7 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from hpml_jobs.core.cell import PARTS, Protocol
+from hpml_jobs.core.cell import Protocol
 from hpml_jobs.core.cluster import Cluster
 from hpml_jobs.core.errors import UsageError, refuse_below
 from hpml_jobs.core.quantize_settings import QuantizeSettings
@@ -87,6 +87,7 @@ class Settings(Value, frozen=True, kw_only=True):
     stop: bool
     shared_files: bool
     grid: Any = None
+    quantize: QuantizeSettings
 
     def __post_init__(self) -> None:
         """Refuse values that no cluster accepts."""
@@ -124,11 +125,6 @@ class Settings(Value, frozen=True, kw_only=True):
             msgspec.structs.force_setattr(self, "batch", self._share(self.global_batch))
         if self.iterations is not None:
             msgspec.structs.force_setattr(self, "data", self._cut(self.iterations))
-
-    @property
-    def parts(self) -> dict[str, Any]:
-        """The parts of a cell by key; None where one is not wanted."""
-        return {key: getattr(self, key).for_cell for key in PARTS}
 
     @property
     def script_of_cell(self) -> Script | None:
@@ -213,16 +209,6 @@ _LEAST = {
     "cluster.confirm_gpu_hours": 0,
 }
 """The smallest value of each number that no cell or shape checks; null is always accepted."""
-
-# defstruct says that it returns a Struct; with these bases it is one of Settings
-COMPLETE: type[Settings] = msgspec.defstruct(  # type: ignore[assignment]
-    "Settings",
-    [("quantize", QuantizeSettings)],
-    bases=(Settings,),
-    kw_only=True,
-    frozen=True,
-)
-"""The settings with the keys of parts of a cell."""
 
 
 class Sweep(NamedTuple):

@@ -10,7 +10,6 @@
 Features add files of their own. A file that would not change is not written.
 """
 
-import errno
 import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -21,7 +20,7 @@ from hpml_jobs.core.text import printable_bytes
 from hpml_jobs.report import page, pictures
 from hpml_jobs.report.files import curves_csv, frames, json_tables, latex
 from hpml_jobs.report.report import LABELS, SHEETS, TOGETHER, Report
-from hpml_jobs.study.files import read_from, write_whole
+from hpml_jobs.study.files import read_from, write_whole, writing
 
 TABLES = "tables.json"
 LATEX = "tables.tex"
@@ -81,10 +80,6 @@ _MARKS = {page.HTML: b'name="generator" content="hpml_jobs', TABLES: b'"schema":
 """What a report's page and tables have among their first bytes."""
 
 
-class ReadOnlyError(HpmlError):
-    """A report cannot be written into a folder that may only be read."""
-
-
 def write_all(report: Report, folder: Path) -> list[Path]:
     """Write page, pictures and tables, each file whole or not at all; the same report, same bytes.
 
@@ -127,22 +122,21 @@ def write(
 ) -> list[Path]:
     """Write files; of the `changing` names, remove those that an earlier report wrote."""
     is_ours = is_ours or _owner(folder)
-    path = folder
-    try:
-        changed = {}
-        for name, text in contents.items():
-            path = folder / name
-            content = printable_bytes(text.encode()) if isinstance(text, str) else text
+    changed = {}
+    for name, text in contents.items():
+        path = folder / name
+        content = printable_bytes(text.encode()) if isinstance(text, str) else text
+        with writing(f"report {path}"):
             if not (path.is_file() and path.read_bytes() == content):
                 changed[path] = content
-        _refuse_others(path for path in changed if not is_ours(path.name))
-        for path, content in changed.items():
+    _refuse_others(path for path in changed if not is_ours(path.name))
+    for path, content in changed.items():
+        with writing(f"report {path}"):
             write_whole(path, content)
-        for path in [folder / name for name in changing if name not in contents]:
+    for path in [folder / name for name in changing if name not in contents]:
+        with writing(f"report {path}"):
             if is_ours(path.name):
                 path.unlink(missing_ok=True)
-    except OSError as fault:
-        raise _write_error(path, fault) from fault
     return [folder / name for name in contents]
 
 
@@ -153,20 +147,13 @@ def make(folder: Path) -> None:
         ReadOnlyError: it may not be made.
         HpmlError: it cannot be made.
     """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except (FileExistsError, NotADirectoryError) as fault:
-        raise HpmlError(
-            f"report {folder} cannot be written: a file is there; name a folder"
-        ) from fault
-    except OSError as fault:
-        raise _write_error(folder, fault) from fault
-
-
-def _write_error(path: Path, fault: OSError) -> HpmlError:
-    is_read_only = fault.errno in (errno.EROFS, errno.EACCES, errno.EPERM)
-    error = ReadOnlyError if is_read_only else HpmlError
-    return error(f"report {path} cannot be written: {fault.strerror}")
+    with writing(f"report {folder}"):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except (FileExistsError, NotADirectoryError) as fault:
+            raise HpmlError(
+                f"report {folder} cannot be written: a file is there; name a folder"
+            ) from fault
 
 
 def _refuse_others(paths: Iterable[Path]) -> None:

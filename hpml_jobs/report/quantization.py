@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated, NamedTuple, Self
 
+import msgspec
+
 from hpml_jobs.core.conditions import WORKLOAD
 from hpml_jobs.core.quantization import (
     Bound,
@@ -136,8 +138,10 @@ def _alike(group: ConditionGroup, prefix: str) -> Iterator[_Alike]:
 
 def _how(record: Record) -> dict[str, float]:
     """Return the requested quantization settings, and the epochs that the network was trained."""
-    settings = record.cell.quantize or {}
-    return settings | {"epochs": learning.epochs(record)}
+    return {
+        **msgspec.to_builtins(record.cell.quantize),
+        "epochs": learning.epochs(record),
+    }
 
 
 def _name(run_group: _Alike, run_groups: Iterable[_Alike]) -> str:

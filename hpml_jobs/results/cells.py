@@ -8,7 +8,7 @@ import msgspec
 from hpml_jobs.core.cell import Cell, Outcome
 from hpml_jobs.core.noise import without_unlike
 from hpml_jobs.core.record import Record
-from hpml_jobs.core.secrets import HIDDEN, hide_secrets, is_secret
+from hpml_jobs.core.secrets import hide_secrets, shown_value
 from hpml_jobs.core.value import Value
 from hpml_jobs.study.cell_folder import CellFolder
 from hpml_jobs.study.files import is_name
@@ -157,7 +157,7 @@ def _public(result: CellResult) -> CellResult:
 
 def _public_cell(cell: Cell) -> Cell:
     script, args = cell.script, cell.workload.args
-    shown = {n: HIDDEN if is_secret(n, str(arg)) else arg for n, arg in args.items()}
+    shown = {name: shown_value(name, arg) for name, arg in args.items()}
     if shown != args:
         workload = msgspec.structs.replace(cell.workload, args=shown)
         cell = msgspec.structs.replace(cell, workload=workload)

@@ -10,8 +10,7 @@ from typing import NamedTuple, TypeVar
 from hpml_jobs.core.built_in import RESNET18_PARAMETERS
 from hpml_jobs.core.conditions import precision_of
 from hpml_jobs.core.formulas import transformer_flop_per_token
-from hpml_jobs.core.gpus import link_text
-from hpml_jobs.core.measurements import Card
+from hpml_jobs.core.gpus import Card, link_text
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import Device
 

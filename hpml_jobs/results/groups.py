@@ -7,7 +7,7 @@ from typing import NamedTuple
 import msgspec
 
 from hpml_jobs.core import formulas
-from hpml_jobs.core.cell import Cell
+from hpml_jobs.core.cell import IMPORT, Cell, Origin
 from hpml_jobs.core.check_result import Affected, CheckResult, Level, worst_level
 from hpml_jobs.core.conditions import (
     CODE,
@@ -21,7 +21,6 @@ from hpml_jobs.core.conditions import (
 )
 from hpml_jobs.core.place import Place
 from hpml_jobs.core.record import Model, Record
-from hpml_jobs.core.source import IMPORT, Origin
 from hpml_jobs.core.strategies import Baseline, Device
 from hpml_jobs.core.text import NaturalKey, natural_key
 from hpml_jobs.core.value import Value

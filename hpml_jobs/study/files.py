@@ -93,17 +93,24 @@ def write_whole(
         raise
 
 
+class ReadOnlyError(HpmlError):
+    """A file or folder may only be read: it is another user's, or its file system is read-only."""
+
+
 @contextmanager
-def writing(path: Path) -> Iterator[None]:
+def writing(place: object) -> Iterator[None]:
     """Turn an error of the file system into one that names the file or folder.
 
     Raises:
+        ReadOnlyError: it may only be read.
         HpmlError: it cannot be written.
     """
     try:
         yield
     except OSError as fault:
-        raise HpmlError(f"{path} cannot be written: {fault.strerror}") from fault
+        is_read_only = fault.errno in (errno.EROFS, errno.EACCES, errno.EPERM)
+        error = ReadOnlyError if is_read_only else HpmlError
+        raise error(f"{place} cannot be written: {fault.strerror}") from fault
 
 
 @contextmanager

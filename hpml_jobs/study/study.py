@@ -126,21 +126,18 @@ class Study:
         has_outputs = self.root.parent.exists()
         self.create()
         with ExitStack() as held:
-            try:
-                file = held.enter_context(hold_lock(self.lock, LOCK_S))
-            except TimeoutError as fault:
-                raise HpmlError(
-                    f"{fault} for {LOCK_S} s: another submission to study {self.name} is running; "
-                    "try again when it has ended"
-                ) from fault
-            except IsADirectoryError as fault:
-                raise HpmlError(
-                    f"{self.lock} is a folder: remove it, it must be a file"
-                ) from fault
-            except OSError as fault:
-                raise HpmlError(
-                    f"{self.lock} cannot be written: {fault.strerror}"
-                ) from fault
+            with writing(self.lock):
+                try:
+                    file = held.enter_context(hold_lock(self.lock, LOCK_S))
+                except TimeoutError as fault:
+                    raise HpmlError(
+                        f"{fault} for {LOCK_S} s: another submission to study {self.name} is "
+                        "running; try again when it has ended"
+                    ) from fault
+                except IsADirectoryError as fault:
+                    raise HpmlError(
+                        f"{self.lock} is a folder: remove it, it must be a file"
+                    ) from fault
             note = f"the file system of {self.root} has no flock: {file} is the lock"
             try:
                 yield note if file else ""
@@ -224,10 +221,16 @@ class Study:
             content = read_bytes(self.commands_file, COMMANDS_BYTES)
         except OSError:
             return ()
-        commands = filter(_is_command, content.decode(errors="replace").splitlines())
-        return tuple(
-            hide_in_command(_with_study(command, self.name)) for command in commands
-        )
+        commands = []
+        for line in content.decode(errors="replace").splitlines():
+            with suppress(ValueError):
+                words = [
+                    f"study={self.name}" if word.startswith("study=") else word
+                    for word in shlex.split(line)
+                ]
+                if words:
+                    commands.append(hide_in_command(shlex.join(words)))
+        return tuple(commands)
 
     def append(self, line: ManifestLine) -> None:
         """Append a line to the manifest; it is on disk when this returns."""
@@ -240,21 +243,6 @@ class Study:
     def history(self) -> History:
         """Read the manifest and return what it says."""
         return fold(self.lines())
-
-
-def _with_study(command: str, name: str) -> str:
-    words = [
-        f"study={name}" if word.startswith("study=") else word
-        for word in shlex.split(command)
-    ]
-    return shlex.join(words)
-
-
-def _is_command(line: str) -> bool:
-    try:
-        return bool(shlex.split(line))
-    except ValueError:
-        return False
 
 
 def natural(name: str) -> list[tuple[int, str]]:

@@ -15,8 +15,8 @@ from hpml_jobs.core.built_in import UNREPORTED_DATA, UNREPORTED_MODEL
 from hpml_jobs.core.cell import Cell, CellFile, Outcome, Protocol
 from hpml_jobs.core.errors import HpmlError, UsageError
 from hpml_jobs.core.formulas import samples_processed
-from hpml_jobs.core.measurements import Imported
 from hpml_jobs.core.record import Attempt, Record
+from hpml_jobs.core.source import Imported
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.core.validation import InvalidRecordError
 from hpml_jobs.core.value import Value

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from hpml_jobs.core.built_in import TOKEN_DATA
-from hpml_jobs.core.cell import PARTS, Cell, Outcome
+from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.sbatch import OPTIONS, Option, parse_minutes, replacing_variables
 from hpml_jobs.core.secrets import hide_secrets, shown_value
@@ -23,7 +23,6 @@ from hpml_jobs.plan.cells import Plan
 from hpml_jobs.plan.rules import IMAGE_KEYS
 from hpml_jobs.slurm.commands import ASK_TIMEOUT_S, has_sbatch, sbatch_environment
 from hpml_jobs.slurm.jobs import parse_time
-from hpml_jobs.study.snapshot import CellState
 from hpml_jobs.submit.job_requests import (
     JobRequest,
     check_submission,
@@ -143,13 +142,14 @@ def _block_rows(selection: Selection, requests: Sequence[JobRequest]) -> list[Bl
     for name in names:
         cells = [planned for planned in selection.send if planned.block == name]
         waits = [queue_s[planned.slug] for planned in cells if planned.slug in queue_s]
-        row = BlockRow(
-            block=name or _ABSENT,
-            cells=len(cells),
-            gpu_hours=sum(planned.gpu_hours for planned in cells),
-            queue_s=max(waits, default=None),
+        rows.append(
+            BlockRow(
+                block=name or _ABSENT,
+                cells=len(cells),
+                gpu_hours=sum(planned.gpu_hours for planned in cells),
+                queue_s=max(waits, default=None),
+            )
         )
-        rows.append(row)
     return rows
 
 
@@ -226,18 +226,17 @@ def cell_rows(selection: Selection, jobs: Mapping[str, str]) -> list[CellRow]:
     for planned in selection.plan.cells:
         slug = planned.slug
         state = selection.left_out.get(slug)
-        why = _left_out(state) if state else selection.reasons[slug]
+        if state:
+            why = f"left out: {state.outcome.value}"
+            why += f" ({state.brief})" if state.outcome is Outcome.UNKNOWN else ""
+        else:
+            why = selection.reasons[slug]
         job = (state.job if state else jobs.get(slug)) or _ABSENT
         shape = str(planned.shape)
         if selection.plan.cluster.is_local:  # which requests only the time
             shape = f"time limit {planned.shape.minutes} min"
         rows.append(CellRow(cell=slug, shape=shape, job=job, why=why))
     return rows
-
-
-def _left_out(state: CellState) -> str:
-    unknown = f" ({state.brief})" if state.outcome is Outcome.UNKNOWN else ""
-    return f"left out: {state.outcome.value}{unknown}"
 
 
 def _refusal(selection: Selection, requests: list[JobRequest]) -> str:
@@ -252,19 +251,18 @@ def values_of(plan: Plan) -> list[tuple[str, str]]:
     """Return every key of the configuration with its value; differing values are listed."""
     cells = [planned.cell for planned in plan.cells]
     rows = [("study", plan.study.name), ("outputs", str(plan.study.root.parent))]
-    parts = ("workload", "recipe", "path", "script", *PARTS)
+    parts = ("workload", "recipe", "path", "script", "quantize")
     rows += _fields("", cells, without=(*parts, "epoch_iterations"))
     rows.append(("iterations", _distinct(cell.epoch_iterations for cell in cells)))
     rows += _fields("", [cell.path for cell in cells])
-    rows.append(("minutes", _distinct(planned.shape.minutes for planned in plan.cells)))
-    rows.append(
-        ("data.root", _distinct(planned.file.data_root for planned in plan.cells))
-    )
+    rows += [
+        ("minutes", _distinct(planned.shape.minutes for planned in plan.cells)),
+        ("data.root", _distinct(planned.file.data_root for planned in plan.cells)),
+    ]
     rows += _fields_of_workloads([cell.workload for cell in cells])
     rows += _fields("recipe.", [cell.recipe for cell in cells])
-    rows += _parts_of_cells(cells)
-    scripts = [cell.script for cell in cells if cell.script is not None]
-    rows += _fields("", scripts)
+    rows += _fields("quantize.", [cell.quantize for cell in cells])
+    rows += _fields("", [cell.script for cell in cells])
     rows += [(f"cluster.{name}", _text(value)) for name, value in _cluster_values(plan)]
     return rows
 
@@ -276,7 +274,11 @@ def _fields_of_workloads(workloads: Sequence[Workload]) -> Iterator[tuple[str, s
     for name in workloads[0].__struct_fields__:
         values = [getattr(workload, name) for workload in workloads]
         if name == "args":
-            yield from _args(values)
+            for arg in sorted(set[str]().union(*values)):
+                yield (
+                    f"workload.args.{arg}",
+                    _distinct(args.get(arg) for args in values),
+                )
         elif name in ("code", "imported"):
             texts = [few(map(str, files), FILES) or None for files in values]
             yield f"workload.{name}", _distinct(texts)
@@ -288,30 +290,15 @@ _KEYS = {"limit": "data.limit", "path": "script"}
 """Keys that are not named as the field of the workload or the script that they set."""
 
 
-def _parts_of_cells(cells: Sequence[Cell]) -> Iterator[tuple[str, str]]:
-    """Yield a row per setting of a part of a cell."""
-    for part in PARTS:
-        settings = [cell.parts[part] for cell in cells if part in cell.parts]
-        if not settings:
-            continue
-        for name in settings[0]:
-            yield f"{part}.{name}", _distinct(values[name] for values in settings)
-
-
-def _args(args: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
-    """Yield a row per arg of the user's functions."""
-    for name in sorted(set[str]().union(*args)):
-        yield f"workload.args.{name}", _distinct(values.get(name) for values in args)
-
-
 def _fields(
-    prefix: str, parts: Sequence[msgspec.Struct], without: Sequence[str] = ()
+    prefix: str, parts: Iterable[msgspec.Struct | None], without: Sequence[str] = ()
 ) -> Iterator[tuple[str, str]]:
     """Yield a row per field of a part that cells have."""
-    for name in parts[0].__struct_fields__ if parts else ():
+    present = [part for part in parts if part is not None]
+    for name in present[0].__struct_fields__ if present else ():
         if name not in without:
             key = _KEYS.get(name, f"{prefix}{name}")
-            yield key, _distinct(getattr(part, name) for part in parts)
+            yield key, _distinct(getattr(part, name) for part in present)
 
 
 FILES = 20
@@ -336,7 +323,7 @@ _ABSENT = "–"
 
 
 def _distinct(values: Iterable[Any]) -> str:
-    return ", ".join(dict.fromkeys(_text(value) for value in values))
+    return ", ".join(dict.fromkeys(map(_text, values)))
 
 
 def _text(value: Any) -> str:

@@ -4,7 +4,10 @@ from collections.abc import Iterable, Sequence
 
 from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.errors import HpmlError, UsageError
+from hpml_jobs.core.sbatch import OPTIONS
 from hpml_jobs.core.text import counted
+from hpml_jobs.plan.cells import Plan
+from hpml_jobs.submit.explain import values_of
 from hpml_jobs.submit.selection import Selection
 
 KEY = "largest_batch="
@@ -15,8 +18,8 @@ AUTO = f"{KEY}auto"
 LADDER = f"{KEY}ladder"
 """The ladder's batch; nothing is submitted if it has none."""
 
-_NOT_OF_LADDER = (
-    *(
+_NOT_OF_LADDER = frozenset(
+    (
         "grid",
         "largest_batch",
         "recipe",
@@ -25,9 +28,25 @@ _NOT_OF_LADDER = (
         "epochs",
         "protocol",
         "evaluate",
-    ),
-    *("collect_after", "retries", "rerun"),
+        "collect_after",
+        "retries",
+        "rerun",
+    )
 )
+
+
+def words_after_ladder(words: Iterable[str], ladder: Plan) -> list[str]:
+    """Return the words of the submission that follows a ladder, with what variables gave to keys.
+
+    In a job the variables of sbatch are not read.
+    """
+    keys = {option.default_of for option in OPTIONS.values()}
+    of_variables = [
+        f"{key}={value}"
+        for key, value in values_of(ladder)
+        if key in keys and ladder.origins.get(key, "").startswith(("SBATCH_", "SLURM_"))
+    ]
+    return [*(w for w in words if not w.startswith(KEY)), LADDER, *of_variables]
 
 
 def ladder_words(words: Sequence[str]) -> list[str]:

@@ -2,11 +2,12 @@
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import torch
 
-from hpml_jobs.core.cell import CellFile, Protocol, Unread
+from hpml_jobs.core.cell import CellFile, Protocol
 from hpml_jobs.core.measurements import TRAINING, Role, Stage
 from hpml_jobs.core.processes import KEPT
 from hpml_jobs.core.rank import Rank
@@ -84,8 +85,10 @@ def measure(file: CellFile, folder: AttemptFolder) -> None:
     progress.begin(Stage.TEST)
     rank = describe_rank(training, results)
     rank = msgspec.structs.replace(rank, startup=startup.summary(results[0].times))
-    parts: dict[str, Unread] = {}
-    if cell.parts:  # one process; before the steps that train the replica further
+    parts: dict[str, Any] = {}
+    if (
+        cell.quantize is not None
+    ):  # one process; before the steps that train the replica further
         from hpml_jobs.worker.quantization.steps import quantize_replica  # noqa: PLC0415
 
         progress.begin(Stage.QUANTIZING)

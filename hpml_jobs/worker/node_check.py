@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING
 from hpml_jobs.core.answers import Finding, NodeAnswer, Severity, ok, problem, warning
 from hpml_jobs.core.cell import Cell, CellFile, decode_cell_file
 from hpml_jobs.core.errors import HpmlError
-from hpml_jobs.core.gpus import lane_fault, memory_fault, slowing_reasons
-from hpml_jobs.core.measurements import Card
+from hpml_jobs.core.gpus import Card, lane_fault, memory_fault, slowing_reasons
 from hpml_jobs.core.processes import leave
 from hpml_jobs.core.strategies import Device, Loader
 from hpml_jobs.core.text import VERSION, counted

@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 
 from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.errors import HpmlError
-from hpml_jobs.core.measurements import Compilation
+from hpml_jobs.core.rank import Compilation
 from hpml_jobs.core.training_path import AMPERE, CompileMode, Precision, TrainingPath
 from hpml_jobs.worker.instruments.timing import Devices, IterationTimes
 

@@ -257,7 +257,7 @@ def make_training(
     replica = models.build(workload)
     initial_hash = fingerprint(replica.parameters()) if ":" in workload.model else None
     replica = strategy.place(replica, steps.place)
-    if cell.parts:  # refuse before training, not after it
+    if cell.quantize:  # refuse before training, not after it
         from hpml_jobs.worker.quantization.layers import check_quantizable  # noqa: PLC0415
 
         check_quantizable(cell, replica, data)

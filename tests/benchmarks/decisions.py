@@ -13,8 +13,7 @@ from random import Random
 from typing import NamedTuple
 
 from hpml_jobs.core.check_result import Level
-from hpml_jobs.core.formulas import coverage_of_range
-from hpml_jobs.core.statistics import interval, ratio_interval
+from hpml_jobs.core.statistics import coverage_of_range, interval, ratio_interval
 from hpml_jobs.report.choose import words
 from hpml_jobs.report.choose.cost import Wish
 from hpml_jobs.report.choose.rules import choose

@@ -8,14 +8,10 @@ import msgspec
 from hpml_jobs.core.cell import Cell, Outcome, Protocol
 from hpml_jobs.core.check_result import CheckResult, Level
 from hpml_jobs.core.formulas import gradient_bytes
-from hpml_jobs.core.measurements import (
-    Card,
-    CardSamples,
-    Imported,
-    Memory,
-    SlowIterations,
-)
+from hpml_jobs.core.gpus import Card, CardSamples
+from hpml_jobs.core.measurements import Memory, SlowIterations
 from hpml_jobs.core.record import Attempt, Facts, Model, Neighbours, Record
+from hpml_jobs.core.source import Imported
 from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.results.cells import CellResult
 from hpml_jobs.results.checks import hardware

@@ -1,7 +1,5 @@
 """Hand-made results of quantization."""
 
-from typing import Any
-
 from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.quantization import (
     BINS,
@@ -13,10 +11,10 @@ from hpml_jobs.core.quantization import (
     Spread,
     TorchReference,
 )
-from hpml_jobs.core.quantize_settings import QuantizeSettings
+from hpml_jobs.core.quantize_settings import Quantize, QuantizeSettings
 
 
-def part(**settings: object) -> dict[str, Any] | None:
+def part(**settings: object) -> Quantize | None:
     """The part of a cell with these settings."""
     return QuantizeSettings(**settings).for_cell
 
@@ -31,7 +29,7 @@ def quantized_result(of: Cell) -> Quantized:
         (what, bound, per_channel)
         for what in ("weights", "integers")
         for bound in Bound
-        for per_channel in ((False, True) if of.quantize["per_channel"] else (False,))
+        for per_channel in ((False, True) if of.quantize.per_channel else (False,))
     ]
     steps = [
         QuantizationStep(

@@ -5,8 +5,7 @@ from typing import NamedTuple, TypeVar
 
 from hpml_jobs.core.conditions import in_words, precision_of
 from hpml_jobs.core.environment import COMPARED, text_of
-from hpml_jobs.core.gpus import link_text
-from hpml_jobs.core.measurements import Card
+from hpml_jobs.core.gpus import Card, link_text
 from hpml_jobs.core.record import Facts, Record
 from hpml_jobs.report.frame.captions import first_few
 from hpml_jobs.report.frame.numbers import aside, span

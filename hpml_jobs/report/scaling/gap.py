@@ -10,7 +10,7 @@ from hpml_jobs.core.check_result import Affected, Level
 from hpml_jobs.core.disturbance import outside_causes
 from hpml_jobs.core.measurements import Role
 from hpml_jobs.core.place import Place
-from hpml_jobs.core.statistics import CONFIDENCE, RESAMPLES, percentiles
+from hpml_jobs.core.statistics import CONFIDENCE, percentiles
 from hpml_jobs.report.scaling.causes import (
     EPOCH,
     SETS,
@@ -270,9 +270,9 @@ def _is_decided(values: Parts, drawn: DrawnParts, row: Row, reference: Row) -> b
     """
     largest = max(values, key=values.__getitem__)
     if drawn:
-        from hpml_jobs.core.resamples import times_largest  # noqa: PLC0415  (needs numpy)
+        from hpml_jobs.core.resamples import share_largest  # noqa: PLC0415  (needs numpy)
 
-        if times_largest(drawn, largest) < CONFIDENCE * RESAMPLES:
+        if share_largest(drawn, largest) < CONFIDENCE:
             return False
         if min(len(row.runs), len(reference.runs)) >= LEAST_RUNS:
             return True

@@ -10,11 +10,11 @@ from hpml_jobs.core.formulas import launch_share
 from hpml_jobs.core.gpus import (
     HARMLESS,
     POWER_CAP,
+    Card,
     lane_fault,
     memory_fault,
     slowing_reasons,
 )
-from hpml_jobs.core.measurements import Card
 from hpml_jobs.core.rank import Rank
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import Device

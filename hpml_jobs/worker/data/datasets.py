@@ -15,7 +15,7 @@ from hpml_jobs.core import data_files
 from hpml_jobs.core.built_in import DATASETS
 from hpml_jobs.core.data_files import BYTE_DATA, TEXT
 from hpml_jobs.core.errors import HpmlError
-from hpml_jobs.core.measurements import Text
+from hpml_jobs.core.record import Text
 from hpml_jobs.core.text_data import data_digest
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.worker.data import user_code

@@ -15,7 +15,7 @@ from torch.utils.data import Subset, TensorDataset
 from hpml_jobs.core.built_in import TOKEN_DATA
 from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.errors import HpmlError
-from hpml_jobs.core.measurements import StoredImages
+from hpml_jobs.core.rank import StoredImages
 from hpml_jobs.core.text import Share
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.worker.data.datasets import Data, Images, length

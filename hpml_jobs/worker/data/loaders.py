@@ -9,7 +9,7 @@ import torch
 from torch.utils.data import DataLoader, Sampler, Subset
 
 from hpml_jobs.core.cell import Cell
-from hpml_jobs.core.measurements import StoredImages
+from hpml_jobs.core.rank import StoredImages
 from hpml_jobs.worker.data.datasets import Data, Images, length
 from hpml_jobs.worker.fork_safety import start_loader_worker
 

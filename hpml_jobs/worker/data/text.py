@@ -12,7 +12,7 @@ from torch.utils.data import Dataset, Subset
 from hpml_jobs.core.data_files import BYTES
 from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.formulas import entropy_bits
-from hpml_jobs.core.measurements import Text
+from hpml_jobs.core.record import Text
 from hpml_jobs.core.text_data import read, text_files, windows
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.worker.data.images import DISTINCT_IMAGES, Transform

@@ -15,12 +15,13 @@ from typing import Any, NamedTuple
 from hpml_jobs.core.formulas import joules
 from hpml_jobs.core.gpus import (
     SWITCH,
+    Card,
     NvmlError,
     nvml_text,
     open_nvml,
     throttle_reasons,
 )
-from hpml_jobs.core.measurements import Card, Energy
+from hpml_jobs.core.measurements import Energy
 
 Query = Callable[[Any, Any], dict[str, Any]]
 """Returns fields of a `Card`, given NVML and the handle of a GPU."""

@@ -22,7 +22,8 @@ from torch.distributed.distributed_c10d import _get_default_store
 from torch.optim import Optimizer
 
 from hpml_jobs.core.cell import Cell, CellFile
-from hpml_jobs.core.measurements import Card, Epoch, Role, Stage
+from hpml_jobs.core.gpus import Card
+from hpml_jobs.core.measurements import Epoch, Role, Stage
 from hpml_jobs.core.processes import leave
 from hpml_jobs.core.rank import Rank
 from hpml_jobs.core.record import Facts, Model

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.quantization import BINS, Bound, Spread, SpreadOf
-from hpml_jobs.core.quantize_settings import settings_of
 from hpml_jobs.worker.data import datasets
 
 Weighted = nn.Conv2d | nn.Linear
@@ -125,7 +124,6 @@ def check_quantizable(cell: Cell, model: nn.Module, data: datasets.Data) -> None
             images for memory.
     """
     chain(model)
-    settings = settings_of(cell)
     name, test = cell.workload.data, data.test
     if test is None or not datasets.length(test):
         raise HpmlError(
@@ -141,7 +139,7 @@ def check_quantizable(cell: Cell, model: nn.Module, data: datasets.Data) -> None
             f"workload.data={name} has targets that are not class numbers, which quantization needs"
         )
     image_bytes = image.numel() * image.element_size()
-    calibration = settings.calibration if settings else 0
+    calibration = cell.quantize.calibration if cell.quantize else 0
     for part, number, limit_bytes, remedy in (
         ("test", datasets.length(test), TEST_BYTES, "set data.limit="),
         ("calibration", calibration, CALIBRATION_BYTES, "reduce quantize.calibration="),

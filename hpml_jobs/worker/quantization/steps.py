@@ -32,7 +32,7 @@ from hpml_jobs.core.quantization import (
     QuantizedParts,
     TorchReference,
 )
-from hpml_jobs.core.quantize_settings import Quantize, settings_of
+from hpml_jobs.core.quantize_settings import Quantize
 from hpml_jobs.worker.data import datasets
 from hpml_jobs.worker.data.loaders import test_loader
 from hpml_jobs.worker.devices import NEWER_LOCK
@@ -72,7 +72,7 @@ def quantize_replica(training: Training) -> dict[str, Any]:
         HpmlError: as `quantize`.
     """
     cell, images, test = training.cell, training.loader.dataset, training.test_images
-    settings = settings_of(cell)
+    settings = cell.quantize
     assert settings is not None and test is not None  # noqa: S101 -- check_quantizable has refused other data
     generator = torch.Generator().manual_seed(cell.seed)
     order = torch.randperm(datasets.length(images), generator=generator)

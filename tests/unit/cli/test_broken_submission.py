@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import hpml_jobs
-from hpml_jobs.cli import submit
+from hpml_jobs.cli import deliver
 from hpml_jobs.cli.main import run
 from hpml_jobs.study.files import write_whole
 from hpml_jobs.study.study import Study
@@ -90,7 +90,7 @@ def test_ctrl_c_while_the_result_is_printed_says_what_was_sent(
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(submit, "_print_result", interrupted)
+    monkeypatch.setattr(deliver, "_print_result", interrupted)
     assert run(WORDS) == 130
     assert last_line(capsys).endswith(
         "submitted: 3 cells (SLURM 101, 102, 103), which is all"

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from hpml_jobs.cli import submit
+from hpml_jobs.cli import deliver
 from hpml_jobs.cli.main import run
 from hpml_jobs.core.cell import Outcome
 from tests.unit.slurm_output import sacct_line, squeue_line
@@ -27,7 +27,7 @@ def terminal(monkeypatch):
             return answer
 
         monkeypatch.setattr("builtins.input", reply)
-        monkeypatch.setattr(submit, "is_interactive", lambda: True)
+        monkeypatch.setattr(deliver, "is_interactive", lambda: True)
         return questions
 
     return with_answer

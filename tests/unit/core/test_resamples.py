@@ -5,8 +5,7 @@ from random import Random
 
 import pytest
 
-from hpml_jobs.core.resamples import drawn_medians, draws_of
-from hpml_jobs.core.statistics import RESAMPLES
+from hpml_jobs.core.resamples import RESAMPLES, drawn_medians, draws_of
 from hpml_jobs.report.scaling.gap import medians_of
 
 RUNS = [

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from hpml_jobs.core.cell import Cell, Outcome, Protocol
 from hpml_jobs.core.measurements import Message
+from hpml_jobs.core.quantize_settings import Quantize
 from hpml_jobs.core.rank import Rank
 from hpml_jobs.core.recipe import Recipe
 from hpml_jobs.core.record import Record
@@ -169,7 +170,7 @@ def large_batch(study: StudyBuilder) -> None:
 def quantized(study: StudyBuilder) -> None:
     """Both networks of the lab's second part."""
     for workload in (LENET, LENET_BIAS):
-        quantize = {"calibration": 1_000, "percentile": 99.9, "per_channel": False}
+        quantize = Quantize(calibration=1_000)
         cell = lab_cell(
             1, 32, workload=workload, protocol=Protocol.LAB, quantize=quantize
         )

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from hpml_jobs.core.cell import Outcome
-from hpml_jobs.core.measurements import Card, CardSamples
+from hpml_jobs.core.gpus import Card, CardSamples
 from hpml_jobs.core.validation import decode
 from hpml_jobs.job import card_samples
 from hpml_jobs.job.card_samples import (

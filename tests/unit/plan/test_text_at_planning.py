@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from hpml_jobs.core.cluster import Cluster
 from hpml_jobs.core.errors import HpmlError, UsageError
 from hpml_jobs.core.text_data import text_files, total_bytes, windows
-from hpml_jobs.plan import data, text_windows
+from hpml_jobs.plan import data
 from hpml_jobs.plan.rules import RULES_OF_WORKLOAD, refuse
 from hpml_jobs.plan.sweep import expand
 from hpml_jobs.submit.explain import preview_of
@@ -137,13 +137,13 @@ def test_jobs_with_another_python_count_themselves(tmp_path, monkeypatch):
     """Their standard library is another one."""
     monkeypatch.setattr(Cluster, "python_command", lambda *_: ["other"])
     counts = data.Counts(images=77, effective=77, parameters=None)
-    monkeypatch.setattr(text_windows, "prepare", lambda *_: counts)
+    monkeypatch.setattr(data, "prepare", lambda *_: counts)
     assert with_facts(tmp_path).images == 77
 
     def fail(*_):
         raise data.NotStartedError("no such Python")
 
-    monkeypatch.setattr(text_windows, "prepare", fail)
+    monkeypatch.setattr(data, "prepare", fail)
     with pytest.raises(HpmlError, match=r"no such Python, or give workload.images="):
         with_facts(tmp_path)
     assert with_facts(tmp_path, {"workload.images"}, images=500).images == 500

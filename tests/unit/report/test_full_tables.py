@@ -3,6 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
+from hpml_jobs.core.measurements import CollectiveKind
 from hpml_jobs.core.strategies import Strategy
 from tests.unit.builders import V100, lab_cell, lab_record
 from tests.unit.check_cases import change_epoch, change_every_rank
@@ -155,7 +156,7 @@ def test_bandwidth_has_shares_of_peak_and_link(builder):
     whole = lab_record(lab_cell(2, 128), 20.0, 0.0, facts)
     builder.with_record(whole)
     found = bandwidth_of(builder, 2)
-    times = whole.microbenchmark.times_s
+    times = whole.microbenchmark.times_of(CollectiveKind.ALL_REDUCE)
     assert found.sent_bytes == found.expected_bytes == 196 * GRADIENT_BYTES
     assert found.of_peak == pytest.approx(
         found.bus_gb_per_s / (2**28 / times[2**28] / 1e9)

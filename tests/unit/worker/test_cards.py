@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from hpml_jobs.core.gpus import (
+    Card,
     lane_fault,
     link_gb_per_s,
     link_text,
     memory_fault,
     slowing_reasons,
 )
-from hpml_jobs.core.measurements import Card
 from hpml_jobs.results.gpus import PEAKS, gpu_key
 from hpml_jobs.worker.instruments.cards import CardReader, bind_to_near_cpus
 from tests.unit.fake_nvml import FakeGpu, FakeNvml, NVMLError

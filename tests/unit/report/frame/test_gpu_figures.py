@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from hpml_jobs.core.measurements import Card
+from hpml_jobs.core.gpus import Card
 from hpml_jobs.results.gpus import GpuFigures, gpu_figures
 from tests.unit.builders import a_cell, a_record
 from tests.unit.check_cases import FACTS, clean_record, imported_record, samples_at

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from hpml_jobs.core.formulas import coverage_of_range
-from hpml_jobs.core.statistics import interval
+from hpml_jobs.core.statistics import coverage_of_range, interval
 
 BENCHMARK = Path(__file__).parents[3] / "benchmarks" / "decisions.py"
 _spec = importlib.util.spec_from_file_location("decisions", BENCHMARK)

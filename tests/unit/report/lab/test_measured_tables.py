@@ -4,8 +4,9 @@ import pytest
 from msgspec.structs import replace
 
 from hpml_jobs.core.cell import Outcome, Protocol
-from hpml_jobs.core.measurements import Communication, Imported, Message, Role
+from hpml_jobs.core.measurements import Communication, Message, Role
 from hpml_jobs.core.script import Script
+from hpml_jobs.core.source import Imported
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.results.figures import figures_of, medians, peak_of
 from tests.unit.builders import (

@@ -3,7 +3,7 @@
 from msgspec.structs import replace
 
 from hpml_jobs.core.cell import Protocol
-from hpml_jobs.core.measurements import Text
+from hpml_jobs.core.record import Text
 from tests.unit.builders import NANO, V100, lab_cell, lab_record
 from tests.unit.check_cases import change_every_rank
 from tests.unit.training_runs import LAB

@@ -3,7 +3,7 @@
 from msgspec.structs import replace
 
 from hpml_jobs.core.cell import Outcome
-from hpml_jobs.core.measurements import Startup
+from hpml_jobs.core.rank import Startup
 from hpml_jobs.report.files.frames import flat
 from hpml_jobs.report.page.facts import environment
 from hpml_jobs.results.cells import CellResult

@@ -4,7 +4,8 @@ import pytest
 from msgspec.structs import replace
 
 from hpml_jobs.core.check_result import TIMES, Affected, Level, Tier
-from hpml_jobs.core.measurements import Card, Memory
+from hpml_jobs.core.gpus import Card
+from hpml_jobs.core.measurements import Memory
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.results.checks.study import check_record
 from tests.unit.builders import a_cell, a_record

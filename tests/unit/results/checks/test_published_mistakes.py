@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from hpml_jobs.core import formulas
+from hpml_jobs.core import formulas, statistics
 from hpml_jobs.core.check_result import Level
 from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.strategies import BandwidthKind, Strategy
@@ -179,7 +179,7 @@ def test_e13_overlapping_cells_are_flagged():
 def test_e14_single_and_scattered_runs_are_flagged(builder):
     builder.with_published_study()
     assert "One run" in " ".join(builder.table("table1-ddp").caption)
-    assert formulas.coverage_of_range(1) == 0.0  # no interval follows from it
+    assert statistics.coverage_of_range(1) == 0.0  # no interval follows from it
     runs = [
         clean_record(a_cell(batch=32, repeat=n), epoch_s=s)
         for n, s in enumerate((8.0, 7.2, 9.12))

@@ -1,0 +1,339 @@
+"""A submission on its way to SLURM, to hosts, or to this machine: questions, jobs, the result."""
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import TYPE_CHECKING, NamedTuple
+
+from hpml_jobs.cli.console import (
+    console,
+    print_json,
+    print_note,
+    say,
+    sent_table,
+    show_preview,
+)
+from hpml_jobs.cli.hints import next_commands
+from hpml_jobs.cli.options import (
+    study_words,
+)
+from hpml_jobs.cli.terminal import repeated
+from hpml_jobs.core.cell import Outcome
+from hpml_jobs.core.errors import HpmlError, InterruptError, UsageError
+from hpml_jobs.core.text import (
+    counted,
+    few,
+    hours_text,
+)
+from hpml_jobs.slurm.commands import has_sbatch
+from hpml_jobs.slurm.jobs import array_ids
+
+if TYPE_CHECKING:
+    from hpml_jobs.plan.cells import Plan
+    from hpml_jobs.study.study import Study
+    from hpml_jobs.submit.job_requests import JobRequest
+    from hpml_jobs.submit.selection import Selection
+
+SIMILAR = 0.75
+"""How much the name of a new study is like that of a study that is probably meant, at least."""
+
+NAMED_CELLS = 3
+"""Cells that a message names at most."""
+
+
+class Manner(NamedTuple):
+    """The manner of a submission: what is printed, whether it may ask; `dry_run`: preview only."""
+
+    json: bool = False
+    yes: bool = False
+    all_cells: bool = False
+    dry_run: bool = False
+
+
+def deliver(
+    study: "Study",
+    choose: "Callable[[], Selection | None]",
+    manner: Manner,
+    command: str = "",
+) -> None:
+    """Submit the cells of a study that `choose` selects, or run them on this machine.
+
+    `choose` returns None if there is nothing to submit, and has said so. The `command` is noted in
+    the study.
+
+    Raises:
+        HpmlError: the user declined, SLURM refused, or a cell that ran here did not finish.
+        InterruptError: Ctrl-C; the message says what was submitted.
+        UsageError: the cells exceed the budget, or the follow-up job cannot be submitted.
+    """
+    from hpml_jobs.cli.run import run_here
+
+    if manner.dry_run:
+        if selection := choose():
+            _preview(selection, manner)
+        return
+    try:
+        with study.submitting() as lock_note:
+            print_note(lock_note)
+            selection = choose()
+            job = _start(selection, manner, command) if selection else ""
+    except KeyboardInterrupt as fault:
+        raise InterruptError(
+            f"interrupted; nothing was submitted; again: {repeated()}"
+        ) from fault
+    if selection and job:  # another submission does not wait for these cells
+        run_here(selection, job, json=manner.json)
+
+
+def _start(selection: "Selection", manner: Manner, command: str) -> str:
+    """Submit the selected cells, or announce that they run here; return the job that runs them."""
+    from hpml_jobs.study.snapshot import restore_records
+    from hpml_jobs.submit.local import announce
+
+    plan = selection.plan
+    restore_records(selection.status.snapshots)
+    print_note(*selection.notes, selection.unlike)
+    if selection.unlike:
+        _ask("run them anyway?", manner)
+    if plan.cluster.hosts and selection.send:
+        from hpml_jobs.submit.ssh import check_hosts
+
+        check_hosts(plan.cluster, plan.study.root)
+    requests = [] if plan.cluster.is_local else _checked_requests(selection, manner)
+    if command and selection.send:
+        plan.study.add_command(command)
+    if not plan.cluster.is_local:
+        _submit(selection, requests, manner)
+        return ""
+    job = f"local-{os.getpid()}-{int(time.time())}"
+    announce(plan, selection.send, job)
+    return job
+
+
+def _checked_requests(selection: "Selection", manner: Manner) -> "list[JobRequest]":
+    """Return the job requests of a selection, which nothing known here forbids, and the user wants.
+
+    Raises:
+        HpmlError: the user declined.
+        UsageError: they are refused.
+    """
+    from hpml_jobs.submit.explain import unused_variables
+    from hpml_jobs.submit.job_requests import check_submission, make_requests
+
+    requests = make_requests(selection.plan, selection.send)
+    check_submission(selection, requests)
+    if requests:
+        print_note(unused_variables(selection.plan, requests))
+        _refuse_before_queue(selection.plan)
+        _confirm(selection, requests, manner)
+    return requests
+
+
+def _preview(selection: "Selection", manner: Manner) -> None:
+    """Show what would be submitted, and what would refuse it."""
+    print_note(*selection.notes, selection.unlike)
+    if has_sbatch():
+        try:
+            _refuse_before_queue(selection.plan)
+        except UsageError as error:
+            print_note(f"it would be refused: {error}")
+    show_preview(selection, json=manner.json, all_cells=manner.all_cells)
+
+
+def _refuse_before_queue(plan: "Plan") -> None:
+    """Refuse jobs that are known to fail; say what only a node can tell.
+
+    Raises:
+        UsageError: the first problem, with its remedy.
+    """
+    if plan.cluster.is_local:
+        return
+    from hpml_jobs.doctor.before_queue import before_queue
+
+    for note in before_queue(plan):
+        print_note(note)
+
+
+def _confirm(
+    selection: "Selection", requests: "list[JobRequest]", manner: Manner
+) -> None:
+    """Print the GPU-hours and the number of jobs; on a terminal ask above the cluster's limit."""
+    if manner.json:
+        return
+    from hpml_jobs.submit.job_requests import gpu_hours_of
+
+    later = selection.plan.later_gpu_hours
+    hours = gpu_hours_of(requests) + later
+    cells, jobs = counted(len(selection.send), "cell"), counted(len(requests), "job")
+    rest = f", and then {hours_text(later)} of them" if later else ""
+    say(f"up to {hours_text(hours)} GPU-hours: {cells} as {jobs}{rest}")
+    limit = selection.plan.cluster.confirm_gpu_hours
+    if limit is not None and hours > limit:
+        _ask(f"more than cluster.confirm_gpu_hours={limit:g}; submit?", manner)
+
+
+def _ask(question: str, manner: Manner) -> None:
+    """Ask on a terminal whether to submit, where neither --yes nor --json forbids a question.
+
+    Raises:
+        HpmlError: the user declined.
+    """
+    may_ask = not (manner.yes or manner.json) and is_interactive()
+    if may_ask and not is_yes(question):
+        raise HpmlError("nothing was submitted; --yes submits without asking")
+
+
+def confirm(question: str, declined: str, remedy: str, *, json: bool) -> None:
+    """Ask whether to do what cannot be undone; `declined` says that it was not done.
+
+    Raises:
+        UsageError: there is nobody to ask, with the remedy.
+        HpmlError: the user declined.
+    """
+    if json or not is_interactive():
+        raise UsageError(f"{declined}: there is no terminal to ask on; {remedy}")
+    if not is_yes(question):
+        raise HpmlError(declined)
+
+
+def is_yes(question: str) -> bool:
+    """Return whether the answer to a question is yes."""
+    try:
+        return input(f"{question} [y/N] ").strip().lower() in ("y", "yes")
+    except EOFError:
+        return False
+
+
+def is_interactive() -> bool:
+    """Return whether a person reads the output and types the input."""
+    return sys.stdin.isatty() and sys.stdout.isatty()
+
+
+def _submit(
+    selection: "Selection", requests: "list[JobRequest]", manner: Manner
+) -> None:
+    """Submit every request and the follow-up job; print a line per job, then a summary.
+
+    Ctrl-C takes effect between two sbatch calls.
+
+    Raises:
+        HpmlError: SLURM refused; what it accepted before is printed all the same.
+        InterruptError: Ctrl-C; the message says what was submitted.
+    """
+    from hpml_jobs.submit.job_requests import isolation_note
+    from hpml_jobs.submit.send import NoJobError, send, send_followup
+
+    print_note(isolation_note(selection.plan.cluster, requests))
+    jobs: dict[str, str] = {}  # by slug
+    followup = None
+    try:
+        with _deferred_interrupts() as check_interrupt:
+            try:
+                for request, sent in send(selection.plan, requests, check_interrupt):
+                    jobs |= sent
+                    if not manner.json:
+                        say(f"job {', '.join(array_ids(sent.values()))}: {request}")
+                followup = send_followup(selection, jobs.values())
+                check_interrupt()
+            finally:
+                if jobs or not selection.send:
+                    _print_result(selection, requests, jobs, followup, manner)
+    except NoJobError:  # its message says what was submitted
+        raise
+    except KeyboardInterrupt as fault:
+        raise InterruptError(
+            f"interrupted; {_what_was_sent(selection, jobs)}"
+        ) from fault
+    except HpmlError as fault:
+        raise HpmlError(f"{fault}; {_what_was_sent(selection, jobs)}") from fault
+
+
+@contextmanager
+def _deferred_interrupts() -> Iterator[Callable[[], None]]:
+    """Let the first Ctrl-C only be noted, so that no job is submitted without a manifest line.
+
+    Yield a function that raises KeyboardInterrupt if Ctrl-C was pressed. The second one raises it
+    at once.
+    """
+    is_requested = False
+
+    def check() -> None:
+        if is_requested:
+            raise KeyboardInterrupt
+
+    def note(_signal: int, _frame: FrameType | None) -> None:
+        nonlocal is_requested
+        check()
+        is_requested = True
+        print_note(
+            "stopping after the present step; press Ctrl-C again to stop at once"
+        )
+
+    is_main = threading.current_thread() is threading.main_thread()
+    before = signal.getsignal(signal.SIGINT)
+    if not is_main or before is signal.SIG_IGN:
+        yield check
+        return
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield check
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _what_was_sent(selection: "Selection", jobs: dict[str, str]) -> str:
+    """Return which cells were submitted before a submission broke off, and how to go on."""
+    rest = [planned.slug for planned in selection.send if planned.slug not in jobs]
+    ids = ", ".join(array_ids(jobs.values()))
+    sent = "submitted: no cell"
+    if jobs:
+        sent = f"submitted: {counted(len(jobs), 'cell')} (SLURM {ids})"
+    if not rest:
+        return f"{sent}, which is all"
+    named = few(rest, NAMED_CELLS)
+    return f"{sent}; not submitted: {named}; to submit the rest: {repeated()}"
+
+
+def _print_result(
+    selection: "Selection",
+    requests: "list[JobRequest]",
+    jobs: dict[str, str],
+    followup: str | None,
+    manner: Manner,
+) -> None:
+    """Print the cells with their jobs and the next command, or JSON."""
+    from hpml_jobs.submit.explain import cell_rows
+    from hpml_jobs.submit.job_requests import gpu_hours_of
+
+    plan, left_out = selection.plan, selection.left_out
+    study = plan.study
+    rows = cell_rows(selection, jobs)
+    if manner.json:
+        hours = gpu_hours_of(requests)
+        about = {"study": study.name, "folder": str(study.root)}
+        print_json(about | {"cells": rows, "gpu_hours": hours, "closing": followup})
+        return
+    console().print(sent_table(rows, all_cells=manner.all_cells))
+    outcomes = {state.outcome for state in left_out.values()}
+    left = f", {len(left_out)} left out" if left_out else ""
+    if jobs:
+        ids = array_ids(jobs.values())
+        cells_as_jobs = f"{counted(len(jobs), 'cell')} as {counted(len(ids), 'job')}"
+        print(f"submitted {cells_as_jobs} (SLURM {', '.join(ids)}){left}")
+    else:
+        unknown = ", or its job may be running" if Outcome.UNKNOWN in outcomes else ""
+        print(
+            f"nothing submitted{left}: every cell of study {study.name} is finished, pending "
+            f"or running{unknown}"
+        )
+    if followup:
+        fits = "submits the cells of the batch that fits"
+        print(f"then job {followup} {fits if plan.then else 'writes the report'}")
+    print(f"study {study.name} in {study.root}")
+    has_active = any(outcome.may_run for outcome in outcomes)
+    print(next_commands(study_words(study), watch=bool(jobs) or has_active))

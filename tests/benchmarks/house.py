@@ -1,15 +1,15 @@
 """The size and the density of the code, its budget, and its circles of imports.
 
     python -m tests.benchmarks.house             # a report
-    python -m tests.benchmarks.house --check     # one line; fails on circles, folders above budget
+    python -m tests.benchmarks.house --check     # one line; fails on circles, sizes above limits
     python -m tests.benchmarks.house --lower     # lower the budget of folders that are smaller now
 
 Tokens are those of `tokenize` without comments, line ends, indentation and docstrings; a string
 that is a statement is a docstring, and an f-string is one token, as in Python 3.11. Code lines are
 the lines that tokens are on. A function's lines begin with its `def`, and its branches are 1 and
 one for each if, loop, comprehension, conditional expression, except, case, `and` and `or`. Imports
-are those that run when a module is loaded: `from package import name` needs the package itself,
-also if the name is a module.
+are all that a module has, in functions and for type checkers too: `from package import name` needs
+the package itself, also if the name is a module.
 """
 
 import argparse
@@ -32,6 +32,12 @@ DENSEST = 16.75
 MOST_TOKENS_A_LINE = 8.0
 MOST_BRANCHES = 3.525
 """Of the mean function: it only goes down."""
+
+MOST_LINES = 500
+"""Of a file."""
+
+MOST_ENTRIES = 14
+"""Folders and modules at the root of the package, beside __init__ and __main__."""
 
 FEWEST_LINES = 5
 """Shorter functions are not judged by their density."""
@@ -161,9 +167,9 @@ class Module:
 
     @cached_property
     def imported(self) -> set[str]:
-        """The names of modules that are imported when this one is loaded, and of their parts."""
+        """The names of modules that this one imports anywhere, and of their parts."""
         names = set[str]()
-        for node in _loaded(self.tree):
+        for node in ast.walk(self.tree):
             if isinstance(node, ast.Import):
                 names |= {alias.name for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and node.module:
@@ -172,17 +178,6 @@ class Module:
                     *(f"{node.module}.{alias.name}" for alias in node.names),
                 }
         return names
-
-
-def _loaded(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield what runs when a module is loaded: not functions, and nothing for type checkers."""
-    for child in ast.iter_child_nodes(node):
-        is_for_types = (
-            isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING"
-        )
-        if not is_for_types and not isinstance(child, _FUNCTIONS):
-            yield child
-            yield from _loaded(child)
 
 
 def read(folder: Path) -> dict[str, Module]:
@@ -270,8 +265,8 @@ def check(modules: Mapping[str, Module]) -> str:
     """Return a line of measures.
 
     Raises:
-        SystemExit: there is a circle of imports, a dense function, a folder above its budget, or
-            the whole package is too dense or has too many branches.
+        SystemExit: there is a circle of imports, a long file, a dense function, a folder above its
+            budget, or the whole package is too dense, or has too many branches or entries.
     """
     functions = [
         function for module in modules.values() for function in module.functions
@@ -281,12 +276,20 @@ def check(modules: Mapping[str, Module]) -> str:
     tokens = tokens_of_folders(modules)
     faults = [f"circle of imports: {' <-> '.join(names)}" for names in circles(modules)]
     faults += [
+        f"{name} has {module.lines} lines (limit {MOST_LINES}): split it"
+        for name, module in modules.items()
+        if module.lines > MOST_LINES
+    ]
+    faults += [
         f"{function.module}: {function.name} has {function.density:.2f} tokens per line (limit "
         f"{DENSEST}): write one decision per line"
         for function in by_density(modules.values())
         if function.density >= DENSEST
     ]
     faults += Budget.read().faults(tokens)
+    entries = tokens.keys() - {PACKAGE, "__main__"}
+    if len(entries) > MOST_ENTRIES:
+        faults.append(f"{len(entries)} entries in {PACKAGE}/ (limit {MOST_ENTRIES})")
     if density > MOST_TOKENS_A_LINE:
         faults.append(f"{density:.2f} tokens per line (limit {MOST_TOKENS_A_LINE})")
     if branches > MOST_BRANCHES:
@@ -393,7 +396,7 @@ def main() -> None:
         "--root", type=Path, default=ROOT / PACKAGE, help="folder of the package"
     )
     parser.add_argument(
-        "--check", action="store_true", help="fail on circles, folders above budget"
+        "--check", action="store_true", help="fail on circles, sizes above limits"
     )
     parser.add_argument(
         "--lower", action="store_true", help="lower budgets to what folders have"

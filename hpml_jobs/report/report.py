@@ -11,11 +11,12 @@ from hpml_jobs.core.conditions import CODE, SCRIPT, UNRECORDED
 from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.place import Place
 from hpml_jobs.core.strategies import Baseline
+from hpml_jobs.core.text import counted
 from hpml_jobs.core.value import Value
 from hpml_jobs.report import warnings
-from hpml_jobs.report.choose.cost import Wish
-from hpml_jobs.report.choose.rules import Choice, choose
-from hpml_jobs.report.choose.table import choice_table
+from hpml_jobs.report.choice.cost import Candidate, Wish, asked, candidates_of
+from hpml_jobs.report.choice.series import Series, series_of
+from hpml_jobs.report.choice.table import choice_table
 from hpml_jobs.report.communication.messages import messages
 from hpml_jobs.report.communication.phases import phases
 from hpml_jobs.report.communication.table import communication
@@ -60,19 +61,22 @@ DEFAULTS = ReportOptions()
 class ReportGroup(Value, frozen=True, kw_only=True):
     """The tables of one condition group; `differences` distinguish it from the other groups.
 
-    `usability` says which tables can be used; `suggestion` names `baseline=smallest` where ratios
-    are missing without it; `choice` is None if no cell has a number; `gaps` are those to the
-    ideal speedup. `is_replaced`: nothing came of its cells, and later ones of other code have
-    numbers. `sheets` are numbers for programs, by label.
+    `suggestion` names `baseline=smallest` where ratios are missing without it. `series` are the
+    sizes of the answer, `candidates` all cells with a number, the fastest first, and `asked` is the
+    one that the `wish` asks for. `gaps` are those to the ideal speedup. `is_replaced`: nothing came
+    of its cells, and later ones of other code have numbers. `sheets` are numbers for programs, by
+    label.
     """
 
     number: int
     title: str
     differences: str
     source: ConditionGroup
-    usability: str
     suggestion: str
-    choice: Choice | None
+    wish: Wish
+    series: Series | None
+    candidates: tuple[Candidate, ...]
+    asked: Candidate | None
     is_replaced: bool
     gaps: Mapping[Place, Gap]
     q1: Table | None
@@ -94,17 +98,16 @@ class ReportGroup(Value, frozen=True, kw_only=True):
 
     @property
     def main_gaps(self) -> dict[Place, Gap]:
-        """The gaps of the fastest cell and of the one to ask for; else of the highest speedup."""
-        gaps = {place: gap for place, gap in self.gaps.items() if not gap.has_failed}
-        if self.choice is None or not gaps:
-            return {}
-        winners = (self.choice.fastest_cell, self.choice.winner)
-        places = [winner.row.place for winner in winners if winner]
-        main = {place: gaps[place] for place in places if place in gaps}
-        if main or not places:
-            return main
-        highest = max(gaps, key=lambda place: gaps[place].speedup)
-        return {highest: gaps[highest]}
+        """The gaps of the largest size of the answer and of the cell that is asked for."""
+        rows = [self.series.largest.row] if self.series else []
+        rows += [self.asked.row] if self.asked else []
+        places = [row.place for row in rows]
+        return {place: self.gaps[place] for place in places if place in self.gaps}
+
+    @property
+    def name(self) -> str:
+        """Its name beside other groups: what it differs in."""
+        return self.differences or self.title
 
     @property
     def setting(self) -> str:
@@ -132,6 +135,13 @@ class Report(Value, frozen=True, kw_only=True):
         return None if group.is_replaced else self.study
 
     @property
+    def measured_again(self) -> str:
+        """How many cells are pending or running, in words; empty if none."""
+        cells = [r for group in self.groups for r in group.source.cells]
+        number = sum(result.is_active for result in cells)
+        return f"{number} of {counted(len(cells), 'cell')}" if number else ""
+
+    @property
     def several(self) -> bool:
         """Whether the report has several groups, which may not share a table."""
         return len(self.groups) > 1
@@ -143,10 +153,10 @@ class Report(Value, frozen=True, kw_only=True):
 
     @property
     def first_screen(self) -> "Report":
-        """The report without cells of replaced code, groups with an answer first."""
+        """The report without cells of replaced code, the group with the most cells first."""
         kept = (group for group in self.groups if not group.is_replaced)
         groups = sorted(
-            kept, key=lambda group: not group.choice or bool(group.choice.measure_again)
+            kept, key=lambda group: (not group.candidates, -len(group.source.cells))
         )
         return msgspec.structs.replace(self, groups=tuple(groups))
 
@@ -252,15 +262,17 @@ def _report_group(  # noqa: PLR0913, PLR0917  (what is known of a group)
     options: ReportOptions,
     is_replaced: bool,
 ) -> ReportGroup:
-    cluster = options.cluster
     if options.wish.epochs is not None and group.work is not None:
         raise UsageError(
             f"epochs={options.wish.epochs}: {group.a_cell.workload.name} was measured by a "
             "window, which does not tell the samples of an epoch: leave epochs= out"
         )
-    choice = choose(group, options.wish, cluster)
+    wish = options.wish
+    series = series_of(group)
+    candidates = candidates_of(group, options.cluster)
+    cell = asked(wish, candidates, series)
     tables = {label: make(group) for label, make in FULL.items()}
-    tables[CHOICE] = choice_table(group, choice) if choice else None
+    tables[CHOICE] = choice_table(group, candidates, wish, cell)
     of_places = gaps(group)
     tables[GAP] = gap_table(group, of_places)
     has_baseline = any(row.is_baseline for row in group.rows)
@@ -269,9 +281,11 @@ def _report_group(  # noqa: PLR0913, PLR0917  (what is known of a group)
         title=f"{title} (older version)" if is_replaced else title,
         differences=differences,
         source=group,
-        usability=warnings.usability(group),
         suggestion=references.suggestion(group),
-        choice=choice,
+        wish=wish,
+        series=series,
+        candidates=tuple(candidates),
+        asked=cell,
         is_replaced=is_replaced,
         gaps=of_places,
         q1=q1(group) if has_baseline else None,

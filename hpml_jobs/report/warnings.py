@@ -1,13 +1,11 @@
 """Warnings of a report: the causes of doubt, which tables can be used, the table of checks."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from enum import StrEnum
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from hpml_jobs.core.check_result import Affected, CheckResult, Level, Tier
-from hpml_jobs.core.text import counted, listed
+from hpml_jobs.core.text import counted
 from hpml_jobs.report.frame import captions
-from hpml_jobs.report.frame.numbers import verb
 from hpml_jobs.report.frame.table import Sheet, Table
 from hpml_jobs.results.checks.result import names
 from hpml_jobs.results.checks.study import GROUPS
@@ -23,14 +21,6 @@ _ORDER = {
 """The place of each check in the report."""
 
 
-class Consequence(StrEnum):
-    """What a check that did not pass means for the numbers that it is about."""
-
-    UNUSABLE = "cannot be used"
-    DOUBTFUL = "warning"
-    LIMITED = "note"
-
-
 class Cause(NamedTuple):
     """One check that some cells did not pass, with one fix; `rows` has a row per such cell.
 
@@ -40,19 +30,6 @@ class Cause(NamedTuple):
     result: CheckResult
     rows: tuple[Row, ...]
     slugs: tuple[str, ...]
-
-    @property
-    def consequence(self) -> Consequence:
-        """What it means for its numbers."""
-        if self.result.level is Level.FAIL:
-            return Consequence.UNUSABLE
-        is_limit = self.result.tier is Tier.TABLE
-        return Consequence.LIMITED if is_limit else Consequence.DOUBTFUL
-
-    @property
-    def head(self) -> str:
-        """The beginning of its line: `warning (scatter)`."""
-        return f"{self.consequence} ({self.result.check})"
 
 
 def causes(group: ConditionGroup, tiers: Collection[Tier] = tuple(Tier)) -> list[Cause]:
@@ -80,8 +57,6 @@ def _seriousness(cause: Cause) -> tuple[object, ...]:
     )
 
 
-TABLE_NUMBERS = {Affected.TIME: 1, Affected.SPLIT: 2, Affected.BANDWIDTH: 3}
-
 UNDER: Mapping[Affected, tuple[str, ...]] = {
     Affected.TIME: ("table1-", "q1"),
     Affected.SPLIT: ("table2-",),
@@ -91,76 +66,9 @@ UNDER: Mapping[Affected, tuple[str, ...]] = {
 """Beginnings of the labels of the tables under which a remark may be, the first choice first."""
 
 
-def usability(group: ConditionGroup) -> str:
-    """Return which of the lab's tables can be used, and which not for how many cells."""
-    said: dict[str, list[Affected]] = {}
-    for affected in Affected:
-        rows = [row for row in group.timed if row.has_number(affected)]
-        text = _judgement(group, rows, affected)
-        if text != CAN:
-            said.setdefault(text, []).append(affected)
-    parts = [f"{_tables_of(group, numbers)} {text}" for text, numbers in said.items()]
-    if group.timed and not parts:
-        parts = [f"all numbers {CAN}"]
-    absent = sum(not result.measured for result in group.cells)
-    if absent:
-        have = verb(absent, "has", "have")
-        parts.append(
-            f"{absent} of {counted(len(group.cells), 'cell')} {have} no number"
-        )
-    text = "; ".join(parts)
-    return f"{text[:1].upper()}{text[1:]}." if text else ""
-
-
-CAN = "can be used"
-
-
-def _judgement(group: ConditionGroup, rows: Sequence[Row], affected: Affected) -> str:
-    """Return whether a table can be used: all of its numbers, or but for some."""
-    levels = [group.worst(row, affected) for row in rows]
-    failed = levels.count(Level.FAIL)
-    warned = levels.count(Level.WARN)
-    settings = counted(len(rows), "setting")
-    text = CAN
-    if failed:
-        where = "" if failed == len(rows) else f" for {failed} of {settings}"
-        text = f"cannot be used{where}"
-    if warned:
-        where = "all settings" if warned == len(rows) > 1 else f"{warned} of {settings}"
-        link = "and" if failed else "but"
-        text += f", {link} {where} {verb(warned, 'has', 'have')} a warning (!)"
-    return text
-
-
-def tables_text(affects: Iterable[Affected], *, has_table1: bool = True) -> str:
-    """Return tables by name; without Table 1 there is only Q1.
-
-    >>> tables_text([Affected.TIME, Affected.SPLIT]), tables_text([Affected.LEARNING])
-    ('Tables 1 and 2', 'loss and accuracy')
-    >>> tables_text(Affected), tables_text(Affected, has_table1=False)
-    ('Tables 1, 2 and 3, loss and accuracy', 'Q1, loss and accuracy')
-    """
-    affected_kinds = list(affects)
-    numbers = [n for affected, n in TABLE_NUMBERS.items() if affected in affected_kinds]
-    kinds = []
-    if numbers:
-        tables = f"{verb(len(numbers), 'Table', 'Tables')} {listed(numbers)}"
-        kinds.append(tables if has_table1 else "Q1")
-    if Affected.LEARNING in affected_kinds:
-        kinds.append("loss and accuracy")
-    return ", ".join(kinds)
-
-
-def _tables_of(group: ConditionGroup, affects: Iterable[Affected]) -> str:
-    return tables_text(
-        affects, has_table1=any(not row.is_baseline for row in group.rows)
-    )
-
-
 def cause_text(group: ConditionGroup, cause: Cause) -> str:
-    """Return which numbers of which cells a cause is about, and its figures with the fix."""
-    tables = _tables_of(group, cause.result.affects)
-    return f"{tables} of {_cells(group, cause)}: {_reason(cause)}"
+    """Return which cells a cause is about, and its figures with the fix."""
+    return f"{_cells(group, cause)}: {_reason(cause)}"
 
 
 def _reason(cause: Cause) -> str:
@@ -175,18 +83,14 @@ def _with_fix(figures: str, cause: Cause) -> str:
     return f"{figures}. {fix[0].upper()}{fix[1:]}" if fix else figures
 
 
-def in_brief(group: ConditionGroup, tier: Tier) -> list[str]:
-    """Return a short line per cause: its check, a cell, the first of its figures and the fix."""
-    return [_brief(group, cause) for cause in causes(group, [tier])]
-
-
-def _brief(group: ConditionGroup, cause: Cause) -> str:
+def brief(group: ConditionGroup, cause: Cause) -> str:
+    """Return a cell of a cause, the first of its figures and the fix."""
     cells = captions.cell_words(cause.rows[0].place, group.device)
     number = len({row.place for row in cause.rows})
     if number > 1:
         cells = f"{number} cells, e.g. {cells}"
     first_figures = cause.result.figures.partition("; ")[0]
-    return f"{cause.head}, {cells}: {_with_fix(first_figures, cause)}"
+    return f"{cells}: {_with_fix(first_figures, cause)}"
 
 
 def remarks(group: ConditionGroup) -> list[tuple[Affected, str]]:
@@ -194,7 +98,7 @@ def remarks(group: ConditionGroup) -> list[tuple[Affected, str]]:
     return [
         (
             cause.result.affects[0],
-            f"{cause.head}: {_cells(group, cause)}: {_reason(cause)}",
+            f"{cause.result.check}: {cause_text(group, cause)}",
         )
         for cause in causes(group, [Tier.TABLE])
     ]
@@ -234,7 +138,9 @@ def checks(group: ConditionGroup) -> Table:
         lines=(),
         caption=(f"{caption}." if results else "No cell has been checked.",),
         setting=captions.setting(group),
-        notes=tuple(f"{cause.head}: {cause_text(group, cause)}" for cause in doubts),
+        notes=tuple(
+            f"{cause.result.check}: {cause_text(group, cause)}" for cause in doubts
+        ),
         sheet=Sheet(
             columns=("cell", "check", "level", "reason", "shown", "affects"),
             rows=tuple(

@@ -19,7 +19,7 @@ class CellResult(Value, frozen=True, kw_only=True):
     """One cell of a study.
 
     `record` is a valid one (ok or oom); `reason` says why there is no number; `cell` is None where
-    neither cell.json nor a record can be read. `ladder`: it is one of growing batches.
+    neither cell.json nor a record can be read. `ladder`: it is one of growing batches. `is_active`: it is pending or running, also again.
     `iterations` is where arrays by iteration lie beside a record, `attempt` the folder of the
     attempt that measured it, `latest` its latest attempt.
     """
@@ -31,6 +31,7 @@ class CellResult(Value, frozen=True, kw_only=True):
     reason: str = ""
     warning: str = ""
     ladder: bool = False
+    is_active: bool = False
     iterations: Path | None = None
     attempt: Path | None = None
     latest: AttemptSnapshot | None = None
@@ -79,6 +80,7 @@ def _result(snapshot: FolderSnapshot, state: CellState | None) -> CellResult:
         warning=warning,
         ladder=file is not None and file.ladder,
         latest=snapshot.latest,
+        is_active=state is not None and state.outcome.may_run,
     )
     if record is not None:
         return msgspec.structs.replace(

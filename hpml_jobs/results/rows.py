@@ -11,10 +11,10 @@ from hpml_jobs.core.built_in import Unit
 from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.check_result import Affected
 from hpml_jobs.core.measurements import Role
-from hpml_jobs.core.noise import error_of_median
+from hpml_jobs.core.noise import error_of_median, known_interval
 from hpml_jobs.core.place import Place, Setup, place_of, setup_of, setup_order
 from hpml_jobs.core.record import Record
-from hpml_jobs.core.statistics import Sample
+from hpml_jobs.core.statistics import Interval, Sample, ratio_interval
 from hpml_jobs.core.strategies import BASELINE, Baseline, Strategy
 from hpml_jobs.core.training_path import accumulation
 from hpml_jobs.core.value import Value
@@ -280,6 +280,18 @@ def reference_among(
         and (other.setup.is_plain or other.treatment == row.treatment)
     ]
     return min(same, key=lambda other: setup_order(other.setup), default=None)
+
+
+def speedup_interval(reference: Row, row: Row) -> Interval | None:
+    """Return the interval of a speedup: by the runs of both, of single runs by their own noise.
+
+    None: the noise is not known.
+    """
+    of_runs = ratio_interval(reference.epochs.runs, row.epochs.runs)
+    if of_runs is not None:
+        return of_runs
+    ratio = formulas.speedup(reference.epochs.median, row.epochs.median)
+    return known_interval(ratio, reference.error, row.error)
 
 
 def _timed(place: Place, runs: Sequence[CellResult], uncertain: Collection[str]) -> Row:

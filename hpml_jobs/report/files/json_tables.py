@@ -5,6 +5,8 @@ from typing import Any
 import msgspec
 
 from hpml_jobs.core.text import printable_bytes
+from hpml_jobs.report.answer import Answer, answer_of
+from hpml_jobs.report.choice.series import Series
 from hpml_jobs.report.frame.table import Table
 from hpml_jobs.report.report import Report, ReportGroup
 from hpml_jobs.report.warnings import Cause, causes
@@ -12,11 +14,11 @@ from hpml_jobs.results.cells import CellResult
 from hpml_jobs.results.rows import Row
 from hpml_jobs.study.files import encode
 
-SCHEMA = 4
+SCHEMA = 5
 """Version of tables.json.
 
 1: first. 2: measured values; every table with its unrounded sheet. 3: treatments, answers.
-4: what only programs read is in `sheets`, no longer in `tables`.
+4: what only programs read is in `sheets`, no longer in `tables`. 5: `answer` has the sizes.
 """
 
 METHOD = (
@@ -33,19 +35,19 @@ def document(report: Report) -> bytes:
         "study": report.study,
         "method": METHOD,
         "unlike": report.differences,
-        "groups": [_group(group) for group in report.groups],
+        "groups": [_group(report, group) for group in report.groups],
         "tables": [_table(table) for table in report.tables],
         "in_no_table": [_absent(result) for result in report.unplaced],
     }
     return printable_bytes(encode(content))
 
 
-def _group(group: ReportGroup) -> dict[str, Any]:
+def _group(report: Report, group: ReportGroup) -> dict[str, Any]:
     return {
         "group": group.number,
         "title": group.title,
         "apart": group.differences,
-        "usability": group.usability,
+        "answer": _answer(answer_of(report, group), group.series),
         "suggestion": group.suggestion,
         "ratios_against": group.source.baseline,
         "warnings": [_cause(cause) for cause in causes(group.source)],
@@ -57,6 +59,29 @@ def _group(group: ReportGroup) -> dict[str, Any]:
         ],
         "tables": [_table(table) for table in group.tables],
         "sheets": group.sheets,
+    }
+
+
+def _answer(answer: Answer, series: Series | None) -> dict[str, Any]:
+    """Return the sentences, and the sizes with the ends of their speedup's interval."""
+    sizes = [
+        {
+            "gpus": size.row.gpus,
+            "nodes": size.row.nodes,
+            "batch": size.row.batch_per_gpu,
+            "runs": len(size.row.runs),
+            "speedup": size.speedup,
+            "low": size.interval and size.interval.low,
+            "high": size.interval and size.interval.high,
+            "efficiency": size.efficiency,
+        }
+        for size in (series.sizes if series else ())
+    ]
+    return {
+        "sentence": answer.sentence,
+        "lines": answer.lines,
+        "marks": answer.marks,
+        "sizes": sizes,
     }
 
 

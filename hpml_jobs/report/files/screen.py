@@ -1,10 +1,10 @@
-"""The report in the terminal: all tables, or a first screen of at most 30 lines."""
+"""The report in the terminal: all tables, or a first screen of at most 14 lines."""
 
 import re
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import chain, zip_longest
+from itertools import zip_longest
 from typing import NamedTuple
 
 import msgspec
@@ -13,16 +13,13 @@ from rich.rule import Rule
 from rich.text import Text
 
 from hpml_jobs.core.text import PROGRAM, counted, is_command, with_command
-from hpml_jobs.report import warnings
-from hpml_jobs.report.frame.captions import EXPLAINED, MARK
+from hpml_jobs.report.answer import Answer, answer_of
+from hpml_jobs.report.frame import captions
+from hpml_jobs.report.frame.captions import MARK
 from hpml_jobs.report.frame.numbers import DASH, OOM
 from hpml_jobs.report.frame.table import Block, Table
-from hpml_jobs.report.lab.tables import StrategyTables
-from hpml_jobs.report.overview import main_strategy, overview
 from hpml_jobs.report.report import Report, ReportGroup
 from hpml_jobs.report.scaling.table import strong_table
-from hpml_jobs.results.checks.result import names
-from hpml_jobs.results.rows import by_key
 
 _STYLES = {DASH: "dim", OOM: "bold red"}
 
@@ -38,7 +35,8 @@ def show_all(report: Report, console: Console) -> None:
         console.print(Text(f"Study {report.study} has no cells yet."))
     show_differences(report, console)
     for group in report.groups:
-        _show_group(group, console, several=report.several)
+        answer = answer_of(report, group)
+        _show_group(group, answer, console, several=report.several)
     for table in report.tables:
         _show_table(table, console, set())
         console.print()
@@ -53,27 +51,21 @@ def show_differences(report: Report, console: Console) -> None:
         bullets(report.differences, console)
 
 
-def show_unplaced(report: Report, console: Console, most: int | None = None) -> None:
-    """Print the cells that cannot be read; at most `most` of them."""
+def show_unplaced(report: Report, console: Console) -> None:
+    """Print the cells that cannot be read."""
     if report.unplaced:
         console.print(Text("Not in any table:", style="bold yellow"))
-        lines = [f"{result.slug}: {result.reason}" for result in report.unplaced]
-        bullets(first_lines(lines, most), console)
+        bullets((f"{r.slug}: {r.reason}" for r in report.unplaced), console)
 
 
-def first_lines(lines: Sequence[str], most: int | None) -> list[str]:
-    """Return the first lines, and the number of the others; all if `most` is None."""
-    if most is None or len(lines) <= most:
-        return list(lines)
-    return [*lines[:most], f"and {len(lines) - most} more"]
-
-
-def _show_group(group: ReportGroup, console: Console, *, several: bool) -> None:
+def _show_group(
+    group: ReportGroup, answer: Answer, console: Console, *, several: bool
+) -> None:
     show_title(group, console, several=several)
     show_text(group.setting, console)
-    show_text(group.usability, console, "bold")
-    if group.suggestion:
-        show_text(group.suggestion, console)
+    for text in (answer.sentence, *answer.lines, *answer.marks, group.suggestion):
+        if text:
+            show_text(text, console)
     printed: set[str] = set()
     for table in group.tables:
         _show_table(table, console, printed)
@@ -102,15 +94,19 @@ def _show_table(table: Table, console: Console, printed: set[str]) -> None:
     console.print(Text(table.title, style="bold cyan"))
     if table.answer:
         show_text(table.answer, console)
-    for text in drawn(table, console.width):
-        text.rstrip()
-        console.print(text, no_wrap=True, overflow="ignore", crop=False)
+    _draw(table, console)
     caption = table.caption_after(printed)
     if caption:
         show_text("\n".join(caption), console, "dim")
     notes = table.notes_after(printed)
     if notes:
         bullets(notes, console)
+
+
+def _draw(table: Table, console: Console) -> None:
+    for text in drawn(table, console.width):
+        text.rstrip()
+        console.print(text, no_wrap=True, overflow="ignore", crop=False)
 
 
 BULLET = "• "
@@ -149,9 +145,12 @@ def show_text(
         before = " " * len(bullet)
 
 
+SCREEN = 110
+
+
 def prose_width(console: Console) -> int:
-    """Return the width of running text: at most 110 columns, so that it stays readable."""
-    return min(console.width, 110)
+    """Return the width of running text: at most `SCREEN` columns, so that it stays readable."""
+    return min(console.width, SCREEN)
 
 
 def drawn(table: Table, width: int) -> Iterator[Text]:
@@ -272,74 +271,38 @@ def _line(label: Text, blocks: Sequence[Text]) -> Text:
 NARROWEST = 16
 """Characters of wrapped words, however narrow the screen is."""
 
-LINES = 30
-"""The most lines of a first screen, those on files after it included."""
+LINES = 13
+"""The most lines of a first screen; the page that is written takes one more."""
 
-FILE_LINES = 2
-"""Lines on the page that is written, after the first screen."""
-
-CAUSES = 2
-"""The most causes of doubtful numbers that are named."""
-
-NOTES = 3
-"""The most notes under a table."""
+ROWS = 5
+"""The most rows of its table."""
 
 
 class _Part(NamedTuple):
-    """A part of the screen, of a group if it has a number; lower ranks are kept first.
-
-    One that `follows` is shown only below the part before it.
-    """
+    """A part of the screen; those with lower ranks are kept first. `group` is in no other part."""
 
     rank: int
     show: Callable[[Console], None]
-    group: int | None = None
-    follows: bool = False
-
-
-ALWAYS, TRUST, TABLE, MORE, CAUSE, SETTING, ANSWER, LATER_TRUST, LATER_TABLE = range(9)
-TABLE_NOTES, OTHER_TABLE = range(9, 11)
-"""The ranks of parts: those of the first group come before the answers of the others."""
-
-
-class _Ranks(NamedTuple):
-    """The ranks of the parts of a group."""
-
-    answer: int
-    more: int
-    setting: int
-    table: int
-    trust: int
-    cause: int
-
-
-_OF_FIRST = _Ranks(ALWAYS, MORE, SETTING, TABLE, TRUST, CAUSE)
-_OF_LATER = _Ranks(ANSWER, LATER_TRUST, ANSWER, LATER_TABLE, LATER_TRUST, LATER_TRUST)
+    group: ReportGroup | None = None
 
 
 def show_first(report: Report, console: Console) -> None:
-    """Print the first screen of a report."""
-    replaced = [group for group in report.groups if group.is_replaced]
-    first_screen = report.first_screen
-    parts = [*_parts(first_screen), *_replaced_part(first_screen.study, replaced)]
-    left = LINES - FILE_LINES
-    left -= first_screen.several  # a line on groups that are not shown
+    """Print the answer of each group, and the main table of the first one."""
+    parts = list(_parts(report))
+    left = LINES - report.several  # a line on groups that are not shown
     kept: set[int] = set()
-    hidden: set[int | None] = set()
+    hidden: list[str] = []
     for number, part in sorted(enumerate(parts), key=lambda item: item[1].rank):
         height = _height(part.show, console)
-        if part.follows and number - 1 not in kept:
-            continue
-        if part.rank == ALWAYS or (height <= left and part.group not in hidden):
+        if part.rank == 0 or height <= left:
             kept.add(number)
             left -= height
-        elif part.rank == ANSWER:
-            hidden.add(part.group)
+        elif part.group is not None:
+            hidden.append(part.group.name)
     for number in sorted(kept):
         parts[number].show(console)
     if hidden:
-        names = ", ".join(str(number) for number in sorted(filter(None, hidden)))
-        console.print(Text(f"\nNot shown: group {names}.", style="bold"))
+        show_text(f"On the page, too: {'; '.join(hidden)}.", console)
 
 
 def _height(show: Callable[[Console], None], console: Console) -> int:
@@ -349,102 +312,81 @@ def _height(show: Callable[[Console], None], console: Console) -> int:
 
 
 def _parts(report: Report) -> Iterator[_Part]:
+    shown = report.first_screen
+    if report.measured_again:
+        text = f"{report.measured_again} are pending or running; these are the numbers so far"
+        command = f"{PROGRAM} collect {report.study} --wait"
+        yield _say(0, with_command(text, command))
     if not report.groups and not report.unplaced:
-        empty = Text(f"Study {report.study} has no cells yet.")
-        yield _Part(ALWAYS, lambda out: out.print(empty))
-    if report.several:
-        yield _Part(TRUST, lambda out: show_differences(report, out))
-    for group in report.groups:
-        yield from _group_parts(report, group)
-    if report.unplaced:
-        yield _Part(TRUST, lambda out: show_unplaced(report, out, CAUSES))
+        yield _say(0, f"Study {report.study} has no cells yet.")
+    for number, group in enumerate(shown.groups):
+        answer = answer_of(shown, group)
+        name = f"{group.name}: " if report.several else ""
+        if number:
+            yield _say(3, f"{name}{answer.sentence}", group)
+            continue
+        text = "\n".join([f"{name}{answer.sentence}", answer.why, answer.training])
+        yield _say(0, text)
+        if table := _main_table(group):
+            yield _Part(
+                2, lambda out, table=table, group=group: _show_short(table, group, out)
+            )
+        yield _say(4, answer.accuracy)
+        yield from (
+            _say(1 if n == 0 else 5, text) for n, text in enumerate(answer.marks)
+        )
+    if len(shown.groups) < len(report.groups):
+        text = "Older code or arguments are left out; all of it"
+        yield _say(5, with_command(text, f"{PROGRAM} collect {report.study} --all"))
+    for result in report.unplaced[:1]:
+        more = len(report.unplaced) - 1
+        others = f" (and {counted(more, 'cell')} more)" if more else ""
+        yield _say(1, f"{result.slug}: {result.reason}{others}")
 
 
-def _replaced_part(study: str, groups: Sequence[ReportGroup]) -> Iterator[_Part]:
-    """Yield one line on the cells of replaced code."""
-    slugs = {result.slug for group in groups for result in group.source.cells}
-    if slugs:
-        text = f"\nLeft out: {counted(len(slugs), 'cell')} of older code or arguments"
-        text = with_command(text, f"{PROGRAM} collect {study} --all")
-        yield _Part(ALWAYS, partial(show_text, text))
+def _say(rank: int, text: str, group: ReportGroup | None = None) -> _Part:
+    lines = "\n".join(filter(None, text.split("\n")))
+    return _Part(rank, partial(show_text, lines) if lines else lambda _: None, group)
 
 
-def _group_parts(report: Report, group: ReportGroup) -> Iterator[_Part]:
-    ranks = _OF_FIRST if group is report.groups[0] else _OF_LATER
-    summary = overview(report, group)
-    number = group.number
-    setting, cells = summary.measured
-
-    def show_answer(out: Console) -> None:
-        if report.several:
-            show_title(group, out, several=True)
-        _show_lines(summary.answer[:1], out, "bold")
-        _show_lines(summary.deciding, out)
-
-    def show_measured(out: Console) -> None:
-        out.print()
-        show_text(cells, out, "dim")
-
-    yield _Part(ranks.answer, show_answer, number)
-    for place, sentence in enumerate(summary.answer[1:]):
-        rank = ranks.setting if place else ranks.more
-        show = partial(_show_lines, [sentence])
-        yield _Part(rank, show, number, follows=place > 0)
-    measured = _Part(ranks.answer, show_measured, number)
-    if any(result.record for result in group.source.cells):
-        yield from _number_parts(group, ranks.table)
-        yield measured
-        yield _Part(ranks.setting, partial(show_text, setting, style="dim"), number)
-        trust, *causes = *summary.trust, *summary.notes
-        if causes:
-            trust = f"{trust} {counted(len(causes), 'remark')}:"
-        trust_line = partial(show_text, f"\nWhat to trust: {trust}")
-        yield _Part(ranks.trust, trust_line, number)
-        for place, cause in enumerate(causes[:CAUSES]):
-            is_first = place == 0 and len(summary.trust) > 1
-            rank = ranks.trust if is_first else ranks.cause
-            yield _Part(rank, partial(bullets, [cause]), number)
-    else:
-        yield measured
-        by_reason = by_key((r.reason, r.slug) for r in group.source.cells if r.reason)
-        lines = [f"{names(slugs)}: {reason}" for reason, slugs in by_reason.items()]
-        yield _Part(ranks.trust, partial(bullets, first_lines(lines, CAUSES)), number)
+def _main_table(group: ReportGroup) -> Table | None:
+    """Return Table 1 of the answer's strategy; by global batch, or Q1, where the answer is of it."""
+    series = group.series
+    if series and series.is_global:
+        return strong_table(group.source)
+    for strategy in group.strategies:
+        if series and strategy.strategy is series.largest.row.strategy:
+            return strategy.tables[0]
+    return group.q1 if group.candidates else None
 
 
-def _number_parts(group: ReportGroup, rank: int) -> Iterator[_Part]:
-    """Yield the tables of a group, those of its main strategy with this rank."""
-    main = main_strategy(group)
-    strong = strong_table(group.source)
-    of_iterations = [table for table in group.full if table.label == "iterations"]
-    tables = _first_tables(main) if main else []
-    if strong:
-        tables = [strong]
-    elif group.q1 and not main and not of_iterations:
-        tables = [group.q1]
-    for table in tables + of_iterations:
-        yield from _table_parts(group, table, rank)
-    others = [strategy for strategy in group.strategies if strategy is not main]
-    for table in chain.from_iterable(map(_first_tables, others)):
-        yield from _table_parts(group, table, OTHER_TABLE)
-
-
-def _first_tables(tables: StrategyTables) -> list[Table]:
-    """Return Table 1 of a strategy, if it has one."""
-    return [table for table in tables.tables if table.label.startswith("table1")]
-
-
-def _table_parts(group: ReportGroup, table: Table, rank: int) -> Iterator[_Part]:
-    """Yield a table without its caption, which the page has, then its notes."""
-    short = msgspec.structs.replace(table, caption=(), notes=())
-    yield _Part(rank, partial(show_table, short), group.number)
-    printed_above = {text for _, text in warnings.remarks(group.source)}
-    printed_above.add(EXPLAINED)
-    notes = [note for note in table.notes if note not in printed_above]
-    for note in first_lines(notes, NOTES):
-        show = partial(bullets, [note])
-        yield _Part(TABLE_NOTES, show, group.number, follows=True)
-
-
-def _show_lines(texts: Iterable[str], console: Console, style: str = "") -> None:
-    for text in filter(None, texts):
-        show_text(text, console, style)
+def _show_short(table: Table, group: ReportGroup, console: Console) -> None:
+    """Print a table without its words: the rows of the answer, and the batches that fit."""
+    columns = [*range(len(table.columns))]
+    lines = table.lines[-ROWS:]
+    if group.series and table.label.startswith("table1"):
+        device = group.source.device
+        unit = captions.unit(device)
+        labels = [
+            captions.row_label(size.row.setup, device) for size in group.series.sizes
+        ]
+        lines = tuple(line for line in table.lines if line.label in labels[-ROWS:])
+        main = f"batch {group.series.batch} per {unit}"
+        heads = [column.under or column.head for column in table.columns]
+        others = [head for head in dict.fromkeys(heads) if head != main]
+        room = min(console.width, SCREEN) - max(map(len, (table.corner, *labels)))
+        shown = {main}
+        room -= len(main) + 3
+        for head in reversed(others):  # the larger batches first
+            room -= len(head) + 3
+            shown |= {head} if room >= 0 else set()
+        columns = [n for n, head in enumerate(heads) if head in shown]
+    short = msgspec.structs.replace(
+        table,
+        columns=tuple(table.columns[n] for n in columns),
+        lines=tuple(
+            line._replace(texts=tuple(line.texts[n] for n in columns)) for line in lines
+        ),
+    )
+    console.print()
+    _draw(short, console)

@@ -1,9 +1,7 @@
-"""Sentences on a gap: the speedup, what is missing and what takes it; the speedup without."""
-
-from collections.abc import Iterator, Mapping
+"""Sentences on a gap: what takes how much of the ideal speedup, and the speedup without it."""
 
 from hpml_jobs.core.text import listed
-from hpml_jobs.report.frame.captions import mark, size, units, why_unsplit
+from hpml_jobs.report.frame.captions import mark, units, why_unsplit
 from hpml_jobs.report.frame.numbers import significant, three_digits
 from hpml_jobs.report.scaling.causes import EACH_OTHER, GapCause
 from hpml_jobs.report.scaling.gap import Gap
@@ -14,8 +12,8 @@ from hpml_jobs.results.rows import Row
 NEARLY_IDEAL = 0.95
 """The share of the ideal speedup from which there is nothing to explain."""
 
-REST, LEAST = 0.05, 0.02
-"""Parts that are at most `REST` of the ideal together are the rest, but for one above `LEAST`."""
+EQUAL = 0.8
+"""A second part of at least this share of the largest is named with it."""
 
 WORDS: dict[str, tuple[str, str]] = {
     GapCause.EXCHANGE: ("exchange between {units}", "without exchange"),
@@ -27,44 +25,34 @@ WORDS: dict[str, tuple[str, str]] = {
 
 
 def gap_sentence(group: ConditionGroup, row: Row, gap: Gap) -> str:
-    """Return the speedup, what is missing and what takes it."""
-    reference = size(round(row.gpus / gap.ideal), group.device)
-    speedup = mark(three_digits(gap.speedup), is_doubtful=gap.is_doubtful)
-    one_run = "one run, " if len(row.runs) == 1 else ""
-    text = (
-        f"{size(row.gpus, group.device)} are {speedup} times as fast as {reference} at "
-        f"batch {row.batch_per_gpu} ({one_run}ideal: {gap.ideal:.3g})"
-    )
+    """Return what is missing to the ideal speedup and its largest cause; empty if nothing is."""
     if gap.speedup > EFFICIENCY_LIMIT * gap.ideal:
-        return f"{text}. This needs an explanation; measure both cells again."
+        return "More than the ideal speedup needs an explanation: measure both again."
     if gap.speedup >= NEARLY_IDEAL * gap.ideal:
-        return f"{text}: nothing to explain."
-    named = _named(gap)
-    names = _names(gap, units(group.device))
-    clauses = list(_clauses(gap, named, names))
+        return ""
     missing = mark(digits(gap.missing), is_doubtful=gap.is_doubtful)
-    is_open = gap.is_split and not gap.is_decided
-    ends = [f"The missing {missing}: {listed(clauses)}"] if clauses else []
-    if named.get(GapCause.UNEXPLAINED, 0.0) < 0:
-        # The parts are more than the gap: computation is faster than on the reference.
-        largest = next(cause for cause in named if cause in names)
-        ends = [] if is_open else [f"Largest cause: {names[largest]}"]
-    elif not gap.is_split:
-        known_sum = sum(part for cause, part in named.items() if cause in WORDS)
-        which = "other" if clauses else "missing"
-        unsplit = digits(gap.missing - known_sum)
-        ends.append(f"The {which} {unsplit} is not split: {why_unsplit(group, row)}")
-    if is_open:
-        ends.append("Too few runs to tell which cause is the largest")
-    return f"{'. '.join([text, *ends])}."
+    if not gap.is_split:
+        return f"The missing {missing} is not split: {why_unsplit(group, row)}."
+    names = _names(gap, units(group.device))
+    names[GapCause.UNEXPLAINED] = "without a cause that was measured"
+    values = {cause: part.value for cause, part in gap.parts.items()}
+    first, second, *_ = sorted(values, key=values.__getitem__, reverse=True)
+    texts = {
+        cause: mark(digits(values[cause]), is_doubtful=gap.doubts_parts)
+        for cause in (first, second)
+    }
+    if values[second] >= EQUAL * values[first]:
+        both = f"{texts[first]} is {names[first]} and {texts[second]} {names[second]}"
+        return f"Of the missing {missing}, {both}."
+    if values[first] >= gap.missing / 2:
+        return f"Most of the missing {missing} is {names[first]} ({texts[first]})."
+    return f"Of the missing {missing}, {texts[first]} is {names[first]}."
 
 
 def without_sentence(group: ConditionGroup, gap: Gap) -> str:
     """Return the speedup without the largest cause, as it was measured or replayed; "" if none."""
     without = gap.without
     if without is None or gap.speedup >= NEARLY_IDEAL * gap.ideal:
-        return ""
-    if not without.causes & _named(gap).keys():
         return ""
     names = _names(gap, units(group.device))
     causes = [cause for cause in GapCause if cause in without.causes]
@@ -93,60 +81,6 @@ def _names(gap: Gap, gpus: str) -> dict[str, str]:
     if gap.has_waiting:
         names[GapCause.EXCHANGE] += " (waiting included)"
     return names
-
-
-def _named(gap: Gap) -> dict[str, float]:
-    """Return the parts that a sentence names, the largest first, then the rest: parts that are
-    small together. What is unexplained is last, or first where it is the largest.
-    """
-    values = {cause: part.value for cause, part in gap.parts.items()}
-    small = _small(values, gap.ideal)
-    known_parts: dict[str, float] = {}
-    other_parts: dict[str, float] = {}
-    largest = max(values, key=values.__getitem__)
-    for cause in sorted(values, key=lambda cause: -values[cause]):
-        if cause not in small:
-            parts = known_parts if cause in WORDS else other_parts
-            parts[cause] = values[cause]
-    known_parts["rest"] = sum(values[cause] for cause in small)
-    if largest in other_parts:
-        return other_parts | known_parts
-    return known_parts | other_parts
-
-
-def _small(values: Mapping[GapCause, float], ideal: float) -> set[GapCause]:
-    """Return the causes whose parts are small together, but for a single one to be named."""
-    small = set()
-    left = REST * ideal
-    for cause in sorted(values, key=lambda cause: abs(values[cause])):
-        left -= abs(values[cause])
-        small |= {cause} if left >= 0 else set()
-    some = {cause for cause in small if abs(values[cause]) > LEAST * ideal}
-    return small - some if len(some) == 1 else small
-
-
-def _clauses(
-    gap: Gap, named: Mapping[str, float], names: Mapping[str, str]
-) -> Iterator[str]:
-    """Yield what takes how much of the ideal speedup."""
-    verb = "takes "
-    for cause, value in named.items():
-        if cause in names:
-            text = mark(digits(value), is_doubtful=gap.doubts_parts)
-            yield f"{names[cause]} {verb}{text}"
-            verb = ""
-        elif gap.is_split and digits(value) != "0":
-            yield from _other_clause(cause, value, gap)
-
-
-def _other_clause(cause: str, value: float, gap: Gap) -> Iterator[str]:
-    """Yield what the small causes take or give back, or what is unexplained."""
-    text = mark(digits(abs(value)), is_doubtful=gap.doubts_parts)
-    if cause == "rest":
-        verb = "" if value > 0 else "give back "
-        yield f"smaller parts {verb}{text}"
-    elif value > 0:
-        yield f"{text} is unexplained"
 
 
 def digits(value: float) -> str:

@@ -1,22 +1,21 @@
 """What an epoch of a measured cell takes and costs: charged GPUs, energy, FLOP/s; its limits."""
 
 from collections.abc import Callable, Sequence
-from enum import StrEnum
 from typing import NamedTuple, TypeVar
 
 from hpml_jobs.core import formulas
 from hpml_jobs.core.built_in import TransformerShape
-from hpml_jobs.core.check_result import Affected, Level
+from hpml_jobs.core.check_result import Affected
 from hpml_jobs.core.cluster import Cluster, Isolate
 from hpml_jobs.core.conditions import precision_of
 from hpml_jobs.core.errors import UsageError, refuse_not_positive
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.value import Value
+from hpml_jobs.report.choice.series import Series
 from hpml_jobs.report.frame import captions
-from hpml_jobs.report.frame.captions import cell_label, cell_words
+from hpml_jobs.report.frame.captions import cell_words
 from hpml_jobs.report.frame.numbers import count, significant, span
-from hpml_jobs.results.checks.disturbance import DISTURBED
 from hpml_jobs.results.gpus import (
     WINOGRAD,
     FlopPerSample,
@@ -34,57 +33,27 @@ GIVEN = "given with the cell, before 1.0"
 """The source of a peak that is not one of a data sheet."""
 
 
-MIN_EFFICIENCY = 0.7
-"""Least efficiency of a cell to ask for, unless the user says otherwise."""
-
-
-class Exclusion(StrEnum):
-    """Why a cell is not the one to ask for."""
-
-    FAILED_CHECK = "a data-quality check failed"  # nor the fastest, nor the cheapest
-    OVER_BUDGET = "over the budget"
-    INEFFICIENT = "below the least efficiency"
-
-
 class Wish(Value, frozen=True, kw_only=True):
-    """The least efficiency of a cell, and what a training of `epochs` may cost in GPU-hours."""
+    """What a cell to use must meet: an efficiency, or the GPU-hours of a training of `epochs`."""
 
-    min_efficiency: float = MIN_EFFICIENCY
+    min_efficiency: float | None = None
     epochs: int | None = None
     gpu_hours: float | None = None
 
     def __post_init__(self) -> None:
-        """Refuse numbers that are not above zero, and a limit without the number of epochs."""
+        """Refuse numbers that are not above zero, and a budget without the number of epochs."""
         for key in self.__struct_fields__:
             refuse_not_positive(key, getattr(self, key))
-        if self.has_limit and self.epochs is None:
+        if self.gpu_hours is not None and self.epochs is None:
             raise UsageError("gpu_hours= is of a whole training: add epochs=N")
-
-    @property
-    def has_limit(self) -> bool:
-        """Whether the cost of the training is limited."""
-        return self.gpu_hours is not None
-
-    @property
-    def counted_epochs(self) -> int:
-        """The epochs whose cost and time the limits are of."""
-        return self.epochs or 1
-
-    def excludes(self, efficiency: float, gpu_hours: float) -> Exclusion | None:
-        """Return the limit that a cell does not meet, by its efficiency and cost of an epoch."""
-        if self.gpu_hours is None:
-            is_low = efficiency < self.min_efficiency
-            return Exclusion.INEFFICIENT if is_low else None
-        is_over = self.counted_epochs * gpu_hours > self.gpu_hours
-        return Exclusion.OVER_BUDGET if is_over else None
 
 
 class Candidate(Value, frozen=True, kw_only=True):
     """A measured cell with what an epoch of it takes and costs: medians over its runs.
 
     `charged_gpus` are those of whole nodes where it has them exclusively, `gpu_hours` what an epoch
-    is charged. `efficiency` is against the best cell of the smallest size. `doubtful`: a check of
-    its time warns. `is_disturbed`: it fails, because outside causes made too much of the time.
+    is charged. `efficiency` is against the fastest cell of the smallest size. `is_doubtful`: a
+    check is about its time.
     """
 
     row: Row
@@ -93,9 +62,7 @@ class Candidate(Value, frozen=True, kw_only=True):
     charged_gpus: int
     gpu_hours: float
     efficiency: float
-    exclusion: Exclusion | None
-    doubtful: bool
-    is_disturbed: bool
+    is_doubtful: bool
 
     @property
     def epoch_s(self) -> float:
@@ -113,24 +80,12 @@ class Candidate(Value, frozen=True, kw_only=True):
         return self.row.figures.joules
 
     @property
-    def label(self) -> str:
-        """Its name in a table: `ddp 2-GPU b512`."""
-        return cell_label(self.row.place, self.device)
-
-    @property
     def words(self) -> str:
         """Its name in a sentence: `2 GPUs, batch 512 (ddp)`."""
         return cell_words(self.row.place, self.device)
 
-    @property
-    def epochs_s(self) -> tuple[float, ...]:
-        """Seconds of the timed epoch of every run that counts."""
-        return self.row.epochs.runs
 
-
-def candidates_of(
-    group: ConditionGroup, wish: Wish, cluster: Cluster | None
-) -> list[Candidate]:
+def candidates_of(group: ConditionGroup, cluster: Cluster | None) -> list[Candidate]:
     """Return the measured cells of a group, the fastest first, of equal times the cheapest."""
     timed = [(row, row.timing) for row in group.timed if row.timing]
     smallest = min(((row.gpus, timing.epoch_s) for row, timing in timed), default=None)
@@ -139,26 +94,40 @@ def candidates_of(
     per_node = _gpus_of_node(group, cluster)
     candidates = []
     for row, timing in timed:
-        doubts = group.doubts_of(row, Affected.TIME)
-        failed = [doubt.check for doubt in doubts if doubt.level is Level.FAIL]
         speedup = formulas.speedup(smallest[1], timing.epoch_s)
-        efficiency = formulas.efficiency(speedup, row.gpus, smallest[0])
         charged_gpus = max(row.gpus, row.nodes * per_node)
-        gpu_hours = formulas.gpu_hours(charged_gpus, timing.epoch_s / 60)
-        limit = wish.excludes(efficiency, gpu_hours)
         candidate = Candidate(
             row=row,
             timing=timing,
             device=group.device,
             charged_gpus=charged_gpus,
-            gpu_hours=gpu_hours,
-            efficiency=efficiency,
-            exclusion=Exclusion.FAILED_CHECK if failed else limit,
-            doubtful=bool(doubts),
-            is_disturbed=DISTURBED in failed,
+            gpu_hours=formulas.gpu_hours(charged_gpus, timing.epoch_s / 60),
+            efficiency=formulas.efficiency(speedup, row.gpus, smallest[0]),
+            is_doubtful=group.doubts(row, Affected.TIME),
         )
         candidates.append(candidate)
     return sorted(candidates, key=lambda c: (c.epoch_s, c.gpu_s))
+
+
+def asked(
+    wish: Wish, candidates: Sequence[Candidate], series: Series | None
+) -> Candidate | None:
+    """Return the cell that a wish asks for; None without a wish, or if no cell meets it.
+
+    With a budget it is the fastest of all cells within it, else the size with the most GPUs of the
+    series that has the efficiency, in whole percent.
+    """
+    if wish.gpu_hours is not None and wish.epochs is not None:
+        most = wish.gpu_hours / wish.epochs
+        return next((c for c in candidates if c.gpu_hours <= most), None)
+    if wish.min_efficiency is None or series is None:
+        return None
+    meeting = [
+        size.row
+        for size in series.sizes
+        if round(size.efficiency, 2) >= wish.min_efficiency
+    ]
+    return next((c for c in candidates if c.row is meeting[-1]), None)
 
 
 def _gpus_of_node(group: ConditionGroup, cluster: Cluster | None) -> int:

@@ -1,0 +1,282 @@
+"""The answer of a group in sentences: the same on the screen, on the page and in tables.json."""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from hpml_jobs.core.check_result import Tier
+from hpml_jobs.core.statistics import Interval
+from hpml_jobs.core.strategies import Device, Strategy
+from hpml_jobs.core.text import PROGRAM, counted, listed, percent_text, with_command
+from hpml_jobs.report import warnings
+from hpml_jobs.report.choice.cost import Candidate
+from hpml_jobs.report.choice.series import Series, Size
+from hpml_jobs.report.frame import captions, learning
+from hpml_jobs.report.frame.captions import mark
+from hpml_jobs.report.frame.numbers import (
+    accuracy,
+    per_second,
+    seconds,
+    significant,
+    three_digits,
+)
+from hpml_jobs.report.report import Report, ReportGroup
+from hpml_jobs.report.scaling.sentence import gap_sentence
+from hpml_jobs.results.checks.disturbance import DISTURBED
+from hpml_jobs.results.rows import Row
+from hpml_jobs.study.study import command_with, commands_of
+
+MORE_RUNS = 6
+"""Repeats that decide more than those that there are."""
+
+
+class Answer(NamedTuple):
+    """Sentences on a group, in the order of reading.
+
+    `sentence` is the measured fact with its interval, or the cell that a wish asks for. `why`: what
+    most of the missing speedup is. `training` is what the epochs of a wish take. `accuracy`: what
+    the sizes learned. `marks`: a line per cause of doubt, with what helps. `figures` are the main
+    numbers, each a value and its name.
+    """
+
+    sentence: str
+    why: str = ""
+    training: str = ""
+    accuracy: str = ""
+    marks: tuple[str, ...] = ()
+    figures: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def lines(self) -> list[str]:
+        """The sentences after the first one, without the marks."""
+        return [text for text in (self.why, self.training, self.accuracy) if text]
+
+
+def answer_of(report: Report, group: ReportGroup) -> Answer:
+    """Return the answer of one group of a report."""
+    if not group.candidates:
+        command = f"{PROGRAM} status {report.study}"
+        return Answer(with_command("No cell has a number; to see why", command))
+    series = group.series
+    sentence = _wished(report, group) or _fact(report, group)
+    largest = series.largest if series else None
+    if group.asked and series:
+        of_wish = (size for size in series.sizes if size.row is group.asked.row)
+        largest = next(of_wish, largest)
+    return Answer(
+        sentence,
+        _why(group, largest.row) if largest else "",
+        _training(group),
+        _accuracy(group, series) if series else "",
+        tuple(_marks(report, group)),
+        tuple(_figures(group, largest)),
+    )
+
+
+def _fact(report: Report, group: ReportGroup) -> str:
+    """Return how much faster more GPUs are; of a single size what it takes."""
+    series = group.series
+    if series is None:
+        return _single(report, group)
+    rows = [size.row for size in series.sizes]
+    sizes = " -> ".join(str(row.gpus) for row in rows)
+    nodes = max(row.nodes for row in rows)
+    on_nodes = f" on up to {nodes} nodes" if nodes > 1 else ""
+    *_, last = times = [_times(size) for size in series.sizes]
+    efficiencies = [percent_text(size.efficiency, 0) for size in series.sizes[1:]]
+    how_sure = _interval(series.largest.interval, rows, three_digits)
+    if len(rows) == 2:
+        shown = f"{last} times as fast {_at_batch(series)} ({how_sure})"
+        shown += f", an efficiency of {efficiencies[0]}"
+    else:
+        shares = listed([share.removesuffix(" %") for share in efficiencies])
+        shown = f"{', '.join(times)} times as fast {_at_batch(series)}"
+        shown += f" (efficiency {shares} %; {last}: {how_sure})"
+    return f"{sizes} {captions.units(group.source.device)}{on_nodes}: {shown}."
+
+
+def _times(size: Size) -> str:
+    return mark(three_digits(size.speedup), is_doubtful=size.is_doubtful)
+
+
+def _at_batch(series: Series) -> str:
+    """Return `at batch 64`, with the strategy unless it is ddp."""
+    strategy = series.largest.row.strategy
+    of_all = "global " if series.is_global else ""
+    named = "" if strategy is Strategy.DDP else f" ({strategy.value})"
+    return f"at {of_all}batch {series.batch}{named}"
+
+
+def _interval(interval: Interval | None, rows: Sequence[Row], text: object) -> str:
+    """Return `1.48 to 1.87, 4 runs each`: how far a ratio is known, and by how many runs."""
+    assert callable(text)
+    numbers = sorted({len(row.runs) for row in rows})
+    each = " each" if len(numbers) == 1 and numbers[0] > 1 else ""
+    runs = "one run" if numbers == [1] else f"{listed(numbers)} runs{each}"
+    if interval is None:
+        return runs
+    return f"{text(interval.low)} to {text(interval.high)}, {runs}"
+
+
+def _single(report: Report, group: ReportGroup) -> str:
+    """Return what the fastest cell takes where there is no other size to compare it with."""
+    fastest = group.candidates[0]
+    row = fastest.row
+    device = group.source.device
+    per = captions.work_text(group.source.work)
+    time_s = mark(seconds(fastest.epoch_s), is_doubtful=fastest.is_doubtful)
+    rate = fastest.timing.units_per_s
+    speed = f", {per_second(rate)} {fastest.timing.unit.value}/s" if rate else ""
+    number = len(group.candidates)
+    of_several = f", the fastest of {counted(number, 'cell')}" if number > 1 else ""
+    sentence = (
+        f"{captions.size_words(row.setup, device)}: {time_s} s per {per} at batch "
+        f"{row.batch_per_gpu}{captions.how(row.setup)}{speed}{of_several}."
+    )
+    sizes = f"{row.gpus},{2 * row.gpus}" if row.gpus == 1 else f"1,{row.gpus}"
+    command = _command(report, group, gpus=sizes, batch=row.batch_per_gpu)
+    if not command:
+        return sentence
+    return with_command(f"{sentence} A speedup needs another size", command)
+
+
+def _command(report: Report, group: ReportGroup, **keys: object) -> str:
+    """Return the last submission with other keys; empty where it is not known."""
+    commands = commands_of(report.commands, group.source.a_cell.script)
+    return "" if group.is_replaced else command_with(commands, keys) or ""
+
+
+def _wished(report: Report, group: ReportGroup) -> str:
+    """Return the cell that a wish asks for, and how near it is; empty without a wish."""
+    wish = group.wish
+    asked = group.asked
+    if wish.gpu_hours is not None:
+        return _within_budget(group, wish.gpu_hours, wish.epochs or 1)
+    if wish.min_efficiency is None or group.series is None or asked is None:
+        return ""
+    sizes = group.series.sizes
+    device = group.source.device
+    place = next(n for n, size in enumerate(sizes) if size.row is asked.row)
+    near = [size for size in sizes[max(1, place) : place + 2]]
+    limit = wish.min_efficiency
+    name = f"Use {captions.size(asked.row.gpus, device)} {_at_batch(group.series)}"
+    for size in near:
+        ends = size.efficiencies
+        if ends and ends.low < limit <= ends.high:
+            close = f"{name}, though it is close: {_share(size, group, asked)}"
+            sentence = f"{close}, your limit is {percent_text(limit, 0)}."
+            command = _command(
+                report,
+                group,
+                gpus=f"{sizes[0].row.gpus},{size.row.gpus}",
+                batch=group.series.batch,
+                repeats=max(MORE_RUNS, 2 * len(size.row.runs)),
+            )
+            return (
+                with_command(f"{sentence} To decide", command) if command else sentence
+            )
+    if place == 0 and len(sizes) > 1:
+        return (
+            f"{name}: {_share(sizes[1], group, asked)}, below {percent_text(limit, 0)}."
+        )
+    return f"{name}: the most with at least {percent_text(limit, 0)} ({_known(sizes[place])})."
+
+
+def _share(size: Size, group: ReportGroup, asked: Candidate) -> str:
+    """Return the efficiency of a size with its interval, with the size unless it is asked for."""
+    if size.row is asked.row:
+        return _known(size)
+    gpus = captions.size(size.row.gpus, group.source.device)
+    return f"{gpus} have {_known(size)}"
+
+
+def _known(size: Size) -> str:
+    share = mark(percent_text(size.efficiency, 1), is_doubtful=size.is_doubtful)
+    ends = size.efficiencies
+    if ends is None:
+        return share
+    low = percent_text(ends.low, 0).removesuffix(" %")
+    return f"{share}, {low} to {percent_text(ends.high, 0)}"
+
+
+def _within_budget(group: ReportGroup, gpu_hours: float, epochs: int) -> str:
+    hours = captions.hours_unit(group.source.device)
+    budget = f"{counted(epochs, 'epoch')} within {gpu_hours:g} {hours}"
+    if group.asked is not None:
+        return f"Use {group.asked.words}: the fastest with {budget}."
+    cheapest = min(group.candidates, key=lambda c: c.gpu_hours)
+    needed = significant(epochs * cheapest.gpu_hours, 3)
+    return f"No cell does {budget}: {cheapest.words} needs least, {needed}."
+
+
+def _why(group: ReportGroup, row: Row) -> str:
+    gap = group.gaps.get(row.place)
+    return gap_sentence(group.source, row, gap) if gap else ""
+
+
+def _training(group: ReportGroup) -> str:
+    """Return what the epochs of a wish take on the cell of the answer."""
+    epochs = group.wish.epochs
+    row = group.series.largest.row if group.series else group.candidates[0].row
+    cell = group.asked or next(c for c in group.candidates if c.row is row)
+    if epochs is None:
+        return ""
+    device = group.source.device
+    size = captions.size(cell.row.gpus, device)
+    hours = significant(epochs * cell.epoch_s / 3600, 3)
+    text = f"{counted(epochs, 'epoch')} on {size} take {hours} h"
+    if device is Device.CUDA:
+        text += f" and {significant(epochs * cell.gpu_hours, 3)} GPU-hours"
+    return f"{text}."
+
+
+def _accuracy(group: ReportGroup, series: Series) -> str:
+    """Return the test accuracy of the smallest and of the largest size, where both have one."""
+    rows = (series.smallest, series.largest.row)
+    means = [
+        learning.mean_of(group.source, row, learning.test_accuracy) for row in rows
+    ]
+    if None in means:
+        return ""
+    first, last = (f"{accuracy(mean.mean)} %" for mean in means if mean)
+    size = captions.size(rows[0].gpus, group.source.device)
+    return f"Test accuracy {first} with {size}, {last} with {rows[1].gpus}."
+
+
+def _marks(report: Report, group: ReportGroup) -> Iterator[str]:
+    """Yield a line per cause of doubtful numbers: what it is about, and the command that helps."""
+    source = group.source
+    runs = sum(len(row.cells) for row in source.timed)
+    left_out = sum(row.disturbed_runs for row in source.timed)
+    of_marked = [c for c in warnings.causes(source, [Tier.NUMBER])]
+    disturbed = {
+        slug
+        for cause in of_marked
+        if cause.result.check == DISTURBED
+        for slug in cause.slugs
+    }
+    if disturbed or left_out:
+        number = len(disturbed) + left_out
+        sign = f"{captions.MARK} " if disturbed else ""
+        ending = "" if disturbed else " and left out"
+        text = f"{sign}{number} of {counted(runs, 'run')} were slowed down by other programs{ending}"
+        yield with_command(
+            f"{text}. Again", f"{PROGRAM} resubmit {report.study} --disturbed"
+        )
+    for cause in of_marked:
+        if cause.result.check != DISTURBED:
+            yield f"{captions.MARK} {warnings.brief(source, cause)}"
+
+
+def _figures(group: ReportGroup, size: Size | None) -> Iterator[tuple[str, str]]:
+    """Yield the main numbers of the answer's cell, each with its name."""
+    row = size.row if size else group.candidates[0].row
+    cell = next(c for c in group.candidates if c.row is row)
+    per = captions.work_text(group.source.work)
+    yield f"{mark(seconds(cell.epoch_s), is_doubtful=cell.is_doubtful)} s", f"per {per}"
+    if (rate := cell.timing.units_per_s) is not None:
+        shown = mark(per_second(rate), is_doubtful=cell.is_doubtful)
+        yield shown, f"{cell.timing.unit.value} per second"
+    if size and size.interval is not None and group.series:
+        smallest = captions.size(group.series.smallest.gpus, group.source.device)
+        yield _times(size), f"speedup over {smallest}"
+        yield percent_text(size.efficiency, 0), "efficiency"

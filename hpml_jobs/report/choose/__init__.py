@@ -1,1 +1,0 @@
-"""Which cell to ask for."""

@@ -120,8 +120,11 @@ def _show(report: "Report", study: "Study", *, all_tables: bool) -> None:
     from hpml_jobs.report.files.screen import show_all, show_first
 
     # as commands select it, --outputs included
-    commands = commands_here(study, report.commands)
-    here = structs.replace(report, study=study_words(study), commands=commands)
+    here = structs.replace(
+        report,
+        study=study_words(study),
+        commands=commands_here(study, report.commands),
+    )
     show = show_all if all_tables else show_first
     show(here, console())
 
@@ -165,11 +168,12 @@ def _write(report: "Report", study: "Study", to: Path | None) -> Path | None:
     Raises:
         HpmlError: the folder that was named, or the user's own study, cannot be written.
     """
-    from hpml_jobs.report.folder import ReadOnlyError, write_all
+    from hpml_jobs.lab.questions import write_report
+    from hpml_jobs.report.folder import ReadOnlyError
     from hpml_jobs.report.page import HTML
 
     try:
-        written = write_all(report, study.report if to is None else typed_path(to))
+        written = write_report(report, study.report if to is None else typed_path(to))
     except ReadOnlyError as fault:
         if to is not None:
             raise

@@ -30,7 +30,6 @@ from hpml_jobs.report.page.formats import (
     Section,
     ShownTable,
 )
-from hpml_jobs.report.page.questions import section
 from hpml_jobs.report.pictures import TRAINING
 from hpml_jobs.report.report import CHECKS, Report, ReportGroup
 
@@ -49,14 +48,17 @@ GLOSSARY = (
 """The words of the tables, above the first one."""
 
 
-def contents(report: Report, pictures: dict[str, Picture]) -> Page:
-    """Return the page of a report with its pictures, by name."""
+def contents(
+    report: Report, pictures: dict[str, Picture], endings: tuple[Section, ...]
+) -> Page:
+    """Return the page of a report with its pictures, by name; `endings` follow its tables."""
     subtitle: tuple[str, ...] = ()
     if report.several:
         subtitle = (SEVERAL.format(groups=len(report.groups)),)
-        sections = _of_several(report, pictures)
+        sections = (*_of_several(report, pictures), *_endings(report, endings))
     elif report.groups:
-        sections = _of_one(report, report.groups[0], pictures)
+        of_one = _of_one(report, report.groups[0], pictures)
+        sections = (*of_one, *_endings(report, endings))
     else:
         text = UNREADABLE if report.unplaced else NO_CELLS
         answer = Section("answer", "Answer", (Paragraph(text, is_lead=True),))
@@ -85,7 +87,6 @@ def _of_one(
         Section("pictures", "Scaling", others),
         *sections,
         Section("training", "Training", training),
-        *_endings(report),
     )
 
 
@@ -111,7 +112,6 @@ def _of_several(report: Report, pictures: dict[str, Picture]) -> tuple[Section, 
         Section("pictures", "Scaling", scaling),
         *groups,
         Section("training", "Training", training),
-        *_endings(report),
     )
 
 
@@ -184,11 +184,11 @@ def _trust(group: ReportGroup) -> Iterator[Item]:
         yield Paragraph(" ".join(checks.caption))
 
 
-def _endings(report: Report) -> Iterator[Section]:
+def _endings(report: Report, endings: tuple[Section, ...]) -> Iterator[Section]:
     """Yield the sections that are of all groups together."""
     tables = tuple(_sheet(table, set(), is_folded=True) for table in report.tables)
     yield Section("together", "Tables of all groups", tables)
-    yield Section("questions", *section(report))
+    yield from endings
     yield Section("reproduce", "Reproduction", tuple(_reproduction(report)))
     yield from _unplaced(report)
 

@@ -41,6 +41,8 @@ def made_choice(
     (group,) = checked_groups(results)
     choice = choose(group, Wish(**wish), cluster)
     assert choice is not None
-    of_group = commands_of(commands, group.a_cell.script)
-    next_cells = words.next_cells(choice, of_group, None)
-    return MadeChoice(choice, choice_table(group, choice), next_cells)
+    return MadeChoice(
+        choice,
+        choice_table(group, choice),
+        words.next_cells(choice, commands_of(commands, group.a_cell.script), None),
+    )

@@ -4,7 +4,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
-from hpml_jobs.core.check_result import Affected, CheckResult, Level, Tier
+from hpml_jobs.core.check_result import (
+    Affected,
+    CheckResult,
+    Level,
+    Tier,
+    worst_level,
+)
 from hpml_jobs.core.text import counted, listed
 from hpml_jobs.report.frame import captions
 from hpml_jobs.report.frame.numbers import verb
@@ -117,7 +123,7 @@ CAN = "can be used"
 
 def _judgement(group: ConditionGroup, rows: Sequence[Row], affected: Affected) -> str:
     """Return whether a table can be used: all of its numbers, or but for some."""
-    levels = [group.worst(row, affected) for row in rows]
+    levels = [worst_level(group.doubts_of(row, affected)) for row in rows]
     failed = levels.count(Level.FAIL)
     warned = levels.count(Level.WARN)
     settings = counted(len(rows), "setting")

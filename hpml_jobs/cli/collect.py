@@ -121,8 +121,11 @@ def _show(report: "Report", study: "Study", *, all_tables: bool) -> None:
     from hpml_jobs.report.files.screen import show_all, show_first
 
     # as commands select it, --outputs included
-    commands = commands_here(study, report.commands)
-    here = structs.replace(report, study=study_words(study), commands=commands)
+    here = structs.replace(
+        report,
+        study=study_words(study),
+        commands=commands_here(study, report.commands),
+    )
     show = show_all if all_tables else show_first
     show(here, console())
 
@@ -138,7 +141,7 @@ def _report(
 
     With `wait`, cells that are pending or running are waited for.
     """
-    from hpml_jobs.report.choose.cost import Wish
+    from hpml_jobs.report.choice.cost import Wish
 
     wish = Wish(**{key: value for key, value in values.items() if key != BASELINE})
     status = _status(study, wait=wait, out_of_the_way=out_of_the_way)
@@ -166,11 +169,11 @@ def _write(report: "Report", study: "Study", to: Path | None) -> Path | None:
     Raises:
         HpmlError: the folder that was named, or the user's own study, cannot be written.
     """
-    from hpml_jobs.report.folder import write_all
+    from hpml_jobs.lab.questions import write_report
     from hpml_jobs.report.page import HTML
 
     try:
-        written = write_all(report, study.report if to is None else typed_path(to))
+        written = write_report(report, study.report if to is None else typed_path(to))
     except ReadOnlyError as fault:
         if to is not None:
             raise

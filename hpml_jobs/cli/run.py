@@ -184,12 +184,13 @@ def run_here(selection: "Selection", job: str, *, json: bool) -> None:
 
 
 def _write_report(study: "Study", status: "StudyStatus") -> None:
-    from hpml_jobs.report.folder import write_all
+    from hpml_jobs.lab.questions import write_report
     from hpml_jobs.report.report import ReportOptions, make_report
 
     options = ReportOptions(study.read_cluster(), study.commands())
-    report = make_report(study.name, status.snapshots, status.states, options)
-    write_all(report, study.report)
+    write_report(
+        make_report(study.name, status.snapshots, status.states, options), study.report
+    )
 
 
 def _run_cells(selection: "Selection", job: str, out: TextIO) -> set[str]:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.text import printable
+from hpml_jobs.lab.questions import QUESTIONS, TITLE, section
 from hpml_jobs.report import page, pictures
 from hpml_jobs.report.folder import write
 from hpml_jobs.report.page.formats import (
@@ -16,7 +17,6 @@ from hpml_jobs.report.page.formats import (
     html_document,
     markdown_document,
 )
-from hpml_jobs.report.page.questions import QUESTIONS, TITLE
 from hpml_jobs.report.report import Report
 
 PDF, README = "report.pdf", "README.md"
@@ -60,10 +60,8 @@ def write_handin(report: Report, folder: Path, student: str | None) -> list[Path
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UsageError(f"--handin {folder} is not empty: name a new folder")
     drawn = pictures.pictures(report)
-    whole = page.public_page(report, drawn)
-    signed = whole._replace(
-        subtitle=(student or NOBODY, *whole.subtitle), is_whole=True
-    )
+    whole = page.public_page(report, drawn, (section(report),))
+    signed = whole._replace(subtitle=(student or NOBODY, *whole.subtitle))
     sections = tuple(map(_with_places, signed.sections))
     commands = "\n".join(report.commands) or "# no submission is recorded"
     contents: dict[str, str | bytes] = {
@@ -84,14 +82,14 @@ def write_handin(report: Report, folder: Path, student: str | None) -> list[Path
     return written
 
 
-def _with_places(section: Section) -> Section:
+def _with_places(of_page: Section) -> Section:
     """Return the section of the questions with a place for the student's words for each."""
-    if section.title != TITLE:
-        return section
-    items: list[Item] = [*section.items]
+    if of_page.title != TITLE:
+        return of_page
+    items: list[Item] = [*of_page.items]
     for question in QUESTIONS:
         items += [Paragraph(question.heading), Paragraph(OWN_WORDS)]
-    return section._replace(items=tuple(items))
+    return of_page._replace(items=tuple(items))
 
 
 def print_pdf(page: Path, pdf: Path) -> bool:

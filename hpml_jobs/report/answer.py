@@ -9,7 +9,7 @@ from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.core.text import PROGRAM, counted, listed, percent_text, with_command
 from hpml_jobs.report import warnings
 from hpml_jobs.report.choice.cost import Candidate
-from hpml_jobs.report.choice.series import Series, Size
+from hpml_jobs.report.choice.series import Series, Size, plain_rows
 from hpml_jobs.report.frame import captions, learning
 from hpml_jobs.report.frame.captions import mark
 from hpml_jobs.report.frame.numbers import (
@@ -18,6 +18,7 @@ from hpml_jobs.report.frame.numbers import (
     seconds,
     significant,
     three_digits,
+    verb,
 )
 from hpml_jobs.report.report import Report, ReportGroup
 from hpml_jobs.report.scaling.sentence import gap_sentence
@@ -83,9 +84,10 @@ def _fact(report: Report, group: ReportGroup) -> str:
     on_nodes = f" on up to {nodes} nodes" if nodes > 1 else ""
     *_, last = times = [_times(size) for size in series.sizes]
     efficiencies = [percent_text(size.efficiency, 0) for size in series.sizes[1:]]
-    how_sure = _interval(series.largest.interval, rows, three_digits)
+    how_sure = _interval(series.largest.interval, rows)
     if len(rows) == 2:
-        shown = f"{last} times as fast {_at_batch(series)} ({how_sure})"
+        slower = ", which is slower" if series.largest.speedup < 1 else ""
+        shown = f"{last} times as fast {_at_batch(series)}{slower} ({how_sure})"
         shown += f", an efficiency of {efficiencies[0]}"
     else:
         shares = listed([share.removesuffix(" %") for share in efficiencies])
@@ -106,28 +108,29 @@ def _at_batch(series: Series) -> str:
     return f"at {of_all}batch {series.batch}{named}"
 
 
-def _interval(interval: Interval | None, rows: Sequence[Row], text: object) -> str:
-    """Return `1.48 to 1.87, 4 runs each`: how far a ratio is known, and by how many runs."""
-    assert callable(text)
+def _interval(interval: Interval | None, rows: Sequence[Row]) -> str:
+    """Return `1.48 to 1.87, 4 runs each`: how far a speedup is known, and by how many runs."""
     numbers = sorted({len(row.runs) for row in rows})
     each = " each" if len(numbers) == 1 and numbers[0] > 1 else ""
     runs = "one run" if numbers == [1] else f"{listed(numbers)} runs{each}"
     if interval is None:
         return runs
-    return f"{text(interval.low)} to {text(interval.high)}, {runs}"
+    ends = f"{three_digits(interval.low)} to {three_digits(interval.high)}"
+    return f"{ends}, {runs}"
 
 
 def _single(report: Report, group: ReportGroup) -> str:
     """Return what the fastest cell takes where there is no other size to compare it with."""
-    fastest = group.candidates[0]
+    plain = plain_rows(group.source.timed)
+    cells = [c for c in group.candidates if c.row in plain]
+    fastest = cells[0]
     row = fastest.row
     device = group.source.device
     per = captions.work_text(group.source.work)
     time_s = mark(seconds(fastest.epoch_s), is_doubtful=fastest.is_doubtful)
     rate = fastest.timing.units_per_s
     speed = f", {per_second(rate)} {fastest.timing.unit.value}/s" if rate else ""
-    number = len(group.candidates)
-    of_several = f", the fastest of {counted(number, 'cell')}" if number > 1 else ""
+    of_several = f", the fastest of {len(cells)} batches" if len(cells) > 1 else ""
     sentence = (
         f"{captions.size_words(row.setup, device)}: {time_s} s per {per} at batch "
         f"{row.batch_per_gpu}{captions.how(row.setup)}{speed}{of_several}."
@@ -156,7 +159,7 @@ def _wished(report: Report, group: ReportGroup) -> str:
     sizes = group.series.sizes
     device = group.source.device
     place = next(n for n, size in enumerate(sizes) if size.row is asked.row)
-    near = [size for size in sizes[max(1, place) : place + 2]]
+    near = sizes[max(1, place) : place + 2]
     limit = wish.min_efficiency
     name = f"Use {captions.size(asked.row.gpus, device)} {_at_batch(group.series)}"
     for size in near:
@@ -178,15 +181,15 @@ def _wished(report: Report, group: ReportGroup) -> str:
         return (
             f"{name}: {_share(sizes[1], group, asked)}, below {percent_text(limit, 0)}."
         )
-    return f"{name}: the most with at least {percent_text(limit, 0)} ({_known(sizes[place])})."
+    return f"{name}: the most with at least {percent_text(limit, 0)}, {_known(sizes[place])}."
 
 
 def _share(size: Size, group: ReportGroup, asked: Candidate) -> str:
     """Return the efficiency of a size with its interval, with the size unless it is asked for."""
     if size.row is asked.row:
-        return _known(size)
+        return f"an efficiency of {_known(size)}"
     gpus = captions.size(size.row.gpus, group.source.device)
-    return f"{gpus} have {_known(size)}"
+    return f"{gpus} have an efficiency of {_known(size)}"
 
 
 def _known(size: Size) -> str:
@@ -195,7 +198,7 @@ def _known(size: Size) -> str:
     if ends is None:
         return share
     low = percent_text(ends.low, 0).removesuffix(" %")
-    return f"{share}, {low} to {percent_text(ends.high, 0)}"
+    return f"{share} ({low} to {percent_text(ends.high, 0)})"
 
 
 def _within_budget(group: ReportGroup, gpu_hours: float, epochs: int) -> str:
@@ -245,24 +248,19 @@ def _accuracy(group: ReportGroup, series: Series) -> str:
 def _marks(report: Report, group: ReportGroup) -> Iterator[str]:
     """Yield a line per cause of doubtful numbers: what it is about, and the command that helps."""
     source = group.source
-    runs = sum(len(row.cells) for row in source.timed)
+    causes = warnings.causes(source, [Tier.NUMBER])
+    marked = sum(len(c.slugs) for c in causes if c.result.check == DISTURBED)
     left_out = sum(row.disturbed_runs for row in source.timed)
-    of_marked = [c for c in warnings.causes(source, [Tier.NUMBER])]
-    disturbed = {
-        slug
-        for cause in of_marked
-        if cause.result.check == DISTURBED
-        for slug in cause.slugs
-    }
-    if disturbed or left_out:
-        number = len(disturbed) + left_out
-        sign = f"{captions.MARK} " if disturbed else ""
-        ending = "" if disturbed else " and left out"
-        text = f"{sign}{number} of {counted(runs, 'run')} were slowed down by other programs{ending}"
-        yield with_command(
-            f"{text}. Again", f"{PROGRAM} resubmit {report.study} --disturbed"
-        )
-    for cause in of_marked:
+    if marked or left_out:
+        runs = counted(sum(len(row.cells) for row in source.timed), "run")
+        sign = f"{captions.MARK} " if marked else ""
+        ending = "" if marked else " and left out"
+        number = marked + left_out
+        were = verb(number, "was", "were")
+        text = f"{sign}{number} of {runs} {were} slowed down by other programs{ending}"
+        command = f"{PROGRAM} resubmit {report.study} --disturbed"
+        yield with_command(f"{text}. Again", command)
+    for cause in causes:
         if cause.result.check != DISTURBED:
             yield f"{captions.MARK} {warnings.brief(source, cause)}"
 

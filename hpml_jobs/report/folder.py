@@ -19,6 +19,7 @@ from hpml_jobs.core.errors import HpmlError, UsageError
 from hpml_jobs.core.text import printable_bytes
 from hpml_jobs.report import page, pictures
 from hpml_jobs.report.files import curves_csv, frames, json_tables, latex
+from hpml_jobs.report.page.formats import Section
 from hpml_jobs.report.report import LABELS, SHEETS, TOGETHER, Report
 from hpml_jobs.study.files import read_from, write_whole, writing
 
@@ -80,8 +81,12 @@ _MARKS = {page.HTML: b'name="generator" content="hpml_jobs', TABLES: b'"schema":
 """What a report's page and tables have among their first bytes."""
 
 
-def write_all(report: Report, folder: Path) -> list[Path]:
+def write_all(
+    report: Report, folder: Path, endings: tuple[Section, ...] = ()
+) -> list[Path]:
     """Write page, pictures and tables, each file whole or not at all; the same report, same bytes.
+
+    `endings` are sections after the tables of the page.
 
     Raises:
         UsageError: the folder has files of the same names that no report wrote.
@@ -89,7 +94,7 @@ def write_all(report: Report, folder: Path) -> list[Path]:
         HpmlError: the folder cannot be written.
     """
     make(folder)  # before pictures are drawn, which takes seconds
-    contents = {**tables(report), **page.files(report)}
+    contents = {**tables(report), **page.files(report, endings)}
     return write(contents, folder, (*SHEET_FILES, *_PICTURES))
 
 

@@ -61,6 +61,8 @@ DEFAULTS = ReportOptions()
 class ReportGroup(Value, frozen=True, kw_only=True):
     """The tables of one condition group; `differences` distinguish it from the other groups.
 
+    `name` is the shortest of them, in a list of groups.
+
     `suggestion` names `baseline=smallest` where ratios are missing without it. `series` are the
     sizes of the answer, `candidates` all cells with a number, the fastest first, and `asked` is the
     one that the `wish` asks for. `gaps` are those to the ideal speedup. `is_replaced`: nothing came
@@ -70,6 +72,7 @@ class ReportGroup(Value, frozen=True, kw_only=True):
 
     number: int
     title: str
+    name: str
     differences: str
     source: ConditionGroup
     suggestion: str
@@ -103,11 +106,6 @@ class ReportGroup(Value, frozen=True, kw_only=True):
         rows += [self.asked.row] if self.asked else []
         places = [row.place for row in rows]
         return {place: self.gaps[place] for place in places if place in self.gaps}
-
-    @property
-    def name(self) -> str:
-        """Its name beside other groups: what it differs in."""
-        return self.differences or self.title
 
     @property
     def setting(self) -> str:
@@ -180,6 +178,7 @@ def merge(
                 number,
                 group,
                 title,
+                _name(number, differences),
                 _differences(number, differences),
                 options,
                 _is_replaced(group, groups),
@@ -244,6 +243,28 @@ def _title(group: ConditionGroup) -> str:
     return f"{workload.name}{aside(workload.args_text)} on {hardware}"
 
 
+def _name(number: int, differences: Mapping[str, Sequence[str]]) -> str:
+    """Return the values of the conditions that differ most, as many as tell a group apart."""
+    parts: list[str] = []
+    alike: set[int] = set()
+    most_first = sorted(differences, key=lambda what: -len({*differences[what]}))
+    for what in most_first:
+        values = differences[what]
+        value = values[number - 1]
+        same = {n for n, other in enumerate(values) if other == value}
+        if parts and alike <= same:
+            continue
+        alike = alike & same if parts else same
+        parts.append(value if what in NAMES else f"{what} {value}")
+        if len(alike) == 1:
+            break
+    return ", ".join(parts)
+
+
+NAMES = ("workload", "model")
+"""Conditions whose values are names."""
+
+
 def _differences(number: int, differences: Mapping[str, Sequence[str]]) -> str:
     texts = []
     for what, values in differences.items():
@@ -258,6 +279,7 @@ def _report_group(  # noqa: PLR0913, PLR0917  (what is known of a group)
     number: int,
     group: ConditionGroup,
     title: str,
+    name: str,
     differences: str,
     options: ReportOptions,
     is_replaced: bool,
@@ -279,6 +301,7 @@ def _report_group(  # noqa: PLR0913, PLR0917  (what is known of a group)
     reported = ReportGroup(
         number=number,
         title=f"{title} (older version)" if is_replaced else title,
+        name=name,
         differences=differences,
         source=group,
         suggestion=references.suggestion(group),

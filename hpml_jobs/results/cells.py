@@ -19,9 +19,9 @@ class CellResult(Value, frozen=True, kw_only=True):
     """One cell of a study.
 
     `record` is a valid one (ok or oom); `reason` says why there is no number; `cell` is None where
-    neither cell.json nor a record can be read. `ladder`: it is one of growing batches. `is_active`: it is pending or running, also again.
-    `iterations` is where arrays by iteration lie beside a record, `attempt` the folder of the
-    attempt that measured it, `latest` its latest attempt.
+    neither cell.json nor a record can be read. `ladder`: it is one of growing batches. `is_active`:
+    it is pending or running, maybe again. `iterations` is where arrays by iteration lie beside a
+    record, `attempt` the folder of the attempt that measured it, `latest` its latest attempt.
     """
 
     slug: str

@@ -3,6 +3,7 @@
 import csv
 import re
 from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 from pathlib import Path
 from statistics import mean, median
 from typing import NamedTuple, TypeVar
@@ -40,8 +41,14 @@ class Peak(NamedTuple):
         return self.half if self.half_to_fp32 is None else self.half_to_fp32
 
 
-def _read_peaks() -> dict[str, Peak]:
-    """Return the peaks of the file beside this one, by the name of the card."""
+@cache
+def peaks() -> dict[str, Peak]:
+    """Return the peaks of the file beside this one, by the words that name a card's model.
+
+    The words are run together; where cards of one name differ, it is the fastest of them. GeForce
+    cards sum fp16 products in fp16 at twice the rate of sums in fp32, unlike the RTX A, Quadro,
+    TITAN RTX and data-center cards: their rate with sums in fp32 is half of the cited one.
+    """
     with Path(__file__).with_suffix(".csv").open(newline="") as file:
         return {row.pop("name"): _peak(row) for row in csv.DictReader(file)}
 
@@ -51,13 +58,6 @@ def _peak(row: dict[str, str]) -> Peak:
     figures = {field: float(text) if text else None for field, text in row.items()}
     return Peak(source=source, **figures)  # type: ignore[arg-type]  # every card has fp32
 
-
-PEAKS = _read_peaks()
-"""By the words of a device's name that name its model, run together; where cards of one name
-differ, the fastest of them.
-
-GeForce cards sum fp16 products in fp16 at twice the rate of sums in fp32, unlike the RTX A, Quadro,
-TITAN RTX and data-center cards: their rate with sums in fp32 is half of the cited one."""
 
 FLOP_PER_SAMPLE = {RESNET18_PARAMETERS: 3_328_997_376, 11_181_642: 217_282_560}
 """Forward and backward of one 32 x 32 image, 2 per multiply-add, by the model's parameters: the
@@ -90,7 +90,7 @@ class PeakRate(NamedTuple):
 
 
 def gpu_key(gpu_model: str) -> str:
-    """Return the longest name in `PEAKS` that a GPU's name contains; empty if there is none.
+    """Return the longest name in `peaks` that a GPU's name contains; empty if there is none.
 
     >>> [gpu_key(name) for name in ("Quadro RTX 8000", "NVIDIA H100 PCIe", "NVIDIA GeForce 256")]
     ['rtx8000', 'h100pcie', '']
@@ -101,7 +101,7 @@ def gpu_key(gpu_model: str) -> str:
         for start in range(len(words))
         for end in range(start + 1, len(words) + 1)
     }
-    return max(sorted(runs & PEAKS.keys()), key=len, default="")
+    return max(sorted(runs & peaks().keys()), key=len, default="")
 
 
 def peak_rate(gpu_model: str, precision: str, *, tf32: bool = True) -> PeakRate | None:
@@ -116,7 +116,7 @@ def peak_rate(gpu_model: str, precision: str, *, tf32: bool = True) -> PeakRate 
     >>> [round(rate / 1e12) for rate in peak_rate("NVIDIA GeForce RTX 3090", "bf16")[::3]]
     [71, 142]
     """
-    peak = PEAKS.get(gpu_key(gpu_model))
+    peak = peaks().get(gpu_key(gpu_model))
     if peak is None or precision not in ("fp32", "tf32", *HALF_PRECISIONS):
         return None
     is_half = precision in HALF_PRECISIONS

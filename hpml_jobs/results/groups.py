@@ -8,7 +8,7 @@ import msgspec
 
 from hpml_jobs.core import formulas
 from hpml_jobs.core.cell import IMPORT, Cell, Origin
-from hpml_jobs.core.check_result import Affected, CheckResult, Level, worst_level
+from hpml_jobs.core.check_result import Affected, CheckResult, Level
 from hpml_jobs.core.conditions import (
     CODE,
     UNRECORDED,
@@ -153,10 +153,6 @@ class ConditionGroup(Value, frozen=True, kw_only=True, dict=True):
     def doubts_of(self, row: Row, affected: Affected) -> list[CheckResult]:
         """Return the results of the checks that make these numbers of a row doubtful."""
         return self._doubts.get((row.place, affected), [])
-
-    def worst(self, row: Row, affected: Affected) -> Level:
-        """Return the worst level of the checks that make these numbers of a row doubtful."""
-        return worst_level(self.doubts_of(row, affected))
 
     def doubts(self, row: Row, affected: Affected) -> bool:
         """Return whether a check makes these numbers of a row doubtful."""

@@ -12,11 +12,12 @@ from math import log, sqrt
 from random import Random
 from typing import NamedTuple
 
-from hpml_jobs.core.check_result import Level
-from hpml_jobs.core.statistics import coverage_of_range, interval, ratio_interval
 from hpml_jobs.report.choose import words
 from hpml_jobs.report.choose.cost import Wish
 from hpml_jobs.report.choose.rules import choose
+
+from hpml_jobs.core.check_result import Level
+from hpml_jobs.core.statistics import coverage_of_range, interval, ratio_interval
 from hpml_jobs.results.cells import CellResult
 from hpml_jobs.results.checks.study import checked_groups
 from hpml_jobs.results.decision import Decision, compare

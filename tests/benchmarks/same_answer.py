@@ -18,11 +18,11 @@ from random import Random
 from typing import NamedTuple
 
 import msgspec
+from hpml_jobs.report.choose.cost import Wish
+from hpml_jobs.report.choose.rules import choose
 
 from hpml_jobs.core.check_result import Level, Tier
 from hpml_jobs.core.place import Place, place_of
-from hpml_jobs.report.choose.cost import Wish
-from hpml_jobs.report.choose.rules import choose
 from hpml_jobs.results.cells import CellResult, cell_results
 from hpml_jobs.results.checks.study import checked_groups
 from hpml_jobs.results.groups import ConditionGroup

@@ -22,7 +22,7 @@ from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.core.training_path import AMPERE, Precision
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.job.workers import JOB_VARIABLE
-from hpml_jobs.results.gpus import PEAKS, gpu_key
+from hpml_jobs.results.gpus import gpu_key, peaks
 from hpml_jobs.study.attempt import AttemptEnd
 from hpml_jobs.study.cell_folder import CellFolder
 from hpml_jobs.study.files import encode, write_whole
@@ -136,7 +136,7 @@ class Bench:
         """Return why the card cannot compute in a precision; empty where it can or may."""
         is_newer = precision in (Precision.BF16, Precision.TF32)
         key = gpu_key(self.card)
-        has_tf32 = not key or PEAKS[key].tf32 is not None
+        has_tf32 = not key or peaks()[key].tf32 is not None
         return f"{precision} needs {AMPERE}" if is_newer and not has_tf32 else ""
 
     @property

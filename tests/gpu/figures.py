@@ -11,7 +11,7 @@ import msgspec
 from hpml_jobs.core.text import counted
 from hpml_jobs.core.training_path import Precision
 from hpml_jobs.core.value import Value
-from hpml_jobs.results.gpus import PEAKS, gpu_key, peak_rate
+from hpml_jobs.results.gpus import gpu_key, peak_rate, peaks
 from hpml_jobs.study.files import encode, reading, write_whole, writing
 
 RESULTS = Path(__file__).parents[2] / "docs" / "gpu.json"
@@ -230,7 +230,7 @@ def _speeds(
 ) -> tuple[float | None, float | None]:
     """Return a card's peak FLOP/s at a precision, and its memory's bandwidth."""
     peak = peak_rate(card, precision) if precision else None
-    return (peak.flop_per_s, PEAKS[gpu_key(card)].gb_per_s) if peak else (None, None)
+    return (peak.flop_per_s, peaks()[gpu_key(card)].gb_per_s) if peak else (None, None)
 
 
 class Verdict(StrEnum):

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from hpml_jobs.core.built_in import RESNET18_PARAMETERS
 from hpml_jobs.core.workload import Workload
-from hpml_jobs.results.gpus import PEAKS, gpu_key
+from hpml_jobs.results.gpus import gpu_key, peaks
 
 RESNET = Workload(
     name="synthetic",
@@ -47,7 +47,7 @@ def reached_tflop_per_s(card: str) -> float:
 
     The shares are those of ResNet-50 in NVIDIA/DeepLearningExamples on V100 and A100.
     """
-    peak = PEAKS[gpu_key(card) or "v100"]
+    peak = peaks()[gpu_key(card) or "v100"]
     if peak.tf32 is None:
         return 0.57 * peak.fp32
     return max(0.15 * peak.tf32, 0.3 * peak.fp32)

@@ -14,8 +14,6 @@ from hpml_jobs.core.record import Attempt, Facts, Model, Neighbours, Record
 from hpml_jobs.core.source import Imported
 from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.results.cells import CellResult
-from hpml_jobs.results.checks import hardware
-from hpml_jobs.results.checks.result import checks_of
 from hpml_jobs.results.checks.study import check_record, check_study
 from hpml_jobs.results.groups import group
 from tests.unit.builders import DIGITS, MODEL, a_cell, a_record
@@ -44,7 +42,7 @@ DDP4 = a_cell(batch=32)
 SINGLE = a_cell(batch=32, gpus=1, strategy=Strategy.SINGLE)
 
 
-OF_CARDS = {check.name for check in checks_of(hardware)} - {hardware.OVERSUBSCRIBED}
+OF_CARDS = {"throttled", "other-processes", "gpu-health", "gpu-utilization"}
 """The checks of a record's GPUs: their tests have the cases."""
 
 

@@ -302,7 +302,8 @@ def show_first(report: Report, console: Console) -> None:
     for number in sorted(kept):
         parts[number].show(console)
     if hidden:
-        show_text(f"On the page, too: {'; '.join(hidden)}.", console)
+        names = captions.first_few(hidden, most=3)
+        show_text(f"On the page, too: {names}.", console)
 
 
 def _height(show: Callable[[Console], None], console: Console) -> int:
@@ -328,9 +329,7 @@ def _parts(report: Report) -> Iterator[_Part]:
         text = "\n".join([f"{name}{answer.sentence}", answer.why, answer.training])
         yield _say(0, text)
         if table := _main_table(group):
-            yield _Part(
-                2, lambda out, table=table, group=group: _show_short(table, group, out)
-            )
+            yield _Part(2, partial(_show_short, table, group))
         yield _say(4, answer.accuracy)
         yield from (
             _say(1 if n == 0 else 5, text) for n, text in enumerate(answer.marks)
@@ -350,14 +349,16 @@ def _say(rank: int, text: str, group: ReportGroup | None = None) -> _Part:
 
 
 def _main_table(group: ReportGroup) -> Table | None:
-    """Return Table 1 of the answer's strategy; by global batch, or Q1, where the answer is of it."""
+    """Return Table 1 of the answer's strategy; the table by global batch, or Q1, without it."""
     series = group.series
     if series and series.is_global:
         return strong_table(group.source)
+    if series is None and group.q1:
+        return group.q1 if group.candidates else None
     for strategy in group.strategies:
-        if series and strategy.strategy is series.largest.row.strategy:
+        if series is None or strategy.strategy is series.largest.row.strategy:
             return strategy.tables[0]
-    return group.q1 if group.candidates else None
+    return None
 
 
 def _show_short(table: Table, group: ReportGroup, console: Console) -> None:

@@ -6,6 +6,7 @@ from hpml_jobs.report.frame.picture import Picture
 from hpml_jobs.report.page.contents import contents
 from hpml_jobs.report.page.formats import (
     Page,
+    Section,
     html_document,
     markdown_document,
     with_texts,
@@ -15,10 +16,10 @@ from hpml_jobs.report.report import Report
 HTML, MARKDOWN = "report.html", "report.md"
 
 
-def files(report: Report) -> dict[str, str | bytes]:
+def files(report: Report, endings: tuple[Section, ...] = ()) -> dict[str, str | bytes]:
     """Return the page in both formats and its pictures as PNG and SVG, by file name."""
     drawn = pictures.pictures(report)
-    page = public_page(report, drawn)
+    page = public_page(report, drawn, endings)
     # first: in the files, a picture has its heading and caption inside
     html = html_document(page)
     return {
@@ -28,7 +29,12 @@ def files(report: Report) -> dict[str, str | bytes]:
     }
 
 
-def public_page(report: Report, drawn: dict[str, Picture]) -> Page:
-    """Return the page of a report; control characters are taken out of its texts."""
-    page: Page = with_texts(contents(report, drawn), printable)
+def public_page(
+    report: Report, drawn: dict[str, Picture], endings: tuple[Section, ...]
+) -> Page:
+    """Return the page of a report; control characters are taken out of its texts.
+
+    `endings` are sections after its tables.
+    """
+    page: Page = with_texts(contents(report, drawn, endings), printable)
     return page

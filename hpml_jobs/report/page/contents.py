@@ -1,20 +1,15 @@
 """The contents of a study's page in the order of reading: the answer first."""
 
 from collections.abc import Iterator
-from functools import partial
+from itertools import chain
 
 from hpml_jobs.core.check_result import Tier
-from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.text import VERSION, counted
 from hpml_jobs.report import warnings
-from hpml_jobs.report.choose import words
-from hpml_jobs.report.choose.rules import Choice
-from hpml_jobs.report.choose.sizes import sizes
+from hpml_jobs.report.answer import answer_of
 from hpml_jobs.report.frame import captions
-from hpml_jobs.report.frame.numbers import cost, per_second, three_digits
 from hpml_jobs.report.frame.picture import Picture
 from hpml_jobs.report.frame.table import Table
-from hpml_jobs.report.overview import Overview, overview, usability
 from hpml_jobs.report.page.facts import hardware
 from hpml_jobs.report.page.formats import (
     Bullets,
@@ -23,33 +18,30 @@ from hpml_jobs.report.page.formats import (
     Figure,
     Headline,
     Item,
-    Notices,
     Page,
     Paragraph,
     Section,
     ShownTable,
 )
-from hpml_jobs.report.page.questions import section
-from hpml_jobs.report.pictures import TRAINING
 from hpml_jobs.report.report import CHECKS, Report, ReportGroup
+from hpml_jobs.report.scaling.table import strong_table
 
 NO_CELLS = "This study has no cells yet."
 UNREADABLE = "No cell of this study can be read."
 SEVERAL = "{groups} groups of cells, measured under different conditions: they are not compared."
-TRUST = "What to trust: data-quality checks"
-ONE_RUN = "One run of {cells}: how much times scatter between runs is not known."
-LAB_GRIDS = ("grid=lab", "grid=hw5")
 GLOSSARY = (
     "A cell is one measurement of a configuration; single is training on one {unit} without a "
-    "strategy; a rank is one process of a cell, and rank 0 is the first. Exposed communication is "
-    "what no computation hides; stall is waiting for data. A number with ! may be wrong: see What "
-    "to trust. {runs}, unless a table says otherwise."
+    "strategy; a rank is one process of a cell, and rank 0 is the first. A number with ! is "
+    "doubtful: see Marked numbers. Intervals of speedups cover 95 % (with few runs less: 2 runs "
+    "50 %, 4 runs 87.5 %). {runs}, unless a table says otherwise."
 )
 """The words of the tables, above the first one."""
 
 
-def contents(report: Report, pictures: dict[str, Picture]) -> Page:
-    """Return the page of a report with its pictures, by name."""
+def contents(
+    report: Report, pictures: dict[str, Picture], questions: tuple[Section, ...]
+) -> Page:
+    """Return the page of a report with its pictures, by name; `questions` of a lab are first."""
     subtitle: tuple[str, ...] = ()
     if report.several:
         subtitle = (SEVERAL.format(groups=len(report.groups)),)
@@ -58,224 +50,126 @@ def contents(report: Report, pictures: dict[str, Picture]) -> Page:
         sections = _of_one(report, report.groups[0], pictures)
     else:
         text = UNREADABLE if report.unplaced else NO_CELLS
-        answer = Section("answer", "Answer", (Paragraph(text, is_lead=True),))
-        sections = (answer, *_unplaced(report))
+        sections = [Section("answer", "Answer", (Paragraph(text, is_lead=True),))]
+    whole = chain(questions, sections, _endings(report))
     return Page(
         title=report.study,
         subtitle=subtitle,
-        sections=tuple(
-            section for section in sections if section.items or section.sections
-        ),
+        sections=tuple(s for s in whole if s.items or s.sections),
         footer=f"hpml_jobs {VERSION}",
-        is_whole=any(grid in line for grid in LAB_GRIDS for line in report.commands),
     )
 
 
 def _of_one(
     report: Report, group: ReportGroup, pictures: dict[str, Picture]
-) -> tuple[Section, ...]:
+) -> list[Section]:
     answer, *sections = _group_sections(report, group, "")
-    scaling, training = _figures(pictures)
-    headline, *reasons = answer.items
-    gap = [figure for figure in scaling if figure.picture.name == "gap"]
-    others = tuple(figure for figure in scaling if figure not in gap)
-    return (
-        answer._replace(items=(headline, *gap, *reasons)),
-        Section("pictures", "Scaling", others),
-        *sections,
-        Section("training", "Training", training),
-        *_endings(report),
-    )
+    speedup = _figures(pictures, "speedup")
+    return [
+        answer._replace(items=(*answer.items, *speedup, *_figures(pictures, "gap"))),
+        *sections[:2],
+        _folded("pictures", "More pictures", _figures(pictures, "phases", "loss")),
+        *sections[2:],
+    ]
 
 
-def _of_several(report: Report, pictures: dict[str, Picture]) -> tuple[Section, ...]:
-    scaling, training = _figures(pictures)
-    answers_by_group = FactTable(
-        "Answer of each group",
-        ("group", "answer"),
-        tuple((_group_title(group), _sentence(group)) for group in report.groups),
+def _of_several(report: Report, pictures: dict[str, Picture]) -> list[Section]:
+    groups = report.first_screen.groups
+    answers = tuple((group.name, answer_of(report, group).sentence) for group in groups)
+    intro: tuple[Item, ...] = (
+        FactTable("Answer of each group", ("group", "answer"), answers),
+        *_figures(pictures, "speedup", "gap"),
     )
-    differing = Bullets(tuple(report.differences))
-    intro = (answers_by_group, Paragraph("The groups differ in:"), differing)
-    groups = []
+    of_groups = []
     for group in report.groups:
         sections = _group_sections(report, group, f"group{group.number}-")
-        differences = f"Differs from the other groups in: {group.differences}."
-        items = (Paragraph(differences),) if group.differences else ()
-        sections = tuple(section for section in sections if section.items)
         anchor = f"group{group.number}"
-        groups.append(Section(anchor, _group_title(group), items, sections=sections))
-    return (
+        shown = tuple(section for section in sections if section.items)
+        title = f"Group {group.number}: {group.name}"
+        of_groups.append(Section(anchor, title, sections=shown))
+    return [
         Section("answer", "Answers", intro),
-        Section("pictures", "Scaling", scaling),
-        *groups,
-        Section("training", "Training", training),
-        *_endings(report),
-    )
+        *of_groups,
+        _folded("pictures", "More pictures", _figures(pictures, "phases", "loss")),
+    ]
 
 
-def _group_title(group: ReportGroup) -> str:
-    return f"Group {group.number}: {group.title}"
+def _figures(pictures: dict[str, Picture], *names: str) -> tuple[Item, ...]:
+    return tuple(Figure(pictures[name]) for name in names if name in pictures)
 
 
-def _sentence(group: ReportGroup) -> str:
-    return (
-        words.answer(group.choice, None)
-        if group.choice
-        else "No cell has a number yet."
-    )
+def _folded(anchor: str, title: str, items: tuple[Item, ...]) -> Section:
+    return Section(anchor, title, items, f"{title}: show")
 
 
-def _figures(drawn: dict[str, Picture]) -> tuple[tuple[Figure, ...], ...]:
-    """Return the pictures of scaling, and those of training."""
-    scaling = [Figure(shown) for name, shown in drawn.items() if name not in TRAINING]
-    training = [Figure(shown) for name, shown in drawn.items() if name in TRAINING]
-    return tuple(scaling), tuple(training)
-
-
-def _group_sections(
-    report: Report, group: ReportGroup, prefix: str
-) -> tuple[Section, ...]:
-    """Return the sections of a group."""
-    printed = {group.setting, *(text for _, text in warnings.remarks(group.source))}
-    runs = captions.runs(group.source.timed)
-    full = [table for table in group.full if table.label != CHECKS]
-    folded = tuple(_sheet(table, {*printed}, runs, is_folded=True) for table in full)
-    main_sheets = tuple(_sheet(table, printed, runs) for table in group.lab)
-    unit = captions.unit(group.source.device)
-    of_runs = runs.removesuffix(".")
-    intro = Paragraph(GLOSSARY.format(unit=unit, runs=of_runs))
-    tables: tuple[Item, ...] = (intro, *main_sheets) if main_sheets else ()
-    return (
-        Section(f"{prefix}answer", "Answer", tuple(answer_items(report, group))),
-        Section(f"{prefix}tables", "Tables 1 to 3", tables),
-        Section(f"{prefix}trust", TRUST, tuple(_trust(group))),
-        Section(f"{prefix}full", "Choice and other tables", folded),
+def _group_sections(report: Report, group: ReportGroup, prefix: str) -> list[Section]:
+    """Return the sections of a group: its answer, its first table, marks, then what is folded."""
+    source = group.source
+    printed = {group.setting, *(text for _, text in warnings.remarks(source))}
+    runs = captions.runs(source.timed)
+    first = [t for t in group.lab if t.label.startswith(("q1", "table1"))]
+    strong = strong_table(source) if group.series and group.series.is_global else None
+    first += [strong] if strong else []
+    sheets = tuple(_sheet(table, printed, runs) for table in first)
+    others = [t for t in group.tables if t not in first and t.label != CHECKS]
+    folded = tuple(_sheet(table, {*printed}, runs) for table in others)
+    unit = captions.unit(source.device)
+    intro = Paragraph(GLOSSARY.format(unit=unit, runs=runs.removesuffix(".")))
+    return [
+        Section(f"{prefix}answer", "Answer", tuple(_answer(report, group))),
+        Section(f"{prefix}tables", "Table 1", (intro, *sheets) if sheets else ()),
+        Section(f"{prefix}marks", "Marked numbers", tuple(_marked(group))),
+        _folded(f"{prefix}full", "More tables", folded),
         Section(f"{prefix}environment", *hardware(group)),
-    )
+    ]
 
 
-def _sheet(
-    table: Table, printed: set[str], runs: str = "", *, is_folded: bool = False
-) -> ShownTable:
+def _sheet(table: Table, printed: set[str], runs: str = "") -> ShownTable:
     """Return a table without what is `printed`, and without the sentence on its runs."""
     lines = table.caption_after(printed, [table.setting])
     caption = [line.replace(runs, "").strip() for line in lines]
     notes = table.notes_after(printed)
-    return ShownTable(table, tuple(filter(None, caption)), tuple(notes), is_folded)
+    return ShownTable(table, tuple(filter(None, caption)), tuple(notes))
 
 
-def _trust(group: ReportGroup) -> Iterator[Item]:
-    """Yield which tables can be used, then the causes of doubt, the most serious first."""
-    if text := usability(group):
-        yield Paragraph(text, is_lead=True)
-    if group.suggestion:
-        yield Paragraph(group.suggestion)
-    source = group.source
-    notices = [
-        (cause.consequence, warnings.cause_text(source, cause))
-        for cause in warnings.causes(source, [Tier.NUMBER, Tier.TABLE])
+def _answer(report: Report, group: ReportGroup) -> Iterator[Item]:
+    """Yield the answer with its figures, why it is not more, and what was measured."""
+    answer = answer_of(report, group)
+    yield Headline(answer.sentence, answer.figures)
+    yield from map(Paragraph, answer.lines)
+    measured = sum(result.measured for result in group.source.cells)
+    cells = counted(len(group.source.cells), "cell")
+    yield Paragraph(f"{measured} of {cells} measured. {group.setting}")
+
+
+def _marked(group: ReportGroup) -> Iterator[Item]:
+    """Yield what makes numbers doubtful or limits them, the most serious first."""
+    causes = warnings.causes(group.source, [Tier.NUMBER, Tier.TABLE])
+    lines = [
+        f"{cause.result.check}: {warnings.cause_text(group.source, cause)}"
+        for cause in causes
     ]
-    if notices:
-        yield Notices(tuple(notices))
-    checks = next((table for table in group.full if table.label == CHECKS), None)
-    if checks is not None:
-        yield Paragraph(" ".join(checks.caption))
+    lines += [s.unmeasured for s in group.strategies if s.unmeasured]
+    lines += [group.suggestion] if group.suggestion else []
+    if lines:
+        yield Bullets(tuple(dict.fromkeys(lines)))
 
 
 def _endings(report: Report) -> Iterator[Section]:
     """Yield the sections that are of all groups together."""
-    tables = tuple(_sheet(table, set(), is_folded=True) for table in report.tables)
-    yield Section("together", "Tables of all groups", tables)
-    yield Section("questions", *section(report))
-    yield Section("reproduce", "Reproduction", tuple(_reproduction(report)))
-    yield from _unplaced(report)
-
-
-def _unplaced(report: Report) -> Iterator[Section]:
-    """Yield the section of the cells that are in no table, if there are any."""
+    tables = tuple(_sheet(table, set()) for table in report.tables)
+    yield _folded("together", "Tables of all groups", tables)
+    yield _folded("commands", "Commands", tuple(_commands(report)))
     if report.unplaced:
         lines = tuple(f"{result.slug}: {result.reason}" for result in report.unplaced)
         text = f"{counted(len(lines), 'cell')} in no table:"
         yield Section("unplaced", "Not in any table", (Paragraph(text), Bullets(lines)))
 
 
-def _reproduction(report: Report) -> Iterator[Item]:
-    text = (
-        "The commands of the submissions are not recorded: the study was imported, or submitted "
-        "by a version before 0.7.0. This page was written by:"
-    )
-    if report.commands:
-        text = (
-            "The commands that submitted the cells, and the one that wrote this page:"
-        )
-    yield Paragraph(text)
+def _commands(report: Report) -> Iterator[Item]:
     yield Commands((*report.commands, f"hpml-jobs collect {report.study}"))
     yield Paragraph(
         "Cells that are finished are not submitted again. The raw values are in record.json of "
         "each cell, the unrounded figures in tables.json and the CSV files beside this page. "
         "docs/formulas.md derives each formula."
     )
-
-
-NO_NUMBER = "No cell has a number yet: the notes under the tables, and hpml-jobs status, say why."
-
-
-def answer_items(report: Report, group: ReportGroup) -> Iterator[Item]:
-    """Yield the answer, what limits it, what ran, and the speedup by size."""
-    choice = group.choice
-    summary = overview(report, group)
-    measured = [Paragraph(line) for line in summary.measured]
-    if choice is None:
-        yield from (Paragraph(NO_NUMBER, is_lead=True), *measured)
-        return
-    yield _headline(choice, summary)
-    if lines := _limits(choice, summary):
-        yield Bullets(tuple(lines))
-    yield from measured
-    table = sizes(group.source, choice)
-    yield _sheet(table, {table.setting}, captions.runs(group.source.timed))
-
-
-def _limits(choice: Choice, summary: Overview) -> list[str]:
-    """Return the sentences below the headline: what limits it, and the cells worth a run."""
-    lines = [f"{line}." for line in words.undecided(choice)]
-    if choice.has_rivals:
-        key_cells = [choice.reference, *words.asked(choice)]
-        single = [cell.words for cell in key_cells if len(cell.row.cells) == 1]
-        cells = " and of ".join(dict.fromkeys(single))
-        lines += [ONE_RUN.format(cells=cells)] if single else []
-        lines += summary.answer[1:]
-    lines += [f"{line[0].upper()}{line[1:]}." for line in words.doubts(choice)]
-    # no full stop after a command
-    return lines + [f"{line[0].upper()}{line[1:]}" for line in summary.next_cells]
-
-
-def _headline(choice: Choice, summary: Overview) -> Headline:
-    """Return the answer with the figures of the cell to ask for, if the runs decide on one."""
-    winner = choice.winner
-    if not choice.has_rivals:
-        return Headline(" ".join(summary.answer))
-    if winner is None:
-        return Headline(summary.answer[0])
-    advice = words.advice(choice, is_short=True)
-    if choice.undecided:
-        return Headline(f"{advice}.")
-    marked = partial(captions.mark, is_doubtful=winner.doubtful)
-    per_work = f"per {captions.work_text(winner.timing.work)}"
-    figures = {per_work: f"{words.time(winner)} s"}
-    if (rate := winner.timing.units_per_s) is not None:
-        figures[f"{winner.timing.unit.value} per second"] = marked(per_second(rate))
-    if winner is not choice.reference:
-        is_doubtful = choice.doubts_ratio(winner)
-        speedup = captions.mark(
-            three_digits(choice.speedup(winner)), is_doubtful=is_doubtful
-        )
-        figures[f"speedup over {words.size(choice.reference)}"] = speedup
-    against = words.efficiency_reference(winner, choice)
-    figures[f"parallel efficiency{against}"] = words.efficiency_figure(winner, choice)
-    if choice.device is Device.CUDA:  # processes on a CPU are not charged
-        unit = captions.cost_unit(choice.device)
-        figures[f"{unit} {per_work}"] = marked(cost(winner.gpu_s))
-    of_names = tuple((value, name) for name, value in figures.items())
-    return Headline(f"{advice}: {words.rule(choice)}.", of_names)

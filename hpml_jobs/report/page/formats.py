@@ -14,7 +14,6 @@ from hpml_jobs.report.frame.captions import MARK
 from hpml_jobs.report.frame.numbers import DASH, OOM
 from hpml_jobs.report.frame.picture import Picture, inline_svgs
 from hpml_jobs.report.frame.table import Table
-from hpml_jobs.report.warnings import Consequence
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -54,12 +53,6 @@ class Bullets(NamedTuple):
     lines: tuple[str, ...]
 
 
-class Notices(NamedTuple):
-    """Warnings, each with its consequence."""
-
-    lines: tuple[tuple[Consequence, str], ...]
-
-
 class FactTable(NamedTuple):
     """A table of words."""
 
@@ -80,7 +73,6 @@ class ShownTable(NamedTuple):
     table: Table
     caption: tuple[str, ...]
     notes: tuple[str, ...]
-    is_folded: bool = False
 
 
 class Figure(NamedTuple):
@@ -89,20 +81,11 @@ class Figure(NamedTuple):
     picture: Picture
 
 
-Item = (
-    Paragraph
-    | Headline
-    | Bullets
-    | Notices
-    | FactTable
-    | Commands
-    | ShownTable
-    | Figure
-)
+Item = Paragraph | Headline | Bullets | FactTable | Commands | ShownTable | Figure
 
 
 class Section(NamedTuple):
-    """A heading with what is below it; `anchor` is unique; one with a `summary` may be folded."""
+    """A heading with what is below it; `anchor` is unique; one with a `summary` is folded."""
 
     anchor: str
     title: str
@@ -112,13 +95,12 @@ class Section(NamedTuple):
 
 
 class Page(NamedTuple):
-    """A page; `subtitle` is below its title; parts fold unless it `is_whole`."""
+    """A page; `subtitle` is below its title."""
 
     title: str
     subtitle: tuple[str, ...]
     sections: tuple[Section, ...]
     footer: str
-    is_whole: bool
 
 
 def markdown_document(page: Page) -> str:
@@ -149,8 +131,6 @@ def _item(item: Item, level: int) -> Iterable[str]:
             return [lead, escaped(f"{figures_text}.")] if figures else [lead]
         case Bullets(lines):
             return [bullets(lines)]
-        case Notices(notices):
-            return [bullets(f"{meaning.value}: {text}" for meaning, text in notices)]
         case FactTable(title, heads, rows):
             cells = [heads, *(tuple(map(escaped, row)) for row in rows)]
             left = [True] * len(heads)

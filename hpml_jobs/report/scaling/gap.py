@@ -6,10 +6,11 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from hpml_jobs.core import formulas
-from hpml_jobs.core.check_result import Affected, Level
+from hpml_jobs.core.check_result import Affected, Level, worst_level
 from hpml_jobs.core.disturbance import outside_causes
 from hpml_jobs.core.measurements import Role
 from hpml_jobs.core.place import Place
+from hpml_jobs.core.record import Record
 from hpml_jobs.core.statistics import CONFIDENCE, percentiles
 from hpml_jobs.report.scaling.causes import (
     EPOCH,
@@ -126,10 +127,11 @@ def _gap(group: ConditionGroup, row: Row, reference: Row) -> Gap | None:
     ideal = row.gpus / reference.gpus
     unproven = ""
     without = None
+    records = group.counted_records(row, Affected.SPLIT)
     try:
         estimate, is_measured = _from_replays(group, row, reference, ideal)
     except NoReplayError as fault:
-        estimate = _from_seconds(group, row, reference)
+        estimate = _from_seconds(row, reference, records)
         unproven = str(fault)
     times = medians_of(estimate.of_row)
     reference_times = medians_of(estimate.of_reference)
@@ -143,34 +145,35 @@ def _gap(group: ConditionGroup, row: Row, reference: Row) -> Gap | None:
         speedups = speedups_without(times, reference_times)
         without = _without(values, speedups, is_measured)
     drawn = _resampled(estimate, ideal)
-    is_doubtful = group.doubts_ratio(row)
+    doubts = [
+        *group.doubts_of(row, Affected.TIME),
+        *group.doubts_of(reference, Affected.TIME),
+    ]
     is_whole = bool(unproven) and row.figures.others_exchange_s is None
     has_waiting = GapCause.EXCHANGE in values and is_whole
-    levels = [group.worst(row, Affected.TIME), group.worst(reference, Affected.TIME)]
-    records = group.counted_records(row, Affected.SPLIT)
+    speedup = formulas.speedup(reference.epochs.median, row.epochs.median)
     are_disturbed = all(outside_causes(record, Role.UNSYNCED) for record in records)
     return Gap(
-        speedup=formulas.speedup(reference.epochs.median, row.epochs.median),
+        speedup=speedup,
         parts={
             cause: _part(cause, value, drawn, estimate)
             for cause, value in values.items()
         },
         late=estimate.late,
-        is_decided=_is_decided(values, drawn, row, reference),
-        is_doubtful=is_doubtful,
-        doubts_parts=is_doubtful or are_disturbed or group.doubts(row, Affected.SPLIT),
-        has_failed=Level.FAIL in levels,
+        is_decided=_is_decided(values, drawn, row, reference, speedup),
+        is_doubtful=bool(doubts),
+        doubts_parts=are_disturbed or bool(doubts or group.doubts(row, Affected.SPLIT)),
+        has_failed=worst_level(doubts) is Level.FAIL,
         has_waiting=has_waiting,
         without=without,
         unproven=unproven,
     )
 
 
-def _from_seconds(group: ConditionGroup, row: Row, reference: Row) -> GapEstimate:
-    """Return sums of seconds, where the epochs cannot be replayed."""
+def _from_seconds(row: Row, reference: Row, records: Sequence[Record]) -> GapEstimate:
+    """Return sums of seconds, where the epochs cannot be replayed; `records` are the row's."""
     of_row = [seconds_of(row, run) for run in row.runs]
     of_reference = [seconds_of(reference, run) for run in reference.runs]
-    records = group.counted_records(row, Affected.SPLIT)
     late = late_rank(row.figures, records)
     splits = min(map(_complete, (of_row, of_reference)))
     return GapEstimate(of_row, of_reference, parts, late, splits)
@@ -263,7 +266,9 @@ def _without(
     )
 
 
-def _is_decided(values: Parts, drawn: DrawnParts, row: Row, reference: Row) -> bool:
+def _is_decided(
+    values: Parts, drawn: DrawnParts, row: Row, reference: Row, speedup: float
+) -> bool:
     """Return whether the largest part is that in 95 % of the resamples, and beyond the noise.
 
     The resamples of a few runs are nearly all alike: there the noise of single runs decides too.
@@ -278,7 +283,6 @@ def _is_decided(values: Parts, drawn: DrawnParts, row: Row, reference: Row) -> b
             return True
     if row.error is None or reference.error is None:
         return False
-    speedup = formulas.speedup(reference.epochs.median, row.epochs.median)
     return has_largest(values, speedup * hypot(row.error, reference.error))
 
 

@@ -34,7 +34,8 @@ def gap_sentence(group: ConditionGroup, row: Row, gap: Gap) -> str:
     if not gap.is_split:
         return f"The missing {missing} is not split: {why_unsplit(group, row)}."
     names = _names(gap, units(group.device))
-    names[GapCause.UNEXPLAINED] = "without a cause that was measured"
+    phrases = {cause: f"is {name}" for cause, name in names.items()}
+    phrases[GapCause.UNEXPLAINED] = "has no measured cause"
     values = {cause: part.value for cause, part in gap.parts.items()}
     first, second, *_ = sorted(values, key=values.__getitem__, reverse=True)
     texts = {
@@ -42,11 +43,13 @@ def gap_sentence(group: ConditionGroup, row: Row, gap: Gap) -> str:
         for cause in (first, second)
     }
     if values[second] >= EQUAL * values[first]:
-        both = f"{texts[first]} is {names[first]} and {texts[second]} {names[second]}"
-        return f"Of the missing {missing}, {both}."
+        largest = (
+            f"{texts[first]} {phrases[first]} and {texts[second]} {phrases[second]}"
+        )
+        return f"Of the missing {missing}, {largest}."
     if values[first] >= gap.missing / 2:
-        return f"Most of the missing {missing} is {names[first]} ({texts[first]})."
-    return f"Of the missing {missing}, {texts[first]} is {names[first]}."
+        return f"Most of the missing {missing} {phrases[first]} ({texts[first]})."
+    return f"Of the missing {missing}, {texts[first]} {phrases[first]}."
 
 
 def without_sentence(group: ConditionGroup, gap: Gap) -> str:

@@ -36,14 +36,6 @@ REMEDIES = dict.fromkeys(WorkPhase, _COMPUTING) | {
 """Remedies for a late rank, by the phase in which it is late."""
 
 
-def late_ranks(record: Record) -> Lateness | None:
-    """Return the ranks that others wait for during more than 5 % of the epoch, or None."""
-    lateness = _lateness_of(record)
-    if lateness is None or not _is_late(lateness, lateness_error(record, lateness)):
-        return None
-    return lateness
-
-
 def _lateness_of(record: Record) -> Lateness | None:
     return record.kept("lateness", None, lambda: lateness_of(record, IMBALANCE_LIMIT))
 
@@ -168,10 +160,12 @@ def _loading_remedy(record: Record, rank: Rank) -> str:
 
 def _is_said_elsewhere(record: Record, rank: Rank, share: float) -> bool:
     """Return whether the line of `imbalance` or `disturbed` explains the waiting."""
-    lateness = late_ranks(record)
-    places = [(late.rank, late.phase) for late in lateness.late] if lateness else []
-    is_late = (rank, WorkPhase.LOADING) in places
-    return is_late or explains(record, share)
+    lateness = _lateness_of(record)
+    if lateness and _is_late(lateness, lateness_error(record, lateness)):
+        late_places = {(late.rank.rank, late.phase) for late in lateness.late}
+        if (rank.rank, WorkPhase.LOADING) in late_places:
+            return True
+    return explains(record, share)
 
 
 def _waiting_error(rank: Rank) -> float:

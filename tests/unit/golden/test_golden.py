@@ -10,9 +10,11 @@ import shlex
 import shutil
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from hpml_jobs import __version__
 from hpml_jobs.cli.commands import COMMANDS
@@ -87,7 +89,7 @@ FORMATS = (".json", ".tex", ".html")
 
 
 def texts_of(
-    study: str, capsys: pytest.CaptureFixture[str]
+    study: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[tuple[str, str]]:
     """Every text of a study: what commands print, and the files of its report."""
     is_whole = study in WHOLE or study in RELEASED
@@ -95,7 +97,12 @@ def texts_of(
         if not is_whole and "--json" in command:
             continue
         yield file_name(command, study), said(capsys, command.format(study))
-    run(["collect", study])
+    narrow = partial(Console, highlight=False, width=80)
+    with monkeypatch.context() as patch:
+        patch.setattr("hpml_jobs.cli.collect.console", narrow)
+        first_screen = said(capsys, f"collect {study}")
+    assert first_screen.count("\n") <= 1 + 14, first_screen
+    yield "collect.txt", first_screen
     folder = Path("outputs") / study / "report"
     for path in sorted(folder.iterdir()):
         if path.suffix in (".png", ".svg") or (not is_whole and path.suffix in FORMATS):
@@ -138,23 +145,24 @@ def compare(place: str, texts: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize("name", BUILT)
-def test_texts_of_built_study(name, laptop, capsys):
+def test_texts_of_built_study(name, laptop, capsys, monkeypatch):
     build(name, laptop / "outputs")
-    compare(name, dict(texts_of(name, capsys)))
+    compare(name, dict(texts_of(name, capsys, monkeypatch)))
 
 
 @pytest.mark.parametrize("name", RELEASED)
-def test_texts_of_released_study(name, laptop, capsys):
+def test_texts_of_released_study(name, laptop, capsys, monkeypatch):
     shutil.copytree(RELEASED[name], laptop / "outputs" / name)
     for path in (laptop / "outputs").rglob("*"):
         os.utime(path, (0, 0))  # Git keeps no times
-    compare(name, dict(texts_of(name, capsys)))
+    compare(name, dict(texts_of(name, capsys, monkeypatch)))
 
 
-def test_texts_of_imported_study(laptop, capsys):
+def test_texts_of_imported_study(laptop, capsys, monkeypatch):
     Path("runs.csv").write_text(table_of_runs())
     printed = said(capsys, "import runs.csv study=imported")
-    compare("imported", {"import.txt": printed} | dict(texts_of("imported", capsys)))
+    texts = dict(texts_of("imported", capsys, monkeypatch))
+    compare("imported", {"import.txt": printed} | texts)
 
 
 def test_texts_between_studies(laptop, capsys):

@@ -7,7 +7,7 @@ import pytest
 from hpml_jobs.cli.main import run
 from hpml_jobs.core.strategies import SyncBuffers
 from hpml_jobs.lab import handin
-from hpml_jobs.report.page.questions import QUESTIONS, section
+from hpml_jobs.lab.questions import QUESTIONS, section
 from tests.unit.builders import a_cell
 from tests.unit.check_cases import clean_record
 from tests.unit.study_builder import StudyBuilder
@@ -21,7 +21,7 @@ def builder(laptop, monkeypatch):
 
 
 def rows_of(builder):
-    _, (table,), _ = section(builder.collect())
+    (table,) = section(builder.collect()).items
     return {row[0].partition(":")[0]: row[1:] for row in table.rows}
 
 

@@ -14,7 +14,7 @@ from hpml_jobs.core.gpus import (
     memory_fault,
     slowing_reasons,
 )
-from hpml_jobs.results.gpus import PEAKS, gpu_key
+from hpml_jobs.results.gpus import gpu_key, peaks
 from hpml_jobs.worker.instruments.cards import CardReader, bind_to_near_cpus
 from tests.unit.fake_nvml import FakeGpu, FakeNvml, NVMLError
 
@@ -233,4 +233,4 @@ def test_card_equals_what_nvidia_smi_said(said):
         name for name, value in unknown.items() if value is None
     }
     # their peaks are not
-    assert gpu_key(said["name"]) in PEAKS or said["name"].endswith("SUPER")
+    assert gpu_key(said["name"]) in peaks() or said["name"].endswith("SUPER")

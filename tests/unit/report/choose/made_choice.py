@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from hpml_jobs.core.cluster import Cluster
 from hpml_jobs.report.choose import words
 from hpml_jobs.report.choose.cost import Wish
 from hpml_jobs.report.choose.rules import Choice, choose
 from hpml_jobs.report.choose.table import choice_table
+
+from hpml_jobs.core.cluster import Cluster
 from hpml_jobs.report.frame.table import Table
 from hpml_jobs.results.cells import cell_results
 from hpml_jobs.results.checks.study import checked_groups
@@ -41,6 +42,8 @@ def made_choice(
     (group,) = checked_groups(results)
     choice = choose(group, Wish(**wish), cluster)
     assert choice is not None
-    of_group = commands_of(commands, group.a_cell.script)
-    next_cells = words.next_cells(choice, of_group, None)
-    return MadeChoice(choice, choice_table(group, choice), next_cells)
+    return MadeChoice(
+        choice,
+        choice_table(group, choice),
+        words.next_cells(choice, commands_of(commands, group.a_cell.script), None),
+    )

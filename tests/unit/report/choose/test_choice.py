@@ -1,13 +1,13 @@
 """The rules of choose as golden cases: which cell to ask for, and why not another one."""
 
 import pytest
+from hpml_jobs.report.choose.cost import Exclusion
 from msgspec.structs import replace
 
 from hpml_jobs.core.check_result import CheckResult, Level
 from hpml_jobs.core.script import Script
 from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.core.training_path import TrainingPath
-from hpml_jobs.report.choose.cost import Exclusion
 from tests.unit.builders import a_cell, a_record
 from tests.unit.check_cases import change_messages
 from tests.unit.report.choose.made_choice import made_choice as chosen

@@ -6,6 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from hpml_jobs.core.cell import Outcome
+from hpml_jobs.lab.questions import section
 from hpml_jobs.report import page
 from hpml_jobs.report.frame import style
 from tests.unit.builders import V100, lab_cell, lab_record
@@ -26,11 +27,16 @@ SECTIONS = [
 HOSTILE = '<script>alert("x")</script> & <b>|`'
 
 
+def files_of(report):
+    """The files of the page as collect writes them."""
+    return page.files(report, (section(report),))
+
+
 def html_of(builder):
     """The page without pictures, which take most of the time."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("hpml_jobs.report.pictures.pictures", lambda report: {})
-        return page.files(builder.collect())["report.html"]
+        return files_of(builder.collect())["report.html"]
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +51,7 @@ def published(tmp_path_factory):
 @pytest.fixture(scope="module")
 def files(published):
     """Both files of the page."""
-    return page.files(published)
+    return files_of(published)
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +80,7 @@ def test_page_of_a_lab_is_open(published, grid):
     report = replace(published, commands=(f"hpml-jobs grid={grid}",))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("hpml_jobs.report.pictures.pictures", lambda report: {})
-        tree, _ = parse(page.files(report)["report.html"])
+        tree, _ = parse(files_of(report)["report.html"])
     assert summaries(tree)[1:3] == ["Scaling", "Communication"]
     assert "Q3.2: bandwidth of the communication" in tree.text
 

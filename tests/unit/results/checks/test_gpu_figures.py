@@ -2,7 +2,7 @@
 
 import pytest
 
-from hpml_jobs.results.gpus import PEAKS, gpu_key, peak_rate
+from hpml_jobs.results.gpus import gpu_key, peak_rate, peaks
 
 
 @pytest.mark.parametrize(
@@ -46,9 +46,9 @@ def test_bound_allows_winograd(gpu, precision, tf32, bound):
 def test_mfu_on_geforce_is_a_share_of_the_rate_with_sums_in_fp32():
     geforce = ("rtx2080ti", "rtx3090", "rtx4090", "rtx5090")
     rates = {
-        gpu: peak_rate(gpu, "fp16").flop_per_s / 1e12
-        for gpu in PEAKS
-        if PEAKS[gpu].half
+        gpu: (peak_rate(gpu, "fp16").flop_per_s / 1e12, peak.half)
+        for gpu, peak in peaks().items()
+        if peak.half
     }
-    halves = {gpu: rate for gpu, rate in rates.items() if rate < 0.99 * PEAKS[gpu].half}
+    halves = {gpu: rate for gpu, (rate, half) in rates.items() if rate < 0.99 * half}
     assert halves == dict(zip(geforce, (56.9, 71.0, 165.2, 209.5), strict=True))

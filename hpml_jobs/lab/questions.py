@@ -1,15 +1,18 @@
 """The questions of the lab: what a report has measured of each, and the table that has it."""
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.text import PROGRAM, counted
+from hpml_jobs.report.folder import write_all
 from hpml_jobs.report.frame.table import Table
-from hpml_jobs.report.page.formats import FactTable, Item
+from hpml_jobs.report.page.formats import FactTable, Section
 from hpml_jobs.report.report import Report, ReportGroup
 
 TITLE = "Questions of the lab"
+GRIDS = ("grid=lab", "grid=hw5")
 HEADS = ("question", "measured", "where")
 
 
@@ -65,14 +68,21 @@ QUESTIONS = (
 """The questions in the order of the assignment."""
 
 
-def section(report: Report) -> tuple[str, tuple[Item, ...], str]:
-    """Return the section of a page: its title, its items, and what is in it."""
+def write_report(report: Report, folder: Path) -> list[Path]:
+    """Write the files of a report, with the questions on the page of a study of the lab.
+
+    Raises:
+        HpmlError: as `folder.write_all`.
+    """
+    is_of_lab = any(grid in line for grid in GRIDS for line in report.commands)
+    return write_all(report, folder, (section(report),) if is_of_lab else ())
+
+
+def section(report: Report) -> Section:
+    """Return the section of a page that says what a report has measured of each question."""
     rows = tuple(_row(report, question) for question in QUESTIONS)
-    measured = sum(bool(found) for _, found, _ in rows)
-    summary = (
-        f"{measured} of {counted(len(rows), 'question')} are measured by this study"
-    )
-    return TITLE, (FactTable("What is measured", HEADS, rows),), summary
+    table = FactTable("What is measured", HEADS, rows)
+    return Section("questions", TITLE, (table,))
 
 
 def _row(report: Report, question: Question) -> tuple[str, str, str]:

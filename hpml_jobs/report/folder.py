@@ -82,11 +82,11 @@ _MARKS = {page.HTML: b'name="generator" content="hpml_jobs', TABLES: b'"schema":
 
 
 def write_all(
-    report: Report, folder: Path, endings: tuple[Section, ...] = ()
+    report: Report, folder: Path, questions: tuple[Section, ...] = ()
 ) -> list[Path]:
     """Write page, pictures and tables, each file whole or not at all; the same report, same bytes.
 
-    `endings` are sections after the tables of the page.
+    `questions` are sections before the answer of the page.
 
     Raises:
         UsageError: the folder has files of the same names that no report wrote.
@@ -94,7 +94,7 @@ def write_all(
         HpmlError: the folder cannot be written.
     """
     make(folder)  # before pictures are drawn, which takes seconds
-    contents = {**tables(report), **page.files(report, endings)}
+    contents = {**tables(report), **page.files(report, questions)}
     return write(contents, folder, (*SHEET_FILES, *_PICTURES))
 
 

@@ -1,5 +1,6 @@
 """The report of a study: its cells in groups of equal conditions, each with its tables."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import NamedTuple
@@ -128,10 +129,6 @@ class Report(Value, frozen=True, kw_only=True):
     unplaced: tuple[CellResult, ...]
     commands: tuple[str, ...] = ()
 
-    def resubmitted(self, group: ReportGroup) -> str | None:
-        """Return what selects the study in a command for more cells of a group; None: no more."""
-        return None if group.is_replaced else self.study
-
     @property
     def measured_again(self) -> str:
         """How many cells are pending or running, in words; empty if none."""
@@ -152,11 +149,21 @@ class Report(Value, frozen=True, kw_only=True):
     @property
     def first_screen(self) -> "Report":
         """The report without cells of replaced code, the group with the most cells first."""
-        kept = (group for group in self.groups if not group.is_replaced)
+        kept = [group for group in self.groups if not group.is_replaced]
+        cells = Counter[
+            str
+        ]()  # of groups that differ in their code alone: the latest is first
+        for group in kept:
+            cells[_without_code(group)] += len(group.source.cells)
         groups = sorted(
-            kept, key=lambda group: (not group.candidates, -len(group.source.cells))
+            kept,
+            key=lambda group: (not group.candidates, -cells[_without_code(group)]),
         )
         return msgspec.structs.replace(self, groups=tuple(groups))
+
+
+def _without_code(group: ReportGroup) -> str:
+    return str(without_code(group.source.conditions))
 
 
 def merge(

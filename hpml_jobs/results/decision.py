@@ -4,14 +4,14 @@ The derivations are in docs/formulas.md.
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from enum import StrEnum
 from functools import cache
 from math import ceil, comb, floor, log, pi, sqrt
 from statistics import NormalDist, median, variance
 from typing import NamedTuple, TypeVar
 
-from hpml_jobs.core.statistics import CONFIDENCE, ERRORS, Interval
+from hpml_jobs.core.statistics import CONFIDENCE, Interval
 
 T = TypeVar("T")
 
@@ -200,21 +200,6 @@ def interval_rank(first: int, second: int) -> tuple[int, float]:
         k = k + 1
         tail = more
     return k, tail / choices
-
-
-def has_largest(parts: Mapping[T, float], error: float) -> bool:
-    """Return whether the largest of some parts is larger than every other one at 95 %.
-
-    `error` is the standard error of a part, in its unit: parts of a speedup s are known to
-    s x hypot(e1, e2) by the errors of the two times (`Row.error`).
-
-    >>> has_largest({"exchange": 0.4, "waiting": 0.1}, 0.1), has_largest({"exchange": 0.4}, 0.1)
-    (True, True)
-    >>> has_largest({"exchange": 0.4, "waiting": 0.2}, 0.1)
-    False
-    """
-    largest, *smaller = sorted(parts.values(), reverse=True)
-    return not smaller or largest - smaller[0] > ERRORS * sqrt(2) * error
 
 
 POWER = 0.8

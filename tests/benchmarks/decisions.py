@@ -10,11 +10,6 @@ import argparse
 from collections.abc import Mapping, Sequence
 from math import log, sqrt
 from random import Random
-from typing import NamedTuple
-
-from hpml_jobs.report.choose import words
-from hpml_jobs.report.choose.cost import Wish
-from hpml_jobs.report.choose.rules import choose
 
 from hpml_jobs.core.check_result import Level
 from hpml_jobs.core.statistics import coverage_of_range, interval, ratio_interval
@@ -150,54 +145,6 @@ def false_failures(
     return failed / simulations
 
 
-class Mistakes(NamedTuple):
-    """The share of studies in which `choose` asks for another size than the true times do.
-
-    Of those `unmarked` are neither provisional nor called undecided. `other_batch`: unmarked, the
-    right size at the batch that is 4 % slower, without a word that the two are not told apart.
-    """
-
-    wrong: float
-    unmarked: float
-    other_batch: float
-
-
-def mistakes(
-    efficiency: float, noise: float, number: int, simulations: int
-) -> Mistakes:
-    """Return how often the wrong cell is asked for; `efficiency` is the true one on 8 GPUs."""
-    random, counts = Random(number), [0, 0, 0]
-    efficiencies = {1: 1.0, 2: 0.95, 4: 0.85, 8: efficiency}
-    true_s = {
-        (gpus, batch, "single" if gpus == 1 else "ddp"): factor * 10.0 / gpus / share
-        for gpus, share in efficiencies.items()
-        for batch, factor in ((128, 1.0), (64, 1.04))
-    }
-    right = 8 if efficiency >= Wish().min_efficiency else 4
-    for _ in range(simulations):
-        group = a_study(random, true_s, number, noise)
-        choice = choose(group, Wish())
-        assert choice and choice.ask
-        asked = choice.ask.candidate.row
-        text = " ".join([words.answer(choice, "study"), *words.doubts(choice)])
-        is_marked = any(
-            mark in text
-            for mark in ("Not reliable", "Not decided", "Too close", "too few runs")
-        )
-        others = [
-            c.row.batch_per_gpu
-            for c in choice.ask.instead_of
-            if c.row.gpus == asked.gpus
-        ]
-        counts[0] += asked.gpus != right
-        counts[1] += asked.gpus != right and not is_marked
-        is_slower = (
-            asked.gpus == right and asked.batch_per_gpu == 64 and 128 not in others
-        )
-        counts[2] += is_slower and not is_marked
-    return Mistakes(*(count / simulations for count in counts))
-
-
 def table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     """Return a Markdown table."""
     lines = [heads, ["---:"] * len(heads), *rows]
@@ -257,15 +204,6 @@ def main() -> None:
     )
     settings = [(0.98, 0.03), (0.98, 0.05), (0.97, 0.05), (0.95, 0.05)]
     print(table(heads, [_failures(*setting, studies) for setting in settings]), "\n")
-    heads = (
-        "true efficiency",
-        "noise",
-        *(f"{n} runs: wrong, unmarked %" for n in (1, 4, 6)),
-    )
-    settings = [
-        (share, n) for share in (0.6, 0.65, 0.68, 0.72, 0.75, 0.8) for n in (0.02, 0.05)
-    ]
-    print(table(heads, [_mistakes(*setting, studies) for setting in settings]))
 
 
 def _coverage(number: int, simulations: int) -> tuple[object, ...]:
@@ -316,12 +254,6 @@ def _failures(efficiency: float, noise: float, studies: int) -> tuple[object, ..
         for number, strategies in ((1, 1), (6, 1), (6, 4), (12, 4))
     )
     return efficiency, f"{100 * noise:.0f} %", *map(_percent, rates)
-
-
-def _mistakes(efficiency: float, noise: float, studies: int) -> tuple[object, ...]:
-    made = (mistakes(efficiency, noise, number, studies) for number in (1, 4, 6))
-    texts = (f"{_percent(m.wrong)}, {_percent(m.unmarked)}" for m in made)
-    return efficiency, f"{100 * noise:.0f} %", *texts
 
 
 def _percent(share: float) -> str:

@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable
 
 from hpml_jobs.core.check_result import Affected
 from hpml_jobs.core.rank import least_waiting
-from hpml_jobs.core.statistics import ratio_interval
 from hpml_jobs.core.strategies import Baseline, Device, Strategy
 from hpml_jobs.core.value import Value
 from hpml_jobs.report.frame import captions, references
@@ -44,7 +43,7 @@ from hpml_jobs.report.lab.words import (
 from hpml_jobs.results.checks.waiting import IMBALANCE_LIMIT
 from hpml_jobs.results.figures import PEAK_FROM_BYTES
 from hpml_jobs.results.groups import ConditionGroup, pairs
-from hpml_jobs.results.rows import Row
+from hpml_jobs.results.rows import Row, speedup_interval
 
 
 class StrategyTables(Value, frozen=True, kw_only=True):
@@ -127,19 +126,21 @@ def table1(selection: StrategyRows) -> Table:
         *_elsewhere(selection),
     ]
     names = ("time_s", "speedup")
-    return strategy_table(selection, text, selection.setups, names, notes)
+    plain = [setup for setup in selection.setups if setup.is_plain]
+    return strategy_table(selection, text, plain or selection.setups, names, notes)
 
 
-SPEEDUP_INTERVAL = "speedup with its bootstrap interval, and what that covers at least"
+SPEEDUP_INTERVAL = "speedup with its interval, and what that covers at least"
 
 
 def _speedup(row: Row, group: ConditionGroup) -> str | None:
-    """Return a speedup with its interval; None unless both cells have repeats."""
+    """Return a speedup with its interval; None of single runs."""
     reference = group.reference(row)
     if reference is None or row.speedup is None:
         return None
-    interval = ratio_interval(reference.epochs.runs, row.epochs.runs)
-    if interval is None:
+    interval = speedup_interval(reference, row)
+    runs = min(len(row.runs), len(reference.runs))
+    if interval is None or row is reference or runs == 1:
         return None
     ends = f"[{three_digits(interval.low)}, {three_digits(interval.high)}]"
     text = f"{three_digits(row.speedup)} {ends}, {percent(interval.coverage)} %"

@@ -16,10 +16,12 @@ from hpml_jobs.report.report import Report
 HTML, MARKDOWN = "report.html", "report.md"
 
 
-def files(report: Report, endings: tuple[Section, ...] = ()) -> dict[str, str | bytes]:
-    """Return the page in both formats and its pictures as PNG and SVG, by file name."""
+def files(
+    report: Report, questions: tuple[Section, ...] = ()
+) -> dict[str, str | bytes]:
+    """Return the page in both formats and its pictures as PNG, by file name."""
     drawn = pictures.pictures(report)
-    page = public_page(report, drawn, endings)
+    page = public_page(report, drawn, questions)
     # first: in the files, a picture has its heading and caption inside
     html = html_document(page)
     return {
@@ -30,11 +32,11 @@ def files(report: Report, endings: tuple[Section, ...] = ()) -> dict[str, str | 
 
 
 def public_page(
-    report: Report, drawn: dict[str, Picture], endings: tuple[Section, ...]
+    report: Report, drawn: dict[str, Picture], questions: tuple[Section, ...] = ()
 ) -> Page:
     """Return the page of a report; control characters are taken out of its texts.
 
-    `endings` are sections after its tables.
+    `questions` are sections before the answer.
     """
-    page: Page = with_texts(contents(report, drawn, endings), printable)
+    page: Page = with_texts(contents(report, drawn, questions), printable)
     return page

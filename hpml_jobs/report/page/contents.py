@@ -107,7 +107,7 @@ def _group_sections(report: Report, group: ReportGroup, prefix: str) -> list[Sec
     source = group.source
     printed = {group.setting, *(text for _, text in warnings.remarks(source))}
     runs = captions.runs(source.timed)
-    first = [t for t in group.lab if t.label.startswith(("q1", "table1"))]
+    first = [t for t in group.lab if t.label.startswith("table1")] or group.lab[:1]
     strong = strong_table(source) if group.series and group.series.is_global else None
     first += [strong] if strong else []
     sheets = tuple(_sheet(table, printed, runs) for table in first)

@@ -1,17 +1,17 @@
 """Why N GPUs are not N times as fast: what each cause takes of the ideal speedup."""
 
 from collections.abc import Callable, Mapping, Sequence
-from math import hypot, isnan
+from math import isnan
 from statistics import median
 from typing import Any, NamedTuple
 
 from hpml_jobs.core import formulas
-from hpml_jobs.core.check_result import Affected, Level, worst_level
+from hpml_jobs.core.check_result import Affected
 from hpml_jobs.core.disturbance import outside_causes
 from hpml_jobs.core.measurements import Role
 from hpml_jobs.core.place import Place
 from hpml_jobs.core.record import Record
-from hpml_jobs.core.statistics import CONFIDENCE, percentiles
+from hpml_jobs.core.statistics import percentiles
 from hpml_jobs.report.scaling.causes import (
     EPOCH,
     SETS,
@@ -27,7 +27,6 @@ from hpml_jobs.report.scaling.causes import (
     shapley,
 )
 from hpml_jobs.results.cells import CellResult
-from hpml_jobs.results.decision import LEAST_RUNS, has_largest
 from hpml_jobs.results.groups import ConditionGroup
 from hpml_jobs.results.rows import Row
 
@@ -62,10 +61,8 @@ class Without(NamedTuple):
 class Gap(NamedTuple):
     """The speedup of a row, and the parts that are missing to the ideal one.
 
-    `late` are the ranks that the others wait for, or each other. `is_decided`: the largest part is
-    the largest in 95 % of the resamples, and beyond the noise of a few runs. Checks may doubt the
-    speedup, or its parts too. `has_failed`: the speedup cannot be used. `has_waiting`: the exchange
-    has the waiting in it.
+    `late` are the ranks that the others wait for, or each other. Checks may doubt the speedup, or
+    its parts too. `has_waiting`: the exchange has the waiting in it.
     `without` is None where no known cause is the largest, and where the epoch cannot be replayed:
     `unproven` says why.
     """
@@ -73,10 +70,8 @@ class Gap(NamedTuple):
     speedup: float
     parts: Mapping[GapCause, GapPart]
     late: str
-    is_decided: bool
     is_doubtful: bool
     doubts_parts: bool
-    has_failed: bool
     has_waiting: bool
     without: Without | None
     unproven: str
@@ -160,10 +155,8 @@ def _gap(group: ConditionGroup, row: Row, reference: Row) -> Gap | None:
             for cause, value in values.items()
         },
         late=estimate.late,
-        is_decided=_is_decided(values, drawn, row, reference, speedup),
         is_doubtful=bool(doubts),
         doubts_parts=are_disturbed or bool(doubts or group.doubts(row, Affected.SPLIT)),
-        has_failed=worst_level(doubts) is Level.FAIL,
         has_waiting=has_waiting,
         without=without,
         unproven=unproven,
@@ -264,26 +257,6 @@ def _without(
         is_measured=is_measured and causes == {GapCause.EXCHANGE},
         is_least=GapCause.EXCHANGE in causes and not is_measured,
     )
-
-
-def _is_decided(
-    values: Parts, drawn: DrawnParts, row: Row, reference: Row, speedup: float
-) -> bool:
-    """Return whether the largest part is that in 95 % of the resamples, and beyond the noise.
-
-    The resamples of a few runs are nearly all alike: there the noise of single runs decides too.
-    """
-    largest = max(values, key=values.__getitem__)
-    if drawn:
-        from hpml_jobs.core.resamples import share_largest  # noqa: PLC0415  (needs numpy)
-
-        if share_largest(drawn, largest) < CONFIDENCE:
-            return False
-        if min(len(row.runs), len(reference.runs)) >= LEAST_RUNS:
-            return True
-    if row.error is None or reference.error is None:
-        return False
-    return has_largest(values, speedup * hypot(row.error, reference.error))
 
 
 def _resampled(estimate: GapEstimate, ideal: float) -> DrawnParts:

@@ -127,8 +127,8 @@ def gap_table(
 
 PICTURE = (
     "Each cause takes a part of the ideal speedup. Lines: intervals of the parts, none with a "
-    "single run. Shown are the fastest cell and the one to use; if neither has a gap, the one with "
-    "the highest speedup. The table Gap to the ideal speedup has every cell with a gap."
+    "single run. Shown are the largest size of the answer and the cell that a wish asks for. The "
+    "table Gap to the ideal speedup has every cell with a gap."
 )
 
 

@@ -31,17 +31,26 @@ def gap_sentence(group: ConditionGroup, row: Row, gap: Gap) -> str:
     if gap.speedup >= NEARLY_IDEAL * gap.ideal:
         return ""
     missing = mark(digits(gap.missing), is_doubtful=gap.is_doubtful)
-    if not gap.is_split:
-        return f"The missing {missing} is not split: {why_unsplit(group, row)}."
     names = _names(gap, units(group.device))
     phrases = {cause: f"is {name}" for cause, name in names.items()}
     phrases[GapCause.UNEXPLAINED] = "has no measured cause"
     values = {cause: part.value for cause, part in gap.parts.items()}
+    if not gap.is_split:
+        values[GapCause.UNEXPLAINED] = 0.0
     first, second, *_ = sorted(values, key=values.__getitem__, reverse=True)
     texts = {
         cause: mark(digits(values[cause]), is_doubtful=gap.doubts_parts)
         for cause in (first, second)
     }
+    if not gap.is_split:
+        why = why_unsplit(group, row)
+        if texts[first] == "0":
+            return f"The missing {missing} is not split: {why}."
+        part = f"{texts[first]} {phrases[first]}"
+        return f"Of the missing {missing}, {part}; the rest is not split: {why}."
+    if values[first] > gap.missing:
+        start = f"{names[first][0].upper()}{names[first][1:]} takes {texts[first]}"
+        return f"{start}, more than the missing {missing}: computation became faster."
     if values[second] >= EQUAL * values[first]:
         largest = (
             f"{texts[first]} {phrases[first]} and {texts[second]} {phrases[second]}"

@@ -110,7 +110,7 @@ BATCHES = (style.BLUE, style.GREEN, style.ORANGE)
 
 def test_speedup_has_strong_beside_weak_and_ideal_line(lab):
     picture = PLOTS["speedup"](lab)
-    assert titles(picture)[:2] == [
+    assert titles(picture) == [
         "strong scaling, by global batch",
         "weak scaling, by batch per GPU",
     ]
@@ -121,17 +121,13 @@ def test_speedup_has_strong_beside_weak_and_ideal_line(lab):
         "batch 512",
         "ideal",
     ]
-    strong, weak, _, efficiency = picture.figure.axes
+    strong, weak = picture.figure.axes
     by_batch = {
         batch: PUBLISHED_S[1, batch] / PUBLISHED_S[4, batch] for batch in (32, 128, 512)
     }
     drawn = [line for colour in BATCHES for line in lines_of(weak, colour)]
     assert [x for x, _ in drawn] == [[1, 2, 4]] * 3
     assert [y[-1] for _, y in drawn] == pytest.approx([*by_batch.values()])
-    shares = [line for colour in BATCHES for line in lines_of(efficiency, colour)]
-    assert [y[-1] for _, y in shares] == pytest.approx(
-        [of / 4 for of in by_batch.values()]
-    )
     # the same global batch: 128 on 4 GPUs against 512 on 1, 32 on 4 against 128 on 1
     ends = sorted(y[-1] for colour in BATCHES for _, y in lines_of(strong, colour))
     assert ends == pytest.approx([27.224 / 30.822, 25.945 / 19.878])
@@ -151,15 +147,15 @@ def test_speedup_begins_hollow_where_its_baseline_is_doubtful(builder, given_che
         builder.with_record(lab_record(lab_cell(gpus, 128), 20.0 / gpus))
     doubt = CheckResult(check="made-up", level=Level.WARN, reason="of this test")
     given_checks[lab_cell(1, 128).slug] = (doubt,)
-    (speedups, _) = PLOTS["speedup"](builder.collect()).figure.axes
+    (speedups,) = PLOTS["speedup"](builder.collect()).figure.axes
     (hollow,) = (
         line for line in speedups.lines if line.get_markerfacecolor() == style.PAPER
     )
     assert list(hollow.get_ydata()) == pytest.approx([1, 2])
 
 
-def test_speedup_with_repeats_draws_bootstrap_intervals(repeated):
-    (above, _) = PLOTS["speedup"](repeated).figure.axes
+def test_speedup_with_repeats_draws_intervals(repeated):
+    (above,) = PLOTS["speedup"](repeated).figure.axes
     assert above.get_title("left") == "weak scaling, by batch per GPU"
     bars = {tuple(c.get_color()[0][:3]): c.get_segments() for c in above.collections}
     assert sorted(len(segments) for segments in bars.values()) == [1, 2]
@@ -176,7 +172,7 @@ def test_speedup_without_single_gpu_cell_is_none(builder):
 def test_speedup_same_gpus_on_more_nodes_are_apart(builder):
     for gpus, nodes, epoch_s in ((1, 1, 20.0), (2, 1, 12.0), (2, 2, 14.0), (4, 2, 8.0)):
         builder.with_record(lab_record(lab_cell(gpus, 128, nodes=nodes), epoch_s))
-    above, _ = PLOTS["speedup"](builder.collect()).figure.axes
+    (above,) = PLOTS["speedup"](builder.collect()).figure.axes
     joined, alone = lines_of(above, style.BLUE)[:2]
     assert joined == ([1, 2, 4], pytest.approx([1, 20 / 12, 20 / 8]))
     assert alone == ([2], pytest.approx([20 / 14]))
@@ -251,9 +247,8 @@ def test_speedup_against_smallest_size_begins_there(builder):
     picture = PLOTS["speedup"](
         make_report("s", snapshots, builder.report_states.values(), options)
     )
-    above, below = picture.figure.axes
+    (above,) = picture.figure.axes
     assert lines_of(above, style.BLUE) == [([2, 4, 8], pytest.approx([1, 1.5, 2]))]
-    assert lines_of(below, style.BLUE) == [([2, 4, 8], pytest.approx([1, 0.75, 0.5]))]
     ideal = above.lines[-1]
     assert [2 * y for y in ideal.get_ydata()] == pytest.approx(list(ideal.get_xdata()))
 

@@ -1,4 +1,4 @@
-"""Warnings of a report: marks, which tables can be used, one line per cause, remarks."""
+"""Warnings of a report: marks, one line per cause, remarks."""
 
 import csv
 import io
@@ -77,7 +77,6 @@ def test_lower_tiers_mark_no_number(builder, given_checks, tier):
     given_checks[lab_cell(4, 512).slug] = (a_result("made-up", tier=tier),)
     (group,) = builder.collect().groups
     assert not any(marks_of(table) for table in group.tables)
-    assert group.usability == "All numbers can be used."
 
 
 @pytest.mark.parametrize(
@@ -100,7 +99,7 @@ def test_remark_is_once_under_its_table(builder, given_checks, affected, home):
         )
     (group,) = builder.collect().groups
     line = (
-        "note (made-up): 2 GPUs, batch 32 (ddp); 4 GPUs, batch 32 (ddp); 4 GPUs, batch 128 (ddp) "
+        "made-up: 2 GPUs, batch 32 (ddp); 4 GPUs, batch 32 (ddp); 4 GPUs, batch 128 (ddp) "
         "and 1 more: 37 % apart (the first). Measure again"
     )
     assert [table.label for table in group.tables if line in table.notes] == [home]
@@ -113,7 +112,7 @@ def test_remark_without_its_table_is_with_the_checks(builder, given_checks):
         a_result("made-up", tier=Tier.TABLE, affects=(Affected.SPLIT,)),
     )
     assert builder.table("checks").notes == (
-        "note (made-up): 2 GPUs, batch 32 (ddp): 37 % apart. Measure again",
+        "made-up: 2 GPUs, batch 32 (ddp): 37 % apart. Measure again",
     )
 
 
@@ -127,7 +126,7 @@ def test_remark_of_several_strategies_is_said_once(builder, given_checks):
         note for table in group.tables for note in table.notes if "made-up" in note
     ]
     assert lines == [
-        "note (made-up): 2 GPUs, batch 32 (allreduce); 2 GPUs, batch 32 (allreduce_flat): 37 % "
+        "made-up: 2 GPUs, batch 32 (allreduce); 2 GPUs, batch 32 (allreduce_flat): 37 % "
         "apart (the first). Measure again"
     ]
 
@@ -149,18 +148,14 @@ def test_each_cause_has_one_line_the_most_serious_first(builder, given_checks):
     table = builder.table("checks")
     many = "and 2 more"
     assert table.notes == (
-        "cannot be used (closure): Table 2 of 4 GPUs, batch 512 (ddp): 37 % apart. Measure again",
-        "warning (short): Table 1 of 1 GPU, batch 32; 2 GPUs, batch 32 (ddp); 2 GPUs, batch 128 "
+        "closure: 4 GPUs, batch 512 (ddp): 37 % apart. Measure again",
+        "short: 1 GPU, batch 32; 2 GPUs, batch 32 (ddp); 2 GPUs, batch 128 "
         f"(ddp) {many}: 0 iterations (the first). Measure again",
-        "warning (split): Table 2 of 1 GPU, batch 32; 2 GPUs, batch 32 (ddp); 2 GPUs, batch 128 "
+        "split: 1 GPU, batch 32; 2 GPUs, batch 32 (ddp); 2 GPUs, batch 128 "
         f"(ddp) {many}: 37 % apart (the first). Measure again",
     )
     assert table.caption[0] == (
         "5 checks passed in 6 cells; 5 warnings without effect on a table: see checks.csv."
-    )
-    assert builder.collect().groups[0].usability == (
-        "Table 1 can be used, but 5 of 9 settings have a warning (!); Table 2 cannot be used for 1 "
-        "of 6 settings, and 4 of 6 settings have a warning (!)."
     )
 
 
@@ -171,8 +166,8 @@ def test_other_fix_is_another_cause(builder, given_checks):
             a_result("made-up", reason=f"bad: {fix}", remedy=fix),
         )
     assert builder.table("checks").notes == (
-        "warning (made-up): Table 1 of 2 GPUs, batch 32 (ddp): bad. Do this",
-        "warning (made-up): Table 1 of 2 GPUs, batch 128 (ddp): bad. Do that",
+        "made-up: 2 GPUs, batch 32 (ddp): bad. Do this",
+        "made-up: 2 GPUs, batch 128 (ddp): bad. Do that",
     )
 
 
@@ -181,35 +176,21 @@ def test_doubtful_run_of_several_is_counted(builder, given_checks):
         builder.with_record(lab_record(lab_cell(2, 32, repeat=repeat), 20.0))
     given_checks[builder.slug] = (a_result("made-up"),)
     assert builder.table("checks").notes == (
-        "warning (made-up): Table 1 of 2 GPUs, batch 32 (ddp), 1 of 3 runs: 37 % apart. Measure "
-        "again",
+        "made-up: 2 GPUs, batch 32 (ddp), 1 of 3 runs: 37 % apart. Measure again",
     )
 
 
-def test_usability_names_q1_alone_and_missing_cells(builder, given_checks):
-    builder.with_record(lab_record(lab_cell(1, 32), 20.0))
-    assert builder.collect().groups[0].usability == "All numbers can be used."
-    given_checks[builder.slug] = (
-        a_result("made-up", FAIL),
-        a_result("loss", FAIL, affects=(Affected.LEARNING,)),
-    )
-    builder.with_out_of_memory(lab_cell(1, 128))
-    assert builder.collect().groups[0].usability == (
-        "Q1, loss and accuracy cannot be used; 1 of 2 cells has no number."
-    )
-
-
-def test_setting_notes_and_usability_are_said_once(builder, given_checks):
+def test_setting_and_notes_are_said_once(builder, given_checks):
     builder.with_published_study()
     given_checks[lab_cell(4, 512).slug] = (a_result("made-up"),)
     report = builder.collect()
     console = Console(width=110, file=io.StringIO())
     show_all(report, console)
     screen = " ".join(console.file.getvalue().split())
-    (group,) = report.groups
-    for text in (group.usability, "11,173,962 parameters", captions.EXPLAINED):
+    for text in ("11,173,962 parameters", captions.EXPLAINED):
         assert screen.count(text) == 1
-    assert screen.count("37 % apart") == 1
+    # a mark of the answer, and in the table of checks
+    assert screen.count("37 % apart") == 2
 
 
 def test_collect_strict_ignores_warnings(laptop, capsys):
@@ -219,7 +200,7 @@ def test_collect_strict_ignores_warnings(laptop, capsys):
         baseline_record()
     )
     assert run(["collect", "mine", "--strict"]) == 0
-    cause = "cannot be used (messages), 4 GPUs, batch 32 (ddp): "
+    cause = "! 4 GPUs, batch 32 (ddp): "
     assert cause in capsys.readouterr().out
 
 
@@ -234,7 +215,7 @@ def test_superlinear_speedup_marks_the_baseline_too(laptop, capsys):
     assert "!5.000" in table1
     line = " ".join(out.split())
     cells = "1 GPU, batch 32; 4 GPUs, batch 32 (ddp)"
-    assert f"(efficiency): Table 1 of {cells}: " in line
+    assert f"efficiency: {cells}: " in line
 
 
 def test_first_figures_of_a_cause_close_what_they_open():

@@ -81,15 +81,3 @@ def test_three_runs_never_decide():
 def test_scatter_hardly_ever_fails_the_efficiency(simulations):
     """Judged by run, 79 % of these studies had a cell that failed."""
     assert decisions.false_failures(0.97, 0.05, 6, 4, simulations) < 0.02
-
-
-@pytest.mark.parametrize(
-    "simulations", [60, pytest.param(1_000, marks=pytest.mark.long)]
-)
-@pytest.mark.parametrize("efficiency", [0.68, 0.72])
-def test_wrong_size_is_hardly_ever_unmarked(efficiency, simulations):
-    """Near the least efficiency 15 to 22 % were wrong without a word."""
-    made = decisions.mistakes(efficiency, 0.05, 6, simulations)
-    assert made.wrong > 0.05
-    assert made.unmarked < 0.05
-    assert made.other_batch < 0.05

@@ -20,8 +20,11 @@ def test_treated_single_cell_is_no_baseline(builder):
     first, *_ = builder.collect().groups[0].source.rows
     assert (first.timing.epoch_s, first.is_baseline) == (25.945, True)
     own = builder.table("table1-single")
-    assert [line.texts for line in own.lines] == [("25.95", "1"), ("30.00", "0.865")]
-    assert own.lines[1].label == "1-GPU (warmup 2)"
+    assert [line.texts for line in own.lines] == [
+        ("25.95", "1")
+    ]  # the plain loop alone
+    scaling = builder.table("scaling")
+    assert "single 1-GPU (warmup 2) b512" in [line.label for line in scaling.lines]
 
 
 def test_treated_cell_alone_notes_missing_baseline(builder):

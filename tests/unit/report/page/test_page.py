@@ -15,14 +15,13 @@ from tests.unit.report.page.html_checker import faults, parse
 from tests.unit.study_builder import StudyBuilder
 
 SECTIONS = [
-    "Answer",
-    "Scaling",
-    "Tables 1 to 3",
-    "What to trust: data-quality checks",
-    "Choice and other tables",
-    "Environment",
     "Questions of the lab",
-    "Reproduction",
+    "Answer",
+    "Table 1",
+    "More pictures",
+    "More tables",
+    "Environment",
+    "Commands",
 ]
 HOSTILE = '<script>alert("x")</script> & <b>|`'
 
@@ -71,24 +70,9 @@ def test_page_sections_are_in_order_of_reading(root):
     assert links == [f"#{title.removesuffix('-title')}" for title in titles]
 
 
-def summaries(root):
-    return [summary.text for summary in root.every("summary")]
-
-
-@pytest.mark.parametrize("grid", ["lab", "hw5"])
-def test_page_of_a_lab_is_open(published, grid):
-    report = replace(published, commands=(f"hpml-jobs grid={grid}",))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("hpml_jobs.report.pictures.pictures", lambda report: {})
-        tree, _ = parse(files_of(report)["report.html"])
-    assert summaries(tree)[1:3] == ["Scaling", "Communication"]
-    assert "Q3.2: bandwidth of the communication" in tree.text
-
-
 def test_page_says_once_how_many_runs_there_are(files):
     text = files["report.md"]
     assert text.count("One run, unless a table says otherwise.") == 1
-    assert text.count("how much times scatter between runs is not known") == 1
 
 
 def test_page_of_several_runs_says_nothing_of_one(builder):
@@ -97,7 +81,6 @@ def test_page_of_several_runs_says_nothing_of_one(builder):
             cell = lab_cell(gpus, 512, repeat=repeat)
             builder.with_record(lab_record(cell, seconds / gpus))
     tree, _ = parse(html_of(builder))
-    assert "how much the times scatter" not in tree.text
     assert tree.text.count("Median of 4 runs, unless") == 1
     assert [dd.text for dd in tree.every("dd") if dd.text.startswith("!")] == []
 
@@ -132,10 +115,9 @@ def test_page_of_two_groups_has_a_section_each(builder):
     tree, _ = parse(html)
     titles = [heading.text for heading in tree.every("h2")]
     assert [title for title in titles if title.startswith("Group")] == [
-        "Group 1: resnet18_cifar10 on NVIDIA H200",
-        "Group 2: resnet18_cifar10 on Tesla V100-SXM2-16GB",
+        "Group 1: GPU model NVIDIA H200",
+        "Group 2: GPU model Tesla V100-SXM2-16GB",
     ]
-    assert "GPU model: NVIDIA H200 | Tesla V100-SXM2-16GB" in tree.text
 
 
 @pytest.mark.parametrize(
@@ -144,9 +126,9 @@ def test_page_of_two_groups_has_a_section_each(builder):
         ((), "This study has no cells yet."),
         (
             (lab_record(lab_cell(1, 128), 27.0),),
-            "One cell has a number: 1 GPU at batch 128",
+            "1 GPU: 27.00 s per epoch at batch 128",
         ),
-        ((lab_record(lab_cell(4, 128), 27.0),), "no single-GPU cell"),
+        ((lab_record(lab_cell(4, 128), 27.0),), "4 GPUs: 27.00 s per epoch"),
     ],
     ids=["empty", "one-cell", "no-baseline"],
 )
@@ -164,7 +146,7 @@ def test_page_without_number_says_why(builder):
     html = html_of(builder)
     assert faults(html) == []
     text = parse(html)[0].text
-    assert "No cell has a number yet" in text
+    assert "No cell has a number; to see why" in text
     assert "failed: no disk" in text
 
 

@@ -8,8 +8,8 @@ import subprocess
 
 import pytest
 
+from hpml_jobs.report import page
 from tests.unit.builders import lab_cell, lab_record
-from tests.unit.report.page.test_page import files_of
 from tests.unit.study_builder import StudyBuilder
 
 BROWSER = next(
@@ -40,7 +40,7 @@ addEventListener("load", () => {{
   const seen = {{}};
   for (const frame of document.querySelectorAll("iframe")) {{
     const page = frame.contentDocument;
-    page.querySelector('nav a[href="#questions"]').click();
+    page.querySelector('nav a[href="#full"]').click();
     const style = frame.contentWindow.getComputedStyle(page.body);
     seen[frame.width] = {{
       width: page.documentElement.scrollWidth,
@@ -53,7 +53,7 @@ addEventListener("load", () => {{
       headline: page.querySelector(".headline").getBoundingClientRect().bottom,
       picture: [...page.querySelectorAll("svg.plot")]
         .map((p) => p.getBoundingClientRect()).find((box) => box.width).bottom,
-      opens: page.getElementById("questions").closest("details").open,
+      opens: page.getElementById("full").closest("details").open,
     }};
     page.querySelectorAll("details").forEach((fold) => {{ fold.open = true; }});
     seen[frame.width].cut = [...page.querySelectorAll("nav ol, .scroll")]
@@ -97,7 +97,7 @@ def folder(tmp_path_factory):
     builder.with_published_study(stall_s=0.4)
     for gpus in (1, 2, 4):
         builder.with_record(lab_record(lab_cell(gpus, 512, repeat=1), 26.0 / gpus))
-    (folder / "report.html").write_text(files_of(builder.collect())["report.html"])
+    (folder / "report.html").write_text(page.files(builder.collect())["report.html"])
     frames = "".join(
         f'<iframe src="report.html" width="{width}" height="800"></iframe>'
         for width in WIDTHS

@@ -17,7 +17,6 @@ from tests.unit.builders import (
     texts_by_label,
 )
 from tests.unit.check_cases import change_card, change_epoch, clean_record, samples_at
-from tests.unit.report.choose.made_choice import made_choice
 
 A100 = replace(V100, gpu_model="NVIDIA A100-SXM4-80GB")
 
@@ -95,10 +94,12 @@ def test_energy_of_all_gpus_is_summed_everywhere(builder):
     table = builder.with_record(record).table("choice")
     assert texts_by_label(table)["ddp 4-GPU b32"][5:7] == ("2000", "97.7")
     assert any(line.startswith("J: NVML's energy counters") for line in table.caption)
-    made = made_choice(builder)
-    assert {"J per epoch", "J per 1,000"} <= set(columns(made.table))
-    assert made.cells[0]["joules"] == 2000.0
-    assert made.cells[0]["joules_per_1000_samples"] == pytest.approx(97.65625)
+    assert {"J per epoch", "J per 1,000"} <= set(columns(table))
+    (values,) = (
+        dict(zip(table.sheet.columns, row, strict=True)) for row in table.sheet.rows
+    )
+    assert values["joules"] == 2000.0
+    assert values["joules_per_1000_samples"] == pytest.approx(97.65625)
     assert ",2000.0," in csv_files(builder.collect())["cells.csv"]
 
 
@@ -107,9 +108,7 @@ def test_gpu_without_counter_leaves_a_dash_not_a_part(builder, joules):
     record = with_energy(clean_record(a_cell(batch=32)), *joules)
     table = builder.with_record(record).table("choice")
     assert "J per epoch" not in columns(table)
-    made = made_choice(builder)
-    assert "J per epoch" not in columns(made.table)
-    assert "joules" not in made.cells[0]
+    assert "joules" not in table.sheet.columns
 
 
 def test_gpu_shared_by_two_ranks_counts_once():

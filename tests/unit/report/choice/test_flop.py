@@ -1,7 +1,6 @@
 """FLOP of transformers by the formula beside torch's count, and MFU of the precision's peak."""
 
 import pytest
-from hpml_jobs.report.choose.cost import measured_peak
 from msgspec.structs import replace
 
 from hpml_jobs.core.cell import Protocol
@@ -9,6 +8,7 @@ from hpml_jobs.core.conditions import precision_of
 from hpml_jobs.core.record import Model
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.workload import Workload
+from hpml_jobs.report.choice.cost import measured_peak
 from hpml_jobs.results.gpus import flop_of
 from tests.unit.builders import CPU, V100, a_cell, a_record, texts_by_label
 

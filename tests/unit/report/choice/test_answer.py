@@ -1,0 +1,173 @@
+"""The answer: a measured fact with its interval first, whatever the runs scatter; then a wish."""
+
+import json
+
+import pytest
+from msgspec.structs import replace
+
+from hpml_jobs.core.check_result import CheckResult, Level
+from hpml_jobs.core.recipe import Recipe
+from hpml_jobs.core.strategies import Strategy
+from hpml_jobs.report.answer import answer_of
+from hpml_jobs.report.choice.cost import Wish
+from hpml_jobs.report.files.json_tables import document
+from hpml_jobs.report.report import ReportOptions, make_report
+from hpml_jobs.study.snapshot import read_snapshots
+from tests.unit.builders import a_cell, a_record
+from tests.unit.check_cases import change_epoch
+
+pytestmark = pytest.mark.usefixtures("no_checks")
+
+COMMAND = "hpml-jobs -m gpus=1,2 batch=32,128 workload=digits study=hw5"
+
+
+def noisy(record, noise):
+    """The same record, of which ten blocks of iterations scatter by a share."""
+    steps = record.ranks[0].timed.steps
+    blocks = tuple(steps.median_s * (1 + noise * (-1) ** n * 0.95) for n in range(10))
+    return change_epoch("timed", steps=replace(steps, block_medians_s=blocks))(record)
+
+
+def add(builder, gpus, *epochs_s, noise=0.0, batch=128, **changes):
+    for repeat, epoch_s in enumerate(epochs_s):
+        cell = a_cell(gpus=gpus, batch=batch, repeat=repeat, **changes)
+        number = len(builder.cells)
+        builder.with_record(noisy(a_record(cell, f"1{number}_0.r0", epoch_s), noise))
+
+
+def made_report(builder, **wish):
+    snapshots = read_snapshots(builder.study.cells())
+    options = ReportOptions(commands=(COMMAND,), wish=Wish(**wish))
+    return make_report("hw5", snapshots, (), options)
+
+
+def answer(builder, **wish):
+    report = made_report(builder, **wish)
+    (group,) = report.groups
+    return answer_of(report, group)
+
+
+def test_two_sizes_are_a_ratio_with_its_interval(builder):
+    add(builder, 1, 8.0, noise=0.02)
+    add(builder, 2, 5.0, noise=0.02)
+    assert answer(builder).sentence == (
+        "1 -> 2 GPUs: 1.60 times as fast at batch 128 (1.51 to 1.69, one run), an efficiency of "
+        "80 %."
+    )
+
+
+def test_three_sizes_are_listed(builder):
+    for gpus, times in ((1, (8.0, 8.0)), (2, (4.2, 4.4)), (4, (2.4, 2.6))):
+        add(builder, gpus, *times)
+    assert answer(builder).sentence == (
+        "1 -> 2 -> 4 GPUs: 1.00, 1.86, 3.20 times as fast at batch 128 (efficiency 93 and 80 %; "
+        "3.20: 3.08 to 3.33, 2 runs each)."
+    )
+
+
+@pytest.mark.parametrize("noise", [0.01, 0.1, 0.3])
+def test_noise_widens_the_interval_and_withholds_nothing(noise, builder):
+    add(builder, 1, 8.0, noise=noise)
+    add(builder, 2, 5.6, noise=noise)
+    assert answer(builder).sentence.startswith("1 -> 2 GPUs: 1.43 times as fast")
+
+
+def test_batch_is_the_largest_that_is_nearly_as_fast_on_one_gpu(builder):
+    for batch, one_s, two_s in ((32, 10.0, 6.0), (64, 8.0, 5.0), (128, 8.5, 6.0)):
+        add(builder, 1, one_s, batch=batch)
+        add(builder, 2, two_s, batch=batch)
+    assert " at batch 128 " in answer(builder).sentence
+    add(builder, 1, 7.0, batch=48)
+    add(builder, 2, 4.0, batch=48)
+    assert "1.75 times as fast at batch 48 " in answer(builder).sentence
+
+
+def test_treatments_are_no_sizes(builder):
+    add(builder, 1, 8.0)
+    add(builder, 2, 5.0)
+    add(builder, 4, 3.0, recipe=Recipe(name="scaled", scaled=True))
+    report = made_report(builder)
+    (group,) = report.groups
+    assert answer_of(report, group).sentence.startswith("1 -> 2 GPUs: 1.60")
+    table = next(t for t in group.tables if t.label == "table1-ddp")
+    assert [line.label for line in table.lines] == ["1-GPU", "2-GPU"]
+
+
+def test_same_global_batch_is_compared_where_no_other_is(builder):
+    add(builder, 1, 8.0, batch=256)
+    add(builder, 2, 5.0, batch=128)
+    assert answer(builder).sentence.startswith(
+        "1 -> 2 GPUs: 1.60 times as fast at global batch 256 ("
+    )
+
+
+def test_single_size_has_its_time_and_the_command_of_another(builder):
+    add(builder, 2, 5.0, strategy=Strategy.ALLREDUCE)
+    assert answer(builder, min_efficiency=0.7).sentence == (
+        "2 GPUs: 5.000 s per epoch at batch 128 (allreduce), 4,096 images/s. A speedup needs "
+        "another size:\nhpml-jobs -m gpus=1,2 batch=128 workload=digits study=hw5"
+    )
+
+
+def test_one_number_has_one_interval_everywhere(builder):
+    add(builder, 1, 8.0, 8.2, 8.1)
+    add(builder, 2, 4.6, 5.0, 4.7)
+    report = made_report(builder)
+    (group,) = report.groups
+    *_, size = json.loads(document(report))["groups"][0]["answer"]["sizes"]
+    ends = f"{size['low']:.2f} to {size['high']:.2f}"
+    assert f"({ends}, 3 runs each)" in answer_of(report, group).sentence
+    (table,) = (t for t in group.tables if t.label == "table1-ddp")
+    in_table = ends.replace(" to ", ", ")
+    assert any(f"[{in_table}]" in note for note in table.notes)
+
+
+@pytest.mark.parametrize(
+    ("two_s", "limit", "start"),
+    [
+        (5.0, 0.7, "Use 2 GPUs at batch 128: the most with at least 70 %, 80 % ("),
+        (
+            *(6.5, 0.7),
+            "Use 1 GPU at batch 128: 2 GPUs have an efficiency of 61.5 % (60 to 63 %), below 70 %.",
+        ),
+        (
+            *(5.72, 0.7),
+            "Use 2 GPUs at batch 128, though it is close: an efficiency of 69.9 % (68 to 72 %), "
+            "your limit is 70 %. To decide:\nhpml-jobs -m gpus=1,2 batch=128 repeats=6 ",
+        ),
+        (
+            *(5.8, 0.7),
+            "Use 1 GPU at batch 128, though it is close: 2 GPUs have an efficiency of 69 % (67 to ",
+        ),
+    ],
+)
+def test_wish_for_an_efficiency_asks_for_the_most_gpus(two_s, limit, start, builder):
+    add(builder, 1, 8.0, noise=0.01)
+    add(builder, 2, two_s, noise=0.01)
+    assert answer(builder, min_efficiency=limit).sentence.startswith(start)
+
+
+def test_wish_within_a_budget_asks_for_the_fastest(builder):
+    add(builder, 1, 36.0)
+    add(builder, 2, 20.0)
+    asked = answer(builder, epochs=100, gpu_hours=1.2)
+    assert asked.sentence == (
+        "Use 2 GPUs, batch 128 (ddp): the fastest with 100 epochs within 1.2 GPU-hours."
+    )
+    assert asked.training == "100 epochs on 2 GPUs take 0.556 h and 1.11 GPU-hours."
+    assert answer(builder, epochs=100, gpu_hours=0.5).sentence == (
+        "No cell does 100 epochs within 0.5 GPU-hours: 1 GPU, batch 128 needs least, 1.00."
+    )
+
+
+def test_doubt_is_a_mark_with_what_helps(builder, given_checks):
+    add(builder, 1, 8.0)
+    add(builder, 2, 5.0)
+    doubt = CheckResult(check="disturbed", level=Level.FAIL, reason="others")
+    given_checks[a_cell(gpus=2, batch=128).slug] = (doubt,)
+    shown = answer(builder)
+    assert shown.sentence.startswith("1 -> 2 GPUs: !1.60 times as fast at batch 128 (")
+    assert shown.marks == (
+        "! 1 of 2 runs was slowed down by other programs. Again:\n"
+        "hpml-jobs resubmit hw5 --disturbed",
+    )

@@ -1,6 +1,6 @@
 """Warnings of a report: the causes of doubt, which tables can be used, the table of checks."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -99,12 +99,8 @@ UNDER: Mapping[Affected, tuple[str, ...]] = {
 
 def usability(group: ConditionGroup) -> str:
     """Return which of the lab's tables can be used, and which not for how many cells."""
-    said: dict[str, list[Affected]] = {}
-    for affected in Affected:
-        rows = [row for row in group.timed if row.has_number(affected)]
-        text = _judgement(group, rows, affected)
-        if text != CAN:
-            said.setdefault(text, []).append(affected)
+    said = by_key((_judgement(group, affected), affected) for affected in Affected)
+    said.pop(CAN, None)
     parts = [f"{_tables_of(group, numbers)} {text}" for text, numbers in said.items()]
     if group.timed and not parts:
         parts = [f"all numbers {CAN}"]
@@ -121,8 +117,9 @@ def usability(group: ConditionGroup) -> str:
 CAN = "can be used"
 
 
-def _judgement(group: ConditionGroup, rows: Sequence[Row], affected: Affected) -> str:
+def _judgement(group: ConditionGroup, affected: Affected) -> str:
     """Return whether a table can be used: all of its numbers, or but for some."""
+    rows = [row for row in group.timed if row.has_number(affected)]
     levels = [worst_level(group.doubts_of(row, affected)) for row in rows]
     failed = levels.count(Level.FAIL)
     warned = levels.count(Level.WARN)
@@ -224,8 +221,9 @@ def checks(group: ConditionGroup) -> Table:
     """Return the causes of wrong or doubtful numbers, and how many checks passed."""
     slugs = [slug for row in group.rows for slug in row.cells if slug in group.checks]
     results = [(slug, result) for slug in slugs for result in group.checks[slug]]
-    passed = sum(result.level is Level.PASS for _, result in results)
-    listed = sum(r.level is not Level.PASS and r.tier is Tier.LIST for _, r in results)
+    violated = [result for _, result in results if result.level is not Level.PASS]
+    passed = len(results) - len(violated)
+    listed = sum(result.tier is Tier.LIST for result in violated)
     caption = f"{counted(passed, 'check')} passed in {counted(len(set(slugs)), 'cell')}"
     if listed:
         caption += (

@@ -11,10 +11,10 @@ from hpml_jobs.core.built_in import Unit
 from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.check_result import Affected
 from hpml_jobs.core.measurements import Role
-from hpml_jobs.core.noise import error_of_median
+from hpml_jobs.core.noise import error_of_median, known_interval
 from hpml_jobs.core.place import Place, Setup, place_of, setup_of, setup_order
 from hpml_jobs.core.record import Record
-from hpml_jobs.core.statistics import Sample
+from hpml_jobs.core.statistics import Interval, Sample
 from hpml_jobs.core.strategies import BASELINE, Baseline, Strategy
 from hpml_jobs.core.training_path import accumulation
 from hpml_jobs.core.value import Value
@@ -191,6 +191,11 @@ class Row(Value, frozen=True, kw_only=True, dict=True):
         Two times t1, t2 with errors e1, e2 differ at 95 % if |ln(t1 / t2)| > 1.96 hypot(e1, e2).
         """
         return error_of_median(self.epochs.runs, (run.noise for run in self.runs))
+
+    def times_as_fast(self, other: "Row") -> Interval | None:
+        """Return the 95 % interval of a ratio of times by the noise of the runs, if known."""
+        ratio = other.figures.epoch_s / self.figures.epoch_s
+        return known_interval(ratio, self.error, other.error)
 
     @property
     def setup(self) -> Setup:

@@ -241,7 +241,7 @@ def _compared(subject: Candidate, other: Candidate) -> Comparison:
     if decision is not Decision.TOO_FEW:
         return Comparison(other, decision is Decision.FASTER, is_told=True)
     least = 1 + LEAST_GAP
-    interval = times_as_fast(subject, other)
+    interval = subject.row.times_as_fast(other.row)
     places = {subject.row.place_of_any_strategy, other.row.place_of_any_strategy}
     is_doubtful = len(places) == 1 and (subject.doubtful or other.doubtful)
     is_faster = not is_doubtful and other.epoch_s > least * subject.epoch_s
@@ -250,12 +250,6 @@ def _compared(subject: Candidate, other: Candidate) -> Comparison:
     if is_doubtful or interval.low <= least < interval.high:
         return Comparison(other, is_faster, is_told=False)
     return Comparison(other, interval.low > least, is_told=True)
-
-
-def times_as_fast(subject: Candidate, other: Candidate) -> Interval | None:
-    """Return the 95 % interval of the ratio of two times by the noise of the runs, if known."""
-    ratio = other.epoch_s / subject.epoch_s
-    return known_interval(ratio, subject.row.error, other.row.error)
 
 
 def _undecided(
@@ -286,7 +280,7 @@ def _by_time(ask: Winner) -> Undecided | None:
     if not ask.rivals:
         return None
     rival = min(ask.rivals, key=lambda rival: abs(rival.epoch_s - winner.epoch_s))
-    interval = times_as_fast(winner, rival)
+    interval = winner.row.times_as_fast(rival.row)
     if interval is None:
         return None
     ratio = rival.epoch_s / winner.epoch_s

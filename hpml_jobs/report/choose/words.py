@@ -123,7 +123,7 @@ def answer(choice: Choice, study: str | None) -> str:
         taken = figures(winner, choice, has_efficiency=has_efficiency)
         sentences = [f"{sentences[0]}: {_reason(winner, choice)}", f"It takes {taken}"]
     if choice.wish.epochs:
-        sentences.append(training(winner, choice.wish.epochs))
+        sentences += [training(winner, choice.wish.epochs)]
     sentences += undecided(choice)
     return f"{'. '.join(sentences)}."
 

@@ -184,8 +184,7 @@ def _violated(group: ConditionGroup, row: Row, level: Level) -> Iterator[str]:
 
 def _clocks(group: ConditionGroup, row: Row) -> dict[str, float]:
     records = group.counted_records(row, Affected.TIME)
-    ranks = [rank for record in records for rank in record.ranks]
-    cards = [card for rank in ranks for card in rank.cards]
+    cards = [card for record in records for card in record.cards]
     clocks = {}
     for name, read in CLOCKS.items():
         values = [value for value in map(read, cards) if value]

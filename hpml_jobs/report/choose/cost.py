@@ -82,30 +82,23 @@ class Wish(Value, frozen=True, kw_only=True):
 class Candidate(Value, frozen=True, kw_only=True):
     """A measured cell with what an epoch of it takes and costs: medians over its runs.
 
-    `charged_gpus` are those of whole nodes where it has them exclusively, `gpu_hours` what an epoch
-    is charged. `efficiency` is against the best cell of the smallest size. `doubtful`: a check of
-    its time warns. `is_disturbed`: it fails, because outside causes made too much of the time.
+    `charged_gpus` are those of whole nodes where it has them exclusively; an epoch, or other work,
+    takes `epoch_s` and is charged `gpu_s`, in hours `gpu_hours`. `efficiency` is against the best
+    cell of the smallest size. `doubtful`: a check of its time warns. `is_disturbed`: it fails,
+    because outside causes made too much of the time.
     """
 
     row: Row
     timing: Timing
     device: Device
     charged_gpus: int
+    epoch_s: float
+    gpu_s: float
     gpu_hours: float
     efficiency: float
     exclusion: Exclusion | None
     doubtful: bool
     is_disturbed: bool
-
-    @property
-    def epoch_s(self) -> float:
-        """Seconds of an epoch, or of other work."""
-        return self.timing.epoch_s
-
-    @property
-    def gpu_s(self) -> float:
-        """GPU-seconds that an epoch is charged."""
-        return self.charged_gpus * self.epoch_s
 
     @property
     def joules(self) -> float | None:
@@ -151,6 +144,8 @@ def candidates_of(
             timing=timing,
             device=group.device,
             charged_gpus=charged_gpus,
+            epoch_s=timing.epoch_s,
+            gpu_s=charged_gpus * timing.epoch_s,
             gpu_hours=gpu_hours,
             efficiency=efficiency,
             exclusion=Exclusion.FAILED_CHECK if failed else limit,

@@ -182,9 +182,13 @@ class ComparedGroup(NamedTuple):
         """The differences by what they are about, the most serious first."""
         kinds = {}
         for kind in ConditionKind:
-            names = [name for name in self.differences if kind_of(name) is kind]
-            if names:
-                kinds[kind] = {name: self.differences[name] for name in names}
+            of_kind = {
+                name: values
+                for name, values in self.differences.items()
+                if kind_of(name) is kind
+            }
+            if of_kind:
+                kinds[kind] = of_kind
         return kinds
 
     @property

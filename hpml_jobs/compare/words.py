@@ -8,9 +8,10 @@ from hpml_jobs.compare.rules import ComparedCell, ComparedGroup, StudyComparison
 from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.text import counted, percent_text
 from hpml_jobs.report.frame.captions import cell_words
-from hpml_jobs.report.frame.numbers import percent
+from hpml_jobs.report.frame.numbers import percent, verb
 from hpml_jobs.results.checks.result import names
 from hpml_jobs.results.decision import LEAST_RUNS, Decision, Ratio
+from hpml_jobs.results.rows import by_key
 
 CAPTION = (
     "A and B: seconds of {timed}, median over the runs. Change: how much longer (+) or shorter (-) "
@@ -73,10 +74,10 @@ def amount_text(ratio: Ratio) -> str:
     """
     is_slower = ratio.estimate > 1
     sign = 1 if is_slower else -1
-    ends = (
-        sorted(sign * (end - 1) for end in ratio.interval[:2]) if ratio.interval else []
-    )
-    interval = f" [{', '.join(map(percent, ends))}]" if ends else ""
+    interval = ""
+    if ratio.interval:
+        ends = sorted(sign * (end - 1) for end in ratio.interval[:2])
+        interval = f" [{', '.join(map(percent, ends))}]"
     word = "slower" if is_slower else "faster"
     return f"{percent(sign * (ratio.estimate - 1))} %{interval} {word}"
 
@@ -139,11 +140,11 @@ def _counts(pairs: Sequence[tuple[ComparedGroup, ComparedCell]]) -> Iterator[str
             continue
         number = len(chosen)
         shared = f" of {counted(len(pairs), 'shared cell')}" if is_first else ""
-        verb = singular if number == 1 else plural
+        text = verb(number, singular, plural)
         largest = (
             _largest(chosen) if decision in (Decision.SLOWER, Decision.FASTER) else ""
         )
-        yield f"{number}{shared} {verb}{largest}"
+        yield f"{number}{shared} {text}{largest}"
         is_first = False
 
 
@@ -173,10 +174,10 @@ def _absent(comparison: StudyComparison) -> str:
     without = len(comparison.unmeasured)
     parts = []
     if number:
-        be = "is" if number == 1 else "are"
+        be = verb(number, "is", "are")
         parts.append(f"{counted(number, 'cell')} {be} in only one of the studies")
     if without:
-        has = "has" if without == 1 else "have"
+        has = verb(without, "has", "have")
         parts.append(f"{counted(without, 'shared cell')} {has} no number")
     return "".join(f"; {part}" for part in parts)
 
@@ -223,11 +224,11 @@ def gate_failure(comparison: StudyComparison, limit: float) -> str:
     """
     pairs = [(group, cell) for group in comparison.groups for cell in group.cells]
     measured = [pair for pair in pairs if pair[1].is_measured]
+    by_decision = by_key((cell.decision, (group, cell)) for group, cell in measured)
+    doubtful = by_decision.get(None, [])
     slower = [pair for pair in measured if pair[1].is_slower_than(limit)]
     slower.sort(key=lambda pair: size(pair[1]), reverse=True)
-    few = [pair for pair in measured if pair[1].decision is Decision.TOO_FEW]
     weak = [pair for pair in measured if pair[1].could_hide(limit)]
-    failed = [pair for pair in measured if pair[1].decision is None]
     lost = [pair for pair in pairs if pair[1].old.runs and not pair[1].new.runs]
     reasons = (
         (
@@ -240,7 +241,7 @@ def gate_failure(comparison: StudyComparison, limit: float) -> str:
         ),
         (
             "too few runs to tell: ",
-            _labels(few),
+            _labels(by_decision.get(Decision.TOO_FEW, [])),
             f": {needed_runs(LEAST_RUNS)}",
         ),
         (
@@ -248,7 +249,11 @@ def gate_failure(comparison: StudyComparison, limit: float) -> str:
             _labels(weak),
             ": the note below the table says how many runs show it",
         ),
-        ("a data-quality check failed: ", _labels(failed), ": measure these again"),
+        (
+            "a data-quality check failed: ",
+            _labels(doubtful),
+            ": measure these again",
+        ),
         (
             "not measured in B: ",
             [f"{label(cell, group)}: {no_number(cell.new)}" for group, cell in lost],

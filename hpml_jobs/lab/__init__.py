@@ -1,1 +1,1 @@
-"""What a course hands in."""
+"""What a course asks and hands in."""

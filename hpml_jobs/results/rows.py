@@ -213,6 +213,11 @@ class Row(Value, frozen=True, kw_only=True, dict=True):
         return Place(self.setup, self.batch_per_gpu)
 
     @property
+    def ratio_key(self) -> tuple[int, str]:
+        """Batch and training path: the ratios in the tables are of rows where they are equal."""
+        return self.batch_per_gpu, self.path
+
+    @property
     def place_of_any_strategy(self) -> Place:
         """Its place without the strategy: strategies are compared where it is equal."""
         return Place(self.setup._replace(strategy=BASELINE), self.batch_per_gpu)
@@ -249,27 +254,22 @@ def make_rows(
     places = by_key((place_of(result.cell), result) for result in cells if result.cell)
     timed = [_timed(place, runs, uncertain) for place, runs in places.items()]
     timed.sort(key=lambda row: (setup_order(row.setup), row.batch_per_gpu))
-    by_batch = by_key((row.batch_per_gpu, row) for row in timed if row.timing)
+    comparable = by_key((row.ratio_key, row) for row in timed if row.timing)
     return tuple(
-        _derived(row, reference_of(row, by_batch.get(row.batch_per_gpu, ()), baseline))
+        _derived(row, reference_among(row, comparable.get(row.ratio_key, []), baseline))
         for row in timed
     )
-
-
-def reference_of(row: Row, timed: Sequence[Row], baseline: Baseline) -> Row | None:
-    """Return the row among `timed` that a row is compared with, if any.
-
-    It is the plain loop on one GPU with the same training path. Where there is none,
-    `baseline=smallest` takes the smallest size of the same strategy and path, without treatment or
-    with the same; of equal sizes the one without.
-    """
-    return reference_among(row, [o for o in timed if o.path == row.path], baseline)
 
 
 def reference_among(
     row: Row, comparable: Sequence[Row], baseline: Baseline
 ) -> Row | None:
-    """Return the same among the rows that a row may be compared with, the first preferred."""
+    """Return the row that a row is compared with, if any, among those that it may be.
+
+    It is the plain loop on one GPU. Where there is none, `baseline=smallest` takes the smallest
+    size of the same strategy, without treatment or with the same; of equal sizes the one without.
+    The first of several is preferred.
+    """
     single = next((other for other in comparable if other.is_baseline), None)
     if single is not None or baseline is Baseline.SINGLE:
         return single

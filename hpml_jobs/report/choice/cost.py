@@ -51,28 +51,20 @@ class Wish(Value, frozen=True, kw_only=True):
 class Candidate(Value, frozen=True, kw_only=True):
     """A measured cell with what an epoch of it takes and costs: medians over its runs.
 
-    `charged_gpus` are those of whole nodes where it has them exclusively, `gpu_hours` what an epoch
-    is charged. `efficiency` is against the fastest cell of the smallest size. `is_doubtful`: a
-    check is about its time.
+    `charged_gpus` are those of whole nodes where it has them exclusively; an epoch, or other work,
+    takes `epoch_s` and is charged `gpu_s`, in hours `gpu_hours`. `efficiency` is against the
+    fastest cell of the smallest size. `is_doubtful`: a check is about its time.
     """
 
     row: Row
     timing: Timing
     device: Device
     charged_gpus: int
+    epoch_s: float
+    gpu_s: float
     gpu_hours: float
     efficiency: float
     is_doubtful: bool
-
-    @property
-    def epoch_s(self) -> float:
-        """Seconds of an epoch, or of other work."""
-        return self.timing.epoch_s
-
-    @property
-    def gpu_s(self) -> float:
-        """GPU-seconds that an epoch is charged."""
-        return self.charged_gpus * self.epoch_s
 
     @property
     def joules(self) -> float | None:
@@ -101,6 +93,8 @@ def candidates_of(group: ConditionGroup, cluster: Cluster | None) -> list[Candid
             timing=timing,
             device=group.device,
             charged_gpus=charged_gpus,
+            epoch_s=timing.epoch_s,
+            gpu_s=charged_gpus * timing.epoch_s,
             gpu_hours=formulas.gpu_hours(charged_gpus, timing.epoch_s / 60),
             efficiency=formulas.efficiency(speedup, row.gpus, smallest[0]),
             is_doubtful=group.doubts(row, Affected.TIME),

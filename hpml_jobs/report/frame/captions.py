@@ -10,7 +10,7 @@ from hpml_jobs.core.conditions import CPU_MODEL, GPU_MODEL, NONE, RECIPE, TORCH,
 from hpml_jobs.core.measurements import Role, Step
 from hpml_jobs.core.place import Place, Setup
 from hpml_jobs.core.record import Record
-from hpml_jobs.core.strategies import BASELINE, Device, Loader, Strategy
+from hpml_jobs.core.strategies import BASELINE, Device, Loader
 from hpml_jobs.core.text import counted
 from hpml_jobs.core.workload import Optimizer, Workload
 from hpml_jobs.report.frame.numbers import DASH, OOM, aside, count, span
@@ -257,14 +257,6 @@ def _data(workload: Workload) -> str:
     return dataset.caption.format(
         images=images, limited=limited, samples=workload.samples_text
     )
-
-
-def strategy_aside(strategy: Strategy, group: ConditionGroup) -> str:
-    """Return ` (ddp)`, a strategy after a size: without one, it is the plain loop of a workload."""
-    if strategy is not Strategy.SINGLE:
-        return aside(strategy.value)
-    is_own_loop = not group.imported and group.a_cell.script is None
-    return aside("plain loop") if is_own_loop else ""
 
 
 def runs(rows: Iterable[Row]) -> str:

@@ -9,7 +9,7 @@ from hpml_jobs.core.strategies import Baseline, Device
 from hpml_jobs.report.frame.captions import asides, shown, size, unit, units
 from hpml_jobs.report.frame.numbers import aside, seconds
 from hpml_jobs.results.groups import ConditionGroup
-from hpml_jobs.results.rows import Row, Timing, reference_of
+from hpml_jobs.results.rows import Row, Timing, reference_among
 
 SMALLEST = "the smallest size"
 
@@ -99,20 +99,19 @@ def suggestion(group: ConditionGroup) -> str:
     if group.baseline is not Baseline.SINGLE:
         return ""
     awaited = {
-        (row.path, row.batch_per_gpu)
+        row.ratio_key
         for row in group.rows
         if row.is_baseline and row.outcome is not Outcome.OOM
     }
     sizes_at: dict[int, set[int]] = {}
     for row in group.timed:
-        if row.reference is None and (row.path, row.batch_per_gpu) not in awaited:
-            batch = row.batch_per_gpu
-            same_batch = [
-                other for other in group.timed if other.batch_per_gpu == batch
+        if row.reference is None and row.ratio_key not in awaited:
+            comparable = [
+                other for other in group.timed if other.ratio_key == row.ratio_key
             ]
-            smallest = reference_of(row, same_batch, Baseline.SMALLEST)
+            smallest = reference_among(row, comparable, Baseline.SMALLEST)
             if smallest and smallest.gpus < row.gpus:
-                sizes_at.setdefault(batch, set()).add(smallest.gpus)
+                sizes_at.setdefault(row.batch_per_gpu, set()).add(smallest.gpus)
     if not sizes_at:
         return ""
     has_any = any(row.reference for row in group.timed)

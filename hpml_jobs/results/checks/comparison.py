@@ -41,11 +41,6 @@ class ComparedRun(NamedTuple):
         return tuple(sorted({rank.threads for rank in self.record.ranks}))
 
     @property
-    def comparison(self) -> tuple[int, str]:
-        """Batch and training path: speedups are ratios of equal ones."""
-        return self.row.batch_per_gpu, self.row.path
-
-    @property
     def baseline(self) -> Row | None:
         """The row of the plain loop on one GPU that its speedup is against, if there is one."""
         return self.table.group.plain_loop(self.row)
@@ -101,11 +96,11 @@ class ByValue:
             others = [members for value, members in self._runs.items() if value != own]
             in_order = [other for _, other in sorted(chain.from_iterable(others))]
             baselines = {
-                other.comparison for other in in_order if other.row.is_baseline
+                other.row.ratio_key for other in in_order if other.row.is_baseline
             }
             self._others[own] = in_order, baselines
         runs, baselines = self._others[own]
-        return Differing(runs[:NAMED], len(runs), run.comparison in baselines)
+        return Differing(runs[:NAMED], len(runs), run.row.ratio_key in baselines)
 
     def other_values(self, run: ComparedRun) -> list[tuple[Any, ...]]:
         """Return the values that other runs have, each once."""

@@ -25,8 +25,11 @@ def unaccounted_time(record: Record) -> Observation | None:
     Fix: do not use Table 2 of this cell; {REPORT_BUG}
     """
     epochs = [rank.epoch(Role.INSTRUMENTED) for rank in record.ranks]
-    timed = [(epoch.epoch_s, epoch.phases) for epoch in epochs if epoch]
-    gaps = [closure(epoch_s, phases.parts_s) for epoch_s, phases in timed if phases]
+    gaps = [
+        closure(epoch.epoch_s, epoch.phases.parts_s)
+        for epoch in epochs
+        if epoch and epoch.phases
+    ]
     if not gaps:
         return None
     worst = max(gaps)

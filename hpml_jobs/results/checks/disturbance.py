@@ -53,8 +53,11 @@ def epochs_disturbed(record: Record) -> list[Observation | None]:
 
 def _outside_causes(record: Record) -> Observation | None:
     measured = [role for role in AFFECTED_BY if disturbance.is_measured(record, role)]
-    causes = {role: disturbance.outside_causes(record, role) for role in measured}
-    disturbed = {role: of_role for role, of_role in causes.items() if of_role}
+    disturbed = {
+        role: causes
+        for role in measured
+        if (causes := disturbance.outside_causes(record, role))
+    }
     if not measured:
         return None
     if not disturbed:

@@ -136,7 +136,7 @@ def _reason(state: CellState) -> str:
         state.warning,
         in_short(state.checks),
     ]
-    return "; ".join(part for part in parts if part)
+    return "; ".join(filter(None, parts))
 
 
 def _expected_start(state: CellState) -> str:

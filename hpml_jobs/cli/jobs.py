@@ -28,7 +28,8 @@ from hpml_jobs.core.text import counted
 if TYPE_CHECKING:
     from hpml_jobs.status.states import StudyStatus
     from hpml_jobs.study.snapshot import CellState
-    from hpml_jobs.submit.selection import Changes, Selection
+    from hpml_jobs.submit.resubmit import Changes
+    from hpml_jobs.submit.selection import Selection
 
 DISTURBED = "disturbed"
 
@@ -141,7 +142,7 @@ def resubmit(
     Example: hpml-jobs resubmit demo --timeout --minutes 60
     """
     from hpml_jobs.status.states import cell_states
-    from hpml_jobs.submit.selection import OUTCOMES, Changes
+    from hpml_jobs.submit.resubmit import OUTCOMES, Changes
 
     typed = (failed, oom, timeout, missing, cancelled, lost, disturbed)
     kinds = [*compress((*OUTCOMES, DISTURBED), typed)]
@@ -171,7 +172,7 @@ def _cells_again(
 ) -> "Selection | None":
     """Return the cells to submit again; None if there is none, which is printed."""
     from hpml_jobs.status.states import status_for_submission
-    from hpml_jobs.submit.selection import files_of, select_again, within_retries
+    from hpml_jobs.submit.resubmit import files_of, select_again, within_retries
 
     study = selected.study
     has_budget = study.read_cluster().gpu_hours_budget is not None
@@ -215,7 +216,7 @@ def _of_kinds(
     kinds: list[str], cells: "list[CellState]", status: "StudyStatus"
 ) -> "list[CellState]":
     """Return the cells of some kinds, without a kind all that are not measured and have no job."""
-    from hpml_jobs.submit.selection import disturbed, resubmittable, with_outcomes
+    from hpml_jobs.submit.resubmit import disturbed, resubmittable, with_outcomes
 
     chosen = resubmittable(cells)
     if kinds:
@@ -227,7 +228,7 @@ def _of_kinds(
 
 def _useful_options(cells: "list[CellState]") -> str:
     """Return the options that would resubmit cells, each with the number of cells."""
-    from hpml_jobs.submit.selection import OUTCOMES, resubmittable, with_outcomes
+    from hpml_jobs.submit.resubmit import OUTCOMES, resubmittable, with_outcomes
 
     counts = {
         kind: len(with_outcomes(resubmittable(cells), [kind])) for kind in OUTCOMES

@@ -201,7 +201,7 @@ def parse_words(
 
 
 def _list_of(keys: Collection[str], typed: str) -> str:
-    from hpml_jobs.plan.key_types import type_of
+    from hpml_jobs.plan.keys import type_of
 
     noun = "keys" if len(keys) > 1 else "key"
     hint = did_you_mean(f"{name}=" for name in alike(typed, keys))

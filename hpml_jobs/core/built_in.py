@@ -54,12 +54,13 @@ DATASETS: Mapping[str, Dataset] = {
         classes=10,
         image_size=32,
         on_disk=True,
-        downloaded=tuple(
-            f"cifar-10-batches-py/{name}"
-            for name in (
-                *(f"data_batch_{number}" for number in range(1, 6)),
-                "test_batch",
-            )
+        downloaded=(
+            "cifar-10-batches-py/data_batch_1",
+            "cifar-10-batches-py/data_batch_2",
+            "cifar-10-batches-py/data_batch_3",
+            "cifar-10-batches-py/data_batch_4",
+            "cifar-10-batches-py/data_batch_5",
+            "cifar-10-batches-py/test_batch",
         ),
     ),
     "digits": Dataset(

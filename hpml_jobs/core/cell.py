@@ -293,7 +293,7 @@ class Cell(Value, frozen=True, kw_only=True, dict=True, forbid_unknown_fields=Fa
 
         Those of the training path come first.
         """
-        parts = [label for label in (self.path.label, self.recipe_label) if label]
+        parts = [*filter(None, (self.path.label, self.recipe_label))]
         parts += [] if self.set_epoch else ["no set_epoch"]
         if self.sync_buffers is SyncBuffers.SYNCBN:
             parts.append("SyncBatchNorm")

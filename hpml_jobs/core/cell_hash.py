@@ -56,10 +56,7 @@ def _hashed(value: Value) -> dict[str, Any]:
 @cache
 def _keys(cls: type[Value]) -> tuple[tuple[str, bool, Any], ...]:
     """Return name, whether it is hashed in any case, and default of every key of a class."""
-    names = [base.__name__ for base in cls.__mro__]
-    always = next(
-        (HASHED_KEYS[name] for name in names if name in HASHED_KEYS), frozenset()
-    )
+    always = HASHED_KEYS.get(cls.__name__, ())
     return tuple(
         (field.encode_name, field.name in always, _default(field))
         for field in msgspec.structs.fields(cls)

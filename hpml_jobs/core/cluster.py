@@ -314,12 +314,12 @@ def _gpu_options(
 ) -> dict[str, Any]:
     gpu_type, count = shape.gpu_type, shape.gpus_per_node
     if cluster.gpu_request is GpuRequest.GRES_CONSTRAINT:
-        both = "&".join(part for part in (constraint, gpu_type) if part)
+        both = "&".join(filter(None, (constraint, gpu_type)))
         return {"gres": f"gpu:{count}", "constraint": both or None}
     if cluster.gpu_request is GpuRequest.PARTITION:
         sizes = cluster.gpu_partitions.get(gpu_type or "", {})
         if count not in sizes:
-            numbers = ", ".join(str(number) for number in sorted(sizes))
+            numbers = ", ".join(map(str, sorted(sizes)))
             raise UsageError(
                 f"cluster={cluster.name} has no partition of {count} {gpu_type} on a node: "
                 f"its partitions hold {numbers}"

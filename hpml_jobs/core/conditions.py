@@ -71,7 +71,7 @@ def _of_cards(
     """Return a value of the GPUs in words; all values where the GPUs differ."""
 
     def in_words_of(record: Record, _facts: Facts) -> str | None:
-        values = {value(card) for card in record.cards}
+        values = {*map(value, record.cards)}
         numbers = sorted(number for number in values if number is not None)
         if not numbers:
             return None
@@ -88,8 +88,7 @@ def _of_nodes(
 
     def in_words_of(record: Record, facts: Facts) -> str | None:
         values = {value(rank.node) for rank in record.ranks if rank.node}
-        known_values = [known for known in values if known]
-        return " + ".join(sorted(known_values)) or of_first(facts)
+        return " + ".join(sorted(filter(None, values))) or of_first(facts)
 
     return in_words_of
 
@@ -233,12 +232,12 @@ def requested_conditions(cell: Cell) -> Conditions:
     if cell.script is not None:
         names = ("name", "unit")
         script = ((SCRIPT, cell.script.text),)
+    without = ("name", "args", "code", "imported", "data_sha256")
     workload = [
-        (WORKLOAD if name == "name" else name, getattr(cell.workload, name))
-        for name in names
-        if name not in ("args", "code", "imported", "data_sha256")
+        (WORKLOAD, cell.workload.name),
+        *((n, getattr(cell.workload, n)) for n in names if n not in without),
+        ("args", cell.workload.args_text or None),
     ]
-    workload.append(("args", cell.workload.args_text or None))
     has_cosine = cell.recipe.final_share is not None
     settings = [
         (RECIPE, cell.recipe.label if has_cosine else None),

@@ -38,7 +38,7 @@ def digest(root: Path) -> str:
     Raises:
         HpmlError: a file cannot be read.
     """
-    parts = [part for part in (root / TRAIN, test_folder(root)) if part]
+    parts = filter(None, (root / TRAIN, test_folder(root)))
     folders = [folder for part in parts for folder in class_folders(part)]
     return files_digest(
         root, [file for folder in folders for file in images_of(folder)]

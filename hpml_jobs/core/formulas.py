@@ -41,7 +41,7 @@ def entropy_bits(counts: Iterable[int]) -> float:
     >>> entropy_bits([5, 5, 5, 5, 0]), entropy_bits([7])
     (2.0, 0.0)
     """
-    present = [count for count in counts if count]
+    present = [*filter(None, counts)]
     total = sum(present)
     return abs(sum(count / total * log2(count / total) for count in present))
 

@@ -98,7 +98,7 @@ def change_of_ends(values: Sequence[float]) -> float:
 
 def over_ranks(blocks: Sequence[Sequence[float]]) -> list[float]:
     """Return the median over ranks of each block: ranks that train together drift together."""
-    return [median(of_ranks) for of_ranks in zip(*blocks, strict=True)]
+    return [*map(median, zip(*blocks, strict=True))]
 
 
 class WorkPhase(StrEnum):

@@ -111,7 +111,7 @@ def busy_times() -> CpuTimes:
         name, *fields = line.split()
         if name in cpus:
             cpus.remove(name)
-            ticks = [int(field) for field in fields]
+            ticks = [*map(int, fields)]
             busy += ticks[0] + ticks[1] + ticks[2]
             stolen += ticks[7]
     if cpus:

@@ -66,12 +66,12 @@ class Recipe(Value, frozen=True, kw_only=True):
                 f"trains epochs={epochs}; take epochs={ceil(self.warmup_epochs)} or more, or a "
                 "smaller recipe.warmup_epochs="
             )
-        late = [epoch for epoch in self.drop_epochs if epoch >= epochs]
-        if late:
-            raise UsageError(
-                f"recipe={self.name}: the rate drops after epoch {late[0]}, the cell trains "
-                f"epochs={epochs}; take more epochs=, or other recipe.drop_epochs="
-            )
+        for epoch in self.drop_epochs:
+            if epoch >= epochs:
+                raise UsageError(
+                    f"recipe={self.name}: the rate drops after epoch {epoch}, the cell trains "
+                    f"epochs={epochs}; take more epochs=, or other recipe.drop_epochs="
+                )
         self._check_own_optimizer(strategy, workload)
 
     def _check_own_optimizer(self, strategy: Strategy, workload: Workload) -> None:

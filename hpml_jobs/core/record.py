@@ -461,7 +461,7 @@ class Record(Value, frozen=True, kw_only=True, dict=True):
     @property
     def comm_cost_resolution_s(self) -> float | None:
         """The resolution of `comm_cost_s`, +- seconds; None before schema 5."""
-        widths = [self._quartile_width_s(role) for role in (Role.TIMED, Role.UNSYNCED)]
+        widths = [*map(self._quartile_width_s, (Role.TIMED, Role.UNSYNCED))]
         if widths[0] is None or widths[1] is None:
             return None
         return cost_resolution_s(self.ranks[0].timed.iterations, widths[0], widths[1])

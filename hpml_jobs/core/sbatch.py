@@ -206,7 +206,7 @@ def parse_duration_s(text: str) -> float | None:
     """
     days, _, rest = text.rpartition("-")
     parts = rest.split(":")
-    numbers = [whole_number(part) for part in (days or "0", *parts)]
+    numbers = [*map(whole_number, (days or "0", *parts))]
     if len(parts) > _PARTS_OF_TIME or None in numbers:
         return None
     whole_days, *rest_of_day = (number or 0.0 for number in numbers)

@@ -74,5 +74,5 @@ def hide_in_command(command: str) -> str:
         words = shlex.split(command)
     except ValueError:  # its quotes are not closed: the line was damaged
         return hide_secrets(command)
-    shown = [hide_secrets(word) for word in words]
+    shown = [*map(hide_secrets, words)]
     return command if shown == words else shlex.join(shown)

@@ -210,7 +210,7 @@ def differing_names(
 
 
 def _import_folders(root: Path) -> list[Path]:
-    entries = [root, *(Path(entry) for entry in sys.path)]
+    entries = [root, *map(Path, sys.path)]
     return [
         entry for entry in dict.fromkeys(map(Path.resolve, entries)) if entry.is_dir()
     ]

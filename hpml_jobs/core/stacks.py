@@ -94,7 +94,7 @@ def rank_position(text: str) -> Position | None:
     >>> rank_position(text)
     Position(activity=<Activity.CODE: 0>, text='in /home/me/net.py, line 7, in forward')
     """
-    stacks = [_frames(block) for block in _THREAD.split(text)]
+    stacks = [*map(_frames, _THREAD.split(text))]
     loaders = [stack for stack in stacks if _innermost_of(stack, _LOADER_ENTRY)]
     ranks = [
         stack

@@ -44,7 +44,7 @@ def _name_instruments(record: Document) -> Document:
     record = dict(record)
     if "probe" in record:
         record["microbenchmark"] = record.pop("probe")
-    ranks = [dict(rank) for rank in record.get("ranks", ())]
+    ranks = [*map(dict, record.get("ranks", ()))]
     for rank in ranks:
         if "trace" in rank:
             rank["profiler"] = rank.pop("trace")
@@ -58,7 +58,7 @@ def _add_optional_fields(record: Document) -> Document:
 
 def _remove_profiler(record: Document) -> Document:
     """Upgrade schema 6 to 7: ranks have no times by torch.profiler."""
-    ranks = [dict(rank) for rank in record.get("ranks", ())]
+    ranks = [*map(dict, record.get("ranks", ()))]
     for rank in ranks:
         rank.pop("profiler", None)
     return record | {"ranks": ranks}
@@ -187,7 +187,7 @@ def _rank_fault(cell: Cell, rank: Rank) -> str | None:
         named = {"warmup": "warm-up"}
         words = " and ".join(named.get(role, role) for role in wanted)
         return f"rank {rank.rank} has no {words} epoch"
-    faults = (_epoch_fault(epoch) for epoch in rank.epochs)
+    faults = map(_epoch_fault, rank.epochs)
     if fault := next(filter(None, faults), None):
         return f"rank {rank.rank}: {fault}"
     images = cell.workload.images

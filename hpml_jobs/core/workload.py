@@ -43,10 +43,10 @@ Arg = bool | int | float | str
 """A value of `workload.args`."""
 
 RESERVED_ARGS: Mapping[str, str] = {
-    **{
-        name: f"workload.{name}="
-        for name in ("classes", "lr", "momentum", "weight_decay")
-    },
+    "classes": "workload.classes=",
+    "lr": "workload.lr=",
+    "momentum": "workload.momentum=",
+    "weight_decay": "workload.weight_decay=",
     "root": "data.root=",
     "epochs": "epochs=",
     "iterations": "epochs= and batch=",
@@ -130,9 +130,8 @@ class Workload(Value, frozen=True, kw_only=True):
         """Return whether all is equal, also the types of the args: 1, 1.0 and true differ."""
         if not isinstance(other, Workload):
             return NotImplemented
-        types = [type(arg) for arg in self.args.values()]
-        other_types = [type(arg) for arg in other.args.values()]
-        return super().__eq__(other) and types == other_types
+        types = [*map(type, self.args.values())]
+        return super().__eq__(other) and types == [*map(type, other.args.values())]
 
     def __hash__(self) -> int:
         """Return a hash; a mapping has none, so the args take part by their items."""
@@ -293,7 +292,7 @@ class Workload(Value, frozen=True, kw_only=True):
     def own_code(self) -> tuple[str, ...]:
         """Return the `pkg.mod:name` references to the user's code."""
         references = (self.model, self.data, self.loss, self.optimizer, self.schedule)
-        return tuple(text for text in references if text is not None and ":" in text)
+        return tuple(text for text in filter(None, references) if ":" in text)
 
     @property
     def slug_parts(self) -> list[str]:

@@ -164,7 +164,7 @@ def _script(plan: Plan, study: Study, cell: PlannedCell, exchange: NodeFiles) ->
         "requeue": None,
     }
     step = f"{STEP} --ntasks=1 --cpus-per-task={shape.cpus_per_node}"
-    files = shlex.join(str(path) for path in exchange)
+    files = shlex.join(map(str, exchange))
     lines = [
         *header(options),
         "",

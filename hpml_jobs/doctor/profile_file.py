@@ -29,7 +29,7 @@ class Entry(NamedTuple):
     def assignment(self) -> str:
         """The key and the value as YAML; `# ` comes before it if it is not in effect."""
         if isinstance(self.value, tuple):
-            text = f"[{', '.join(json.dumps(value) for value in self.value)}]"
+            text = f"[{', '.join(map(json.dumps, self.value))}]"
         else:
             text = scalar(self.value)
         mark = "" if self.is_set else "# "

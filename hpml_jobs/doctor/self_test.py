@@ -139,7 +139,7 @@ def self_test_result(plan: Plan, gpus: int) -> SelfTestResult:
     ]
     records = {state.slug: _record(plan, state) for state in cells}
     lines = [f"==== hpml_jobs {VERSION}: doctor --gpus {gpus} ===="]
-    lines += _environment(plan, [record for record in records.values() if record])
+    lines += _environment(plan, [*filter(None, records.values())])
     for state in cells:
         lines += ["", *_cell(state, records[state.slug])]
     levels = _levels(cells)

@@ -1,7 +1,6 @@
-"""The cells of one combination, what each requests, the plan that they make, and its draft."""
+"""The cells of one combination, what each requests, and the plan that they make."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from math import ceil
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,7 +17,7 @@ from hpml_jobs.plan.data import data_root
 from hpml_jobs.plan.loader import DEFAULT_WORKERS, Choose, cpus_per_gpu
 from hpml_jobs.plan.own_code import WorkingTree
 from hpml_jobs.plan.rules import iterations_fit_into_an_epoch, refuse
-from hpml_jobs.plan.settings import Notify, Settings, Sweep
+from hpml_jobs.plan.settings import Settings
 from hpml_jobs.slurm import commands
 from hpml_jobs.study.study import Study
 
@@ -120,34 +119,6 @@ def given_workload(settings: Settings) -> GivenWorkload:
     return GivenWorkload(workload, data_root(settings.data.root, settings.cluster))
 
 
-@dataclass(frozen=True, kw_only=True)
-class PlanDraft:
-    """What is known of a plan so far; each step of `make_plan` adds to it.
-
-    `sending`: the cells will be submitted, else one runs in this process. `fetch`: missing data is
-    downloaded, and this machine must be able to submit. `notify` says a decision. `drafts` become
-    `cells`; `origins` says where the value of each key comes from.
-    """
-
-    sweep: Sweep
-    sending: bool
-    fetch: bool
-    notify: Notify
-    cluster: Cluster
-    origins: Mapping[str, str]
-    drafts: tuple[CellDraft, ...] = ()
-    study: Study | None = None
-    workloads: Mapping[GivenWorkload, ResolvedWorkload] = field(default_factory=dict)
-    cells: tuple[PlannedCell, ...] = ()
-
-    @property
-    def named_study(self) -> Study:
-        """The study, once it has a name."""
-        if self.study is None:
-            raise ValueError("the study has no name yet")
-        return self.study
-
-
 def draft_of(settings: Settings, block: str) -> CellDraft:
     """Return the cell of one combination, which is of a grid's block of this name."""
     strategy = settings.strategy if settings.gpus > 1 else Strategy.SINGLE
@@ -183,7 +154,7 @@ def _cell(settings: Settings, strategy: Strategy) -> Cell:
 
 def _options_of_ranks(settings: Settings, strategy: Strategy) -> dict[str, Any]:
     """Return what a cell with several ranks chooses."""
-    if not strategy.under_torchrun or settings.gpus < 2:
+    if not strategy.under_torchrun:
         return {}
     buffers = settings.sync_buffers
     is_default = buffers is strategy.traffic.sync_buffers

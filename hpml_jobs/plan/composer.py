@@ -19,10 +19,15 @@ from hpml_jobs.core.cluster import Cluster, Launcher
 from hpml_jobs.core.errors import HpmlError, UsageError
 from hpml_jobs.core.paths import conf_folder
 from hpml_jobs.core.sbatch import Default, default_variables
-from hpml_jobs.core.text import PROGRAM, did_you_mean
+from hpml_jobs.core.text import PROGRAM
 from hpml_jobs.plan.config_folders import GROUPS, ConfigFolders
-from hpml_jobs.plan.key_types import holds_any_key, type_of
-from hpml_jobs.plan.keys import alike_keys, checked_value, make_settings
+from hpml_jobs.plan.keys import (
+    checked_value,
+    did_you_mean_key,
+    holds_any_key,
+    make_settings,
+    type_of,
+)
 from hpml_jobs.plan.removed import refuse_removed
 from hpml_jobs.plan.settings import Settings
 from hpml_jobs.plan.user_config import FileDefault, file_defaults
@@ -103,7 +108,9 @@ class Composer:
                 self._set_default(config, key, default)
         self._default_origins |= self._configs.keys_of_own("workload", workload)
         for group, choice in choices.items():
-            self._note_choice(group, choice)
+            composed = self._choices.setdefault(group, [])
+            if choice not in (AUTO, *composed):  # which becomes another one
+                composed.append(choice)
         return config
 
     def _composed(self, overrides: Sequence[str]) -> DictConfig:
@@ -136,11 +143,6 @@ class Composer:
             if key not in given
         ]
         return f"from your shell: {', '.join(texts)}" if texts else ""
-
-    def _note_choice(self, group: str, choice: str) -> None:
-        composed = self._choices.setdefault(group, [])
-        if choice not in (AUTO, *composed):  # which becomes another one
-            composed.append(choice)
 
     def _set_default(self, config: DictConfig, key: str, default: FileDefault) -> None:
         """Set a default of a file, where this configuration has its key.
@@ -180,10 +182,8 @@ def check_keys(config: DictConfig, keys: Iterable[str], place: str = "") -> None
                     f"{place}this cluster= has no key {key}: choose another cluster="
                 )
             refuse_removed(key, place)
-            hint = (
-                did_you_mean(alike_keys(key, [*valid, *_CLUSTER_KEYS]))
-                or f"; {PROGRAM} help keys lists the keys"
-            )
+            hint = did_you_mean_key(key, [*valid, *_CLUSTER_KEYS])
+            hint = hint or f"; {PROGRAM} help keys lists the keys"
             raise UsageError(f"{place}unknown key {key}{hint}")
 
 
@@ -240,9 +240,9 @@ def _first_line(error: Exception) -> str:
 
 def _dotted_keys(values: Any, prefix: str = "") -> set[str]:
     """Return all dotted keys of nested mappings, inner nodes included."""
-    if not isinstance(values, dict):
-        return set()
-    keys = {f"{prefix}{key}" for key in values}
-    return keys.union(
-        *(_dotted_keys(value, f"{prefix}{key}.") for key, value in values.items())
-    )
+    keys = set[str]()
+    if isinstance(values, dict):
+        for name, value in values.items():
+            key = f"{prefix}{name}"
+            keys |= {key} | _dotted_keys(value, f"{key}.")
+    return keys

@@ -38,16 +38,15 @@ class ConfigFolders:
         Raises:
             UsageError: a user's file has the name of one of ours, which Hydra would silently take.
         """
-        folders = [self.ours, self.users] if self.users else [self.ours]
-        files = [file for folder in folders for file in (folder / group).glob("*.yaml")]
         choices: dict[str, Path] = {}
-        for file in sorted(files, key=lambda file: file.stem):
-            if file.stem in choices:
-                raise UsageError(
-                    f"{file}: {choices[file.stem]} has this name; give yours another"
-                )
-            choices[file.stem] = file
-        return choices
+        for folder in filter(None, (self.ours, self.users)):
+            for file in (folder / group).glob("*.yaml"):
+                if file.stem in choices:
+                    raise UsageError(
+                        f"{file}: {choices[file.stem]} has this name; give yours another"
+                    )
+                choices[file.stem] = file
+        return dict(sorted(choices.items()))
 
     def check_choice(self, group: str, choice: Any, place: str = "") -> None:
         """Refuse a choice that a group does not have; `place` says where it was made."""

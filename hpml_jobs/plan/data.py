@@ -144,8 +144,18 @@ def resolve_workload(
     Raises:
         HpmlError: the data is not there; the message names the command to type.
     """
-    _provide(workload, root, cluster, notify, fetch=fetch)
-    images = _known_images(workload)
+    dataset = DATASETS.get(workload.data)
+    if dataset is not None and dataset.is_missing(root):
+        if fetch:
+            notify(
+                f"downloading {dataset.title} into {root}, once (jobs never download)"
+            )
+            prepare(workload, root, cluster, download=True)
+        else:
+            notify(f"{dataset.title} is not in {root}: a submission downloads it")
+    images = workload.images
+    if dataset is not None and dataset.images is not None and not workload.own_code:
+        images = dataset.images  # it always has as many
     if not images:
         raise UsageError(
             f"workload.data={workload.data} has no training {workload.samples_name}; set "
@@ -159,27 +169,6 @@ def resolve_workload(
     used = min(workload.limit or images, images)
     limit = used if used < images else None
     return replace(workload, images=used, limit=limit)
-
-
-def _provide(
-    workload: Workload, root: Path, cluster: Cluster, notify: Notify, *, fetch: bool
-) -> None:
-    dataset = DATASETS.get(workload.data)
-    if dataset is None or not dataset.is_missing(root):
-        return
-    if not fetch:
-        notify(f"{dataset.title} is not in {root}: a submission downloads it")
-        return
-    notify(f"downloading {dataset.title} into {root}, once (jobs never download)")
-    prepare(workload, root, cluster, download=True)
-
-
-def _known_images(workload: Workload) -> int | None:
-    """Return the images of a data set that always has as many, else those of the workload."""
-    dataset = DATASETS.get(workload.data)
-    if workload.own_code or dataset is None or dataset.images is None:
-        return workload.images
-    return dataset.images
 
 
 def _with_parameters(workload: Workload, given: Container[str]) -> Workload:

@@ -3,8 +3,12 @@
 import itertools
 import math
 import re
+import types
+import typing
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
+from enum import StrEnum
+from functools import cache
 from typing import Any, NamedTuple
 
 import msgspec
@@ -18,21 +22,11 @@ from hydra.core.override_parser.types import (
 from hydra.errors import HydraException
 
 from hpml_jobs.core.errors import HpmlError, UsageError, example
-from hpml_jobs.core.text import alike, one_of
+from hpml_jobs.core.text import alike, did_you_mean, one_of
 from hpml_jobs.core.workload import arg_text
 from hpml_jobs.plan.config_folders import GROUPS
-from hpml_jobs.plan.key_types import (
-    NAMES_OF_TYPES,
-    holds_any_key,
-    is_group,
-    leaf_of,
-    members_of,
-    type_of,
-    type_words,
-    words_of_type,
-)
 from hpml_jobs.plan.removed import refuse_removed
-from hpml_jobs.plan.settings import Settings
+from hpml_jobs.plan.settings import PROTOCOLS, Settings
 
 LARGEST = 2**63 - 1
 """Largest whole number that cell.json and torch's seeds can hold."""
@@ -41,6 +35,84 @@ _PLACE = " - at `$"
 """In msgspec's messages, the text before the path of a key."""
 
 _UNKNOWN = re.compile(r"unknown field `([^`]*)`")
+
+
+NAMES_OF_TYPES = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    str: "a word",
+    tuple: "a list, e.g. [a,b],",
+    typing.Literal: "auto",
+}
+"""What a message calls the types of values."""
+
+SOME_OF_THEIR_TYPE = {
+    "protocol": tuple(protocol.value for protocol in PROTOCOLS),
+}
+"""The words of keys that accept some of their type's only."""
+
+
+@cache
+def type_of(key: str) -> Any:
+    """Return the type of a dotted key of `Settings`; None for an unknown key."""
+    needed: Any = Settings
+    for part in key.split("."):
+        if typing.get_origin(needed) is dict:
+            needed = typing.get_args(needed)[1]
+        elif is_group(needed):
+            needed = typing.get_type_hints(needed).get(part)
+        else:
+            return None
+    return needed
+
+
+def is_group(needed: Any) -> bool:
+    """Return whether a type is that of a group, with keys below it."""
+    return isinstance(needed, type) and issubclass(needed, msgspec.Struct)
+
+
+def holds_any_key(key: str) -> bool:
+    """Whether any name may stand below a key, as below cluster.sbatch."""
+    return typing.get_origin(type_of(key)) is dict
+
+
+def leaf_of(key: str) -> str:
+    """Return the last part of a dotted key."""
+    return key.rpartition(".")[2]
+
+
+def members_of(needed: Any) -> tuple[Any, ...]:
+    """Return the types that a key accepts, apart from null."""
+    is_union = typing.get_origin(needed) in (types.UnionType, typing.Union)
+    members = typing.get_args(needed) if is_union else (needed,)
+    return tuple(member for member in members if member is not type(None))
+
+
+def words_of_type(key: str) -> list[str]:
+    """Return the words that the type of a key lists; none where it is a number or any word."""
+    if key in SOME_OF_THEIR_TYPE:
+        return [*SOME_OF_THEIR_TYPE[key]]
+    members = members_of(type_of(key))
+    enums = (
+        kind for kind in members if isinstance(kind, type) and issubclass(kind, StrEnum)
+    )
+    words = [choice.value for kind in enums for choice in kind]
+    if words and bool in members:
+        words += ["true", "false"]
+    return words
+
+
+def type_words(key: str) -> str:
+    """Return what a key needs, in words.
+
+    >>> type_words("gpus"), type_words("largest_batch")
+    ('a whole number', 'a whole number or auto')
+    """
+    kinds = [typing.get_origin(kind) or kind for kind in members_of(type_of(key))]
+    return " or ".join(
+        NAMES_OF_TYPES.get(kind, "a group of keys and values") for kind in kinds
+    )
 
 
 class LadderFirstError(HpmlError):
@@ -149,17 +221,20 @@ OTHER_VALUES = {"gpu": "cuda", "float16": "fp16", "float32": "fp32", "zero": "ze
 """What other tools call a value."""
 
 
-def alike_keys(key: str, valid: Collection[str]) -> list[str]:
-    """Return the keys that were probably meant: alike in their last part, then as a whole."""
+def did_you_mean_key(key: str, valid: Collection[str]) -> str:
+    """Return a hint with the keys that were probably meant; empty without one.
+
+    They are alike in their last part, then as a whole.
+    """
     leaf = leaf_of(key)
     if leaf in OTHER_WORDS:
-        return [OTHER_WORDS[leaf]]
-    leaves = alike(leaf, {leaf_of(name) for name in valid})
+        return did_you_mean([OTHER_WORDS[leaf]])
+    leaves = alike(leaf, {*map(leaf_of, valid)})
     ends = sorted(name for name in valid if leaf_of(name) in leaves)
     near = alike(key, ends)
     # cluster.limit is data.limit, but cluster.grene is not rerun
     is_elsewhere = leaf in (key, *leaves)
-    return ends if is_elsewhere and not near else near
+    return did_you_mean(ends if is_elsewhere and not near else near)
 
 
 def _complaint(key: str, text: str) -> str:
@@ -324,7 +399,7 @@ def _unquoted(value: Any) -> Any:
     if isinstance(value, QuotedString):
         return value.text
     if isinstance(value, list):
-        return [_unquoted(inner) for inner in value]
+        return [*map(_unquoted, value)]
     if isinstance(value, dict):
         return {_unquoted(key): _unquoted(inner) for key, inner in value.items()}
     return value
@@ -336,10 +411,10 @@ def _values(override: Override, *, multirun: bool) -> list[Any]:
     if not override.is_sweep_override():
         return [checked_value(key, override.value(), text)]
     values = _swept_values(override, multirun=multirun)
-    texts = [part.strip() for part in text.split(",")]
+    texts: list[str | None] = [part.strip() for part in text.split(",")]
     is_list = override.value_type is ValueType.SIMPLE_CHOICE_SWEEP
     if not is_list or len(texts) != len(values):  # range(1,4), or commas inside
-        return [checked_value(key, value, None) for value in values]
+        texts = [None] * len(values)
     return [
         checked_value(key, value, part)
         for value, part in zip(values, texts, strict=True)

@@ -16,7 +16,6 @@ from hpml_jobs.core.built_in import (
     SHAPE_KEYS,
     TOKEN_DATA,
 )
-from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.data_files import BYTE_DATA, TOKENS
 from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.script import ScriptLauncher
@@ -92,23 +91,14 @@ def _given_keys(sweep: Sweep) -> list[str]:
     return typed + [key for key, origin in origins if origin.startswith("grid=")]
 
 
-def keys_of_scripts_have_a_script(sweep: Sweep) -> str | None:
-    """Keys that only scripts read are given with script=."""
-    if sweep.first.script is not None:
-        return None
-    lone = next((key for key in _given_keys(sweep) if key in KEYS_OF_SCRIPT), None)
-    if lone is None:
-        return None
-    return f"{lone}= without script=: only a script has it; add script=train.py"
-
-
 def script_reads_the_keys(sweep: Sweep) -> str | None:
-    """With script=, no key is given that the script decides by itself."""
+    """With script=, no key is given that it decides by itself; without, none that it has."""
     script = sweep.first.script
-    if script is None:
-        return None
     for key in _given_keys(sweep):
-        if key not in READ_WITH_SCRIPT and not key.startswith("cluster"):
+        if script is None and key in KEYS_OF_SCRIPT:
+            return f"{key}= without script=: only a script has it; add script=train.py"
+        is_read = key in READ_WITH_SCRIPT or key.startswith("cluster")
+        if script is not None and not is_read:
             return (
                 f"{key}= with script={script}: the script decides it by itself; leave {key}= out, "
                 "or pass it in args="
@@ -209,7 +199,6 @@ def _lines_that_divide(pairs: Iterable[tuple[int, int]]) -> str:
 RULES_OF_SWEEP = (
     ladder_chooses_batches,
     global_batch_gives_batch,
-    keys_of_scripts_have_a_script,
     script_reads_the_keys,
     python_starts_one_process,
     script_has_one_strategy,
@@ -220,11 +209,9 @@ RULES_OF_SWEEP = (
 # ---- options that no cell would use: one is enough, as cells of one GPU share the baseline ----
 
 
-def options_of_ranks_need_ranks(
-    sweep: Sequence[Settings], cells: Sequence[Cell]
-) -> str | None:
+def options_of_ranks_need_ranks(sweep: Sequence[Settings]) -> str | None:
     """set_epoch= and sync_buffers= are given with several ranks."""
-    if any(cell.processes > 1 for cell in cells):
+    if any(s.gpus > 1 and s.strategy.under_torchrun for s in sweep):
         return None
     remedy = "use strategy=ddp with gpus=2 or more"
     if not all(settings.set_epoch for settings in sweep):
@@ -233,9 +220,6 @@ def options_of_ranks_need_ranks(
     if buffers is not None:
         return f"sync_buffers={buffers.value}: no cell has several ranks; {remedy}"
     return None
-
-
-RULES_OF_OPTIONS = (options_of_ranks_need_ranks,)
 
 
 def workers_need_their_loader(sweep: Sequence[Settings]) -> str | None:
@@ -252,6 +236,8 @@ def workers_need_their_loader(sweep: Sequence[Settings]) -> str | None:
         "loader_workers= out"
     )
 
+
+RULES_OF_OPTIONS = (options_of_ranks_need_ranks, workers_need_their_loader)
 
 # ---- a workload: what is built in, and what transformers and tokens have ----
 

@@ -1,11 +1,11 @@
-"""A training script before submission: what it can be, and its source files."""
+"""A training script before submission: what it can be, its source files, and what they show."""
 
 import ast
 import os
 import re
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.machinery import PathFinder
 from pathlib import Path
 
@@ -14,14 +14,9 @@ import msgspec
 from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.script import PLACEHOLDER_FORM, Script
 from hpml_jobs.core.secrets import HIDDEN
-from hpml_jobs.core.source_files import digest, local_texts, named_file
+from hpml_jobs.core.source_files import digest, local_texts, named_file, parsed
 from hpml_jobs.core.text import few, listed
 from hpml_jobs.core.workload import SourceFile, Workload
-from hpml_jobs.plan.script_texts import (
-    exchanges_by_torch,
-    other_library,
-    shared_file,
-)
 from hpml_jobs.plan.settings import Notify, Settings
 
 LARGEST_FILE = 1_000_000
@@ -45,7 +40,7 @@ def workload_of(sweep: Sequence[Settings], notify: Notify) -> Workload:
         raise ValueError("settings without a script")
     root, texts = _texts_of(script, notify)
     _check_exchange(script, texts, max(settings.gpus for settings in sweep), notify)
-    place = "" if sweep[0].shared_files else shared_file(texts)
+    place = "" if sweep[0].shared_files else _shared_file(texts)
     if place and not script.has_placeholder("folder"):
         raise UsageError(
             f"script={script.path} writes files or resumes from them ({place}), and args has no "
@@ -67,9 +62,9 @@ def _check_exchange(
     script: Script, texts: dict[str, bytes], gpus: int, notify: Notify
 ) -> None:
     """Refuse a script that another library trains; say where processes may not exchange at all."""
-    if exchanges_by_torch(texts):
+    if any(map(_OF_TORCH.search, texts.values())):
         return
-    if library := other_library(texts):
+    if library := _other_library(texts):
         raise UsageError(
             f"script={script.path} imports {library}: only training by PyTorch is measured, on "
             "several GPUs with DistributedDataParallel, FSDP or DataParallel"
@@ -179,3 +174,95 @@ def _check_module(module: str, folder: Path) -> None:
                 "folder that has it, or install it"
             )
         folders = [*(spec.submodule_search_locations or ())]
+
+
+# ---- what trains a script, and the files that it shares ----
+
+_SHARED = re.compile(
+    r"""
+    (.*\.)?(
+        save(?!_for_|_hyper|_on_|d_)\w* | async_save | load_(state|checkpoint\w*)
+        | write_(text|bytes) | to_(csv|parquet|pickle|feather|excel|hdf) | tofile | export\w*
+        | im(write|save) | \w*FileHandler
+        | SummaryWriter | (CSV|TensorBoard)Logger | ModelCheckpoint | LightningCLI
+        | \w*TrainingArguments
+    )
+    | torch\.(jit\.|distributed\.checkpoint\.(\w+\.)?)?load(_state_dict)?
+    | safetensors\.torch\.load_(file|model)
+    | (pickle|joblib)\.dump
+    | shutil\.(copy\w*|move)
+    | os\.(replace|rename)
+    | (lightning|pytorch_lightning|transformers|trl)\.(.*\.)?\w*Trainer
+    """,
+    re.VERBOSE,
+)
+"""Calls that write files where a script is started, or read what another run has written there."""
+
+_OPENS = re.compile(r"(.*\.)?(open|fdopen|\w*memmap|\w*File)")
+_WRITING = re.compile(r"('[rbt]*[wax+][waxrbt+]*(:\w*)?'|[\w.]*mode)( if .*)?")
+"""Calls that write if an argument is such a mode; a variable may be one."""
+
+_NOT_TORCH = {"tensorflow", "jax", "flax", "keras", "mxnet", "paddle"}
+_EXCHANGES = {"horovod", "mpi4py", "ray", "deepspeed", "colossalai"}
+"""Libraries that train without torch, and those by which its processes exchange, unseen."""
+
+_OF_TORCH = re.compile(
+    rb"""
+    torch\.distributed
+    | DataParallel
+    | \b(accelerate|Accelerator|lightning|TrainingArguments)\b
+    """,
+    re.VERBOSE,
+)
+"""Words of a script whose processes exchange by torch, which is seen."""
+
+
+def _other_library(texts: Mapping[str, bytes]) -> str:
+    """Return the library that trains instead of torch, or exchanges instead of it; empty: none."""
+    modules = {
+        module.partition(".")[0]
+        for text in texts.values()
+        for module in _imported(parsed(text)).values()
+    }
+    if "torch" in modules and b".backward(" in b"".join(texts.values()):
+        modules -= _NOT_TORCH
+    return min(modules & (_EXCHANGES | _NOT_TORCH), default="")
+
+
+def _shared_file(texts: Mapping[str, bytes]) -> str:
+    """Return the place of a call that writes a file or resumes from it; empty: none.
+
+    >>> _shared_file({"a.py": b"x = open('data')", "b.py": b"x\\nopen('log', mode='a')"})
+    'b.py, line 2'
+    """
+    for name, text in texts.items():
+        tree = parsed(text)
+        names = _imported(tree)
+        calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call))
+        lines = [call.lineno for call in calls if _is_shared(call, names)]
+        if lines:
+            return f"{name}, line {min(lines)}"
+    return ""
+
+
+def _is_shared(call: ast.Call, names: Mapping[str, str]) -> bool:
+    """Return whether a call writes a file, or reads what a run has written."""
+    head, dot, rest = ast.unparse(call.func).partition(".")
+    name = f"{names.get(head, head)}{dot}{rest}"
+    if not _OPENS.fullmatch(name):
+        return bool(_SHARED.fullmatch(name))
+    values = [*call.args, *(keyword.value for keyword in call.keywords)]
+    return any(map(_WRITING.fullmatch, map(ast.unparse, values)))
+
+
+def _imported(tree: ast.AST) -> dict[str, str]:
+    """Return what a source imports by the name that it has there, as `dcp`, a module of torch."""
+    names: dict[str, str] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names |= {alias.asname or alias.name: alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            module = f"{'.' * node.level}{node.module}"
+            for alias in node.names:
+                names[alias.asname or alias.name] = f"{module}.{alias.name}"
+    return names

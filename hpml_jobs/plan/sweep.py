@@ -22,7 +22,7 @@ from hpml_jobs.plan.composer import AUTO, Composer, check_keys, settings_of
 from hpml_jobs.plan.config_folders import BLOCK_NAME, GROUPS, ONLY_ON, ConfigFolders
 from hpml_jobs.plan.keys import Overrides, checked_value, parse_overrides
 from hpml_jobs.plan.settings import Settings, Sweep
-from hpml_jobs.plan.user_config import FileDefault, file_defaults, named_clusters
+from hpml_jobs.plan.user_config import file_defaults, named_clusters
 
 Ranges = dict[str, list[Any]]
 """Keys and config groups with the values that each takes: their product is swept."""
@@ -44,7 +44,7 @@ def expand(
     Raises:
         UsageError: an override that cannot be parsed, an unknown key or choice, or a wrong type.
     """
-    overrides = [_as_meant(text) for text in overrides]
+    overrides = [*map(_as_meant, overrides)]
     # a grid sweeps by itself
     has_grid = any(text.startswith("grid=") for text in overrides)
     parsed = parse_overrides(overrides, multirun=multirun or has_grid)
@@ -78,16 +78,12 @@ def _as_meant(text: str) -> str:
 
 
 def _expand(overrides: Overrides, configs: ConfigFolders) -> Sweep:
-    groups_of_files = _groups_of_files(overrides, configs)
-    default_groups: Ranges = {
-        group: [default.value] for group, default in groups_of_files.items()
-    }
+    default_groups, origins = _groups_of_files(overrides, configs)
     choices = default_groups | overrides.values
     default_cluster = "ssh" if "cluster.hosts" in overrides.values else AUTO
     cluster, detected = _choose_cluster(
         choices.get("cluster", [default_cluster]), configs
     )
-    origins = {group: str(default.file) for group, default in groups_of_files.items()}
     grids = choices.get("grid", [None])
     blocks = _blocks(overrides, grids, default_groups, configs, origins)
     composer = Composer(configs, cluster, overrides.raw)
@@ -112,7 +108,7 @@ def _expand(overrides: Overrides, configs: ConfigFolders) -> Sweep:
     notes.append(composer.variables_text(set[str]().union(*blocks)))
     _check_size(sum(combination.repeats for combination in settings))
     _check_one_study(settings)
-    sentences = [note for note in dict.fromkeys(notes) if note]
+    sentences = [*filter(None, dict.fromkeys(notes))]
     return Sweep(settings, sentences, composer.origins | origins, names, detected)
 
 
@@ -140,16 +136,20 @@ def _check_size(cells: int) -> None:
 
 def _groups_of_files(
     overrides: Overrides, configs: ConfigFolders
-) -> dict[str, FileDefault]:
-    """Return the config groups that files of defaults choose and the command line does not."""
+) -> tuple[Ranges, dict[str, str]]:
+    """Return the config groups that files of defaults choose and the command line does not.
+
+    The files are beside the choices.
+    """
     for file, name in named_clusters():
         configs.check_choice("cluster", name, place=f"{file}: clusters")
-    defaults = file_defaults(None)
-    return {
-        group: defaults[group]
-        for group in GROUPS
-        if group in defaults and group not in overrides.values
-    }
+    ranges: Ranges = {}
+    origins = {}
+    for group, default in file_defaults(None).items():
+        if group in GROUPS and group not in overrides.values:
+            ranges[group] = [default.value]
+            origins[group] = str(default.file)
+    return ranges, origins
 
 
 def _choose_cluster(choices: list[Any], configs: ConfigFolders) -> tuple[str, str]:
@@ -187,20 +187,18 @@ def _blocks(
     replaced = {
         other for key, values in typed.items() for other in _replaced(key, values)
     }
-    blocks: list[Ranges] = [{}] if grid is None else configs.grid_blocks(grid)
-    blocks = [
-        {
+    defaults = _without(default_groups, ("cluster", "grid"))
+    blocks = []
+    for block in [{}] if grid is None else configs.grid_blocks(grid):
+        kept = {
             key: [checked_value(key, value) for value in values]
             for key, values in block.items()
             if key not in replaced
         }
-        for block in blocks
-    ]
-    for block in blocks:
-        origins |= dict.fromkeys(_without(block, _OF_BLOCK), f"grid={grid}")
+        origins |= dict.fromkeys(_without(kept, _OF_BLOCK), f"grid={grid}")
+        blocks.append(defaults | kept | typed)
     origins |= dict.fromkeys(typed, "command line")
-    defaults = _without(default_groups, ("cluster", "grid"))
-    return [defaults | block | typed for block in blocks]
+    return blocks
 
 
 _OF_BLOCK = (ONLY_ON, BLOCK_NAME)

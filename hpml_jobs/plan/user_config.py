@@ -48,7 +48,8 @@ def named_clusters() -> Iterator[tuple[Path, str]]:
     for file in _files():
         clusters = _load(file).get("clusters") or {}
         if isinstance(clusters, dict):
-            yield from ((file, str(name)) for name in clusters)
+            for name in clusters:
+                yield file, str(name)
 
 
 def file_defaults(cluster: str | None) -> dict[str, FileDefault]:

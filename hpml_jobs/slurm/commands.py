@@ -97,9 +97,8 @@ def ask_slurm(*command: str, timeout_s: float = ASK_TIMEOUT_S) -> CommandAnswer:
             return CommandAnswer(1, "", str(fault))
         finally:
             process.kill()  # no effect on a process that has ended
-    printed, message = (output.decode(errors="replace") for output in (out, err))
-    first_line, *_ = message.strip().splitlines() or [""]
-    return CommandAnswer(code, printed, first_line)
+    first_line, *_ = err.decode(errors="replace").strip().splitlines() or [""]
+    return CommandAnswer(code, out.decode(errors="replace"), first_line)
 
 
 def _read_bounded(

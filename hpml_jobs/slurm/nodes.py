@@ -92,8 +92,12 @@ def parse_limits(text: str) -> dict[str, str]:
     >>> parse_limits("MaxArraySize            = 1001\\nClusterName = greene\\n")["MaxArraySize"]
     '1001'
     """
-    pairs = (line.split("=", 1) for line in text.splitlines() if " = " in line)
-    return {key.strip(): value.strip() for key, value in pairs}
+    limits = {}
+    for line in text.splitlines():
+        if " = " in line:
+            key, _, value = line.partition("=")
+            limits[key.strip()] = value.strip()
+    return limits
 
 
 def parse_time_limits(text: str) -> dict[str, float]:

@@ -151,7 +151,7 @@ def jobs_of_cell(snapshot: FolderSnapshot, history: History) -> list[str]:
         history.jobs.get(snapshot.folder.slug),
         latest.folder.job if latest else None,
     ]
-    return list(dict.fromkeys(job for job in jobs if job))
+    return list(dict.fromkeys(filter(None, jobs)))
 
 
 def shared_jobs(

@@ -1,19 +1,18 @@
 """The state of every cell of a study, from its files and SLURM's answers."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import NamedTuple
 
 import msgspec
 
-from hpml_jobs.core.cell import CellFile, Outcome
+from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.text import duration_text, unix_time
 from hpml_jobs.results.cells import cell_results
 from hpml_jobs.results.checks.study import check_study
 from hpml_jobs.results.groups import group
-from hpml_jobs.results.rows import by_key
 from hpml_jobs.slurm.commands import ask_cluster
 from hpml_jobs.status.evidence import evidence_of, jobs_of_cell, shared_jobs
 from hpml_jobs.status.query import SlurmSnapshot, query_slurm
@@ -73,9 +72,7 @@ def study_status(
         evidence = evidence_of(study, snapshot, jobs[slug], slurm, shared)
         state = state_of(evidence) if evidence else _unsubmitted(slug, recovered)
         states[slug] = _with_losses(state, snapshot)
-    states |= untried_cells(
-        states, {s.folder.slug: s.file for s in snapshots if s.file}
-    )
+    states |= _untried_cells(states, snapshots)
     if with_checks:
         states = _with_checks(states, snapshots)
     complaint = slurm.complaint or ("" if recovered.no_squeue else recovered.complaint)
@@ -113,7 +110,7 @@ def _with_losses(state: CellState, snapshot: FolderSnapshot) -> CellState:
         lost = (
             f"record.json is lost, the record of attempt {snapshot.source.id} is used"
         )
-        warning = "; ".join(text for text in (state.warning, lost) if text)
+        warning = "; ".join(filter(None, (state.warning, lost)))
         return msgspec.structs.replace(state, warning=warning)
     if not snapshot.is_gone:
         return state
@@ -185,12 +182,15 @@ _LADDER_GOES_ON = (
 _MAY_BE_UNTRIED = (Outcome.PENDING, Outcome.MISSING, Outcome.CANCELLED)
 
 
-def untried_cells(
-    states: Mapping[str, CellState], files: Mapping[str, CellFile]
+def _untried_cells(
+    states: Mapping[str, CellState], snapshots: Iterable[FolderSnapshot]
 ) -> dict[str, CellState]:
     """Return new states of the cells above the batch at which their ladder ended, by slug."""
-    cells = [(slug, file.cell) for slug, file in files.items() if file.ladder]
-    ladders = by_key((cell.ladder, (cell.batch, states[slug])) for slug, cell in cells)
+    ladders: dict[str, list[tuple[int, CellState]]] = {}
+    for snapshot in snapshots:
+        if (file := snapshot.file) and file.ladder:
+            ladder = ladders.setdefault(file.cell.ladder, [])
+            ladder.append((file.cell.batch, states[snapshot.folder.slug]))
     untried: dict[str, CellState] = {}
     for ladder in ladders.values():
         ladder.sort(key=lambda step: (step[0], step[1].slug))

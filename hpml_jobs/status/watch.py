@@ -73,7 +73,7 @@ def log_text(study: Study, state: CellState, lines: int) -> str:
     parts = [f"---- {file}\n{end_text}" for file, end_text in ends.items() if end_text]
     if parts or stacks:
         return "\n".join([*parts, *stacks])
-    empty = ", ".join(str(file) for file in files)
+    empty = ", ".join(map(str, files))
     return f"the logs are empty ({empty})" if files else "there is no log"
 
 

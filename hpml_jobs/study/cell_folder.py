@@ -144,7 +144,7 @@ class CellFolder:
     def all_attempts(self) -> list[AttemptFolder]:
         """Return the folders of all attempts, in the order of their names."""
         folders = [path for path in self.attempts.glob("*") if path.is_dir()]
-        return [AttemptFolder(path) for path in sorted(folders)]
+        return [*map(AttemptFolder, sorted(folders))]
 
     def latest_attempt(self) -> AttemptFolder | None:
         """Return the attempt that began last; None before the first, or if `current` names none."""

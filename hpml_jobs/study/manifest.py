@@ -56,7 +56,7 @@ class ManifestLine(Value, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         """Refuse a line that is damaged: its names, its time, other jobs than cells."""
-        if not all(is_name(name) for name in (*self.cells, *self.jobs)):
+        if not all(map(is_name, (*self.cells, *self.jobs))):
             raise ValueError("a cell or a job has no valid name")
         if self.time and unix_time(self.time) is None:
             raise ValueError(f"{self.time!r} is no time of a submission")

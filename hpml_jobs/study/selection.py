@@ -59,7 +59,7 @@ def check_name(name: str) -> str:
 def all_studies(outputs: Path) -> list[Study]:
     """Return the studies of a folder, the most recently submitted first; none if there is none."""
     latest_first = sorted(_roots(outputs), key=submitted_at, reverse=True)
-    return [Study(root) for root in latest_first]
+    return [*map(Study, latest_first)]
 
 
 def no_study(outputs: Path) -> HpmlError:

@@ -5,7 +5,7 @@ import re
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,7 @@ from hpml_jobs.core.sbatch import OPTIONS, Option, parse_minutes, replacing_vari
 from hpml_jobs.core.secrets import hide_secrets, shown_value
 from hpml_jobs.core.text import few
 from hpml_jobs.core.value import Value
-from hpml_jobs.core.workload import Workload
-from hpml_jobs.plan.cells import Plan
+from hpml_jobs.plan.cells import Plan, PlannedCell
 from hpml_jobs.plan.rules import IMAGE_KEYS
 from hpml_jobs.slurm.commands import ASK_TIMEOUT_S, has_sbatch, sbatch_environment
 from hpml_jobs.slurm.jobs import parse_time
@@ -85,14 +84,14 @@ class Preview(Value, frozen=True, kw_only=True):
 
     study: str
     gpu_hours: float
-    refused: str
-    overlap: str
-    exclusive: str
-    partial_nodes: str
-    unused: str
+    refused: str = ""
+    overlap: str = ""
+    exclusive: str = ""
+    partial_nodes: str = ""
+    unused: str = ""
     cells: list[CellRow]
     blocks: list[BlockRow]
-    scripts: list[JobScript]
+    scripts: list[JobScript] = []
     values: list[ConfigValue]
 
 
@@ -100,25 +99,11 @@ def preview_of(selection: Selection) -> Preview:
     """Return what a submission of the selected cells would be; on a local machine, no scripts."""
     plan = selection.plan
     requests = make_requests(plan, selection.send)
-    is_local = plan.cluster.is_local
-    submitted = () if is_local else requests
-    return Preview(
+    preview = Preview(
         study=plan.study.name,
         gpu_hours=gpu_hours_of(requests),
-        refused="" if is_local else _refusal(selection, requests),
-        overlap=isolation_note(plan.cluster, submitted),
-        exclusive=exclusive_note(plan.cluster, submitted),
-        partial_nodes=partial_nodes_note(plan.cluster, requests),
-        unused=unused_variables(plan, submitted),
         cells=cell_rows(selection, {}),
-        blocks=_block_rows(selection, submitted),
-        scripts=[
-            JobScript(
-                shape=str(request),
-                script=hide_secrets(script(plan.study, plan.cluster, request)),
-            )
-            for request in submitted
-        ],
+        blocks=_block_rows(selection, requests),
         values=[
             ConfigValue(
                 key=key,
@@ -129,6 +114,23 @@ def preview_of(selection: Selection) -> Preview:
             if value != _ABSENT and plan.origins
         ],
     )
+    if plan.cluster.is_local:
+        return preview
+    return msgspec.structs.replace(
+        preview,
+        refused=_refusal(selection, requests),
+        overlap=isolation_note(plan.cluster, requests),
+        exclusive=exclusive_note(plan.cluster, requests),
+        partial_nodes=partial_nodes_note(plan.cluster, requests),
+        unused=unused_variables(plan, requests),
+        scripts=[
+            JobScript(
+                shape=str(request),
+                script=hide_secrets(script(plan.study, plan.cluster, request)),
+            )
+            for request in requests
+        ],
+    )
 
 
 def _block_rows(selection: Selection, requests: Sequence[JobRequest]) -> list[BlockRow]:
@@ -137,7 +139,8 @@ def _block_rows(selection: Selection, requests: Sequence[JobRequest]) -> list[Bl
     names = dict.fromkeys(planned.block for planned in plan.cells)
     if not any(names):
         return []
-    queue_s = _queue_s(plan, requests) if has_sbatch() else {}
+    is_asked = has_sbatch() and not plan.cluster.is_local
+    queue_s = _queue_s(plan, requests) if is_asked else {}
     rows = []
     for name in names:
         cells = [planned for planned in selection.send if planned.block == name]
@@ -157,8 +160,7 @@ def _queue_s(plan: Plan, requests: Iterable[JobRequest]) -> dict[str, float]:
     """Return how long sbatch expects each cell to wait, by slug, where it says it."""
     queue_s: dict[str, float] = {}
     for request in requests:
-        start = expected_start(plan, request)
-        if start is not None:
+        if start := expected_start(plan, request):
             queue_s |= dict.fromkeys(request.slugs, max(0.0, start - time.time()))
     return queue_s
 
@@ -249,57 +251,54 @@ def _refusal(selection: Selection, requests: list[JobRequest]) -> str:
 
 def values_of(plan: Plan) -> list[tuple[str, str]]:
     """Return every key of the configuration with its value; differing values are listed."""
-    cells = [planned.cell for planned in plan.cells]
     rows = [("study", plan.study.name), ("outputs", str(plan.study.root.parent))]
-    parts = ("workload", "recipe", "path", "script", "quantize")
-    rows += _fields("", cells, without=(*parts, "epoch_iterations"))
-    rows.append(("iterations", _distinct(cell.epoch_iterations for cell in cells)))
-    rows += _fields("", [cell.path for cell in cells])
-    rows += [
-        ("minutes", _distinct(planned.shape.minutes for planned in plan.cells)),
-        ("data.root", _distinct(planned.file.data_root for planned in plan.cells)),
-    ]
-    rows += _fields_of_workloads([cell.workload for cell in cells])
-    rows += _fields("recipe.", [cell.recipe for cell in cells])
-    rows += _fields("quantize.", [cell.quantize for cell in cells])
-    rows += _fields("", [cell.script for cell in cells])
+    workloads = [planned.cell.workload for planned in plan.cells]
+    args = sorted(set[str]().union(*(workload.args for workload in workloads)))
+    texts: dict[str, dict[str, None]] = {}  # of each key, those that differ
+    for planned in plan.cells:
+        for key, value in _values_of_cell(planned, args).items():
+            texts.setdefault(key, {})[_text(value)] = None
+    if {workload.data for workload in workloads} <= {*TOKEN_DATA}:
+        for name in IMAGE_KEYS:
+            del texts[f"workload.{name}"]
+    rows += [(key, ", ".join(of_key)) for key, of_key in texts.items()]
     rows += [(f"cluster.{name}", _text(value)) for name, value in _cluster_values(plan)]
     return rows
 
 
-def _fields_of_workloads(workloads: Sequence[Workload]) -> Iterator[tuple[str, str]]:
-    """Yield a row per field of a workload; those of images only where there are any."""
-    has_images = any(workload.data not in TOKEN_DATA for workload in workloads)
-    unread = () if has_images else IMAGE_KEYS
-    for name in workloads[0].__struct_fields__:
-        values = [getattr(workload, name) for workload in workloads]
-        if name == "args":
-            for arg in sorted(set[str]().union(*values)):
-                yield (
-                    f"workload.args.{arg}",
-                    _distinct(args.get(arg) for args in values),
-                )
-        elif name in ("code", "imported"):
-            texts = [few(map(str, files), FILES) or None for files in values]
-            yield f"workload.{name}", _distinct(texts)
-        elif name not in unread:
-            yield _KEYS.get(name, f"workload.{name}"), _distinct(values)
-
-
-_KEYS = {"limit": "data.limit", "path": "script"}
-"""Keys that are not named as the field of the workload or the script that they set."""
+def _values_of_cell(planned: PlannedCell, args: Iterable[str]) -> dict[str, Any]:
+    """Return the values of all keys of a cell; `args` are those of any cell's workload."""
+    cell = planned.cell
+    parts = ("workload", "recipe", "path", "script", "quantize", "epoch_iterations")
+    values = _fields("", cell, without=parts) | {"iterations": cell.epoch_iterations}
+    values |= _fields("", cell.path)
+    values |= {"minutes": planned.shape.minutes, "data.root": planned.file.data_root}
+    for key, value in _fields("workload.", cell.workload).items():
+        if key == "workload.args":
+            values |= {f"{key}.{name}": value.get(name) for name in args}
+        elif key in ("workload.code", "workload.imported"):
+            values[key] = few(map(str, value), FILES) or None
+        else:
+            values[key] = value
+    values |= _fields("recipe.", cell.recipe) | _fields("quantize.", cell.quantize)
+    values |= _fields("", cell.script)
+    return values
 
 
 def _fields(
-    prefix: str, parts: Iterable[msgspec.Struct | None], without: Sequence[str] = ()
-) -> Iterator[tuple[str, str]]:
-    """Yield a row per field of a part that cells have."""
-    present = [part for part in parts if part is not None]
-    for name in present[0].__struct_fields__ if present else ():
-        if name not in without:
-            key = _KEYS.get(name, f"{prefix}{name}")
-            yield key, _distinct(getattr(part, name) for part in present)
+    prefix: str, part: msgspec.Struct | None, without: Container[str] = ()
+) -> dict[str, Any]:
+    """Return the fields of a part of a cell under their keys; none where it has no such part."""
+    fields = {} if part is None else msgspec.structs.asdict(part)
+    return {
+        _KEYS.get(f"{prefix}{name}", f"{prefix}{name}"): value
+        for name, value in fields.items()
+        if name not in without
+    }
 
+
+_KEYS = {"workload.limit": "data.limit", "path": "script"}
+"""Keys that are not named as the field of the workload or the script that they set."""
 
 FILES = 20
 """Source files that a value names; more are counted."""
@@ -320,10 +319,6 @@ def _cluster_values(plan: Plan) -> list[tuple[str, Any]]:
 
 
 _ABSENT = "–"
-
-
-def _distinct(values: Iterable[Any]) -> str:
-    return ", ".join(dict.fromkeys(map(_text, values)))
 
 
 def _text(value: Any) -> str:

@@ -112,11 +112,11 @@ def make_requests(plan: Plan, cells: list[PlannedCell]) -> list[JobRequest]:
 def ladder_requests(cells: list[PlannedCell]) -> list[JobRequest]:
     """Return one allocation per ladder among the cells, the smallest batch first."""
     groups = by_key((p.cell.ladder, p) for p in cells if p.file.ladder)
-    ordered = [
-        sorted(group, key=lambda planned: planned.cell.batch)
-        for group in groups.values()
-    ]
-    return [JobRequest(JobKind.LADDER, _allocation(group), group) for group in ordered]
+    requests = []
+    for group in groups.values():
+        group.sort(key=lambda planned: planned.cell.batch)
+        requests.append(JobRequest(JobKind.LADDER, _allocation(group), group))
+    return requests
 
 
 def in_rounds(cells: list[PlannedCell]) -> list[PlannedCell]:
@@ -125,13 +125,12 @@ def in_rounds(cells: list[PlannedCell]) -> list[PlannedCell]:
     A machine that becomes slower during the study then slows all settings alike. The order is the
     same for the same cells and seed. Seeds count as repeats.
     """
-
-    def setting(planned: PlannedCell) -> bytes:
-        """Return what the repeats of a cell have in common."""
-        return msgspec.json.encode(replace(planned.cell, seed=0, repeat=0))
-
+    settings: dict[bytes, list[PlannedCell]] = {}
+    for planned in cells:
+        setting = msgspec.json.encode(replace(planned.cell, seed=0, repeat=0))
+        settings.setdefault(setting, []).append(planned)
     rounds: dict[int, list[PlannedCell]] = {}
-    for runs in by_key((setting(planned), planned) for planned in cells).values():
+    for runs in settings.values():
         ordered = sorted(runs, key=lambda p: (p.cell.repeat, p.cell.seed))
         for number, planned in enumerate(ordered):
             rounds.setdefault(number, []).append(planned)
@@ -145,8 +144,10 @@ def in_rounds(cells: list[PlannedCell]) -> list[PlannedCell]:
 
 
 def _arrays(cells: list[PlannedCell]) -> list[JobRequest]:
-    """Return one array per shape, in seeded rounds, split at MaxArraySize."""
-    size = _max_array_size()
+    """Return one array per shape, in seeded rounds, split at the site's MaxArraySize."""
+    limit = commands.limits().get("MaxArraySize", "")
+    has_limit = re.fullmatch(r"[1-9][0-9]{0,8}", limit)
+    size = int(limit) if has_limit else DEFAULT_MAX_ARRAY_SIZE
     requests = []
     by_shape = by_key(
         (msgspec.json.encode(planned.shape), planned) for planned in cells
@@ -157,13 +158,6 @@ def _arrays(cells: list[PlannedCell]) -> list[JobRequest]:
             chunk = order[start : start + size]
             requests.append(JobRequest(JobKind.ARRAY, chunk[0].shape, chunk))
     return requests
-
-
-def _max_array_size() -> int:
-    """Return the site's MaxArraySize, or the usual one if SLURM does not say it."""
-    limit = commands.limits().get("MaxArraySize", "")
-    is_number = re.fullmatch(r"[1-9][0-9]{0,8}", limit)
-    return int(limit) if is_number else DEFAULT_MAX_ARRAY_SIZE
 
 
 def _packs(cells: list[PlannedCell], cluster: Cluster) -> list[JobRequest]:

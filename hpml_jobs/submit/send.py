@@ -314,7 +314,7 @@ def send_followup(selection: Selection, jobs: Iterable[str]) -> str | None:
     earlier = [
         state.job for state in selection.left_out.values() if state.outcome.active
     ]
-    awaited = [job for job in (*new, *earlier) if job]
+    awaited = [*filter(None, (*new, *earlier))]
     if not (plan.has_followup and awaited):
         return None
     task = f"report, retries={plan.retries}"
@@ -368,4 +368,4 @@ def slurm_message(text: str) -> str:
     """Return SLURM's own lines of an error text, without Python's."""
     lines = [line.strip() for line in text.splitlines()]
     slurms = [line.removeprefix(_PREFIX) for line in lines if line.startswith(_PREFIX)]
-    return "; ".join(slurms) or " ".join(line for line in lines if line)
+    return "; ".join(slurms) or " ".join(filter(None, lines))

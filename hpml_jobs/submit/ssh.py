@@ -52,12 +52,12 @@ LOST_CODE = 255
 FAIL_S = 60.0
 """How long the other hosts may take to end a cell that failed on one."""
 
-_OPTIONS = {
-    "BatchMode": "yes",
-    "ConnectTimeout": "5",
-    "ServerAliveInterval": "5",
-    "ServerAliveCountMax": "3",
-}
+_OPTIONS = (
+    *("-o", "BatchMode=yes"),
+    *("-o", "ConnectTimeout=5"),
+    *("-o", "ServerAliveInterval=5"),
+    *("-o", "ServerAliveCountMax=3"),
+)
 
 _REMEDIES = (
     ("resolve hostname", "correct cluster.hosts="),
@@ -120,12 +120,9 @@ def _start(cluster: Cluster, host: str, words: tuple[str, ...], output: int) -> 
     command = shlex.join(
         [cluster.python or sys.executable, "-m", "hpml_jobs.submit.host", *words]
     )
-    options = [
-        word for key, value in _OPTIONS.items() for word in ("-o", f"{key}={value}")
-    ]
     try:
         return subprocess.Popen(
-            ["ssh", *options, host, f"cd / && exec {command}"],
+            ["ssh", *_OPTIONS, host, f"cd / && exec {command}"],
             stdin=subprocess.PIPE,
             stdout=output,
             stderr=subprocess.PIPE,
@@ -330,7 +327,7 @@ def run_on_hosts(
             )
             write_whole(attempt.end, encode(end))
             write_whole(folder.current, attempt.id.encode())
-    return next((code for code in ends.values() if code), 0)
+    return next(filter(None, ends.values()), 0)
 
 
 def _keep_alive(

@@ -193,14 +193,14 @@ def test_invalid_cell_file_is_named_with_position(change, words):
 def test_later_keys_at_their_default_leave_hash_and_slug_unchanged():
     """A key of a later version changes the hash only where it is set to another value."""
     workload = msgspec.defstruct(
-        "LaterWorkload",
+        "Workload",
         [("augment", bool, False)],
         bases=(Workload,),
         frozen=True,
         kw_only=True,
     )
     later = msgspec.defstruct(
-        "LaterCell",
+        "Cell",
         [("precision", str, "fp32")],
         bases=(Cell,),
         frozen=True,

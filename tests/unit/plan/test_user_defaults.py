@@ -11,7 +11,7 @@ from hpml_jobs.cli.main import run
 from hpml_jobs.core.built_in import SHAPE_KEYS
 from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.paths import conf_folder
-from hpml_jobs.plan.key_types import type_of
+from hpml_jobs.plan.keys import type_of
 from hpml_jobs.plan.sweep import expand
 from hpml_jobs.plan.user_config import user_outputs
 

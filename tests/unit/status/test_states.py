@@ -22,7 +22,8 @@ from hpml_jobs.status.watch import log_text
 from hpml_jobs.study.attempt import utc_now
 from hpml_jobs.study.files import encode, write_whole
 from hpml_jobs.study.manifest import ManifestEvent, ManifestLine
-from hpml_jobs.submit.selection import select, within_retries
+from hpml_jobs.submit.resubmit import within_retries
+from hpml_jobs.submit.selection import select
 from tests.unit.builders import a_cell, a_record
 from tests.unit.plans import plan_of
 from tests.unit.slurm_output import SUBMITTED, sacct_line, squeue_line

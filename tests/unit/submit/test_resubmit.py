@@ -15,7 +15,7 @@ from hpml_jobs.status.cancel import active_jobs
 from hpml_jobs.study.manifest import History
 from hpml_jobs.study.snapshot import CellState
 from hpml_jobs.study.study import Study
-from hpml_jobs.submit.selection import OUTCOMES, within_retries
+from hpml_jobs.submit.resubmit import OUTCOMES, within_retries
 from tests.unit.builders import a_record
 from tests.unit.check_cases import change_scheduling
 from tests.unit.slurm_output import sacct_line, squeue_line

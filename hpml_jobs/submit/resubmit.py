@@ -4,12 +4,11 @@ from collections.abc import Iterable, Mapping
 
 from msgspec.structs import replace
 
-from hpml_jobs import __version__
 from hpml_jobs.core.cell import CellFile, Outcome
 from hpml_jobs.core.cluster import Shape
 from hpml_jobs.core.errors import HpmlError, refuse_below
 from hpml_jobs.core.source_files import changed_files
-from hpml_jobs.core.text import few
+from hpml_jobs.core.text import VERSION, few
 from hpml_jobs.core.value import Value
 from hpml_jobs.plan import machine
 from hpml_jobs.plan.capacity import check_shape
@@ -159,7 +158,7 @@ def select_again(
         shape = changes.applied_to(_shape_before(study.cell(slug), file))
         if uses_slurm:
             check_shape(shape, file.cell, cluster, minutes_option="--minutes ")
-        again = replace(file, shape=shape, hpml_jobs=__version__, supersedes=None)
+        again = replace(file, shape=shape, hpml_jobs=VERSION, supersedes=None)
         planned = PlannedCell(again, shape, slug)
         cells.append(superseding(planned, records[slug]) if state.recorded else planned)
         was = "disturbed" if state.outcome is Outcome.OK else state.outcome.value

@@ -97,7 +97,8 @@ def time_s(row: Row) -> float:
 
 
 def _at_batches(group: ConditionGroup, rows: Iterable[Row]) -> Iterator[Series]:
-    for batch, of_batch in by_key((row.batch_per_gpu, row) for row in rows).items():
+    by_batch = by_key((row.batch_per_gpu, row) for row in rows)
+    for batch, of_batch in by_batch.items():
         reference = min(of_batch, key=lambda row: (row.gpus, time_s(row)))
         if any(row.gpus > reference.gpus for row in of_batch):
             yield _series(group, batch, reference, of_batch)

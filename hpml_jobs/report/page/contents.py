@@ -64,9 +64,10 @@ def _of_one(
     report: Report, group: ReportGroup, pictures: dict[str, Picture]
 ) -> list[Section]:
     answer, *sections = _group_sections(report, group, "")
-    speedup = _figures(pictures, "speedup")
+    headline, *others = answer.items
+    speedup, gap = (_figures(pictures, name) for name in ("speedup", "gap"))
     return [
-        answer._replace(items=(*answer.items, *speedup, *_figures(pictures, "gap"))),
+        answer._replace(items=(headline, *speedup, *others, *gap)),
         *sections[:2],
         _folded("pictures", "More pictures", _figures(pictures, "phases", "loss")),
         *sections[2:],
@@ -126,10 +127,15 @@ def _group_sections(report: Report, group: ReportGroup, prefix: str) -> list[Sec
 
 def _sheet(table: Table, printed: set[str], runs: str = "") -> ShownTable:
     """Return a table without what is `printed`, and without the sentence on its runs."""
-    lines = table.caption_after(printed, [table.setting])
-    caption = [line.replace(runs, "").strip() for line in lines]
-    notes = table.notes_after(printed)
-    return ShownTable(table, tuple(filter(None, caption)), tuple(notes))
+    caption = [
+        line.replace(runs, "").strip()
+        for line in table.caption_after(printed, [table.setting])
+    ]
+    return ShownTable(
+        table,
+        caption=tuple(filter(None, caption)),
+        notes=tuple(table.notes_after(printed)),
+    )
 
 
 def _answer(report: Report, group: ReportGroup) -> Iterator[Item]:

@@ -52,7 +52,7 @@ addEventListener("load", () => {{
       resources: frame.contentWindow.performance.getEntriesByType("resource").map((r) => r.name),
       headline: page.querySelector(".headline").getBoundingClientRect().bottom,
       picture: [...page.querySelectorAll("svg.plot")]
-        .map((p) => p.getBoundingClientRect()).find((box) => box.width).bottom,
+        .map((p) => p.getBoundingClientRect()).find((box) => box.width).top,
       opens: page.getElementById("full").closest("details").open,
     }};
     page.querySelectorAll("details").forEach((fold) => {{ fold.open = true; }});

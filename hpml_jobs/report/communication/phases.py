@@ -28,8 +28,8 @@ from hpml_jobs.results.rows import Row
 
 PHASES_CAPTION = (
     "Seconds per {work} on the rank that waits least for others; below, least..most over all ranks "
-    "and runs if they differ. The six phases add up to the epoch except for closure = |epoch - "
-    "sum| / epoch. Overhead: instrumented epoch / timed epoch - 1, the cost of the instruments. "
+    "and runs if they differ. The six phases add up to the epoch but for what is unaccounted: "
+    "|epoch - sum| / epoch. Overhead: instrumented epoch / timed epoch - 1, by the instruments. "
     "Pack: the part of backward that copies into and out of messages and averages by hand. Comm of "
     "Table 2 is backward comm + pack + the collectives inside forward (ddp's buffers, fsdp's "
     "parameters) and inside the optimizer (zero1's parameters)."
@@ -87,7 +87,7 @@ class PhaseLine(NamedTuple):
     phase_comm_exposed_s: Annotated[Number, Column("backward comm", seconds, LATER)]
     phase_optimizer_s: Annotated[Number, Column("optimizer", seconds, LATER)]
     phase_other_s: Annotated[Number, Column("other", seconds, LATER)]
-    closure: Annotated[Number, Column("closure", percent, "%")]
+    closure: Annotated[Number, Column("unaccounted", percent, "%")]
     overhead: Annotated[Number, Column("overhead", percent, "%")]
     pack_s: Annotated[Number, Column("pack", seconds, "of backward")]
     phase_stall_least_s: float

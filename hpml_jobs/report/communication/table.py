@@ -25,16 +25,15 @@ from hpml_jobs.results.rows import Row
 
 COMMUNICATION = (
     "Of the rank that waits least, the first of equal ones. Total: seconds in which any "
-    "collective is active. Exposed: the part that no computation hides; forward: the part of "
-    "exposed inside forward (ddp: buffers). Overlap: total - exposed. Exposed is exchange, the "
-    "least of any rank, summed over collectives (over iterations before version 0.9.0: at most "
-    "this), and waiting for ranks that came later. All-reduces: net is the least of any rank, "
-    "skew the waiting beyond it. Rooted: rank 0's time in broadcasts, gathers and scatters; in "
-    "gathers with waiting for late ranks. Pack: flattening, copying back and averaging by hand, "
-    "after backward. Exposed + pack is Comm of Table 2. Cost: the timed epoch - the same epoch "
-    "without gradient exchange, contention and copies included; +- its resolution, by the "
-    "quartiles of the steps of both epochs. Residual: the lab's estimate (derived, not measured). "
-    "The columns are different quantities."
+    "collective is active. Not hidden: the part that no computation hides; forward: what of it is "
+    "inside forward (ddp: buffers). Overlap: total - not hidden. Its parts: exchange, the least of "
+    "any rank, summed over collectives (over iterations before version 0.9.0: at most this), and "
+    "waiting for later ranks. All-reduces: net is the least of any rank, late the waiting beyond "
+    "it. Rank 0: its time in broadcasts, gathers and scatters; in gathers with waiting for late "
+    "ranks. Pack: flattening, copying back and averaging by hand, after backward. Not hidden + "
+    "pack is Comm of Table 2. Cost: the timed epoch - the same epoch without gradient exchange, "
+    "contention and copies included; +- its resolution, by the quartiles of the steps of both "
+    "epochs. By subtraction: the lab's estimate, Table 2r. The columns are different quantities."
 )
 
 
@@ -42,15 +41,15 @@ class CommunicationLine(NamedTuple):
     """The seconds of communication of a row, by every method."""
 
     comm_total_s: Annotated[Number, Column("total", seconds, "collectives, s")]
-    comm_exposed_s: Annotated[Number, Column("exposed", seconds, "collectives, s")]
+    comm_exposed_s: Annotated[Number, Column("not hidden", seconds, "collectives, s")]
     comm_forward_s: Annotated[Number, Column("forward", seconds, "collectives, s")]
     overlap_s: Annotated[Number, Column("overlap", seconds, "collectives, s")]
     overlap: Annotated[Number, Column("overlap %", percent)]
-    exchange_s: Annotated[Number, Column("exchange", seconds, "of exposed, s")]
-    waiting_s: Annotated[Number, Column("waiting", seconds, "of exposed, s")]
-    skew_s: Annotated[Number, Column("skew", seconds, "all-reduces, s")]
+    exchange_s: Annotated[Number, Column("exchange", seconds, "parts of it, s")]
+    waiting_s: Annotated[Number, Column("waiting", seconds, "parts of it, s")]
+    skew_s: Annotated[Number, Column("late", seconds, "all-reduces, s")]
     net_s: Annotated[Number, Column("net", seconds, "all-reduces, s")]
-    rooted_s: Annotated[Number, Column("rooted, s", seconds)]
+    rooted_s: Annotated[Number, Column("rank 0, s", seconds)]
     pack_s: Annotated[Number, Column("pack, s", seconds)]
     comm_cost_s: Number
     comm_cost_resolution_s: Number
@@ -58,7 +57,9 @@ class CommunicationLine(NamedTuple):
     cost: Annotated[
         str | None, Column("cost", str, "other views, s", on_page_only=True)
     ]
-    comm_residual_s: Annotated[Number, Column("residual", seconds, "other views, s")]
+    comm_residual_s: Annotated[
+        Number, Column("by subtraction", seconds, "other views, s")
+    ]
 
     @classmethod
     def of(cls, row: Row) -> Self:

@@ -173,7 +173,7 @@ def table2(selection: StrategyRows) -> Table:
     caption = (*_how_split(selection), captions.runs(selection.parallel_rows))
     text = TableText(
         "table2",
-        f"Table 2: computation and exposed communication, {selection.group.origin.how}",
+        f"Table 2: computation and communication, {selection.group.origin.how}",
         "Table 2 (s)",
         caption,
         affected=Affected.SPLIT,
@@ -369,7 +369,7 @@ def table2r(selection: StrategyRows) -> Table:
     per = captions.work_text(selection.group.work)
     text = TableText(
         "table2r",
-        "Table 2r: computation and communication by the lab residual",
+        "Table 2r: computation and communication by subtraction",
         "Table 2r (s)",
         (definition.format(per=per), *_residual_caption(selection)),
     )
@@ -387,7 +387,7 @@ def table3r(selection: StrategyRows) -> Table:
     gradient_bytes = " or ".join(map(count, sizes)) or "an unknown number of"
     text = TableText(
         "table3r",
-        "Table 3r: bandwidth by the lab residual",
+        "Table 3r: bandwidth by subtraction",
         f"Table 3r (GB/s{words.aside})",
         (
             *(line.format(gradient_bytes=gradient_bytes) for line in words.residual),
@@ -438,7 +438,7 @@ def no_bandwidth(rows: Iterable[Row], device: Device) -> list[str]:
         missing.append("parameters")
     if any(timing.iterations is None for timing in timings):
         missing.append("images (or iterations)")
-    why = "no bandwidth, since the residual is not above zero"
+    why = "no bandwidth, since Comm of Table 2r is not above zero"
     below = [row for row, residual in with_residual if residual.comm_s <= 0]
     notes = captions.by_reason([(why, row.place) for row in below], device)
     if not missing:

@@ -19,8 +19,8 @@ Q1 = (
 )
 MEASURED = (
     "Measured: seconds of the instrumented epoch on the rank that waits least, the same rank for "
-    "all runs of a row. Compute: copies to the device, forward, backward, optimizer. Comm: exposed "
-    "communication, which no computation hides, with waiting for later ranks (the table "
+    "all runs of a row. Compute: copies to the device, forward, backward, optimizer. Comm: "
+    "communication that no computation hides, with waiting for later ranks (the table "
     "Communication splits it). Communication hidden behind backward is in neither. In every run, "
     "Compute + Comm + stall = the epoch of that rank; medians need not add up."
 )
@@ -84,12 +84,12 @@ def loader_workers(rows: Iterable[Row], device: Device) -> str:
 
 
 RESIDUAL = (
-    "Lab residual: derived, not measured. Comm = train_s(N, b) - train_s(1, b) x ceil(D/N) / D, "
+    "By subtraction: derived, not measured. Comm = train_s(N, b) - train_s(1, b) x ceil(D/N) / D, "
     "with D training samples, and Compute = train_s - Comm, in seconds per {per} without data "
     "loading. Communication hidden behind backward is not in Comm."
 )
 RESIDUAL_LOADING = (
-    "Lab residual: derived, not measured. It includes data loading because train_s is unknown: "
+    "By subtraction: derived, not measured. It includes data loading because train_s is unknown: "
     "Comm = Time(N, b) - Time(1, b) x ceil(D/N) / D, with D training samples, and Compute = "
     "Time - Comm, in seconds per {per}. Communication hidden behind backward is not in Comm."
 )
@@ -119,16 +119,16 @@ OF_PEAK = (
     "shares."
 )
 RESIDUAL_BANDWIDTH = (
-    "Bus bandwidth by the lab residual: derived, not measured. 2(N-1)/N x I_N x S / Comm, with "
+    "Bus bandwidth by subtraction: derived, not measured. 2(N-1)/N x I_N x S / Comm, with "
     "Comm of Table 2r and S = {gradient_bytes} bytes of gradients. 1 GB = 1e9 bytes."
 )
 RESIDUAL_ROOT_WIRE = (
-    "Rate on root's wire by the lab residual: derived, not measured; not a bus bandwidth. 2(N-1) "
+    "Rate on root's wire by subtraction: derived, not measured; not a bus bandwidth. 2(N-1) "
     "x I_N x S / Comm, with Comm of Table 2r and S = {gradient_bytes} bytes of gradients. 1 GB = "
     "1e9 bytes."
 )
 RESIDUAL_SHARDED = (
-    "Bus bandwidth by the lab residual: derived, not measured; a lower bound. (N-1)/N x I_N x S / "
+    "Bus bandwidth by subtraction: derived, not measured; a lower bound. (N-1)/N x I_N x S / "
     "Comm, with Comm of Table 2r and S = {gradient_bytes} bytes of gradients: Comm has the "
     "all-gathers of parameters too. 1 GB = 1e9 bytes."
 )

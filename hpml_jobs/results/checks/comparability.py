@@ -178,7 +178,7 @@ def other_threads(run: ComparedRun) -> list[Observation | None]:
 def scattered_repeats(run: ComparedRun) -> Observation | None:
     """Repeats of the cell differ widely: a single run means little.
 
-    Limit: IQR is {SCATTER_LIMIT} of the median
+    Limit: the quartiles are {SCATTER_LIMIT} of the median apart
     Fix: use more repeats=, on a quiet machine
     """
     return _scatter(run.row.epochs)
@@ -193,8 +193,8 @@ def _scatter(epochs: Sample) -> Observation | None:
         return None
     return Observation(
         spread <= SCATTER_LIMIT,
-        f"{len(times_s)} runs from {min(times_s):.4g} to {max(times_s):.4g} s, IQR is "
-        f"{percent_text(spread)} of the median (limit {SCATTER_LIMIT})",
+        f"{len(times_s)} runs from {min(times_s):.4g} to {max(times_s):.4g} s, quartiles "
+        f"{percent_text(spread)} of the median apart (limit {SCATTER_LIMIT})",
     )
 
 

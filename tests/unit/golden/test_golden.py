@@ -82,6 +82,12 @@ def file_name(command: str, study: str) -> str:
     return re.sub(r"[^A-Za-z0-9=.,_-]", "_", "-".join(words))[:80] + ".txt"
 
 
+OF_INSIDERS = re.compile(
+    "(?i)not decided|too close to decide|no answer|cannot be used|can be used|condition group|"
+    "treatment|exposed|residual|closure|rooted|skew|process-seconds|IQR|withheld"
+)
+"""What no first screen says: that nothing is said, and words of insiders."""
+
 WHOLE = {"lab", "full", "quantized"}
 """Built studies of which all formats are kept; of the others text, CSV, Markdown."""
 
@@ -102,6 +108,7 @@ def texts_of(
         patch.setattr("hpml_jobs.cli.collect.console", narrow)
         first_screen = said(capsys, f"collect {study}")
     assert first_screen.count("\n") <= 1 + 14, first_screen
+    assert not OF_INSIDERS.findall(first_screen)
     yield "collect.txt", first_screen
     folder = Path("outputs") / study / "report"
     for path in sorted(folder.iterdir()):

@@ -193,7 +193,7 @@ def test_residual_table_labels_cells_without_train_s(builder):
     assert (
         builder.table("table2r-ddp")
         .caption[0]
-        .startswith("Lab residual: derived, not measured. ")
+        .startswith("By subtraction: derived, not measured. ")
     )
     assert builder.table("table2r-ddp").notes == (
         "includes data loading: computed from epoch_s because train_s is unknown: "

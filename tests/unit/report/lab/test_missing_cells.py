@@ -142,7 +142,7 @@ def test_negative_residual_is_printed_without_bandwidth(builder):
     assert texts_by_label(builder.table("table3r-ddp"))["2-GPU"][2] == "–"
     (note,) = builder.table("table3r-ddp").notes
     assert note == (
-        "no bandwidth, since the residual is not above zero: 2-GPU at batch 512"
+        "no bandwidth, since Comm of Table 2r is not above zero: 2-GPU at batch 512"
     )
     assert builder.table("table2r-ddp").notes == ()
 

@@ -280,7 +280,7 @@ MARK = "!"
 """The mark before a number that a check makes doubtful."""
 
 EXPLAINED = (
-    f"{MARK} doubtful, and what is computed from it: see the table Data-quality checks"
+    f"{MARK} doubtful, and what is computed from it: the marks of the answer say why"
 )
 
 

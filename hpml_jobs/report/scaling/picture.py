@@ -97,9 +97,10 @@ def _scalings(group: ConditionGroup) -> list[ScalingLines]:
     """Return strong and weak scaling, without the one that the grid has no cells for."""
     unit = captions.unit(group.device)
     units = captions.units(group.device)
+    rows = [row for row in group.timed if row.setup.is_plain] or group.timed
     weak = [
         Pair(reference, row)
-        for row in group.timed
+        for row in rows
         if (reference := group.reference(row)) and reference is not row
         if row.gpus >= reference.gpus
     ]
@@ -109,7 +110,7 @@ def _scalings(group: ConditionGroup) -> list[ScalingLines]:
             (
                 "strong scaling",
                 "global batch",
-                pairs(group),
+                [pair for pair in pairs(group) if pair.parallel in rows],
                 attrgetter("global_batch"),
             ),
             ("weak scaling", f"batch per {unit}", weak, attrgetter("batch_per_gpu")),

@@ -1,18 +1,22 @@
 """The answer: a measured fact with its interval first, whatever the runs scatter; then a wish."""
 
+import io
 import json
 
 import pytest
 from msgspec.structs import replace
+from rich.console import Console
 
+from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.check_result import CheckResult, Level
 from hpml_jobs.core.recipe import Recipe
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.report.answer import answer_of
 from hpml_jobs.report.choice.cost import Wish
 from hpml_jobs.report.files.json_tables import document
+from hpml_jobs.report.files.screen import show_first
 from hpml_jobs.report.report import ReportOptions, make_report
-from hpml_jobs.study.snapshot import read_snapshots
+from hpml_jobs.study.snapshot import CellState, read_snapshots
 from tests.unit.builders import a_cell, a_record
 from tests.unit.check_cases import change_epoch
 
@@ -170,4 +174,21 @@ def test_doubt_is_a_mark_with_what_helps(builder, given_checks):
     assert shown.marks == (
         "! 1 of 2 runs was slowed down by other programs. Again:\n"
         "hpml-jobs resubmit hw5 --disturbed",
+    )
+
+
+def test_cells_that_are_measured_again_are_said_first(builder):
+    """The numbers of before are shown, as those so far."""
+    add(builder, 1, 8.0)
+    add(builder, 2, 5.0)
+    states = [
+        CellState(slug=cell.slug, outcome=Outcome.RUNNING, reason="running")
+        for cell in builder.cells
+    ]
+    report = make_report("hw5", read_snapshots(builder.study.cells()), states)
+    console = Console(width=80, file=io.StringIO())
+    show_first(report, console)
+    assert console.file.getvalue().startswith(
+        "2 of 2 cells are pending or running; these are the numbers so far:\n"
+        "  hpml-jobs collect hw5 --wait\n1 -> 2 GPUs: 1.60 times as fast"
     )

@@ -67,13 +67,3 @@ def _medians(values: Seconds, draws: Array) -> Seconds:
     upper = np.take_along_axis(drawn, known // 2, axis=1)
     medians: Seconds = ((ordered[lower] + ordered[upper]) / 2)[:, 0]
     return medians
-
-
-def share_largest(parts: Mapping[Any, Seconds], cause: Any) -> float:
-    """Return the share of draws in which a part is the largest of those that are known.
-
-    >>> share_largest({"a": np.array([2.0, np.nan]), "b": np.array([1.0, 1.0])}, "a")
-    0.5
-    """
-    largest = np.nanargmax([*parts.values()], axis=0)
-    return float((largest == [*parts].index(cause)).mean())

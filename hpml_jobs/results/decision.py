@@ -7,7 +7,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from enum import StrEnum
 from functools import cache
-from math import ceil, comb, floor, log, pi, sqrt
+from math import comb, floor, log, sqrt
 from statistics import NormalDist, median, variance
 from typing import NamedTuple, TypeVar
 
@@ -224,18 +224,3 @@ def scatter(*samples: Sequence[float]) -> float | None:
     if not freedom:
         return None
     return sqrt(sum((len(logs) - 1) * variance(logs) for logs in several) / freedom)
-
-
-def runs_to_exclude(difference: float, noise: float) -> int | None:
-    """Return the runs of each cell whose interval excludes a ratio that far away; None above 50.
-
-    So many of the bootstrap intervals of the ratio of two medians do as the power is. The error of
-    the median of n normal values is sqrt(pi / 2n) times theirs.
-
-    >>> [runs_to_exclude(0.05, noise) for noise in (0.01, 0.02, 0.05)], runs_to_exclude(0.01, 0.05)
-    ([4, 5, 26], None)
-    """
-    normal = NormalDist()
-    errors = normal.inv_cdf((1 + CONFIDENCE) / 2) + normal.inv_cdf(POWER)
-    runs = max(LEAST_RUNS, ceil(pi * (errors * noise / log(1 + difference)) ** 2))
-    return runs if runs <= MOST_RUNS else None

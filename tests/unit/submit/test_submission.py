@@ -110,7 +110,7 @@ def test_preview_of_cells_that_run_here_has_their_time_limits_alone(laptop, caps
     assert run(["plan", "grid=hw5", "device=cpu"]) == 0
     out = capsys.readouterr().out
     assert (
-        "14 cells on this machine, one after another\ntime limits: 7 h 00 min in all\n"
+        "16 cells on this machine, one after another\ntime limits: 8 h 00 min in all\n"
         in out
     )
     assert "time limit 30 min  new" in out

@@ -39,9 +39,6 @@ if TYPE_CHECKING:
     from hpml_jobs.submit.job_requests import JobRequest
     from hpml_jobs.submit.selection import Selection
 
-SIMILAR = 0.75
-"""How much the name of a new study is like that of a study that is probably meant, at least."""
-
 NAMED_CELLS = 3
 """Cells that a message names at most."""
 

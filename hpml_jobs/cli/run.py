@@ -162,6 +162,8 @@ def run_here(selection: "Selection", job: str, *, json: bool) -> None:
     left = f", {left_out} left out (finished, pending or running)" if left_out else ""
     print(f"study {plan.study.name}: {counted(total, 'cell')} to run{left}", file=out)
     ended = _run_cells(selection, job, out)
+    if not plan.study.about.exists():
+        raise HpmlError(f"{plan.study.root} was removed while its cells were running")
     status = study_status(plan.study, with_checks=json)
     ended_states = [state for state in status.states if state.slug in ended]
     if json:
@@ -170,7 +172,7 @@ def run_here(selection: "Selection", job: str, *, json: bool) -> None:
     if plan.collect_after:
         _write_report(plan.study, status)
         print(f"the report is in {plan.study.report}", file=out)
-    failed = sum(not state.outcome.finished for state in ended_states)
+    failed = len(ended) - sum(state.outcome.finished for state in ended_states)
     words = study_words(plan.study)
     if not failed:
         print(next_commands(words, watch=False), file=out)

@@ -17,8 +17,9 @@ from hpml_jobs.cli.options import (
     Overrides,
     study_words,
 )
+from hpml_jobs.cli.terminal import repeated
 from hpml_jobs.core.cluster import Launcher
-from hpml_jobs.core.errors import HpmlError, UsageError
+from hpml_jobs.core.errors import HpmlError, InterruptError, UsageError
 from hpml_jobs.core.text import PROGRAM, counted, with_command
 from hpml_jobs.study.attempt import Progress
 from hpml_jobs.study.cell_folder import CellFolder
@@ -154,6 +155,7 @@ def run_here(selection: "Selection", job: str, *, json: bool) -> None:
 
     Raises:
         HpmlError: a cell did not finish.
+        InterruptError: Ctrl-C; the message has the command to go on.
     """
     from hpml_jobs.status.states import study_status
 
@@ -161,7 +163,11 @@ def run_here(selection: "Selection", job: str, *, json: bool) -> None:
     total, left_out = len(selection.send), len(selection.left_out)
     left = f", {left_out} left out (finished, pending or running)" if left_out else ""
     print(f"study {plan.study.name}: {counted(total, 'cell')} to run{left}", file=out)
-    ended = _run_cells(selection, job, out)
+    try:
+        ended = _run_cells(selection, job, out)
+    except KeyboardInterrupt as fault:
+        sentence = "interrupted; to run the cells that have not finished"
+        raise InterruptError(with_command(sentence, repeated())) from fault
     if not plan.study.about.exists():
         raise HpmlError(f"{plan.study.root} was removed while its cells were running")
     status = study_status(plan.study, with_checks=json)

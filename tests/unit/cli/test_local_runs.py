@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -162,7 +163,11 @@ def test_local_interrupt_leaves_no_process_and_reports_cells(program):
     os.kill(running.pid, signal.SIGINT)
     _, messages = running.communicate(timeout=300)
     assert running.returncode == 130
-    assert messages.splitlines()[-1] == "hpml-jobs: interrupted"
+    *_, sentence, command = messages.splitlines()
+    assert (
+        sentence == "hpml-jobs: interrupted; to run the cells that have not finished:"
+    )
+    assert command == shlex.join(["hpml-jobs", *words, "study=interrupted"])
     assert "Traceback" not in messages
     deadline = time.monotonic() + 120
     while alive_processes_of(str(study.cells_folder)):

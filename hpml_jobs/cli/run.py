@@ -31,6 +31,10 @@ if TYPE_CHECKING:
     from hpml_jobs.submit.selection import Selection
 
 
+SELECTING = ("--failed", "--oom", "--timeout", "--missing", "--lost")
+"""Options of resubmit that select cells, which are cancelled after Ctrl-C."""
+
+
 def run(
     overrides: Overrides = None,
     multirun: Multirun = False,
@@ -167,7 +171,8 @@ def run_here(selection: "Selection", job: str, *, json: bool) -> None:
         ended = _run_cells(selection, job, out)
     except KeyboardInterrupt as fault:
         sentence = "interrupted; to run the cells that have not finished"
-        raise InterruptError(with_command(sentence, repeated())) from fault
+        command = repeated(dict.fromkeys(SELECTING, "--cancelled"))
+        raise InterruptError(with_command(sentence, command)) from fault
     if not plan.study.about.exists():
         raise HpmlError(f"{plan.study.root} was removed while its cells were running")
     status = study_status(plan.study, with_checks=json)

@@ -1,6 +1,7 @@
 """Command run; a study that runs on this machine."""
 
 import sys
+import time
 from contextlib import redirect_stdout, suppress
 from typing import TYPE_CHECKING, Annotated, TextIO
 
@@ -20,7 +21,8 @@ from hpml_jobs.cli.options import (
 from hpml_jobs.cli.terminal import repeated
 from hpml_jobs.core.cluster import Launcher
 from hpml_jobs.core.errors import HpmlError, InterruptError, UsageError
-from hpml_jobs.core.text import PROGRAM, counted, with_command
+from hpml_jobs.core.place import place_of
+from hpml_jobs.core.text import PROGRAM, counted, duration_text, with_command
 from hpml_jobs.study.attempt import Progress
 from hpml_jobs.study.cell_folder import CellFolder
 
@@ -207,10 +209,15 @@ def _write_report(study: "Study", status: "StudyStatus") -> None:
 
 def _run_cells(selection: "Selection", job: str, out: TextIO) -> set[str]:
     """Run the cells with a progress line on stderr; return the names of those that ended."""
+    from hpml_jobs.report.frame.captions import cell_words
     from hpml_jobs.submit.local import run_all
 
-    total = len(selection.send)
-    name_width = max((len(planned.slug) for planned in selection.send), default=0)
+    names = {
+        planned.slug: cell_words(place_of(planned.cell), planned.cell.device)
+        for planned in selection.send
+    }
+    width, total = max(map(len, names.values()), default=0), len(names)
+    began = time.monotonic()
     ended: set[str] = set()
     with Console(stderr=True).status("starting") as status:
 
@@ -222,7 +229,10 @@ def _run_cells(selection: "Selection", job: str, out: TextIO) -> set[str]:
 
         def show_end(folder: CellFolder) -> None:
             ended.add(folder.slug)
-            line = f"{folder.slug:{name_width}}  {_ending(folder)}"
+            rest = total - len(ended)
+            left_s = (time.monotonic() - began) / len(ended) * rest
+            left = f"   about {duration_text(left_s)} left" if rest else ""
+            line = f"{names[folder.slug]:{width}}   {_ending(folder)}{left}"
             print(f"  {len(ended)}/{total}  {line}", flush=True, file=out)
 
         run_all(selection, job, show_progress, show_end)
@@ -230,17 +240,14 @@ def _run_cells(selection: "Selection", job: str, out: TextIO) -> set[str]:
 
 
 def _ending(folder: CellFolder) -> str:
-    """Return how a cell ended: its epoch time and accuracy, or why it has none."""
+    """Return how a cell ended: its epoch time, or why it has none."""
     end = folder.last_end()
     if end is None:
         return "failed: ended without an exit report"
     record = folder.read_record() if end.outcome.finished else None
-    if record is not None and record.ranks:
-        rank, what = record.ranks[0], "epoch"
-        if record.facts is not None and record.facts.in_windows:
-            what = counted(rank.timed.iterations, "iteration")
-        words = end.reason or ""
-        if rank.test_accuracy is not None:
-            words = f"test accuracy {rank.test_accuracy:.3f}"
-        return f"{what} {record.timed_s:8.3f} s   {words}".rstrip()
-    return f"{end.outcome.value}: {end.reason}"
+    if record is None or not record.ranks:
+        return f"{end.outcome.value}: {end.reason}"
+    iterations = ""
+    if record.facts is not None and record.facts.in_windows:
+        iterations = f" in {counted(record.ranks[0].timed.iterations, 'iteration')}"
+    return f"{record.timed_s:#.3g} s{iterations}   {end.reason or ''}".rstrip()

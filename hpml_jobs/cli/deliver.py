@@ -168,7 +168,8 @@ def _confirm(
     hours = gpu_hours_of(requests) + later
     cells, jobs = counted(len(selection.send), "cell"), counted(len(requests), "job")
     rest = f", and then {hours_text(later)} of them" if later else ""
-    say(f"up to {hours_text(hours)} GPU-hours: {cells} as {jobs}{rest}")
+    most = f"up to {hours_text(hours)} GPU-hours: " if hours else ""
+    say(f"{most}{cells} as {jobs}{rest}")
     limit = selection.plan.cluster.confirm_gpu_hours
     if limit is not None and hours > limit:
         _ask(f"more than cluster.confirm_gpu_hours={limit:g}; submit?", manner)

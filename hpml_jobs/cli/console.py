@@ -249,24 +249,11 @@ def show_preview(
     if preview.refused:
         print(f"it would be refused: {preview.refused}")
     _show_values(out, preview.values, all_values=all_cells)
-    whole = preview.scripts if all_cells else preview.scripts[:1]
-    for job in whole:
-        print(f"\n---- {job.shape}\n{job.script}", end="")
-    for job in preview.scripts[len(whole) :]:
-        print(f"\n---- {job.shape}: as the first script (--all shows all) except for")
-        first, lines = whole[0].script.splitlines(), job.script.splitlines()
-        print(*_lines_unlike(first, lines), sep="\n")
-
-
-def _lines_unlike(first: Sequence[str], lines: Sequence[str]) -> list[str]:
-    """Return the lines of a script that the first has not, and the options of it that are gone."""
-    options = {line.partition("=")[0] for line in lines}
-    gone = [
-        f"without {line}"
-        for line in first
-        if line.startswith("#SBATCH") and line.partition("=")[0] not in options
-    ]
-    return [line for line in lines if line not in first] + gone
+    for job in preview.scripts:
+        if all_cells:
+            print(f"\n---- {job.shape}\n{job.script}", end="")
+        else:
+            print(f"script of {job.shape}; --all prints it")
 
 
 def _show_values(

@@ -235,7 +235,7 @@ def _submit(
                 for request, sent in send(selection.plan, requests, check_interrupt):
                     jobs |= sent
                     if not manner.json:
-                        say(f"job {', '.join(array_ids(sent.values()))}: {request}")
+                        say(f"job {', '.join(array_ids(sent.values()))}, {request}")
                 followup = send_followup(selection, jobs.values())
                 check_interrupt()
             finally:

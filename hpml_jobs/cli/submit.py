@@ -85,7 +85,7 @@ def plan(
     all_cells: AllCells = False,
     json: Json = False,
 ) -> None:
-    """Show the cells, job scripts, GPU-hours and values of a submission; submit nothing.
+    """Show the cells, GPU-hours and values of a submission, with --all its scripts; submit nothing.
 
     Example: hpml-jobs plan -m gpus=1,2,4 batch=32,128,512 cluster=greene
     """

@@ -133,15 +133,6 @@ def test_study_that_is_removed_while_it_runs_is_a_failure(program):
     assert "next:" not in done.stdout
 
 
-def test_study_that_is_removed_while_it_runs_is_a_failure(program):
-    root = program.folder / "outputs" / "gone"
-    act = f"import shutil; shutil.rmtree({str(root)!r}, ignore_errors=True)"
-    done = program(*study_with_faulty_model(program, act), "study=gone")
-    assert done.returncode == 1
-    assert done.stderr.endswith(f"{root} was removed while its cells were running\n")
-    assert "next:" not in done.stdout
-
-
 def test_local_interrupt_leaves_no_process_and_reports_cells(program):
     words = study_with_faulty_model(program, "time.sleep(600)")
     running = subprocess.Popen(

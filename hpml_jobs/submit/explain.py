@@ -21,7 +21,7 @@ from hpml_jobs.core.value import Value
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.plan.cells import Plan
 from hpml_jobs.plan.rules import IMAGE_KEYS
-from hpml_jobs.slurm.commands import ASK_TIMEOUT_S, has_sbatch, sbatch_environment
+from hpml_jobs.slurm.commands import ASK_TIMEOUT_S, sbatch_environment
 from hpml_jobs.slurm.jobs import parse_time
 from hpml_jobs.submit.job_requests import (
     JobRequest,
@@ -137,7 +137,7 @@ def _block_rows(selection: Selection, requests: Sequence[JobRequest]) -> list[Bl
     names = dict.fromkeys(planned.block for planned in plan.cells)
     if not any(names):
         return []
-    queue_s = _queue_s(plan, requests) if has_sbatch() else {}
+    queue_s = _queue_s(plan, requests)
     rows = []
     for name in names:
         cells = [planned for planned in selection.send if planned.block == name]
@@ -158,7 +158,7 @@ def _queue_s(plan: Plan, requests: Iterable[JobRequest]) -> dict[str, float]:
     queue_s: dict[str, float] = {}
     for request in requests:
         start = expected_start(plan, request)
-        if start is not None:
+        if start:
             queue_s |= dict.fromkeys(request.slugs, max(0.0, start - time.time()))
     return queue_s
 

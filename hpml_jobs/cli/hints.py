@@ -18,6 +18,9 @@ from hpml_jobs.study.study import Study
 EXAMPLE_MINUTES, EXAMPLE_GB = 60, 64
 """Limits in suggested commands where those of the job are not known."""
 
+OF_SETUP = ("torch sees", "is built for", "was not found on the node")
+"""Words in the reasons of failures that another job would have, too."""
+
 REPLACED = "of older code, submitted again with the current code"
 """What replaced cells are."""
 
@@ -136,8 +139,19 @@ def _unfinished(cells: list[CellState], study: str) -> Iterator[str]:
     """Yield a hint for each way in which cells ended without a result."""
     # an untried batch of a ladder is a result, too
     unfinished = [state for state in cells if not (state.recorded or state.untried)]
+    broken = [s for s in unfinished if any(word in s.reason for word in OF_SETUP)]
+    if broken:
+        yield with_command(
+            f"{counted(len(broken), 'cell')} failed by the setup of the node, and would again; to "
+            "check it",
+            f"{PROGRAM} doctor",
+        )
     for outcomes, words, command in _ends(cells, study):
-        ended = [state for state in unfinished if state.outcome in outcomes]
+        ended = [
+            state
+            for state in unfinished
+            if state.outcome in outcomes and state not in broken
+        ]
         if ended:
             yield with_command(f"{counted(len(ended), 'cell')} {words}", command)
 

@@ -162,6 +162,17 @@ def test_hints_exist_for_every_outcome(outcome, words):
     assert any(words in line for line in hints_for([state], "mine"))
 
 
+def test_hint_for_a_node_without_cuda_is_doctor():
+    state = CellState(
+        slug="ddp",
+        outcome=Outcome.FAILED,
+        job="17_0",
+        reason="rank 0: device=cuda, but torch sees no CUDA device: no driver",
+    )
+    (hint,) = hints_for([state], "mine")
+    assert hint.endswith("and would again; to check it:\nhpml-jobs doctor")
+
+
 def test_hint_for_finished_cells_is_collect():
     cells = [
         CellState(slug="a", outcome=Outcome.OK, recorded=True),

@@ -44,7 +44,7 @@ def test_unusual_folder_name_reaches_job_and_back(unusual_folder, rig):
     array = json.loads(unusual_folder.ok(*OWN, "study=array", "collect_after=true"))
     pack = json.loads(unusual_folder.ok(*OWN, "study=pack", "pack=true"))
     for name in ("array", "pack"):
-        unusual_folder.ok("status", name, "--watch", "--every", "1")
+        unusual_folder.ok("status", name, "--watch")
         (state,) = json.loads(unusual_folder.ok("status", name, "--json"))["cells"]
         assert (state["outcome"], state["reason"]) == ("ok", "")
     rig.wait_for_state(array["closing"], {"COMPLETED"}, timeout_s=120)

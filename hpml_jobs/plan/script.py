@@ -19,6 +19,7 @@ from hpml_jobs.core.text import few, listed
 from hpml_jobs.core.workload import SourceFile, Workload
 from hpml_jobs.plan.script_texts import (
     exchanges_by_torch,
+    missing_packages,
     other_library,
     shared_file,
 )
@@ -40,12 +41,20 @@ def workload_of(sweep: Sequence[Settings], notify: Notify) -> Workload:
         UsageError: there is no such script, it is not Python, it cannot be measured, or its cells
             would share files.
     """
-    script = sweep[0].script_of_cell
+    first = sweep[0]
+    script, cluster = first.script_of_cell, first.cluster
     if script is None:
         raise ValueError("settings without a script")
     root, texts = _texts_of(script, notify)
     _check_exchange(script, texts, max(settings.gpus for settings in sweep), notify)
-    place = "" if sweep[0].shared_files else shared_file(texts)
+    # a module has no file of that name
+    missing = missing_packages(texts.get(Path(script.path).name, b""), root)
+    if missing and cluster.is_local and not cluster.hosts:
+        raise UsageError(
+            f"script={script.path} imports {few(missing)}, not installed here: install it into "
+            f"this environment, {sys.prefix}"
+        )
+    place = "" if first.shared_files else shared_file(texts)
     if place and not script.has_placeholder("folder"):
         raise UsageError(
             f"script={script.path} writes files or resumes from them ({place}), and args has no "
@@ -60,7 +69,7 @@ def workload_of(sweep: Sequence[Settings], notify: Notify) -> Workload:
             f"args has no {{batch}}: {script.path} has to use batch {sizes} by itself, else the "
             "cell fails; to pass it: args='--batch-size {batch}'"
         )
-    return msgspec.structs.replace(sweep[0].workload, code=tuple(sorted(code, key=str)))
+    return msgspec.structs.replace(first.workload, code=tuple(sorted(code, key=str)))
 
 
 def _check_exchange(

@@ -3,6 +3,8 @@
 import ast
 import re
 from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
 
 from hpml_jobs.core.source_files import parsed
 
@@ -52,14 +54,30 @@ def exchanges_by_torch(texts: Mapping[str, bytes]) -> bool:
 
 def other_library(texts: Mapping[str, bytes]) -> str:
     """Return the library that trains instead of torch, or exchanges instead of it; empty: none."""
-    modules = {
-        module.partition(".")[0]
-        for text in texts.values()
-        for module in _imported(parsed(text)).values()
-    }
+    modules = set[str]().union(*map(_packages, map(parsed, texts.values())))
     if "torch" in modules and b".backward(" in b"".join(texts.values()):
         modules -= _NOT_TORCH
     return min(modules & (_EXCHANGES | _NOT_TORCH), default="")
+
+
+def missing_packages(text: bytes, folder: Path) -> list[str]:
+    """Return what a source imports that neither this Python nor its folder has; nothing is run.
+
+    An import in a function, `if` or `try` may be optional, and one of a source that names sys.path
+    may be found elsewhere.
+    """
+    if b"sys.path" in text:
+        return []
+    packages = (
+        _packages(node)
+        for node in parsed(text).body
+        if isinstance(node, ast.Import | ast.ImportFrom)
+    )
+    return [
+        package
+        for package in sorted(set[str]().union(*packages))
+        if not find_spec(package) and not any(folder.glob(f"{package}*"))
+    ]
 
 
 def shared_file(texts: Mapping[str, bytes]) -> str:
@@ -86,6 +104,11 @@ def _is_shared(call: ast.Call, names: Mapping[str, str]) -> bool:
         return bool(_SHARED.fullmatch(name))
     values = [*call.args, *(keyword.value for keyword in call.keywords)]
     return any(map(_WRITING.fullmatch, map(ast.unparse, values)))
+
+
+def _packages(tree: ast.AST) -> set[str]:
+    """Return the packages that a source imports; those of its own folder by `.` have none."""
+    return {module.partition(".")[0] for module in _imported(tree).values()} - {""}
 
 
 def _imported(tree: ast.AST) -> dict[str, str]:

@@ -95,7 +95,7 @@ def states_table(states: Iterable[CellState], rows: int | None = None) -> Table:
     cells = list(states)
     listed = cells if rows is None else _most_urgent(cells, rows)
     has_times = any(s.queued_s is not None or s.elapsed_s is not None for s in cells)
-    has_jobs = any(is_slurm(state.job or "") for state in cells)
+    has_jobs = any(is_slurm(str(state.job)) for state in cells)
     headings = ["cell", "state"] + ["job"] * has_jobs + ["waited", "ran"] * has_times
     table = plain_table(headings, ("",))
     for column in table.columns[:3:2]:  # name and job fold, the state does not

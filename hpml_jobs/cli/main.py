@@ -127,8 +127,7 @@ def _help(words: list[str]) -> int:
     if named in TOPICS:
         print(topic(named, folders), end="")
     elif named in COMMANDS:
-        if term := explanations().get(named):
-            print(term)
+        print(explanations().get(named, ""), end="")
         return _run_command([named, "--help"])
     elif named:
         print(entry(named, folders), end="")

@@ -25,6 +25,7 @@ from hpml_jobs.core.text import (
     printable,
     time_text,
 )
+from hpml_jobs.slurm.jobs import is_slurm
 from hpml_jobs.study.snapshot import CellState
 
 if TYPE_CHECKING:
@@ -87,27 +88,23 @@ def plain_table(fixed: Iterable[str], foldable: Iterable[str]) -> Table:
 
 
 def states_table(states: Iterable[CellState], rows: int | None = None) -> Table:
-    """Return a table of cells: name, state, job, time queued, time run, reason.
+    """Return a table of cells: name, state, SLURM's job, time queued, time run, reason.
 
     With `rows` it has at most so many rows: the most urgent cells, and the number of others.
     """
     cells = list(states)
     listed = cells if rows is None else _most_urgent(cells, rows)
     has_times = any(s.queued_s is not None or s.elapsed_s is not None for s in cells)
-    headings = ["cell", "state", "job"]
-    if has_times:
-        headings += ["waited", "ran"]
+    has_jobs = any(is_slurm(str(state.job)) for state in cells)
+    headings = ["cell", "state"] + ["job"] * has_jobs + ["waited", "ran"] * has_times
     table = plain_table(headings, ("",))
-    name, _, job = table.columns[:3]
-    for column in (name, job):  # they fold on a narrow screen, the state does not
+    for column in table.columns[:3:2]:  # name and job fold, the state does not
         column.no_wrap, column.overflow = False, "fold"
     overflow: OverflowMethod = "ellipsis" if rows else "fold"
     for state in listed:
-        columns: list[str | Text] = [
-            state.slug,
-            coloured(state.outcome),
-            state.job or "–",
-        ]
+        columns: list[str | Text] = [state.slug, coloured(state.outcome)]
+        if has_jobs:
+            columns.append(state.job or "–")
         if has_times:
             columns += [_span(state.queued_s), _span(state.elapsed_s)]
         reason = Text(_reason(state), no_wrap=rows is not None, overflow=overflow)
@@ -249,24 +246,11 @@ def show_preview(
     if preview.refused:
         print(f"it would be refused: {preview.refused}")
     _show_values(out, preview.values, all_values=all_cells)
-    whole = preview.scripts if all_cells else preview.scripts[:1]
-    for job in whole:
-        print(f"\n---- {job.shape}\n{job.script}", end="")
-    for job in preview.scripts[len(whole) :]:
-        print(f"\n---- {job.shape}: as the first script (--all shows all) except for")
-        first, lines = whole[0].script.splitlines(), job.script.splitlines()
-        print(*_lines_unlike(first, lines), sep="\n")
-
-
-def _lines_unlike(first: Sequence[str], lines: Sequence[str]) -> list[str]:
-    """Return the lines of a script that the first has not, and the options of it that are gone."""
-    options = {line.partition("=")[0] for line in lines}
-    gone = [
-        f"without {line}"
-        for line in first
-        if line.startswith("#SBATCH") and line.partition("=")[0] not in options
-    ]
-    return [line for line in lines if line not in first] + gone
+    for job in preview.scripts:
+        if all_cells:
+            print(f"\n---- {job.shape}\n{job.script}", end="")
+        else:
+            print(f"script of {job.shape}; --all prints it")
 
 
 def _show_values(

@@ -39,9 +39,6 @@ if TYPE_CHECKING:
     from hpml_jobs.submit.job_requests import JobRequest
     from hpml_jobs.submit.selection import Selection
 
-SIMILAR = 0.75
-"""How much the name of a new study is like that of a study that is probably meant, at least."""
-
 NAMED_CELLS = 3
 """Cells that a message names at most."""
 
@@ -171,7 +168,8 @@ def _confirm(
     hours = gpu_hours_of(requests) + later
     cells, jobs = counted(len(selection.send), "cell"), counted(len(requests), "job")
     rest = f", and then {hours_text(later)} of them" if later else ""
-    say(f"up to {hours_text(hours)} GPU-hours: {cells} as {jobs}{rest}")
+    most = f"up to {hours_text(hours)} GPU-hours: " if hours else ""
+    say(f"{most}{cells} as {jobs}{rest}")
     limit = selection.plan.cluster.confirm_gpu_hours
     if limit is not None and hours > limit:
         _ask(f"more than cluster.confirm_gpu_hours={limit:g}; submit?", manner)
@@ -237,7 +235,7 @@ def _submit(
                 for request, sent in send(selection.plan, requests, check_interrupt):
                     jobs |= sent
                     if not manner.json:
-                        say(f"job {', '.join(array_ids(sent.values()))}: {request}")
+                        say(f"job {', '.join(array_ids(sent.values()))}, {request}")
                 followup = send_followup(selection, jobs.values())
                 check_interrupt()
             finally:

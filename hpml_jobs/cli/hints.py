@@ -1,5 +1,6 @@
 """Suggested next commands for a study, from the states of its cells."""
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from math import ceil
@@ -17,6 +18,9 @@ from hpml_jobs.study.study import Study
 
 EXAMPLE_MINUTES, EXAMPLE_GB = 60, 64
 """Limits in suggested commands where those of the job are not known."""
+
+OF_SETUP = re.compile("torch sees|is built for|was not found on the node")
+"""Words in the reasons of failures that another job would have, too."""
 
 REPLACED = "of older code, submitted again with the current code"
 """What replaced cells are."""
@@ -60,10 +64,9 @@ def _blocked(cells: list[CellState], study: str) -> Iterator[str]:
     blocked = [state for state in cells if state.who]
     if blocked:
         who = " or ".join(dict.fromkeys(state.who for state in blocked))
-        need = "needs" if len(blocked) == 1 else "need"
         yield with_command(
-            f"{counted(len(blocked), 'pending cell')} {need} action from {who}; to remove pending "
-            "cells from the queue",
+            f"{counted(len(blocked), 'pending cell')} cannot start without action from {who}; to "
+            "remove pending cells from the queue",
             f"{PROGRAM} cancel {study}",
         )
 
@@ -136,8 +139,19 @@ def _unfinished(cells: list[CellState], study: str) -> Iterator[str]:
     """Yield a hint for each way in which cells ended without a result."""
     # an untried batch of a ladder is a result, too
     unfinished = [state for state in cells if not (state.recorded or state.untried)]
+    broken = [state for state in unfinished if OF_SETUP.search(state.reason)]
+    if broken:
+        yield with_command(
+            f"{counted(len(broken), 'cell')} failed by the setup of the node, and would again; to "
+            "check it",
+            f"{PROGRAM} doctor",
+        )
     for outcomes, words, command in _ends(cells, study):
-        ended = [state for state in unfinished if state.outcome in outcomes]
+        ended = [
+            state
+            for state in unfinished
+            if state.outcome in outcomes and state not in broken
+        ]
         if ended:
             yield with_command(f"{counted(len(ended), 'cell')} {words}", command)
 
@@ -183,8 +197,7 @@ def _disturbed(cells: list[CellState], study: str) -> Iterator[str]:
         checks = [check for check in state.checks if check.check == DISTURBED]
         hit += any(map(is_worth_repeating, checks))
     if hit:
-        has = "has" if hit == 1 else "have"
-        words = f"{counted(hit, 'cell')} {has} a disturbed epoch or microbenchmark"
+        words = f"{counted(hit, 'cell')} with a disturbed epoch or microbenchmark"
         yield with_command(words, f"{PROGRAM} resubmit {study} --disturbed")
 
 

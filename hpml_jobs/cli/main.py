@@ -118,7 +118,7 @@ def _show_hydra_page(words: list[str]) -> None:
 
 def _help(words: list[str]) -> int:
     """Print the first page, or that of a topic (`help keys`), a command or another word."""
-    from hpml_jobs.cli.help import TOPICS, entry, first_page, topic
+    from hpml_jobs.cli.help import TOPICS, entry, explanations, first_page, topic
 
     typed = words[1:] if words[0] == "help" else []
     before_options = itertools.takewhile(lambda word: not word.startswith("-"), typed)
@@ -127,6 +127,7 @@ def _help(words: list[str]) -> int:
     if named in TOPICS:
         print(topic(named, folders), end="")
     elif named in COMMANDS:
+        print(explanations().get(named, ""), end="")
         return _run_command([named, "--help"])
     elif named:
         print(entry(named, folders), end="")

@@ -1,6 +1,7 @@
 """Command run; a study that runs on this machine."""
 
 import sys
+import time
 from contextlib import redirect_stdout, suppress
 from typing import TYPE_CHECKING, Annotated, TextIO
 
@@ -17,9 +18,11 @@ from hpml_jobs.cli.options import (
     Overrides,
     study_words,
 )
+from hpml_jobs.cli.terminal import repeated
 from hpml_jobs.core.cluster import Launcher
-from hpml_jobs.core.errors import HpmlError, UsageError
-from hpml_jobs.core.text import PROGRAM, counted, with_command
+from hpml_jobs.core.errors import HpmlError, InterruptError, UsageError
+from hpml_jobs.core.place import place_of
+from hpml_jobs.core.text import PROGRAM, counted, duration_text, with_command
 from hpml_jobs.study.attempt import Progress
 from hpml_jobs.study.cell_folder import CellFolder
 
@@ -28,6 +31,10 @@ if TYPE_CHECKING:
     from hpml_jobs.status.states import StudyStatus
     from hpml_jobs.study.study import Study
     from hpml_jobs.submit.selection import Selection
+
+
+SELECTING = ("--failed", "--oom", "--timeout", "--missing", "--lost")
+"""Options of resubmit that select cells, which are cancelled after Ctrl-C."""
 
 
 def run(
@@ -154,6 +161,7 @@ def run_here(selection: "Selection", job: str, *, json: bool) -> None:
 
     Raises:
         HpmlError: a cell did not finish.
+        InterruptError: Ctrl-C; the message has the command to go on.
     """
     from hpml_jobs.status.states import study_status
 
@@ -161,7 +169,14 @@ def run_here(selection: "Selection", job: str, *, json: bool) -> None:
     total, left_out = len(selection.send), len(selection.left_out)
     left = f", {left_out} left out (finished, pending or running)" if left_out else ""
     print(f"study {plan.study.name}: {counted(total, 'cell')} to run{left}", file=out)
-    ended = _run_cells(selection, job, out)
+    try:
+        ended = _run_cells(selection, job, out)
+    except KeyboardInterrupt as fault:
+        sentence = "interrupted; to run the cells that have not finished"
+        command = repeated(dict.fromkeys(SELECTING, "--cancelled"))
+        raise InterruptError(with_command(sentence, command)) from fault
+    if not plan.study.about.exists():
+        raise HpmlError(f"{plan.study.root} was removed while its cells were running")
     status = study_status(plan.study, with_checks=json)
     ended_states = [state for state in status.states if state.slug in ended]
     if json:
@@ -170,7 +185,7 @@ def run_here(selection: "Selection", job: str, *, json: bool) -> None:
     if plan.collect_after:
         _write_report(plan.study, status)
         print(f"the report is in {plan.study.report}", file=out)
-    failed = sum(not state.outcome.finished for state in ended_states)
+    failed = len(ended) - sum(state.outcome.finished for state in ended_states)
     words = study_words(plan.study)
     if not failed:
         print(next_commands(words, watch=False), file=out)
@@ -195,10 +210,15 @@ def _write_report(study: "Study", status: "StudyStatus") -> None:
 
 def _run_cells(selection: "Selection", job: str, out: TextIO) -> set[str]:
     """Run the cells with a progress line on stderr; return the names of those that ended."""
+    from hpml_jobs.report.frame.captions import cell_words
     from hpml_jobs.submit.local import run_all
 
-    total = len(selection.send)
-    name_width = max((len(planned.slug) for planned in selection.send), default=0)
+    names = {
+        planned.slug: cell_words(place_of(planned.cell), planned.cell.device)
+        for planned in selection.send
+    }
+    width, total = max(map(len, names.values()), default=0), len(names)
+    began = time.monotonic()
     ended: set[str] = set()
     with Console(stderr=True).status("starting") as status:
 
@@ -210,7 +230,10 @@ def _run_cells(selection: "Selection", job: str, out: TextIO) -> set[str]:
 
         def show_end(folder: CellFolder) -> None:
             ended.add(folder.slug)
-            line = f"{folder.slug:{name_width}}  {_ending(folder)}"
+            rest = total - len(ended)
+            left_s = (time.monotonic() - began) / len(ended) * rest
+            left = f"   about {duration_text(left_s)} left" if rest else ""
+            line = f"{names[folder.slug]:{width}}   {_ending(folder)}{left}"
             print(f"  {len(ended)}/{total}  {line}", flush=True, file=out)
 
         run_all(selection, job, show_progress, show_end)
@@ -218,17 +241,14 @@ def _run_cells(selection: "Selection", job: str, out: TextIO) -> set[str]:
 
 
 def _ending(folder: CellFolder) -> str:
-    """Return how a cell ended: its epoch time and accuracy, or why it has none."""
+    """Return how a cell ended: its epoch time, or why it has none."""
     end = folder.last_end()
     if end is None:
         return "failed: ended without an exit report"
     record = folder.read_record() if end.outcome.finished else None
-    if record is not None and record.ranks:
-        rank, what = record.ranks[0], "epoch"
-        if record.facts is not None and record.facts.in_windows:
-            what = counted(rank.timed.iterations, "iteration")
-        words = end.reason or ""
-        if rank.test_accuracy is not None:
-            words = f"test accuracy {rank.test_accuracy:.3f}"
-        return f"{what} {record.timed_s:8.3f} s   {words}".rstrip()
-    return f"{end.outcome.value}: {end.reason}"
+    if record is None or not record.ranks:
+        return f"{end.outcome.value}: {end.reason}"
+    iterations = ""
+    if record.facts is not None and record.facts.in_windows:
+        iterations = f" in {counted(record.ranks[0].timed.iterations, 'iteration')}"
+    return f"{record.timed_s:#.3g} s{iterations}   {end.reason or ''}".rstrip()

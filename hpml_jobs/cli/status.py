@@ -1,6 +1,5 @@
 """Commands status and logs."""
 
-import math
 import sys
 from collections.abc import Iterator
 from contextlib import nullcontext
@@ -42,16 +41,8 @@ if TYPE_CHECKING:
     from hpml_jobs.status.states import StudyStatus
     from hpml_jobs.study.snapshot import RecordCache
 
-SHORTEST_INTERVAL_S = 0.5
-"""SLURM is not asked more often."""
-
 EVERY_S = 5.0
-"""The refresh interval, if none is given."""
-
-Every = Annotated[
-    float,
-    Option("--every", metavar="SECONDS", help="refresh interval of --watch, seconds"),
-]
+"""The refresh interval of --watch."""
 
 
 def status(
@@ -63,7 +54,6 @@ def status(
             "--watch", "-w", help="show it live until no cell is pending or running"
         ),
     ] = False,
-    every: Every = EVERY_S,
     outputs: Outputs = None,
     all_cells: AllCells = False,
     json: Json = False,
@@ -83,11 +73,9 @@ def status(
         raise UsageError(
             "--watch shows as many cells as the screen has: leave --all out"
         )
-    if not live and every != EVERY_S:
-        raise UsageError("--every is for --watch")
     selection = select_study(study, pattern, outputs)
     if live:
-        check_finished(_watch(selection, every, json=json), strict=strict)
+        check_finished(_watch(selection, json=json), strict=strict)
         return
     current = study_status(selection.study, all_jobs=True, with_checks=True)
     chosen, usage = selection.chosen(current.states), usage_of(current)
@@ -158,9 +146,9 @@ def _followup_job(study: Study, current: "StudyStatus") -> list[str]:
     return []
 
 
-def _watch(selection: StudySelection, every_s: float, *, json: bool) -> list[CellState]:
+def _watch(selection: StudySelection, *, json: bool) -> list[CellState]:
     """Show the states live, then what to do next; return the last states of the current code."""
-    last = show_until_idle(selection, every_s, json=json)
+    last = show_until_idle(selection, EVERY_S, json=json)
     states = selection.chosen(last.states)
     changed = changed_code(last.snapshots)
     if not json and console().is_terminal:
@@ -185,8 +173,6 @@ def show_until_idle(
 
     from hpml_jobs.status.watch import watch_study
 
-    if not math.isfinite(every_s):
-        raise UsageError(f"--every {every_s:g}: must be a finite number of seconds")
     study, out, print_change = selection.study, console(), print_changes()
     live = (
         None if json or not out.is_terminal else Live(console=out, auto_refresh=False)
@@ -204,7 +190,6 @@ def show_until_idle(
 
     try:
         with live or nullcontext():
-            every_s = max(every_s, SHORTEST_INTERVAL_S)
             return watch_study(study, every_s, show, selection.chosen, cache)
     except KeyboardInterrupt:
         words = study_words(study)

@@ -85,7 +85,7 @@ def plan(
     all_cells: AllCells = False,
     json: Json = False,
 ) -> None:
-    """Show the cells, job scripts, GPU-hours and values of a submission; submit nothing.
+    """Show the cells, GPU-hours and values of a submission, with --all its scripts; submit nothing.
 
     Example: hpml-jobs plan -m gpus=1,2,4 batch=32,128,512 cluster=greene
     """
@@ -135,9 +135,10 @@ def _batch_of_ladder(
         some = largest_batch.with_batch(words, ladder.cells[0].cell.batch)
         later = planned(some, lambda _: None).cells
         hours = sum(cell.gpu_hours for cell in later)
+        most = f", up to {hours_text(hours)} GPU-hours" if hours else ""
         print_note(
             f"{largest_batch.AUTO}: first the ladder, then {counted(len(later), 'cell')} with its "
-            f"batch, up to {hours_text(hours)} GPU-hours"
+            f"batch{most}"
         )
         then = largest_batch.words_after_ladder(words, ladder)
         ladder = ladder._replace(

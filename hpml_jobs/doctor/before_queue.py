@@ -125,7 +125,7 @@ _REMEDIES = (
 def check_request(plan: Plan, request: JobRequest) -> Finding:
     """Check that sbatch would accept a job request; nothing is submitted."""
     text = script(plan.study, plan.cluster, request)
-    return _check_script("request", str(request), text)
+    return _check_script("request", f"{request.shape}", text)
 
 
 def check_followup(plan: Plan) -> Finding:
@@ -148,7 +148,7 @@ def _check_script(about: str, name: str, text: str) -> Finding:
     )
     if done.returncode:
         remedies = (remedy for word, remedy in _REMEDIES if word in answer.lower())
-        remedy = next(remedies, "plan shows the script that sbatch rejects")
+        remedy = next(remedies, "plan --all shows the script that sbatch rejects")
         return problem(about, f"sbatch rejects {name}: {answer}", remedy)
     match = ACCEPTED.search(answer)
     start = (

@@ -66,10 +66,14 @@ def examine(
         yield warning(
             "job", "diagnostic job not submitted", "fix the problems above first"
         )
-    elif plan.cluster.launcher is Launcher.LOCAL:
-        yield from node_job.check_this_machine(plan)
+        return
+    if plan.cluster.launcher is Launcher.LOCAL:
+        findings = node_job.check_this_machine(plan)
     else:
-        yield from node_job.check_node(plan, patience_s, notify)
+        findings = node_job.check_node(plan, patience_s, notify)
+    # what a submission downloads is missing on the node, too
+    known = "node data" if _check_data(plan).level is Severity.WARNING else ""
+    yield from (finding for finding in findings if finding.about != known)
 
 
 def _plan(sweep: Sweep) -> tuple[Plan | None, str]:
@@ -162,12 +166,15 @@ def _check_data(plan: Plan) -> Finding:
     )
     for workload, root in needed:
         dataset = DATASETS.get(workload.data)
-        if dataset is not None and dataset.is_missing(Path(root)):
-            remedy = "nothing to do: a submission downloads it"
-            return warning("data", f"{dataset.title} is not in {root}", remedy)
-    workload, root = next(iter(needed))
+        if dataset and dataset.is_missing(Path(root)):
+            return warning(
+                "data",
+                f"{dataset.title} is not in {root}",
+                "nothing to do: a submission downloads it",
+            )
+    (workload, root), *_ = needed
     dataset = DATASETS.get(workload.data)
-    where = f" in {root}" if dataset is not None and dataset.on_disk else ""
+    where = f" in {root}" if dataset and dataset.on_disk else ""
     return ok(
         "data",
         f"workload={workload.name}: {workload.images:,} training {workload.samples_text}{where}",
@@ -202,9 +209,10 @@ def check_outputs(folder: Path, cluster: Cluster) -> Finding:
         free_gb = shutil.disk_usage(existing).free / 1e9
         mount = mount_of(existing, mounts())
     except OSError as error:
-        remedy = "choose a folder that you may write to with outputs=PATH"
         return problem(
-            "outputs", f"{folder} cannot be written: {error.strerror}", remedy
+            "outputs",
+            f"{folder} cannot be written: {error.strerror}",
+            "choose a folder that you may write to with outputs=PATH",
         )
     observed = (
         f"{folder}: writable, {free_gb:,.1f} GB free on {mount.place} ({mount.type})"
@@ -216,9 +224,9 @@ def check_outputs(folder: Path, cluster: Cluster) -> Finding:
             "free disk space, or choose another folder with outputs=PATH",
         )
     if mount.type in IN_MEMORY and cluster.launcher is Launcher.SLURM:
-        remedy = (
-            "nodes cannot read this machine's memory: "
-            "choose outputs=PATH on a shared file system"
+        return problem(
+            "outputs",
+            observed,
+            "nodes cannot read this machine's memory: choose outputs=PATH on a shared file system",
         )
-        return problem("outputs", observed, remedy)
     return ok("outputs", observed)

@@ -17,7 +17,7 @@ from hpml_jobs.core.answers import Finding, NodeAnswer, ok, problem, warning
 from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.cluster import sbatch_options
 from hpml_jobs.core.errors import HpmlError
-from hpml_jobs.core.text import VERSION
+from hpml_jobs.core.text import VERSION, last_error
 from hpml_jobs.plan.cells import Plan, PlannedCell
 from hpml_jobs.slurm.commands import ask_slurm
 from hpml_jobs.slurm.jobs import JobState
@@ -132,9 +132,7 @@ def check_this_machine(plan: Plan) -> list[Finding]:
     finally:
         exchange.remove()
     if answer is None:
-        reason = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[
-            -1
-        ]
+        reason = last_error(done.stderr) or f"exit code {done.returncode}"
         return [problem("process", f"the checks ended without an answer: {reason}")]
     return list(answer.findings)
 
@@ -246,10 +244,11 @@ def _still_active(last: JobState, patience_s: float) -> Finding:
 
 
 def _not_shared(observed: str) -> Finding:
-    remedy = (
-        "name a folder that both share (outputs=), or submit from an interactive job"
+    return problem(
+        "shared folder",
+        observed,
+        "name a folder that both share (outputs=), or submit from an interactive job",
     )
-    return problem("shared folder", observed, remedy)
 
 
 def _last_line(study: Study, job: str) -> str:

@@ -7,6 +7,7 @@ import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from importlib.machinery import PathFinder
+from importlib.util import find_spec
 from pathlib import Path
 
 import msgspec
@@ -35,12 +36,20 @@ def workload_of(sweep: Sequence[Settings], notify: Notify) -> Workload:
         UsageError: there is no such script, it is not Python, it cannot be measured, or its cells
             would share files.
     """
-    script = sweep[0].script_of_cell
+    first = sweep[0]
+    script, cluster = first.script_of_cell, first.cluster
     if script is None:
         raise ValueError("settings without a script")
     root, texts = _texts_of(script, notify)
     _check_exchange(script, texts, max(settings.gpus for settings in sweep), notify)
-    place = "" if sweep[0].shared_files else _shared_file(texts)
+    # a module has no file of that name
+    missing = _missing_packages(texts.get(Path(script.path).name, b""), root)
+    if missing and cluster.is_local and not cluster.hosts:
+        raise UsageError(
+            f"script={script.path} imports {few(missing)}, not installed here: install it into "
+            f"this environment, {sys.prefix}"
+        )
+    place = "" if first.shared_files else _shared_file(texts)
     if place and not script.has_placeholder("folder"):
         raise UsageError(
             f"script={script.path} writes files or resumes from them ({place}), and args has no "
@@ -55,7 +64,7 @@ def workload_of(sweep: Sequence[Settings], notify: Notify) -> Workload:
             f"args has no {{batch}}: {script.path} has to use batch {sizes} by itself, else the "
             "cell fails; to pass it: args='--batch-size {batch}'"
         )
-    return msgspec.structs.replace(sweep[0].workload, code=tuple(sorted(code, key=str)))
+    return msgspec.structs.replace(first.workload, code=tuple(sorted(code, key=str)))
 
 
 def _check_exchange(
@@ -219,14 +228,30 @@ _OF_TORCH = re.compile(
 
 def _other_library(texts: Mapping[str, bytes]) -> str:
     """Return the library that trains instead of torch, or exchanges instead of it; empty: none."""
-    modules = {
-        module.partition(".")[0]
-        for text in texts.values()
-        for module in _imported(parsed(text)).values()
-    }
+    modules = set[str]().union(*map(_packages, map(parsed, texts.values())))
     if "torch" in modules and b".backward(" in b"".join(texts.values()):
         modules -= _NOT_TORCH
     return min(modules & (_EXCHANGES | _NOT_TORCH), default="")
+
+
+def _missing_packages(text: bytes, folder: Path) -> list[str]:
+    """Return what a source imports that neither this Python nor its folder has; nothing is run.
+
+    An import in a function, `if` or `try` may be optional, and one of a source that names sys.path
+    may be found elsewhere.
+    """
+    if b"sys.path" in text:
+        return []
+    packages = (
+        _packages(node)
+        for node in parsed(text).body
+        if isinstance(node, ast.Import | ast.ImportFrom)
+    )
+    return [
+        package
+        for package in sorted(set[str]().union(*packages))
+        if not find_spec(package) and not any(folder.glob(f"{package}*"))
+    ]
 
 
 def _shared_file(texts: Mapping[str, bytes]) -> str:
@@ -253,6 +278,11 @@ def _is_shared(call: ast.Call, names: Mapping[str, str]) -> bool:
         return bool(_SHARED.fullmatch(name))
     values = [*call.args, *(keyword.value for keyword in call.keywords)]
     return any(map(_WRITING.fullmatch, map(ast.unparse, values)))
+
+
+def _packages(tree: ast.AST) -> set[str]:
+    """Return the packages that a source imports; those of its own folder by `.` have none."""
+    return {module.partition(".")[0] for module in _imported(tree).values()} - {""}
 
 
 def _imported(tree: ast.AST) -> dict[str, str]:

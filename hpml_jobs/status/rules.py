@@ -349,9 +349,8 @@ def _local(evidence: CellEvidence) -> CellState:
     if end := evidence.end:
         return _state(evidence, end.outcome, end.reason or "")
     if not evidence.is_alive:
-        reason = f"the local run was stopped ({evidence.job})"
-        return _state(evidence, Outcome.CANCELLED, reason)
-    reason = f"local run {evidence.job}"
+        return _state(evidence, Outcome.CANCELLED, "the local run was stopped")
+    reason = "local run"
     if evidence.attempt is None:
         return _state(evidence, Outcome.PENDING, reason)
     pace = pace_of(evidence.progress, evidence.at)

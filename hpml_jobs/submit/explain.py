@@ -20,7 +20,7 @@ from hpml_jobs.core.text import few
 from hpml_jobs.core.value import Value
 from hpml_jobs.plan.cells import Plan, PlannedCell
 from hpml_jobs.plan.rules import IMAGE_KEYS
-from hpml_jobs.slurm.commands import ASK_TIMEOUT_S, has_sbatch, sbatch_environment
+from hpml_jobs.slurm.commands import ASK_TIMEOUT_S, sbatch_environment
 from hpml_jobs.slurm.jobs import parse_time
 from hpml_jobs.submit.job_requests import (
     JobRequest,
@@ -139,8 +139,7 @@ def _block_rows(selection: Selection, requests: Sequence[JobRequest]) -> list[Bl
     names = dict.fromkeys(planned.block for planned in plan.cells)
     if not any(names):
         return []
-    is_asked = has_sbatch() and not plan.cluster.is_local
-    queue_s = _queue_s(plan, requests) if is_asked else {}
+    queue_s = {} if plan.cluster.is_local else _queue_s(plan, requests)
     rows = []
     for name in names:
         cells = [planned for planned in selection.send if planned.block == name]

@@ -85,10 +85,12 @@ class JobRequest(NamedTuple):
         return hours * self.tasks
 
     def __str__(self) -> str:
-        """For people, e.g. `3 x 1 node x 4 rtx8000, 12 CPUs, 30 min`."""
+        """For people, e.g. `3 cells: 1 node x 4 rtx8000, 12 CPUs, 30 min`."""
         if self.kind is JobKind.ARRAY:
-            return f"{len(self.cells)} x {self.shape}"
-        return f"{self.kind.value} of {len(self.cells)} in {self.shape}"
+            return f"{counted(len(self.cells), 'cell')}: {self.shape}"
+        return (
+            f"{counted(len(self.cells), 'cell')} as one {self.kind.value}: {self.shape}"
+        )
 
 
 def gpu_hours_of(requests: Iterable[JobRequest]) -> float:

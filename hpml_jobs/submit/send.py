@@ -25,6 +25,7 @@ from hpml_jobs.status.states import unanswered
 from hpml_jobs.study.files import (
     encode,
     others_can_write,
+    owner,
     take_from_others,
     write_whole,
     writing,
@@ -100,6 +101,7 @@ def send(
         return
     ask_cluster(plan.cluster.clusters)
     check_folder(plan.study)
+    take_from_others(plan.study.cells_folder)
     write_cells(
         plan.study, [planned for request in requests for planned in request.cells]
     )
@@ -121,19 +123,16 @@ def check_folder(study: Study) -> None:
             f"{study.root}: SLURM cannot write logs to a path with %, \\ or newline; "
             "choose another outputs="
         )
+    for folder in (study.slurm, *study.root.glob("cells")):  # doctor's study has none
+        if folder.stat().st_uid != os.geteuid():
+            raise HpmlError(
+                f"study {study.name} belongs to {owner(folder)}, and jobs run files in it: use "
+                "another study= or outputs="
+            )
     if others_can_write(study.slurm):
         raise HpmlError(
-            f"{study.slurm}: other users can write there, and jobs run files in it; "
-            "chmod 700 it if it is yours, else choose another study="
+            f"{study.slurm}: other users can write there, and jobs run files in it; chmod 700 it"
         )
-    if not study.cells_folder.exists():  # doctor's study has none
-        return
-    if study.cells_folder.stat().st_uid != os.geteuid():
-        raise HpmlError(
-            f"{study.cells_folder} is another user's, and jobs run the code that its files name: "
-            "choose another study="
-        )
-    take_from_others(study.cells_folder)
 
 
 def write_cells(study: Study, cells: Iterable[PlannedCell]) -> None:

@@ -39,8 +39,19 @@ def test_submit_dry_run_prints_plan(option, slurm, working_folder, capsys):
     plan = capsys.readouterr().out
     assert run([option, *WORDS]) == 0
     assert capsys.readouterr().out == plan
+    assert "\nscript of 1 cell: 1 node x 1 rtx8000, " in plan
+    assert "#SBATCH" not in plan
     assert slurm.scripts == []
     assert list(working_folder.iterdir()) == []
+
+
+def test_jobs_without_gpus_have_no_gpu_hours(slurm, working_folder, capsys):
+    cpus = (*WORDS[:-1], "cluster=slurm", "device=cpu")
+    assert run(["plan", *cpus]) == 0
+    assert run([*cpus]) == 0
+    out = capsys.readouterr().out
+    assert "\n2 cells as 2 jobs\n" in out
+    assert "GPU-hours" not in out
 
 
 def test_run_dry_run_names_cell_and_runs_nothing(slurm, working_folder, capsys):

@@ -87,7 +87,7 @@ def test_cluster_on_laptop_is_planned_but_not_submitted(laptop, capsys):
         "cluster=greene: sbatch and srun not on PATH; submit from a login"
         in last_line(capsys)
     )
-    assert run(["plan", DIGITS, "cluster=greene"]) == 0
+    assert run(["plan", DIGITS, "cluster=greene", "--all"]) == 0
     assert "#SBATCH --gres=gpu:rtx8000:1" in capsys.readouterr().out
     assert list(laptop.iterdir()) == []
 

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -62,12 +63,10 @@ def test_local_study_runs_collects_and_is_not_rerun(tmp_path):
     program = local_program(folder)
     shown = program.ok("-m", "gpus=1,2", "batch=64", *HERE, "collect_after=true")
     assert len(list(program.folder.rglob("report/report.md"))) == 1
-    ended = [line.split()[:2] for line in shown.splitlines() if line.startswith("  ")]
-    assert [place for place, _ in ended] == ["1/2", "2/2"]
-    assert {slug.rpartition("-")[0] for _, slug in ended} == {
-        "ddp-2proc-b64-digits",
-        "single-1proc-b64-digits",
-    }
+    first, last = (line for line in shown.splitlines() if line.startswith("  "))
+    cell = r"(1 process, batch 64        |2 processes, batch 64 \(ddp\))"
+    assert re.fullmatch(rf"  1/2  {cell}   0\.\d+ s   about \d+ s left", first)
+    assert re.fullmatch(rf"  2/2  {cell}   0\.\d+ s", last)
     again = json.loads(program.ok("-m", "gpus=1,2", "batch=64", *HERE, "--json"))
     assert again["cells"] == []
     tables = program.ok("collect")
@@ -125,6 +124,15 @@ def test_failure_comes_before_the_command_that_collects(program):
     )
 
 
+def test_study_that_is_removed_while_it_runs_is_a_failure(program):
+    root = program.folder / "outputs" / "gone"
+    act = f"import shutil; shutil.rmtree({str(root)!r}, ignore_errors=True)"
+    done = program(*study_with_faulty_model(program, act), "study=gone")
+    assert done.returncode == 1
+    assert done.stderr.endswith(f"{root} was removed while its cells were running\n")
+    assert "next:" not in done.stdout
+
+
 def test_local_interrupt_leaves_no_process_and_reports_cells(program):
     words = study_with_faulty_model(program, "time.sleep(600)")
     running = subprocess.Popen(
@@ -144,7 +152,11 @@ def test_local_interrupt_leaves_no_process_and_reports_cells(program):
     os.kill(running.pid, signal.SIGINT)
     _, messages = running.communicate(timeout=300)
     assert running.returncode == 130
-    assert messages.splitlines()[-1] == "hpml-jobs: interrupted"
+    *_, sentence, command = messages.splitlines()
+    assert (
+        sentence == "hpml-jobs: interrupted; to run the cells that have not finished:"
+    )
+    assert command == shlex.join(["hpml-jobs", *words, "study=interrupted"])
     assert "Traceback" not in messages
     deadline = time.monotonic() + 120
     while alive_processes_of(str(study.cells_folder)):

@@ -69,7 +69,7 @@ def test_status_shows_states_usage_and_next_commands(builder, capsys):
         "1 cell reached the time limit; to see where each rank was, and if none was stuck:\n"
         "hpml-jobs logs mine\nhpml-jobs resubmit mine --timeout --minutes 60\n"
     ) in out
-    assert "1 pending cell needs action from you; to remove pending cells from" in out
+    assert "1 pending cell cannot start without action from you; to remove" in out
     assert "\nhpml-jobs cancel mine\n" in out
     assert (
         "held; release it with scontrol release JOB (JobHeldUser); you must act" in out
@@ -162,6 +162,17 @@ def test_hints_exist_for_every_outcome(outcome, words):
     assert any(words in line for line in hints_for([state], "mine"))
 
 
+def test_hint_for_a_node_without_cuda_is_doctor():
+    state = CellState(
+        slug="ddp",
+        outcome=Outcome.FAILED,
+        job="17_0",
+        reason="rank 0: device=cuda, but torch sees no CUDA device: no driver",
+    )
+    (hint,) = hints_for([state], "mine")
+    assert hint.endswith("and would again; to check it:\nhpml-jobs doctor")
+
+
 def test_hint_for_finished_cells_is_collect():
     cells = [
         CellState(slug="a", outcome=Outcome.OK, recorded=True),
@@ -174,7 +185,7 @@ def test_hint_for_finished_cells_is_collect():
 def test_hint_for_disturbed_cells_is_resubmit():
     check = CheckResult(check="disturbed", level=Level.WARN, reason="other processes")
     cells = [CellState(slug="a", outcome=Outcome.OK, recorded=True, checks=(check,))]
-    words = "1 cell has a disturbed epoch or microbenchmark:\n"
+    words = "1 cell with a disturbed epoch or microbenchmark:\n"
     assert hints_for(cells, "mine")[0] == f"{words}hpml-jobs resubmit mine --disturbed"
 
 

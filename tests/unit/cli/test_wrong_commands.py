@@ -26,3 +26,12 @@ def test_a_command_that_is_gone_says_what_to_type(capsys):
 def test_a_command_that_is_a_value_is_not_refused(laptop, capsys):
     (laptop / "plan").mkdir()
     assert run(["--config-dir", "plan", "workload=digits", "-n"]) == 0
+
+
+@pytest.mark.parametrize("word", ["batch", "loader", "page", "run", "unexplained"])
+def test_help_explains_the_nouns_of_the_first_screens(word, capsys):
+    assert run(["help", word]) == 0
+    title, text, *_ = capsys.readouterr().out.splitlines()
+    assert word in title.replace(",", "").split()
+    assert text.startswith("  ")
+    assert len(text) > 60

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from hpml_jobs.cli.main import run
-from hpml_jobs.core.answers import Finding, NodeAnswer, Severity
+from hpml_jobs.core.answers import Finding, NodeAnswer, Severity, ok, problem
 from hpml_jobs.core.cluster import Cluster, GpuRequest
 from hpml_jobs.doctor import before_queue, controller, examine, node_job
 from hpml_jobs.doctor.self_test import self_test_plan, self_test_result
@@ -176,6 +176,18 @@ def test_data_set_not_downloaded_is_a_warning(slurm, working_folder):
         Severity.OK,
         True,
     )
+
+
+def test_data_that_a_submission_downloads_is_no_problem_of_the_node(
+    laptop, monkeypatch, capsys
+):
+    findings = [problem("node data", "CIFAR-10 is missing"), ok("scratch", "/tmp")]
+    monkeypatch.setattr(node_job, "check_this_machine", lambda _plan: findings)
+    assert run(["doctor", "workload=resnet18_cifar10", "cluster=local"]) == 0
+    out = capsys.readouterr().out
+    assert "warning data" in out
+    assert "node data" not in out
+    assert "scratch" in out
 
 
 def test_doctor_without_sbatch_is_problem_and_bad_usage_exit_2(

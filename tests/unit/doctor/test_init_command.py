@@ -87,7 +87,7 @@ def test_init_profile_plans_the_first_study(
     site_without_defaults, user_config_file, capsys
 ):
     init(capsys, user_config_file)
-    assert run(["plan", "-m", "gpus=1,2", "batch=32", "workload=digits"]) == 0
+    assert run(["plan", "-m", "gpus=1,2", "workload=digits", "--all"]) == 0
     shown = capsys.readouterr().out
     assert "--gres=gpu:rtx8000:2" in shown
     assert "#SBATCH --partition=main" in shown

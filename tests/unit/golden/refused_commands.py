@@ -41,8 +41,6 @@ OF_COMMANDS = {
         status full full full
         status full outputs=
         status --outputs
-        status full --watch --every nan
-        status full --watch --every x
         resubmit full --failed --minutes=abc
         resubmit full --failed --minutes=0
         resubmit full --failed --mem=0
@@ -50,7 +48,6 @@ OF_COMMANDS = {
         collect full --json --open
         logs full -f --json
         status full --watch --all
-        status full --every 3
         compare full --save new --drift full
         compare full --replace
         doctor --gpus 1 --no-job

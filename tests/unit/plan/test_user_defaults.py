@@ -114,7 +114,7 @@ def test_account_of_slurm_does_not_stop_local_runs(laptop, user_config_file, cap
     user_config_file.write_text("cluster: {account: foo}\n")
     words = ["grid=lab", "cluster=local", "device=cpu", "workload=digits"]
     assert run(["plan", *words]) == 0, capsys.readouterr().err
-    assert run(["plan", "workload=digits", "cluster=greene"]) == 0
+    assert run(["plan", "workload=digits", "cluster=greene", "--all"]) == 0
     assert "#SBATCH --account=foo" in capsys.readouterr().out
 
 

@@ -219,7 +219,7 @@ def test_followup_job_waits_for_all_and_requests_no_gpu(slurm, working_folder, c
 def test_resubmit_of_pack_is_packed_with_followup_job(slurm, working_folder, capsys):
     words = ("-m", *WORDS, "batch=32,64", "pack=true", "collect_after=true")
     assert run(["submit", *words]) == 0
-    assert "job 101: pack of 2 in 1 node x 2 rtx8000" in capsys.readouterr().out
+    assert "job 101, 2 cells as one pack: 1 node x 2 rtx8000" in capsys.readouterr().out
     slurm.set_output("sacct", sacct_line("101", "CANCELLED by 0"))
     assert run(["resubmit", "mine", "--cancelled", "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)

@@ -62,7 +62,7 @@ def test_each_accepted_job_is_printed_in_a_line(slurm, capsys):
     printed = capsys.readouterr()
     first, second, *_ = printed.out.splitlines()
     assert first == "up to 1.5 GPU-hours: 2 cells as 2 jobs"
-    assert second.startswith("job 101: 1 x 1 node x 1 rtx8000")
+    assert second.startswith("job 101, 1 cell: 1 node x 1 rtx8000")
     assert "submitted 1 cell as 1 job (SLURM 101)" in printed.out
     assert "submitted before it: 1 cell\n" in printed.err
 
@@ -110,7 +110,7 @@ def test_preview_of_cells_that_run_here_has_their_time_limits_alone(laptop, caps
     assert run(["plan", "grid=hw5", "device=cpu"]) == 0
     out = capsys.readouterr().out
     assert (
-        "14 cells on this machine, one after another\ntime limits: 7 h 00 min in all\n"
+        "16 cells on this machine, one after another\ntime limits: 8 h 00 min in all\n"
         in out
     )
     assert "time limit 30 min  new" in out

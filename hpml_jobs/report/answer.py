@@ -8,7 +8,6 @@ from hpml_jobs.core.statistics import Interval
 from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.core.text import PROGRAM, counted, listed, percent_text, with_command
 from hpml_jobs.report import warnings
-from hpml_jobs.report.choice.cost import Candidate
 from hpml_jobs.report.choice.series import Series, Size, plain_rows
 from hpml_jobs.report.frame import captions, learning
 from hpml_jobs.report.frame.captions import mark
@@ -157,42 +156,47 @@ def _wished(report: Report, group: ReportGroup) -> str:
     if wish.min_efficiency is None or group.series is None or asked is None:
         return ""
     sizes = group.series.sizes
-    device = group.source.device
     place = next(n for n, size in enumerate(sizes) if size.row is asked.row)
-    near = sizes[max(1, place) : place + 2]
-    limit = wish.min_efficiency
-    name = f"Use {captions.size(asked.row.gpus, device)} {_at_batch(group.series)}"
-    for size in near:
-        ends = size.efficiencies
-        if ends and ends.low < limit <= ends.high:
-            close = f"{name}, though it is close: {_share(size, group, asked)}"
-            sentence = f"{close}, your limit is {percent_text(limit, 0)}."
-            command = _command(
-                report,
-                group,
-                gpus=f"{sizes[0].row.gpus},{size.row.gpus}",
-                batch=group.series.batch,
-                repeats=max(MORE_RUNS, 2 * len(size.row.runs)),
-            )
+    limit = percent_text(wish.min_efficiency, 0)
+    name = captions.size(asked.row.gpus, group.source.device)
+    advice = f"Use {name} {_at_batch(group.series)}"
+    # the limit may be in the interval of this size, or of the next
+    for size in sizes[max(1, place) : place + 2]:
+        if size.is_near(wish.min_efficiency):
+            share = _share(group, size)
+            sentence = f"{advice}, though it is close: {share}, your limit is {limit}."
+            command = _deciding(report, group, size)
             return (
                 with_command(f"{sentence} To decide", command) if command else sentence
             )
     if place == 0 and len(sizes) > 1:
-        return (
-            f"{name}: {_share(sizes[1], group, asked)}, below {percent_text(limit, 0)}."
-        )
-    return f"{name}: the most with at least {percent_text(limit, 0)}, {_known(sizes[place])}."
+        return f"{advice}: {_share(group, sizes[1])}, below {limit}."
+    inside = _efficiency(sizes[place]).replace(" (", ", ").removesuffix(")")
+    return f"{advice}: the most with at least {limit} ({inside})."
 
 
-def _share(size: Size, group: ReportGroup, asked: Candidate) -> str:
-    """Return the efficiency of a size with its interval, with the size unless it is asked for."""
-    if size.row is asked.row:
-        return f"an efficiency of {_known(size)}"
+def _deciding(report: Report, group: ReportGroup, size: Size) -> str:
+    """Return the command of more runs of a size and of the smallest one."""
+    smallest = group.series.smallest if group.series else size.row
+    return _command(
+        report,
+        group,
+        gpus=f"{smallest.gpus},{size.row.gpus}",
+        batch=size.row.batch_per_gpu,
+        repeats=max(MORE_RUNS, 2 * len(size.row.runs)),
+    )
+
+
+def _share(group: ReportGroup, size: Size) -> str:
+    """Return the efficiency of a size with its interval; of another than is asked for its name."""
+    if group.asked is not None and size.row is group.asked.row:
+        return _efficiency(size)
     gpus = captions.size(size.row.gpus, group.source.device)
-    return f"{gpus} have an efficiency of {_known(size)}"
+    return f"{gpus} have {_efficiency(size)}"
 
 
-def _known(size: Size) -> str:
+def _efficiency(size: Size) -> str:
+    """Return `69.9 % (62 to 78 %)`."""
     share = mark(percent_text(size.efficiency, 1), is_doubtful=size.is_doubtful)
     ends = size.efficiencies
     if ends is None:

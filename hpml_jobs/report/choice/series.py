@@ -33,6 +33,11 @@ class Size(NamedTuple):
             self.speedup / self.efficiency
         )
 
+    def is_near(self, efficiency: float) -> bool:
+        """Return whether the interval of its efficiency has another one in it."""
+        ends = self.efficiencies
+        return ends is not None and ends.low < efficiency <= ends.high
+
 
 class Series(NamedTuple):
     """Two sizes or more at one batch per GPU, or `is_global`: at one global batch."""

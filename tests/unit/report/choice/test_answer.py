@@ -129,19 +129,19 @@ def test_one_number_has_one_interval_everywhere(builder):
 @pytest.mark.parametrize(
     ("two_s", "limit", "start"),
     [
-        (5.0, 0.7, "Use 2 GPUs at batch 128: the most with at least 70 %, 80 % ("),
+        (5.0, 0.7, "Use 2 GPUs at batch 128: the most with at least 70 % (80 %, "),
         (
             *(6.5, 0.7),
-            "Use 1 GPU at batch 128: 2 GPUs have an efficiency of 61.5 % (60 to 63 %), below 70 %.",
+            "Use 1 GPU at batch 128: 2 GPUs have 61.5 % (60 to 63 %), below 70 %.",
         ),
         (
             *(5.72, 0.7),
-            "Use 2 GPUs at batch 128, though it is close: an efficiency of 69.9 % (68 to 72 %), "
+            "Use 2 GPUs at batch 128, though it is close: 69.9 % (68 to 72 %), "
             "your limit is 70 %. To decide:\nhpml-jobs -m gpus=1,2 batch=128 repeats=6 ",
         ),
         (
             *(5.8, 0.7),
-            "Use 1 GPU at batch 128, though it is close: 2 GPUs have an efficiency of 69 % (67 to ",
+            "Use 1 GPU at batch 128, though it is close: 2 GPUs have 69 % (67 to ",
         ),
     ],
 )

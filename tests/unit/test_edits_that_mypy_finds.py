@@ -9,6 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 
 REPORT, STRATEGIES = "report/report.py", "worker/strategies.py"
+CHECKS = "results/checks/study.py"
 COMMANDS, LISTING = "cli/commands.py", "cli/listing.py"
 MORE = "more, "
 """A required argument too many, without an annotation: typer's functions may have any others."""
@@ -37,6 +38,7 @@ EDITS = (
         "worker/data/datasets.py",
         r"open_text\(",
     ),
+    ("results/checks/waiting.py", r"def imbalance\(", MORE, CHECKS, r'"Waiting": \('),
     (LISTING, r"def list_\(", MORE, LISTING, r"def list_\("),
     (COMMANDS, "import list_", "x", COMMANDS, "import list_x"),
     (STRATEGIES, ": DDP", "x", STRATEGIES, ": DDPx"),

@@ -1,11 +1,9 @@
 """A check with its limit and remedy: from what a function observed to the result."""
 
-from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
-from types import ModuleType
-from typing import Any, Generic, NamedTuple, ParamSpec
+from typing import Generic, NamedTuple, ParamSpec
 
 from hpml_jobs.core.check_result import Affected, CheckResult, Level, Tier
 from hpml_jobs.core.statistics import ERRORS
@@ -114,7 +112,7 @@ def check(
     *affects: Affected,
     explained_by: Iterable[str] = (),
 ) -> Callable[[Callable[Subject, Observed]], Check[Subject]]:
-    """Make a function a check of its module; without `affects` it is about all numbers.
+    """Make a function a check; without `affects` it is about all numbers.
 
     Its docstring says what a violation means, then `Limit:` and `Fix:`. Names in braces are
     constants of its module, REPORT_BUG or LOWER_END.
@@ -128,7 +126,7 @@ def check(
         text = " ".join((find.__doc__ or "").split()).format_map(constants)
         meaning, _, rest = text.partition(" Limit: ")
         limit, _, remedy = rest.partition(" Fix: ")
-        made = Check(
+        return Check(
             name=name,
             level=level,
             meaning=meaning,
@@ -139,18 +137,8 @@ def check(
             affects=frozenset(affects or Affected),
             explained_by=frozenset(explained_by),
         )
-        _BY_MODULE[find.__module__].append(made)
-        return made
 
     return decorate
-
-
-_BY_MODULE: dict[str, list[Check[Any]]] = defaultdict(list)
-
-
-def checks_of(*modules: ModuleType) -> tuple[Check[Any], ...]:
-    """Return the checks that modules define, in the order of their definition."""
-    return tuple(check for module in modules for check in _BY_MODULE[module.__name__])
 
 
 def limit_text(limit: Share, error: float) -> str:

@@ -22,18 +22,33 @@ from hpml_jobs.results.checks import (
     quality,
     waiting,
 )
-from hpml_jobs.results.checks.comparison import runs_of
+from hpml_jobs.results.checks.comparison import ComparedRun, runs_of
 from hpml_jobs.results.checks.concurrency import concurrent_cells
-from hpml_jobs.results.checks.result import Check, checks_of
+from hpml_jobs.results.checks.result import Check
 from hpml_jobs.results.groups import ConditionGroup, complete_groups
 from hpml_jobs.results.rows import by_key
 
-OF_RECORD: Mapping[str, tuple[Check[Any], ...]] = {
-    "Correctness": checks_of(correctness),
-    "Communication": checks_of(communication),
-    "Waiting": checks_of(waiting),
-    "Disturbance": checks_of(disturbance),
-    "Data quality": checks_of(hardware, quality),
+OF_RECORD: Mapping[str, tuple[Check[[Record]], ...]] = {
+    "Correctness": (
+        correctness.unaccounted_time,
+        correctness.other_model,
+        correctness.impossible_loss,
+        correctness.replicas_differ,
+    ),
+    "Communication": (communication.wrong_message_bytes,),
+    "Waiting": (waiting.imbalance, waiting.loader_bound),
+    "Disturbance": (disturbance.epochs_disturbed, disturbance.epochs_differ),
+    "Data quality": (
+        hardware.oversubscribed,
+        hardware.throttled,
+        hardware.shared_gpus,
+        hardware.unhealthy,
+        hardware.little_used,
+        quality.too_few_iterations,
+        quality.buffers_differ,
+        quality.ended_after_training,
+        quality.speed_drifts,
+    ),
 }
 MEASURED = tuple(check for checks in OF_RECORD.values() for check in checks)
 """Those that a measured record alone allows."""
@@ -44,10 +59,18 @@ OF_IMPORTED = (
 )
 """Those of them that an imported record allows."""
 
-GROUPS = {
+OF_COMPARISON: tuple[Check[[ComparedRun]], ...] = (
+    comparability.other_conditions,
+    comparability.too_efficient,
+    comparability.other_threads,
+    comparability.scattered_repeats,
+    comparability.other_epoch,
+)
+
+GROUPS: Mapping[str, Sequence[Check[Any]]] = {
     **OF_RECORD,
-    "Comparability": checks_of(comparability),
-    "Concurrency": checks_of(concurrency),
+    "Comparability": OF_COMPARISON,
+    "Concurrency": (concurrency.overlapping_cells,),
 }
 """Every check once, by what it is about, in the order of the report."""
 
@@ -95,15 +118,13 @@ def check_study(
         if len(counted) > 1:
             results |= judge_row({run.slug: results[run.slug] for run in counted})
     concurrent = concurrent_cells(run.record for run in runs)
-    beside = GROUPS["Concurrency"] if len(runs) > 1 else ()
     for run in runs:
-        results[run.slug] += _results(GROUPS["Comparability"], run)
-        results[run.slug] += _results(beside, run.record, concurrent)
+        for check in OF_COMPARISON:
+            results[run.slug] += (*check(run),)
+        if len(runs) > 1:
+            beside = concurrency.overlapping_cells(run.record, concurrent)
+            results[run.slug] += (*beside,)
     return results
-
-
-def _results(checks: Iterable[Check[Any]], *subject: object) -> tuple[CheckResult, ...]:
-    return tuple(result for check in checks for result in check(*subject))
 
 
 def checked_groups(

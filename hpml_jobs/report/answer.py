@@ -54,8 +54,7 @@ class Answer(NamedTuple):
 def answer_of(report: Report, group: ReportGroup) -> Answer:
     """Return the answer of one group of a report."""
     if not group.candidates:
-        command = f"{PROGRAM} status {report.study}"
-        return Answer(with_command("No cell has a number; to see why", command))
+        return Answer("No cell has a number.", marks=tuple(_without(report, group)))
     series = group.series
     sentence = _wished(report, group) or _fact(report, group)
     largest = series.largest if series else None
@@ -249,8 +248,21 @@ def _accuracy(group: ReportGroup, series: Series) -> str:
     return f"Test accuracy {first} with {size}, {last} with {rows[1].gpus}."
 
 
+def _without(report: Report, group: ReportGroup) -> Iterator[str]:
+    """Yield a line on the cells that ended without a number, with the reason of the first."""
+    cells = group.source.cells
+    ended = [c for c in cells if not c.outcome.finished and not c.outcome.may_run]
+    if ended:
+        number = f"{len(ended)} of {counted(len(cells), 'cell')}"
+        has = verb(len(ended), "has", "have")
+        text = f"{number} {has} no number; {ended[0].slug}: {ended[0].reason}"
+        command = f"{PROGRAM} status {report.study}"
+        yield with_command(f"{captions.MARK} {text}", command)
+
+
 def _marks(report: Report, group: ReportGroup) -> Iterator[str]:
     """Yield a line per cause of doubtful numbers: what it is about, and the command that helps."""
+    yield from _without(report, group)
     source = group.source
     causes = warnings.causes(source, [Tier.NUMBER])
     marked = sum(len(c.slugs) for c in causes if c.result.check == DISTURBED)

@@ -65,7 +65,8 @@ def test_corrected_code_is_submitted_again_and_shown_first(rig, tmp_path):
 
     exchange.write_text(FAULTY)
     login.ok(*SUBMIT)
-    assert "AttributeError: module 'torch.distributed'" in login.ok("collect", "--wait")
+    collected = " ".join(login.ok("collect", "--wait").split())
+    assert "AttributeError: module 'torch.distributed'" in collected
     assert "exchange.py" in login.ok("logs")
     assert "hpml-jobs resubmit mine --failed" in login.ok("status")
     older = {cell.slug for cell in Study(tmp_path / "outputs" / "mine").cells()}

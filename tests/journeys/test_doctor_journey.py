@@ -48,7 +48,7 @@ def test_init_profile_plans_the_first_study(rig, tmp_path):
         "cluster.gpu_type=rtx8000 cluster.partition=main cluster.account=root" in shown
     )
     assert "most GPUs in partition main (8); others: 2 v100" in shown
-    plan = user.ok("plan", "-m", "gpus=1,2", "batch=32")
+    plan = user.ok("plan", "-m", "gpus=1,2", "batch=32", "--all")
     assert "--gres=gpu:rtx8000:2" in plan
     assert "--account=root" in plan
     assert user("init").returncode == 1

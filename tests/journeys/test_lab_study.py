@@ -84,7 +84,7 @@ def test_tables_match_records(lab_study, login):
         "Table 1",
         "Table 2",
         "Table 3",
-        "lab residual",
+        "by subtraction",
         "batch 64 per process",
     ):
         assert words in shown

@@ -212,10 +212,10 @@ def _run_cells(selection: "Selection", job: str, out: TextIO) -> set[str]:
     from hpml_jobs.report.frame.captions import cell_words
     from hpml_jobs.submit.local import run_all
 
-    names = {
-        planned.slug: cell_words(place_of(planned.cell), planned.cell.device)
-        for planned in selection.send
-    }
+    names = {}
+    for planned in selection.send:
+        words = cell_words(place_of(planned.cell), planned.cell.device)
+        names[planned.slug] = ": ".join(filter(None, (planned.block, words)))
     width, total = max(map(len, names.values()), default=0), len(names)
     began = time.monotonic()
     ended: set[str] = set()

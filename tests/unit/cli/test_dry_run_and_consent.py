@@ -40,7 +40,6 @@ def test_submit_dry_run_prints_plan(option, slurm, working_folder, capsys):
     assert run([option, *WORDS]) == 0
     assert capsys.readouterr().out == plan
     assert "\nscript of 1 cell: 1 node x 1 rtx8000, " in plan
-    assert "#SBATCH" not in plan
     assert slurm.scripts == []
     assert list(working_folder.iterdir()) == []
 

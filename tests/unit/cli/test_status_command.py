@@ -4,11 +4,10 @@ import json
 
 import pytest
 
-from hpml_jobs.cli.console import states_table, usage_line
+from hpml_jobs.cli.console import states_table
 from hpml_jobs.cli.hints import hints_for
 from hpml_jobs.cli.main import run
 from hpml_jobs.core.cell import Outcome
-from hpml_jobs.core.check_result import CheckResult, Level
 from hpml_jobs.status.states import study_status
 from hpml_jobs.status.usage import usage_of
 from hpml_jobs.study.attempt import AttemptFolder
@@ -162,17 +161,6 @@ def test_hints_exist_for_every_outcome(outcome, words):
     assert any(words in line for line in hints_for([state], "mine"))
 
 
-def test_hint_for_a_node_without_cuda_is_doctor():
-    state = CellState(
-        slug="ddp",
-        outcome=Outcome.FAILED,
-        job="17_0",
-        reason="rank 0: device=cuda, but torch sees no CUDA device: no driver",
-    )
-    (hint,) = hints_for([state], "mine")
-    assert hint.endswith("and would again; to check it:\nhpml-jobs doctor")
-
-
 def test_hint_for_finished_cells_is_collect():
     cells = [
         CellState(slug="a", outcome=Outcome.OK, recorded=True),
@@ -180,13 +168,6 @@ def test_hint_for_finished_cells_is_collect():
         CellState(slug="c", outcome=Outcome.OOM, untried=True),
     ]
     assert hints_for(cells, "mine") == ["next:\nhpml-jobs collect mine"]
-
-
-def test_hint_for_disturbed_cells_is_resubmit():
-    check = CheckResult(check="disturbed", level=Level.WARN, reason="other processes")
-    cells = [CellState(slug="a", outcome=Outcome.OK, recorded=True, checks=(check,))]
-    words = "1 cell with a disturbed epoch or microbenchmark:\n"
-    assert hints_for(cells, "mine")[0] == f"{words}hpml-jobs resubmit mine --disturbed"
 
 
 def test_states_table_too_long_keeps_failed_cells():
@@ -197,15 +178,6 @@ def test_states_table_too_long_keeps_failed_cells():
     assert "broken" in names
     assert names[-1] == "… and 17 more"
     assert len(names) == 5
-
-
-def test_usage_without_gpus_is_given_as_time(slurm, builder):
-    used = usage_of(study_status(builder.study, all_jobs=True))
-    assert used is not None
-    plain = usage_line(
-        type(used)(runs=2, used_s=4_000, source="the attempts' own times")
-    )
-    assert plain == "used 1 h 07 min, in 2 attempts; source: the attempts' own times"
 
 
 def test_logs_json_has_state_and_text(builder, capsys):

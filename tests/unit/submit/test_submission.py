@@ -1,45 +1,15 @@
-"""A submission: job requests are planned once, and SLURM is asked once."""
+"""A submission: what it prints, and that SLURM is asked once."""
 
 import json
 import time
 
-import pytest
 from submitit.core.utils import JobPaths
 
 from hpml_jobs.cli.main import run
-from hpml_jobs.submit import explain, job_requests
-from hpml_jobs.submit.job_requests import make_requests
 from tests.unit.plans import plan_with_folder, requests_of, script_of
 from tests.unit.slurm_output import sacct_line
 
 WORDS = ("-m", "gpus=1,2", "workload=digits", "study=mine", "cluster=greene")
-
-
-@pytest.fixture
-def planned(monkeypatch):
-    """The job requests of every call that plans them."""
-    calls = []
-
-    def counted(*arguments):
-        calls.append(make_requests(*arguments))
-        return calls[-1]
-
-    monkeypatch.setattr(job_requests, "make_requests", counted)
-    monkeypatch.setattr(explain, "make_requests", counted)
-    return calls
-
-
-def test_requests_are_planned_once_per_command(slurm, planned):
-    assert run(["plan", *WORDS]) == 0
-    assert len(planned) == 1
-    assert run(["submit", *WORDS]) == 0  # a new study
-    assert len(planned) == 2
-    assert run(["submit", *WORDS, "batch=8"]) == 0  # to the same study
-    assert len(planned) == 3
-    slurm.set_output("sacct", sacct_line("101", "FAILED", "1:0"))
-    assert run(["resubmit", "mine", "--failed"]) == 0
-    assert len(planned) == 4
-    assert len(slurm.scripts) == 5
 
 
 def test_submission_with_budget_asks_slurm_once(slurm):

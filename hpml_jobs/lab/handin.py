@@ -6,17 +6,10 @@ import subprocess
 from pathlib import Path
 
 from hpml_jobs.core.errors import UsageError
-from hpml_jobs.core.text import printable
-from hpml_jobs.lab.questions import QUESTIONS, TITLE, section
+from hpml_jobs.lab.questions import section
 from hpml_jobs.report import page, pictures
 from hpml_jobs.report.folder import write
-from hpml_jobs.report.page.formats import (
-    Item,
-    Paragraph,
-    Section,
-    html_document,
-    markdown_document,
-)
+from hpml_jobs.report.page.formats import html_document, markdown_document
 from hpml_jobs.report.report import Report
 
 PDF, README = "report.pdf", "README.md"
@@ -30,7 +23,7 @@ PRINT_S = 120
 NOBODY = "Name: (to be filled in), number: (to be filled in)"
 
 OWN_WORDS = "YOUR WORDS: replace this line. A program measured the numbers; the reasons are yours."
-"""The place below each question, in the text to edit."""
+"""The place below each answer, in the text to edit."""
 
 ABOUT = """\
 # Study {study}
@@ -39,8 +32,8 @@ ABOUT = """\
 
 | file | content |
 |---|---|
-| `report.html`, `report.pdf` | answer, tables, pictures, hardware and software |
-| `report.md` | the same to edit, with a line `YOUR WORDS` below each question |
+| `report.html`, `report.pdf` | questions, answers, tables; on the page the rest folded |
+| `report.md` | the same to edit, with a line `YOUR WORDS` below each answer |
 
 ## Commands of the study
 
@@ -60,36 +53,27 @@ def write_handin(report: Report, folder: Path, student: str | None) -> list[Path
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UsageError(f"--handin {folder} is not empty: name a new folder")
     drawn = pictures.pictures(report)
-    whole = page.public_page(report, drawn, (section(report),))
-    signed = whole._replace(subtitle=(student or NOBODY, *whole.subtitle))
-    sections = tuple(map(_with_places, signed.sections))
-    commands = "\n".join(report.commands) or "# no submission is recorded"
+    html, text = (
+        page.public_page(report, drawn, (section(report, own_words),))
+        for own_words in ("", OWN_WORDS)
+    )
+    name = student or NOBODY
+    signed = (name, *html.subtitle)
+    commands = "\n".join(dict.fromkeys(report.commands))
     contents: dict[str, str | bytes] = {
-        page.HTML: html_document(signed),
-        page.MARKDOWN: markdown_document(signed._replace(sections=sections)),
+        page.HTML: html_document(html._replace(subtitle=signed)),
+        page.MARKDOWN: markdown_document(text._replace(subtitle=signed)),
         README: ABOUT.format(
-            study=report.study, student=student or NOBODY, commands=commands
+            study=report.study,
+            student=name,
+            commands=commands or "# no submission is recorded",
         ),
         **pictures.files(drawn.values()),
     }
-    texts = {
-        name: printable(content) if isinstance(content, str) else content
-        for name, content in contents.items()
-    }
-    written = write(texts, folder, (), lambda _: True)
+    written = write(contents, folder, (), lambda _: True)
     if print_pdf(folder / page.HTML, folder / PDF):
         written.append(folder / PDF)
     return written
-
-
-def _with_places(of_page: Section) -> Section:
-    """Return the section of the questions with a place for the student's words for each."""
-    if of_page.title != TITLE:
-        return of_page
-    items: list[Item] = [*of_page.items]
-    for question in QUESTIONS:
-        items += [Paragraph(question.heading), Paragraph(OWN_WORDS)]
-    return of_page._replace(items=tuple(items))
 
 
 def print_pdf(page: Path, pdf: Path) -> bool:

@@ -1,69 +1,80 @@
-"""The questions of the lab: what a report has measured of each, and the table that has it."""
+"""The section of a page with the questions of the lab: for each its answer and its table."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
+
 from hpml_jobs.core.cell import Cell
-from hpml_jobs.core.text import PROGRAM, counted
+from hpml_jobs.core.text import PROGRAM, with_command
+from hpml_jobs.lab import answers
+from hpml_jobs.lab.answers import Answer, Block
 from hpml_jobs.report.folder import write_all
-from hpml_jobs.report.frame.table import Table
-from hpml_jobs.report.page.formats import FactTable, Section
-from hpml_jobs.report.report import Report, ReportGroup
-
-TITLE = "Questions of the lab"
-GRIDS = ("grid=lab", "grid=hw5")
-HEADS = ("question", "measured", "where")
-
-
-def _any(cell: Cell) -> bool:
-    del cell
-    return True
+from hpml_jobs.report.frame.table import row_name
+from hpml_jobs.report.page.formats import Item, Paragraph, Section, ShownTable
+from hpml_jobs.report.report import Report
 
 
 class Question(NamedTuple):
-    """A question, the beginning of the labels of its tables, and what measures its cells.
+    """A question, its answer, the label of its tables, and the grid that measures it.
 
-    A table answers it only if the group has a cell that `is_needed`.
+    `is_needed` says whether a cell is of its block. Those of the grid lab are about times.
     """
 
-    number: str
     title: str
+    answer: Callable[[Block], Answer]
     table: str
-    words: str
-    is_needed: Callable[[Cell], bool] = _any
-
-    @property
-    def heading(self) -> str:
-        """Its number and its title."""
-        return f"{self.number}: {self.title}"
+    is_needed: Callable[[Cell], bool] = lambda cell: cell.gpus > 1
+    grid: str = "lab"
 
 
 QUESTIONS = (
     Question(
-        "Q1", "time of an epoch by batch, one GPU", "q1", "gpus=1 batch=32,128,512"
+        "Q1: Time by batch",
+        answers.time_by_batch,
+        "q1",
+        lambda cell: cell.is_baseline and not cell.quantize,
     ),
-    Question("Q2", "speedup, weak and strong scaling", "table1", "grid=lab"),
-    Question("Q3.1", "computation and communication", "table2", "grid=lab"),
-    Question("Q3.2", "bandwidth of the communication", "table3", "grid=lab"),
-    Question("Q4.1", "quality with a large batch", "table4", "grid=large_batch"),
+    Question("Q2: Weak and strong scaling", answers.scaling, "table1-"),
+    Question("Q3.1: Computation and communication", answers.communication, "table2-"),
+    Question("Q3.2: Bandwidth", answers.bandwidth, "table3-"),
     Question(
-        "Q4.2",
-        "remedies for large batches",
+        "Q4.1: Large batch",
+        answers.large_batch,
         "table4",
-        "grid=large_batch",
-        lambda cell: bool(cell.recipe_label),
+        lambda cell: cell.evaluate and cell.gpus > 1,
+        "large_batch",
     ),
-    Question("Q5", "shuffling by set_epoch", "shuffling", "grid=shuffling"),
-    Question("Q6", "messages beside gradients", "communication", "grid=lab"),
     Question(
-        "Q7",
-        "replicas by gradients alone",
-        "replicas",
-        "grid=buffers",
-        lambda cell: cell.sync_buffers is not None,
+        "Q4.2: Remedies for large batches",
+        answers.remedies,
+        "table4",
+        lambda cell: cell.evaluate and bool(cell.recipe_label),
+        "large_batch",
     ),
-    Question("part B", "quantization to int8", "quantization", "grid=quantize"),
+    Question(
+        "Q5: Shuffling by set_epoch",
+        answers.shuffling,
+        "shuffling",
+        lambda cell: not cell.set_epoch,
+        "shuffling",
+    ),
+    Question("Q6: Messages beside gradients", answers.messages, "communication"),
+    Question(
+        "Q7: Replicas by gradients alone",
+        answers.replicas,
+        "replicas",
+        lambda cell: cell.sync_buffers is not None,
+        "buffers",
+    ),
+    Question(
+        "Part B: Quantization to int8",
+        answers.quantization,
+        "quantization",
+        lambda cell: cell.quantize is not None,
+        "quantize",
+    ),
 )
 """The questions in the order of the assignment."""
 
@@ -74,43 +85,87 @@ def write_report(report: Report, folder: Path) -> list[Path]:
     Raises:
         HpmlError: as `folder.write_all`.
     """
-    is_of_lab = any(grid in line for grid in GRIDS for line in report.commands)
+    is_of_lab = any(
+        "grid=lab" in line or "grid=hw5" in line for line in report.commands
+    )
     return write_all(report, folder, (section(report),) if is_of_lab else ())
 
 
-def section(report: Report) -> Section:
-    """Return the section of a page that says what a report has measured of each question."""
-    rows = tuple(_row(report, question) for question in QUESTIONS)
-    table = FactTable("What is measured", HEADS, rows)
-    return Section("questions", TITLE, (table,))
+def section(report: Report, own_words: str = "") -> Section:
+    """Return the section of a page with all questions, `own_words` below each answer."""
+    printed: set[str] = set()
+    places = (Paragraph(own_words),) if own_words else ()
+    sections = []
+    for number, question in enumerate(QUESTIONS):
+        answer, *tables = _items(report, question, printed)
+        sections.append(
+            Section(f"question{number}", question.title, (answer, *places, *tables))
+        )
+    return Section("questions", "Questions of the lab", sections=tuple(sections))
 
 
-def _row(report: Report, question: Question) -> tuple[str, str, str]:
-    """Return a question with the rows of its tables; without any, what would measure it."""
-    tables = [*_tables(report, question)]
-    if not tables:
-        return question.heading, "", f"not measured: {PROGRAM} {question.words}"
-    rows = sum(len(table.lines) for _, table in tables)
-    where = "; ".join(f"{table.title}{place}" for place, table in tables)
-    return question.heading, counted(rows, "row"), where
-
-
-def _tables(report: Report, question: Question) -> Iterator[tuple[str, Table]]:
-    """Yield the tables of a question, each with the group it is in."""
-    for group in report.first_screen.groups:
-        if any(map(question.is_needed, _cells(group))):
-            place = f" (group {group.number})" if report.several else ""
-            yield from (
-                (place, table)
-                for table in group.tables
-                if table.label.startswith(question.table)
+def _items(report: Report, question: Question, printed: set[str]) -> Iterator[Item]:
+    """Yield the answer to a question and its tables; not measured, what would measure it."""
+    block = _block(report, question)
+    answer = question.answer(block) if block else Answer()
+    if block is None or not answer.text:
+        is_cpu = any("device=cpu" in line for line in report.commands)
+        grid = "grid=hw5 device=cpu" if is_cpu else f"grid={question.grid}"
+        yield Paragraph(
+            with_command(
+                "Not measured. To measure it",
+                f"{PROGRAM} {grid} study={report.study}",
             )
-    for table in report.tables:
-        if table.label.startswith(question.table):
-            yield "", table
+        )
+        return
+    yield Paragraph(answer.text)
+    if report.several and block.tables[0] in block.group.tables:
+        yield Paragraph(f"Of group {block.group.number}: {block.group.name}.")
+    yield from answer.facts
+    names = [row_name(block.source, row) for row in answer.rows]
+    for table in () if answer.facts else block.tables:
+        lines = tuple(
+            line
+            for line in table.lines
+            if not names or line.label in names
+            if answer.left_out.isdisjoint(line.texts)
+        )
+        yield ShownTable(
+            msgspec.structs.replace(table, lines=lines),
+            tuple(table.caption_after(printed, [table.setting])),
+            tuple(table.notes_after(printed)) if lines == table.lines else (),
+            is_open=True,
+        )
 
 
-def _cells(group: ReportGroup) -> Iterator[Cell]:
-    for result in group.source.cells:
-        if result.cell is not None and result.measured:
-            yield result.cell
+def _block(report: Report, question: Question) -> Block | None:
+    """Return the block of the group with the most rows of a question, if any.
+
+    Times are of a group that trained no more epochs than they need, if there is one.
+    """
+    blocks = []
+    for group in report.first_screen.groups:
+        source = group.source
+        needed = [
+            row
+            for row in source.timed
+            if any(question.is_needed(record.cell) for record in source.records(row))
+        ]
+        tables = [
+            table
+            for table in (*group.tables, *report.tables)
+            if table.label.startswith(question.table)
+        ]
+        if needed and tables:
+            cell = source.a_cell
+            is_best = question.grid == "lab" and cell.epochs <= cell.protocol.epochs
+            most = max((row.gpus, row.batch_per_gpu) for row in needed)
+            rows = [
+                row
+                for row in source.timed
+                if (row.gpus, row.batch_per_gpu) == most
+                if row.setup.is_plain or row in needed
+            ]
+            blocks.append(((is_best, len(needed)), Block(report, group, rows, tables)))
+    best = max(blocks, key=lambda block: block[0], default=None)
+    return best and best[1]

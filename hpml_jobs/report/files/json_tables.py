@@ -100,7 +100,6 @@ def _table(table: Table) -> dict[str, Any]:
     return {
         "label": table.label,
         "title": table.title,
-        "answer": table.answer,
         "caption": table.caption,
         "setting": table.setting,
         "notes": table.notes,

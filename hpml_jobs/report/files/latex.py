@@ -73,10 +73,7 @@ def document(report: Report) -> str:
 def _float(table: Table, group: ReportGroup | None) -> str:
     """Return a table as a float; `group` is its group if the report has several."""
     apart = f" Group {group.number}: {group.differences}." if group else ""
-    answer = [table.answer] if table.answer else []
-    caption = " ".join(
-        [f"{table.title}.{apart}", *answer, *table.caption, table.setting]
-    )
+    caption = " ".join([f"{table.title}.{apart}", *table.caption, table.setting])
     return _FLOAT.format(
         tabular=tabular(table) if table.lines else "",
         caption=escaped(caption),

@@ -13,7 +13,6 @@ def shown(
     """Return a table under its title, with what is shown of its caption and notes."""
     parts = [
         f"{head} {escaped(table.title)}",
-        escaped(table.answer),
         of_table(table) if table.lines else "",
         escaped("\n".join(caption)),
         bullets(notes),

@@ -84,7 +84,7 @@ def show_title(group: ReportGroup, console: Console, *, several: bool) -> None:
 
 
 def show_table(table: Table, console: Console) -> None:
-    """Print one table with its answer, caption and notes."""
+    """Print one table with its caption and notes."""
     _show_table(table, console, set())
 
 
@@ -92,8 +92,6 @@ def _show_table(table: Table, console: Console, printed: set[str]) -> None:
     """Print a table, its caption, and the notes that are not yet in `printed`."""
     console.print()
     console.print(Text(table.title, style="bold cyan"))
-    if table.answer:
-        show_text(table.answer, console)
     _draw(table, console)
     caption = table.caption_after(printed)
     if caption:

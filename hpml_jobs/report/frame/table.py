@@ -117,8 +117,8 @@ class Table(Value, frozen=True, kw_only=True):
     """A table of rounded numbers with its caption and notes; `label` is unique in a group.
 
     `setting` (what was trained, on what) belongs to the caption; where all tables are in view, once
-    is enough. Some tables have nothing but lines of text: their notes. `answer`: what the table
-    says to a question of the lab, in a sentence above it. `sheet` has the numbers unrounded.
+    is enough. Some tables have nothing but lines of text: their notes. `sheet` has the numbers
+    unrounded.
     """
 
     label: str
@@ -130,7 +130,6 @@ class Table(Value, frozen=True, kw_only=True):
     setting: str
     notes: tuple[str, ...] = ()
     sheet: Sheet | None = None
-    answer: str = ""
 
     @property
     def blocks(self) -> list[Block]:
@@ -167,15 +166,14 @@ class Table(Value, frozen=True, kw_only=True):
 class TableText(NamedTuple):
     """The words of a table.
 
-    `answer` is a sentence above it; `affected` are its numbers, for the marks of checks. Lines of
-    the caption that are empty are left out, as notes.
+    `affected` are its numbers, for the marks of checks. Lines of the caption that are empty are
+    left out, as notes.
     """
 
     label: str
     title: str
     corner: str
     caption: tuple[str, ...]
-    answer: str = ""
     affected: Affected = Affected.TIME
 
 
@@ -248,7 +246,6 @@ def _table(  # noqa: PLR0913, PLR0917  (the parts of a table)
         setting=" ".join(dict.fromkeys(map(captions.setting, groups))),
         notes=tuple(filter(None, notes)),
         sheet=sheet,
-        answer=text.answer,
     )
 
 

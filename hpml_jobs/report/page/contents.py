@@ -41,7 +41,10 @@ GLOSSARY = (
 def contents(
     report: Report, pictures: dict[str, Picture], questions: tuple[Section, ...]
 ) -> Page:
-    """Return the page of a report with its pictures, by name; `questions` of a lab are first."""
+    """Return the page of a report with its pictures, by name; `questions` of a lab are first.
+
+    Then the others are folded.
+    """
     subtitle: tuple[str, ...] = ()
     if report.several:
         subtitle = (SEVERAL.format(groups=len(report.groups)),)
@@ -51,6 +54,8 @@ def contents(
     else:
         text = UNREADABLE if report.unplaced else NO_CELLS
         sections = [Section("answer", "Answer", (Paragraph(text, is_lead=True),))]
+    if questions:
+        sections = [s._replace(summary=f"{s.title}: show") for s in sections]
     whole = chain(questions, sections, _endings(report))
     return Page(
         title=report.study,

@@ -68,11 +68,15 @@ class Commands(NamedTuple):
 
 
 class ShownTable(NamedTuple):
-    """A table of the report, with the part of its caption and notes that is shown below it."""
+    """A table of the report, with the part of its caption and notes that is shown below it.
+
+    `is_open`: never folded.
+    """
 
     table: Table
     caption: tuple[str, ...]
     notes: tuple[str, ...]
+    is_open: bool = False
 
 
 class Figure(NamedTuple):

@@ -1,0 +1,228 @@
+"""The answer to each question of the lab in a sentence or two, from the numbers of its table."""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from hpml_jobs.core.check_result import Affected
+from hpml_jobs.core.measurements import Purpose
+from hpml_jobs.core.text import listed, percent_text
+from hpml_jobs.report.answer import answer_of
+from hpml_jobs.report.communication.messages import messages_by_setup
+from hpml_jobs.report.frame import captions
+from hpml_jobs.report.frame.numbers import (
+    DASH,
+    OOM,
+    count,
+    percent,
+    seconds,
+    three_digits,
+)
+from hpml_jobs.report.frame.table import Table, row_name
+from hpml_jobs.report.page.formats import FactTable
+from hpml_jobs.report.report import Report, ReportGroup
+from hpml_jobs.results.groups import ConditionGroup, pairs
+from hpml_jobs.results.rows import Row, by_key
+
+REMEDIES = (
+    "By Goyal et al. 2017, scaled multiplies the learning rate by global batch / 128, and goyal "
+    "also warms it up."
+)
+MESSAGES = ("content", "kind", "bytes", "times")
+
+
+class Block(NamedTuple):
+    """What a question is answered from: a group of a report, and the tables of the question.
+
+    `rows`: of the cells that the question needs those with the most GPUs at the largest batch,
+    after the row there that has no treatment.
+    """
+
+    report: Report
+    group: ReportGroup
+    rows: Sequence[Row]
+    tables: Sequence[Table]
+
+    @property
+    def source(self) -> ConditionGroup:
+        """The group's cells and rows."""
+        return self.group.source
+
+    @property
+    def largest(self) -> Row:
+        """The largest size of the group's answer."""
+        series = self.group.series
+        return series.largest.row if series else self.rows[-1]
+
+    def place(self, row: Row) -> str:
+        """Return `2 GPUs at batch 64`."""
+        size = captions.size_words(row.setup, self.source.device)
+        return f"{size} at batch {row.batch_per_gpu}"
+
+    def texts(self, rows: Sequence[Row]) -> Iterator[tuple[Row, dict[str, str]]]:
+        """Yield the rows that the table has with their texts, by the heads of its columns."""
+        table = self.tables[0]
+        heads = [column.head for column in table.columns]
+        lines = {line.label: line.texts for line in table.lines}
+        for row in rows:
+            if texts := lines.get(row_name(self.source, row)):
+                yield row, dict(zip(heads, texts, strict=True))
+
+
+class Answer(NamedTuple):
+    """A text, the rows of the table that are shown (empty: all), and a table of its own.
+
+    Without a text, the question is not measured. Lines with a text of `left_out` are not shown.
+    """
+
+    text: str = ""
+    rows: Sequence[Row] = ()
+    facts: tuple[FactTable, ...] = ()
+    left_out: frozenset[str] = frozenset()
+
+
+def time_by_batch(block: Block) -> Answer:
+    """Return the time of an epoch on one GPU by batch, and the batches out of memory (Q1)."""
+    texts = [
+        f"{'does not fit (OOM)' if line.texts[0] == OOM else f'{line.texts[0]} s'} at batch "
+        f"{line.label}"
+        for line in block.tables[0].lines
+        if line.texts[0] != DASH
+    ]
+    if not texts:
+        return Answer()
+    size = captions.size(1, block.source.device)
+    return Answer(f"Without data loading, an epoch on {size} takes {listed(texts)}.")
+
+
+def scaling(block: Block) -> Answer:
+    """Return the speedups at the same batch per GPU, and one at the same global batch (Q2)."""
+    source = block.source
+    series = block.group.series
+    if series is None or series.is_global:
+        return Answer()
+    strong = [pair for pair in pairs(source) if pair.parallel.setup.is_plain]
+    point = f"needs gpus=1 batch={block.largest.global_batch}, too"
+    if strong:
+        pair = max(strong, key=lambda pair: (pair.parallel.gpus, pair.global_batch))
+        is_doubtful = source.doubts_ratio(pair.parallel, pair.reference)
+        times = captions.mark(three_digits(pair.speedup), is_doubtful=is_doubtful)
+        point = (
+            f"at global batch {pair.global_batch}: {block.place(pair.parallel)} are {times} times "
+            f"as fast as {block.place(pair.reference)}"
+        )
+    weak = answer_of(block.report, block.group).sentence
+    unit = captions.unit(source.device)
+    return Answer(
+        f"Strong scaling {point}. Weak scaling, with the same batch per {unit}: {weak}"
+    )
+
+
+def communication(block: Block) -> Answer:
+    """Return the seconds and shares of computation and communication in an epoch (Q3.1)."""
+    row = block.largest
+    compute_s, comm_s = row.figures.compute_s, row.figures.comm_s
+    if compute_s is None or comm_s is None:
+        return Answer()
+    compute, comm = (
+        f"{captions.shown(seconds(part_s), block.source, Affected.SPLIT, row)} s "
+        f"({percent_text(part_s / (compute_s + comm_s), 0)})"
+        for part_s in (compute_s, comm_s)
+    )
+    return Answer(
+        f"In an epoch on {block.place(row)}, {compute} are computation and {comm} communication "
+        "that is not hidden behind it, as measured."
+    )
+
+
+def bandwidth(block: Block) -> Answer:
+    """Return the bandwidth of the gradients in GB/s and % of the best one alone (Q3.2)."""
+    row = block.largest
+    reached = row.bandwidth
+    if reached is None or reached.lab_gb_per_s is None:
+        return Answer()
+    speed = captions.shown(
+        three_digits(reached.lab_gb_per_s), block.source, Affected.BANDWIDTH, row
+    )
+    of_peak = ""
+    if reached.of_peak:
+        of_peak = f", {percent(reached.of_peak)} % of the best without training"
+    return Answer(f"On {block.place(row)} gradients pass at {speed} GB/s{of_peak}.")
+
+
+def large_batch(block: Block) -> Answer:
+    """Return loss and accuracy of the largest batch against those on one GPU (Q4.1)."""
+    single = [row for row in block.source.timed if row.is_baseline]
+    rows = (*single[:1], block.rows[0])
+    texts = [
+        f"training loss {texts['training loss']} and test accuracy {texts['test acc., %']} % on "
+        f"{block.place(row)}"
+        for row, texts in block.texts(rows)
+    ]
+    return Answer(f"After the last epoch: {'; '.join(texts)}.", rows)
+
+
+def remedies(block: Block) -> Answer:
+    """Return the accuracy with each recipe for large batches, and without one (Q4.2)."""
+    texts = [
+        f"{texts['test acc., %']} % {row.treatment or 'without a remedy'}"
+        for row, texts in block.texts(block.rows)
+    ]
+    place = block.place(block.rows[0])
+    return Answer(f"Test accuracy on {place}: {listed(texts)}. {REMEDIES}", block.rows)
+
+
+def shuffling(block: Block) -> Answer:
+    """Return the orders of the samples with and without set_epoch (Q5)."""
+    texts = [
+        f"{texts['orders of a rank']} {'with' if texts['set_epoch'] == 'yes' else 'without'} "
+        f"set_epoch (test accuracy {texts['test acc., %']} %)"
+        for _, texts in block.texts(block.rows)
+    ]
+    name = block.source.a_cell.workload.samples_name
+    start = f"Orders of the {name} that differ among the epochs of a process"
+    return Answer(f"{start}: {listed(texts)}.", block.rows)
+
+
+def messages(block: Block) -> Answer:
+    """Return what is sent in each iteration beside gradients (Q6)."""
+    row = block.largest
+    sent = messages_by_setup(block.source).get(row.setup, [])
+    others = [
+        f"{count(round(message.bytes_per_iteration))} bytes of {message.purpose}"
+        for message in sent
+        if message.purpose != Purpose.GRADIENTS
+    ]
+    lines = tuple(
+        (m.purpose, m.kind, count(m.bytes), three_digits(m.per_iteration)) for m in sent
+    )
+    return Answer(
+        f"Beside gradients, {block.place(row)} send in each iteration "
+        f"{listed(others or ['nothing'])}.",
+        facts=(FactTable("Messages of an iteration", MESSAGES, lines),),
+    )
+
+
+def replicas(block: Block) -> Answer:
+    """Return whether replicas are equal, and the range of their accuracies (Q7)."""
+    texts = [
+        f"{row.treatment or row.strategy.value}: parameters {texts['parameters']}, buffers "
+        f"{texts['buffers']}, test accuracy {texts['ranks']} %"
+        for row, texts in block.texts(block.rows)
+    ]
+    start = f"Replicas on {block.place(block.rows[0])}"
+    return Answer(f"{start}. {'; '.join(texts)}.", block.rows)
+
+
+def quantization(block: Block) -> Answer:
+    """Return the accuracy of each network as trained and quantized (part B)."""
+    networks = by_key(
+        (line.label, f"{reached} % {quantized}")
+        for line in block.tables[0].lines
+        for quantized, bound, scales, reached, *_ in [line.texts]
+        if quantized == "fp32" or (bound, scales) == ("range", "layer")
+    )
+    texts = map(listed, networks.values())
+    return Answer(
+        f"Accuracy with a scale for each layer by its range: {'; '.join(texts)}.",
+        left_out=frozenset(("channel", "percentile")),
+    )

@@ -48,7 +48,7 @@ def test_unreadable_facts_are_missing_with_reason(monkeypatch):
 
 
 def test_commit_of_enclosing_checkout_is_not_reported(monkeypatch, tmp_path):
-    monkeypatch.setattr(facts.hpml_jobs, "__file__", str(tmp_path / "__init__.py"))
+    monkeypatch.setattr(facts, "OWN_CODE", tmp_path)
     with pytest.raises(RuntimeError, match="no checkout of hpml_jobs"):
         facts._commit()
 

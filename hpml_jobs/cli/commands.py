@@ -177,7 +177,7 @@ COMMANDS: Mapping[str, Command] = {
         _collect,
         HelpSection.RESULTS,
         "collect [STUDY]",
-        "print how many GPUs to use and why;\nwrite the tables and the page",
+        "print how much faster more GPUs are, and why;\nwrite the tables and the page",
     ),
     "import": Command(
         _import,

@@ -84,7 +84,9 @@ def _fact(report: Report, group: ReportGroup) -> str:
     efficiencies = [percent_text(size.efficiency, 0) for size in series.sizes[1:]]
     how_sure = _interval(series.largest.interval, rows)
     if len(rows) == 2:
-        slower = ", which is slower" if series.largest.speedup < 1 else ""
+        interval = series.largest.interval
+        is_slower = (interval.high if interval else series.largest.speedup) < 1
+        slower = ", which is slower" if is_slower else ""
         shown = f"{last} times as fast {_at_batch(series)}{slower} ({how_sure})"
         shown += f", an efficiency of {efficiencies[0]}"
     else:
@@ -128,7 +130,7 @@ def _single(report: Report, group: ReportGroup) -> str:
     time_s = mark(seconds(fastest.epoch_s), is_doubtful=fastest.is_doubtful)
     rate = fastest.timing.units_per_s
     speed = f", {per_second(rate)} {fastest.timing.unit.value}/s" if rate else ""
-    of_several = f", the fastest of {len(cells)} batches" if len(cells) > 1 else ""
+    of_several = f", the fastest of {len(cells)} cells" if len(cells) > 1 else ""
     sentence = (
         f"{captions.size_words(row.setup, device)}: {time_s} s per {per} at batch "
         f"{row.batch_per_gpu}{captions.how(row.setup)}{speed}{of_several}."
@@ -224,7 +226,8 @@ def _training(group: ReportGroup) -> str:
     epochs = group.wish.epochs
     row = group.series.largest.row if group.series else group.candidates[0].row
     cell = group.asked or next(c for c in group.candidates if c.row is row)
-    if epochs is None:
+    has_none = group.wish.gpu_hours is not None and group.asked is None
+    if epochs is None or has_none:
         return ""
     device = group.source.device
     size = captions.size(cell.row.gpus, device)

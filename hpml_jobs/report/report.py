@@ -31,7 +31,7 @@ from hpml_jobs.report.learning.quality import table4
 from hpml_jobs.report.quantization import quantization, spreads
 from hpml_jobs.report.scaling.gap import Gap, gaps
 from hpml_jobs.report.scaling.gap_table import gap_table
-from hpml_jobs.report.scaling.table import scaling
+from hpml_jobs.report.scaling.table import scaling, strong_table
 from hpml_jobs.results.cells import CellResult, cell_results
 from hpml_jobs.results.checks.study import checked_groups
 from hpml_jobs.results.groups import (
@@ -99,6 +99,21 @@ class ReportGroup(Value, frozen=True, kw_only=True):
         first = [self.q1] if self.q1 else []
         of_strategies = [strategy.tables for strategy in self.strategies]
         return [*first, *chain.from_iterable(of_strategies)]
+
+    @property
+    def main_table(self) -> Table | None:
+        """That of the answer: by batch and size, by global batch, or of one GPU by batch."""
+        if self.series and self.series.is_global:
+            return strong_table(self.source)
+        strategy = self.series.largest.row.strategy if self.series else None
+        if self.q1 and all(cell.row.is_baseline for cell in self.candidates):
+            return self.q1 if self.candidates else None
+        of_strategies = (
+            tables.tables[0]
+            for tables in self.strategies
+            if strategy in (None, tables.strategy)
+        )
+        return next(of_strategies, None)
 
     @property
     def main_gaps(self) -> dict[Place, Gap]:

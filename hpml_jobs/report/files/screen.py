@@ -19,7 +19,6 @@ from hpml_jobs.report.frame.captions import MARK
 from hpml_jobs.report.frame.numbers import DASH, OOM
 from hpml_jobs.report.frame.table import Block, Table
 from hpml_jobs.report.report import Report, ReportGroup
-from hpml_jobs.report.scaling.table import strong_table
 
 _STYLES = {DASH: "dim", OOM: "bold red"}
 
@@ -326,7 +325,7 @@ def _parts(report: Report) -> Iterator[_Part]:
             continue
         text = "\n".join([f"{name}{answer.sentence}", answer.why, answer.training])
         yield _say(0, text)
-        if table := _main_table(group):
+        if table := group.main_table:
             yield _Part(2, partial(_show_short, table, group))
         yield _say(4, answer.accuracy)
         yield from (
@@ -344,19 +343,6 @@ def _parts(report: Report) -> Iterator[_Part]:
 def _say(rank: int, text: str, group: ReportGroup | None = None) -> _Part:
     lines = "\n".join(filter(None, text.split("\n")))
     return _Part(rank, partial(show_text, lines) if lines else lambda _: None, group)
-
-
-def _main_table(group: ReportGroup) -> Table | None:
-    """Return Table 1 of the answer's strategy; the table by global batch, or Q1, without it."""
-    series = group.series
-    if series and series.is_global:
-        return strong_table(group.source)
-    if series is None and group.q1:
-        return group.q1 if group.candidates else None
-    for strategy in group.strategies:
-        if series is None or strategy.strategy is series.largest.row.strategy:
-            return strategy.tables[0]
-    return None
 
 
 def _show_short(table: Table, group: ReportGroup, console: Console) -> None:

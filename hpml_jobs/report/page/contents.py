@@ -24,7 +24,6 @@ from hpml_jobs.report.page.formats import (
     ShownTable,
 )
 from hpml_jobs.report.report import CHECKS, Report, ReportGroup
-from hpml_jobs.report.scaling.table import strong_table
 
 NO_CELLS = "This study has no cells yet."
 UNREADABLE = "No cell of this study can be read."
@@ -113,9 +112,9 @@ def _group_sections(report: Report, group: ReportGroup, prefix: str) -> list[Sec
     source = group.source
     printed = {group.setting, *(text for _, text in warnings.remarks(source))}
     runs = captions.runs(source.timed)
-    first = [t for t in group.lab if t.label.startswith("table1")] or group.lab[:1]
-    strong = strong_table(source) if group.series and group.series.is_global else None
-    first += [strong] if strong else []
+    main = group.main_table
+    first = [main] if main else []
+    first += [t for t in group.lab if t.label.startswith("table1") and t != main]
     sheets = tuple(_sheet(table, printed, runs) for table in first)
     others = [t for t in group.tables if t not in first and t.label != CHECKS]
     folded = tuple(_sheet(table, {*printed}, runs) for table in others)

@@ -17,7 +17,7 @@ ALL_TESTS = -m "not long and not gpu" -n 4 --dist loadfile --no-loadscope-reorde
 
 demo: $(VENV)/ready  ## Run a small study on this machine's CPU, print the tables, write a page.
 	$(BIN)/hpml-jobs -m gpus=$(DEMO_SIZES) batch=64 repeats=4 cluster=local device=cpu \
-	  workload=digits data.limit=3072 probe_s=0.5 loader_workers=0 study=demo
+	  workload=digits data.limit=6144 probe_s=0.5 loader_workers=0 study=demo
 	$(BIN)/hpml-jobs collect demo
 	@echo "commands of hpml-jobs need its environment in your shell: source $(BIN)/activate"
 

@@ -113,7 +113,7 @@ def scaling(block: Block) -> Answer:
     weak = answer_of(block.report, block.group).sentence
     unit = captions.unit(source.device)
     return Answer(
-        f"Strong scaling {point}. Weak scaling, with the same batch per {unit}: {weak}"
+        f"Weak scaling, with the same batch per {unit}: {weak}\nStrong scaling {point}."
     )
 
 

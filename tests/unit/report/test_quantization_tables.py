@@ -45,17 +45,6 @@ def test_accuracy_and_drop_have_deviations_over_seeds(builder):
     assert table.notes == ("torch's own int8: pt2e 0.18 (lenet_cifar10)",)
 
 
-def test_repeats_of_one_seed_have_no_deviation(builder):
-    add_quantized(builder, LENET)
-    add_quantized(builder, LENET, repeat=1)
-    table = combined_table(builder)
-    assert table.lines[1].texts[3:5] == ("64.90", "0.10")
-    assert table.notes[0] == "single seed, no deviation (lenet_cifar10)"
-    row = dict(zip(table.sheet.columns, table.sheet.rows[1], strict=True))
-    assert (row["runs"], row["seeds"], row["drop_deviation"]) == (2, 1, None)
-    assert "over seeds" in table.caption[-1]
-
-
 def test_quantization_settings_split_rows_and_name_difference(builder):
     """Runs with other quantization settings are not averaged; the setting is named."""
     for asked, repeat in (

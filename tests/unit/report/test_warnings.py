@@ -85,10 +85,7 @@ def test_lower_tiers_mark_no_number(builder, given_checks, tier):
         (Affected.TIME, "table1-ddp"),
         (Affected.SPLIT, "table2-ddp"),
         (Affected.BANDWIDTH, "table3-ddp"),
-        pytest.param(
-            Affected.LEARNING,
-            "replicas",
-        ),
+        (Affected.LEARNING, "replicas"),
     ],
 )
 def test_remark_is_once_under_its_table(builder, given_checks, affected, home):

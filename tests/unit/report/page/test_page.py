@@ -66,13 +66,12 @@ def test_page_is_valid_html_without_requests(files):
 def test_page_sections_are_in_order_of_reading(root):
     assert [heading.text for heading in root.every("h2")] == SECTIONS
     links = [link.get("href") for link in next(root.every("nav")).every("a")]
-    titles = [section.get("aria-labelledby") for section in root.every("section")]
+    titles = [heading.get("id") for heading in root.every("h2")]
     assert links == [f"#{title.removesuffix('-title')}" for title in titles]
 
 
 def test_page_says_once_how_many_runs_there_are(files):
-    text = files["report.md"]
-    assert text.count("One run, unless a table says otherwise.") == 1
+    assert files["report.md"].count("One run, unless a table says otherwise.") == 1
 
 
 def test_page_of_several_runs_says_nothing_of_one(builder):
@@ -124,13 +123,8 @@ def test_page_of_two_groups_has_a_section_each(builder):
     ("cells", "words"),
     [
         ((), "This study has no cells yet."),
-        (
-            (lab_record(lab_cell(1, 128), 27.0),),
-            "1 GPU: 27.00 s per epoch at batch 128",
-        ),
         ((lab_record(lab_cell(4, 128), 27.0),), "4 GPUs: 27.00 s per epoch"),
     ],
-    ids=["empty", "one-cell", "no-baseline"],
 )
 def test_page_of_incomplete_study_says_so(builder, cells, words):
     for record in cells:

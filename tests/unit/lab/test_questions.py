@@ -1,0 +1,75 @@
+"""Each question of the lab has one answer, with the numbers of the cells of its block."""
+
+from hpml_jobs.core.strategies import SyncBuffers
+from hpml_jobs.lab.questions import section
+from tests.unit.builders import lab_cell, lab_record
+from tests.unit.golden.studies import LAB, large_batch, quantized
+
+ANSWERS = {
+    "Q1": "Without data loading, an epoch on 1 GPU takes 48.61 s at batch 32, 27.22 s at batch "
+    "128, 25.95 s at batch 512 and does not fit (OOM) at batch 2048.",
+    "Q2": "Weak scaling, with the same batch per GPU: 1 -> 2 -> 4 GPUs: 1.00, 1.66, 1.72 times as "
+    "fast at batch 512 (efficiency 83 and 43 %; 1.72: 1.70 to 1.73, one run).\nStrong scaling at "
+    "global batch 512: 4 GPUs at batch 128 are 1.31 times as fast as 1 GPU at batch 512.",
+    # of 1.005 x 15.127 s, 2 % are stall and 8 % communication
+    "Q3.1": "In an epoch on 4 GPUs at batch 512, 13.68 s (92 %) are computation and 1.216 s (8 %) "
+    "communication that is not hidden behind it, as measured.",
+    "Q3.2": "On 4 GPUs at batch 512 gradients pass at 1.23 GB/s, 73.3 % of the best without "
+    "training.",
+    "Q4.1": "After the last epoch: training loss 1.2000 ± 0.0000 and test accuracy 70.50 ± 0.71 % "
+    "on 1 GPU at batch 128; training loss 1.2000 ± 0.0000 and test accuracy 60.00 ± 0.00 % on 2 "
+    "GPUs at batch 512.",
+    "Q4.2": "Test accuracy on 2 GPUs at batch 512: 60.00 ± 0.00 % without a remedy and 64.00 ± "
+    "0.00 % scaled. By Goyal et al. 2017, scaled multiplies the learning rate by global batch / "
+    "128, and goyal also warms it up.",
+    "Q5": "Orders of the images that differ among the epochs of a process: 5 of 5 with set_epoch "
+    "(test accuracy 60.00 %) and 1 of 5 without set_epoch (test accuracy 60.00 %).",
+    "Q6": "Beside gradients, 4 GPUs at batch 512 send in each iteration 38,560 bytes of buffers.",
+    "Q7": "Replicas on 2 GPUs at batch 128. ddp: parameters equal, buffers differ, test accuracy "
+    "60.00 %; buffers off: parameters equal, buffers differ, test accuracy 60.00 %.",
+    "Part B": "Accuracy with a scale for each layer by its range: 65.00 % fp32, 64.90 % int8 "
+    "weights and 64.60 % int8 weights + activations; 65.00 % fp32, 64.90 % int8 weights and 64.60 "
+    "% int8 weights + activations, int32 bias.",
+}
+
+
+def questions_of(builder):
+    """The items of each question, by its number."""
+    questions = section(builder.collect()).sections
+    return {q.title.partition(":")[0]: q.items for q in questions}
+
+
+def texts_of(questions):
+    """The answer to each question."""
+    return {number: items[0].text for number, items in questions.items()}
+
+
+def with_times(builder):
+    """The lab's published times, and a batch that does not fit."""
+    return builder.with_published_study().with_out_of_memory(lab_cell(1, 2048))
+
+
+def test_each_question_is_answered_by_the_cells_of_its_block(builder):
+    large_batch(with_times(builder))
+    quantized(builder)
+    for changes in ({}, {"set_epoch": False}, {"sync_buffers": SyncBuffers.OFF}):
+        builder.with_record(lab_record(lab_cell(2, 128, **LAB, **changes), 20.0))
+    questions = questions_of(builder)
+    assert texts_of(questions) == ANSWERS
+    _, group, table = questions["Q5"]
+    assert group.text == "Of group 3: resnet18_cifar10, epochs 5."
+    assert len(table.table.lines) == 2
+
+
+def test_question_without_cells_says_what_to_type(builder):
+    texts = texts_of(questions_of(with_times(builder)))
+    unanswered = [number for number in texts if texts[number] != ANSWERS[number]]
+    assert unanswered == ["Q4.1", "Q4.2", "Q5", "Q7", "Part B"]
+    assert texts["Q5"].startswith(
+        "Not measured. To measure it:\nhpml-jobs grid=shuffling"
+    )
+
+
+def test_network_of_part_b_does_not_answer_the_first_question(builder):
+    quantized(builder)
+    assert questions_of(builder)["Q1"][0].text.startswith("Not measured")

@@ -6,7 +6,14 @@ from typing import NamedTuple
 from hpml_jobs.core.check_result import Tier
 from hpml_jobs.core.statistics import Interval
 from hpml_jobs.core.strategies import Device, Strategy
-from hpml_jobs.core.text import PROGRAM, counted, listed, percent_text, with_command
+from hpml_jobs.core.text import (
+    PROGRAM,
+    counted,
+    duration_text,
+    listed,
+    percent_text,
+    with_command,
+)
 from hpml_jobs.report import warnings
 from hpml_jobs.report.choice.series import Series, Size, plain_rows
 from hpml_jobs.report.frame import captions, learning
@@ -54,7 +61,10 @@ class Answer(NamedTuple):
 def answer_of(report: Report, group: ReportGroup) -> Answer:
     """Return the answer of one group of a report."""
     if not group.candidates:
-        return Answer("No cell has a number.", marks=tuple(_without(report, group)))
+        marks = tuple(_without(report, group))
+        command = f"{PROGRAM} status {report.study}"
+        why = "" if marks else with_command(" To see why", command)
+        return Answer(f"No cell has a number.{why}", marks=marks)
     series = group.series
     sentence = _wished(report, group) or _fact(report, group)
     largest = series.largest if series else None
@@ -81,13 +91,11 @@ def _fact(report: Report, group: ReportGroup) -> str:
     nodes = max(row.nodes for row in rows)
     on_nodes = f" on up to {nodes} nodes" if nodes > 1 else ""
     *_, last = times = [_times(size) for size in series.sizes]
-    efficiencies = [percent_text(size.efficiency, 0) for size in series.sizes[1:]]
+    efficiencies = [_percent(size, 0) for size in series.sizes[1:]]
     how_sure = _interval(series.largest.interval, rows)
     if len(rows) == 2:
-        interval = series.largest.interval
-        is_slower = (interval.high if interval else series.largest.speedup) < 1
-        slower = ", which is slower" if is_slower else ""
-        shown = f"{last} times as fast {_at_batch(series)}{slower} ({how_sure})"
+        shown = f"{last} times as fast {_at_batch(series)}{_gain(series.largest)}"
+        shown += f" ({how_sure})"
         shown += f", an efficiency of {efficiencies[0]}"
     else:
         shares = listed([share.removesuffix(" %") for share in efficiencies])
@@ -98,6 +106,21 @@ def _fact(report: Report, group: ReportGroup) -> str:
 
 def _times(size: Size) -> str:
     return mark(three_digits(size.speedup), is_doubtful=size.is_doubtful)
+
+
+def _percent(size: Size, decimals: int) -> str:
+    share = percent_text(size.efficiency, decimals)
+    return mark(share, is_doubtful=size.is_doubtful)
+
+
+def _gain(size: Size) -> str:
+    """Return what a speedup near one or below it may mean."""
+    interval = size.interval
+    if (interval.high if interval else size.speedup) < 1:
+        return ", which is slower"
+    comparative = "faster" if size.speedup >= 1 else "slower"
+    is_clear = interval is None or interval.low > 1
+    return "" if is_clear else f", not clearly {comparative}"
 
 
 def _at_batch(series: Series) -> str:
@@ -137,15 +160,18 @@ def _single(report: Report, group: ReportGroup) -> str:
     )
     sizes = f"{row.gpus},{2 * row.gpus}" if row.gpus == 1 else f"1,{row.gpus}"
     command = _command(report, group, gpus=sizes, batch=row.batch_per_gpu)
-    if not command:
+    are_sent = {c.cell.gpus for c in group.source.cells if c.cell} != {row.gpus}
+    if are_sent or not command:
         return sentence
     return with_command(f"{sentence} A speedup needs another size", command)
 
 
 def _command(report: Report, group: ReportGroup, **keys: object) -> str:
-    """Return the last submission with other keys; empty where it is not known."""
+    """Return the last submission with other keys; empty where it is not known, or is a grid."""
     commands = commands_of(report.commands, group.source.a_cell.script)
-    return "" if group.is_replaced else command_with(commands, keys) or ""
+    if group.is_replaced or any("grid=" in line for line in commands):
+        return ""
+    return command_with(commands, keys) or ""
 
 
 def _wished(report: Report, group: ReportGroup) -> str:
@@ -198,7 +224,7 @@ def _share(group: ReportGroup, size: Size) -> str:
 
 def _efficiency(size: Size) -> str:
     """Return `69.9 % (62 to 78 %)`."""
-    share = mark(percent_text(size.efficiency, 1), is_doubtful=size.is_doubtful)
+    share = _percent(size, 1)
     ends = size.efficiencies
     if ends is None:
         return share
@@ -231,8 +257,8 @@ def _training(group: ReportGroup) -> str:
         return ""
     device = group.source.device
     size = captions.size(cell.row.gpus, device)
-    hours = significant(epochs * cell.epoch_s / 3600, 3)
-    text = f"{counted(epochs, 'epoch')} on {size} take {hours} h"
+    duration = duration_text(epochs * cell.epoch_s)
+    text = f"{counted(epochs, 'epoch')} on {size} take {duration}"
     if device is Device.CUDA:
         text += f" and {significant(epochs * cell.gpu_hours, 3)} GPU-hours"
     return f"{text}."
@@ -296,4 +322,4 @@ def _figures(group: ReportGroup, size: Size | None) -> Iterator[tuple[str, str]]
     if size and size.interval is not None and group.series:
         smallest = captions.size(group.series.smallest.gpus, group.source.device)
         yield _times(size), f"speedup over {smallest}"
-        yield percent_text(size.efficiency, 0), "efficiency"
+        yield _percent(size, 0), "efficiency"

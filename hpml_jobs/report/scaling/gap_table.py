@@ -127,7 +127,7 @@ def gap_table(
 
 PICTURE = (
     "Each cause takes a part of the ideal speedup. Lines: intervals of the parts, none with a "
-    "single run. Shown are the largest size of the answer and the cell that a wish asks for. The "
+    "single run. Shown are the sizes of the answer. The "
     "table Gap to the ideal speedup has every cell with a gap."
 )
 

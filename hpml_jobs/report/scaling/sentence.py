@@ -35,7 +35,9 @@ def gap_sentence(group: ConditionGroup, row: Row, gap: Gap) -> str:
     phrases = {cause: f"is {name}" for cause, name in names.items()}
     phrases[GapCause.UNEXPLAINED] = "has no measured cause"
     values = {cause: part.value for cause, part in gap.parts.items()}
-    if not gap.is_split:
+    unexplained = gap.parts[GapCause.UNEXPLAINED]
+    is_unknown = unexplained.low is not None and unexplained.low <= 0
+    if is_unknown or not gap.is_split:
         values[GapCause.UNEXPLAINED] = 0.0
     first, second, *_ = sorted(values, key=values.__getitem__, reverse=True)
     texts = {
@@ -44,13 +46,13 @@ def gap_sentence(group: ConditionGroup, row: Row, gap: Gap) -> str:
     }
     if not gap.is_split:
         why = why_unsplit(group, row)
-        if texts[first] == "0":
+        if digits(values[first]) == "0":
             return f"The missing {missing} is not split: {why}."
         part = f"{texts[first]} {phrases[first]}"
         return f"Of the missing {missing}, {part}; the rest is not split: {why}."
     if values[first] > gap.missing:
         start = f"{names[first][0].upper()}{names[first][1:]} takes {texts[first]}"
-        return f"{start}, more than the missing {missing}: computation became faster."
+        return f"{start} of speedup. Only {missing} is missing: computation is faster than on one."
     if values[second] >= EQUAL * values[first]:
         largest = (
             f"{texts[first]} {phrases[first]} and {texts[second]} {phrases[second]}"

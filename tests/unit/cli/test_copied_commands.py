@@ -117,7 +117,7 @@ def test_commands_of_a_terminal_are_left_to_it(tmp_path):
 
 
 def test_commands_of_a_page_are_code(tmp_path, laptop, capfd):
-    folder = study_of(tmp_path / "outputs", "with_numbers").study.report
+    folder = study_of(tmp_path / "outputs", "with_failures").study.report
     assert run(["collect", "mine", "--outputs", str(tmp_path / "outputs")]) == 0
     capfd.readouterr()
     page = (folder / "report.html").read_text()

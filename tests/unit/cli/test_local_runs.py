@@ -39,7 +39,8 @@ def test_cell_of_40_iterations_prints_them(tmp_path):
     program.ok(
         "iterations=40", "batch=8", *(word for word in HERE if "limit" not in word)
     )
-    (line,) = (line for line in program.ok("collect").splitlines() if "b8 │" in line)
+    shown = program.ok("collect", "--all").splitlines()
+    (line,) = (line for line in shown if "b8 │" in line and " 40 │" in line)
     assert re.fullmatch(
         r"single 1-process b8 │ +!?\d+\.?\d* │ 40 │ \d\.\d{4} +\d\.\d{4}", line
     )

@@ -49,7 +49,7 @@ def command():
 def test_sequences_without_test_set_are_trained_and_collected(program):
     (program.folder / "mygpt.py").write_text(CODE + NO_TEST_SET)
     program.ok(*command())
-    shown = program.ok("collect", "gpt")
+    shown = program.ok("collect", "gpt", "--all")
     shown = " ".join(shown.split())
     assert "mygpt:train_only, 160 samples of 64 tokens per epoch" in shown
     assert (
@@ -57,7 +57,7 @@ def test_sequences_without_test_set_are_trained_and_collected(program):
     )
     assert "images" not in shown
     report = program.folder / "outputs" / "gpt" / "report"
-    for name in ("tables.md", "tables.json", "cells.csv"):
+    for name in ("report.md", "tables.json", "cells.csv"):
         assert (report / name).stat().st_size
     with (report / "cells.csv").open() as file:
         assert {

@@ -29,7 +29,7 @@ def test_collect_compares_with_the_smallest_size(laptop, capsys):
     assert "baseline=other: choose one of single, smallest" in capsys.readouterr().err
     assert run(["collect", "mine", "baseline=smallest"]) == 0
     out = " ".join(capsys.readouterr().out.split())
-    assert "!1.60 times as fast as 2 GPUs" in out
+    assert "2 -> 4 GPUs: !1.60 times as fast at batch 128" in out
     assert "baseline=smallest compares" not in out
 
 

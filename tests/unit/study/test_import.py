@@ -122,7 +122,7 @@ def test_answer_names_the_placement_where_another_was_measured(working_folder, c
     epochs = "1,1,8,1676\n2,1,8,862\n4,1,8,477\n4,2,8,1647\n"
     assert run_import(f"gpus,nodes,batch,epoch_s\n{epochs}") == 0
     assert run(["collect", "lab"]) == 0
-    assert "Use 4 GPUs on one node at batch 8 per GPU" in capsys.readouterr().out
+    assert "1 -> 2 -> 4 GPUs: 1.00, 1.94, 3.51 times" in capsys.readouterr().out
 
 
 # ---- twice into one study ----

@@ -64,7 +64,7 @@ def report(page, working_folder):
 
 
 def test_published_report_notes_values_not_reported(report):
-    made = (report / "tables.md").read_text()
+    made = (report / "report.md").read_text()
     assert "includes data loading" in made
     assert "DataLoader workers in total: unknown" in made
 

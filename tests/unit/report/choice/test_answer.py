@@ -158,7 +158,7 @@ def test_wish_within_a_budget_asks_for_the_fastest(builder):
     assert asked.sentence == (
         "Use 2 GPUs, batch 128 (ddp): the fastest with 100 epochs within 1.2 GPU-hours."
     )
-    assert asked.training == "100 epochs on 2 GPUs take 0.556 h and 1.11 GPU-hours."
+    assert asked.training == "100 epochs on 2 GPUs take 33 min and 1.11 GPU-hours."
     assert answer(builder, epochs=100, gpu_hours=0.5).sentence == (
         "No cell does 100 epochs within 0.5 GPU-hours: 1 GPU, batch 128 needs least, 1.00."
     )

@@ -87,7 +87,7 @@ def test_study_without_numbers_names_status(builder):
     builder.with_cell(lab_cell(1, 32), Outcome.PENDING, "pending in SLURM as job 17")
     report = builder.collect()
     lines = screen(report)
-    at = lines.index("No cell has a number; to see why:")
+    at = lines.index("No cell has a number. To see why:")
     assert lines[at + 1] == f"  hpml-jobs status {report.study}"
 
 

@@ -140,7 +140,7 @@ def test_page_without_number_says_why(builder):
     html = html_of(builder)
     assert faults(html) == []
     text = parse(html)[0].text
-    assert "No cell has a number; to see why" in text
+    assert "No cell has a number." in text
     assert "failed: no disk" in text
 
 

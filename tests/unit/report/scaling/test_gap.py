@@ -251,7 +251,8 @@ def test_part_above_the_gap_says_so(builder):
     assert values_of(group)[GapCause.UNEXPLAINED] == -0.4
     (sentence,) = sentences(group)
     assert sentence == (
-        "Exchange between GPUs takes 1.80, more than the missing 1.40: computation became faster."
+        "Exchange between GPUs takes 1.80 of speedup. Only 1.40 is missing: computation is faster "
+        "than on one."
     )
 
 

@@ -246,9 +246,7 @@ def requested_conditions(cell: Cell) -> Conditions:
         ("measured", cell.origin.where),
         (
             "epochs",
-            cell.epochs
-            if cell.epochs > cell.protocol.epochs
-            else "as the protocol needs",
+            cell.epochs if cell.epochs > cell.protocol.epochs else "for timing only",
         ),
         ("threads per process", cell.threads),
         ("loader", cell.loader.value),

@@ -187,10 +187,14 @@ def messages(block: Block) -> Answer:
     """Return what is sent in each iteration beside gradients (Q6)."""
     row = block.largest
     sent = messages_by_setup(block.source).get(row.setup, [])
-    others = [
-        f"{count(round(message.bytes_per_iteration))} bytes of {message.purpose}"
+    by_purpose = by_key(
+        (message.purpose, message.bytes_per_iteration)
         for message in sent
         if message.purpose != Purpose.GRADIENTS
+    )
+    others = [
+        f"{count(round(sum(parts)))} bytes of {purpose}"
+        for purpose, parts in by_purpose.items()
     ]
     lines = tuple(
         (m.purpose, m.kind, count(m.bytes), three_digits(m.per_iteration)) for m in sent
@@ -221,7 +225,7 @@ def quantization(block: Block) -> Answer:
         for quantized, bound, scales, reached, *_ in [line.texts]
         if quantized == "fp32" or (bound, scales) == ("range", "layer")
     )
-    texts = map(listed, networks.values())
+    texts = [f"{name} {listed(parts)}" for name, parts in networks.items()]
     return Answer(
         f"Accuracy with a scale for each layer by its range: {'; '.join(texts)}.",
         left_out=frozenset(("channel", "percentile")),

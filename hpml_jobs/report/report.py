@@ -320,10 +320,11 @@ def _report_group(  # noqa: PLR0913, PLR0917  (what is known of a group)
     of_places = gaps(group)
     tables[GAP] = gap_table(group, of_places)
     has_baseline = any(row.is_baseline for row in group.rows)
+    age = " (older version)" if is_replaced else ""
     reported = ReportGroup(
         number=number,
-        title=f"{title} (older version)" if is_replaced else title,
-        name=name,
+        title=title + age,
+        name=name + age,
         differences=differences,
         source=group,
         suggestion=references.suggestion(group),

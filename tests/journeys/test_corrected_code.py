@@ -82,8 +82,7 @@ def test_corrected_code_is_submitted_again_and_shown_first(rig, tmp_path):
     assert "exchange.py changed since" in repeated.stderr
 
     collected = login.ok("collect", "--wait", "--strict")
-    assert "2 of 2 cells measured" in collected
-    assert "Left out: 2 cells of older code" in collected
+    assert "1 -> 2 processes" in collected
     assert "AttributeError" not in collected
 
     shown = login.ok("status")

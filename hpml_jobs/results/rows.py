@@ -282,16 +282,20 @@ def reference_among(
     return min(same, key=lambda other: setup_order(other.setup), default=None)
 
 
-def speedup_interval(reference: Row, row: Row) -> Interval | None:
-    """Return the interval of a speedup: by the runs of both, of single runs by their own noise.
+LEAST_COVERAGE = 0.75
+"""That of three runs each: two may be alike by chance, and their noise says more."""
 
-    None: the noise is not known.
+
+def speedup_interval(reference: Row, row: Row) -> Interval | None:
+    """Return the interval of a speedup: by three runs of both or more, else by noise and scatter.
+
+    None: a single run whose noise is not known.
     """
     of_runs = ratio_interval(reference.epochs.runs, row.epochs.runs)
-    if of_runs is not None:
+    if of_runs is not None and of_runs.coverage >= LEAST_COVERAGE:
         return of_runs
     ratio = formulas.speedup(reference.epochs.median, row.epochs.median)
-    return known_interval(ratio, reference.error, row.error)
+    return known_interval(ratio, reference.error, row.error) or of_runs
 
 
 def _timed(place: Place, runs: Sequence[CellResult], uncertain: Collection[str]) -> Row:

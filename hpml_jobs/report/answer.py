@@ -15,6 +15,7 @@ from hpml_jobs.core.text import (
     with_command,
 )
 from hpml_jobs.report import warnings
+from hpml_jobs.report.choice.cost import Candidate
 from hpml_jobs.report.choice.series import Series, Size, plain_rows
 from hpml_jobs.report.frame import captions, learning
 from hpml_jobs.report.frame.captions import mark
@@ -66,19 +67,25 @@ def answer_of(report: Report, group: ReportGroup) -> Answer:
         why = "" if marks else with_command(" To see why", command)
         return Answer(f"No cell has a number.{why}", marks=marks)
     series = group.series
-    sentence = _wished(report, group) or _fact(report, group)
-    largest = series.largest if series else None
-    if group.asked and series:
-        of_wish = (size for size in series.sizes if size.row is group.asked.row)
-        largest = next(of_wish, largest)
+    cell = _cell(group)
     return Answer(
-        sentence,
-        _why(group, largest.row) if largest else "",
-        _training(group),
+        _wished(report, group) or _fact(report, group),
+        _why(group, cell.row) if series else "",
+        _training(group, cell),
         _accuracy(group, series) if series else "",
         tuple(_marks(report, group)),
-        tuple(_figures(group, largest)),
+        tuple(_figures(group, cell)),
     )
+
+
+def _cell(group: ReportGroup) -> Candidate:
+    """Return the cell that a wish asks for, else the largest size of the series, or the fastest."""
+    if group.asked is not None:
+        return group.asked
+    if group.series is None:
+        return group.candidates[0]
+    row = group.series.largest.row
+    return next(c for c in group.candidates if c.row is row)
 
 
 def _fact(report: Report, group: ReportGroup) -> str:
@@ -247,11 +254,9 @@ def _why(group: ReportGroup, row: Row) -> str:
     return gap_sentence(group.source, row, gap) if gap else ""
 
 
-def _training(group: ReportGroup) -> str:
+def _training(group: ReportGroup, cell: Candidate) -> str:
     """Return what the epochs of a wish take on the cell of the answer."""
     epochs = group.wish.epochs
-    row = group.series.largest.row if group.series else group.candidates[0].row
-    cell = group.asked or next(c for c in group.candidates if c.row is row)
     has_none = group.wish.gpu_hours is not None and group.asked is None
     if epochs is None or has_none:
         return ""
@@ -310,16 +315,18 @@ def _marks(report: Report, group: ReportGroup) -> Iterator[str]:
             yield f"{captions.MARK} {warnings.brief(source, cause)}"
 
 
-def _figures(group: ReportGroup, size: Size | None) -> Iterator[tuple[str, str]]:
+def _figures(group: ReportGroup, cell: Candidate) -> Iterator[tuple[str, str]]:
     """Yield the main numbers of the answer's cell, each with its name."""
-    row = size.row if size else group.candidates[0].row
-    cell = next(c for c in group.candidates if c.row is row)
     per = captions.work_text(group.source.work)
     yield f"{mark(seconds(cell.epoch_s), is_doubtful=cell.is_doubtful)} s", f"per {per}"
     if (rate := cell.timing.units_per_s) is not None:
         shown = mark(per_second(rate), is_doubtful=cell.is_doubtful)
         yield shown, f"{cell.timing.unit.value} per second"
-    if size and size.interval is not None and group.series:
-        smallest = captions.size(group.series.smallest.gpus, group.source.device)
+    series = group.series
+    size = (
+        next((s for s in series.sizes if s.row is cell.row), None) if series else None
+    )
+    if series and size and size.interval is not None:
+        smallest = captions.size(series.smallest.gpus, group.source.device)
         yield _times(size), f"speedup over {smallest}"
         yield _percent(size, 0), "efficiency"

@@ -47,6 +47,13 @@ class Wish(Value, frozen=True, kw_only=True):
         if self.gpu_hours is not None and self.epochs is None:
             raise UsageError("gpu_hours= is of a whole training: add epochs=N")
 
+    @property
+    def gpu_hours_of_epoch(self) -> float | None:
+        """The budget of an epoch; None without a budget."""
+        if self.gpu_hours is None or self.epochs is None:
+            return None
+        return self.gpu_hours / self.epochs
+
 
 class Candidate(Value, frozen=True, kw_only=True):
     """A measured cell with what an epoch of it takes and costs: medians over its runs.
@@ -111,8 +118,8 @@ def asked(
     With a budget it is the fastest of all cells within it, else the size with the most GPUs of the
     series that has the efficiency, in whole percent.
     """
-    if wish.gpu_hours is not None and wish.epochs is not None:
-        most = wish.gpu_hours / wish.epochs
+    most = wish.gpu_hours_of_epoch
+    if most is not None:
         return next((c for c in candidates if c.gpu_hours <= most), None)
     if wish.min_efficiency is None or series is None:
         return None

@@ -205,9 +205,7 @@ def _whys(
 ) -> list[str]:
     """Return what each cell is the best in, and whether it is beyond the budget of a wish."""
     cheapest = min(candidates, key=lambda c: (c.gpu_s, c.epoch_s))
-    budget = None
-    if wish.gpu_hours is not None and wish.epochs is not None:
-        budget = wish.gpu_hours / wish.epochs
+    budget = wish.gpu_hours_of_epoch
     whys = []
     for candidate in candidates:
         roles = {

@@ -279,7 +279,7 @@ def without_train(rows: Iterable[Row]) -> list[str]:
 MARK = "!"
 """The mark before a number that a check makes doubtful."""
 
-EXPLAINED = f"{MARK} doubtful: the lines that start with {MARK} say why"
+EXPLAINED = f"{MARK} doubtful: Marked numbers on the page say why"
 
 
 def mark(text: str, *, is_doubtful: bool) -> str:

@@ -234,7 +234,7 @@ def test_doubtful_numbers_are_hollow_and_explained(builder, given_checks):
     marked = [label for label in labels if "!" in label]
     assert marked == ["! ddp 4-GPU b512"]
     assert (
-        "! doubtful: the lines that start with ! say why."
+        "! doubtful: Marked numbers on the page say why."
         in PLOTS["phases"](report).caption
     )
 

@@ -49,8 +49,8 @@ ROWS = 48
 INCHES = 0.3
 """The height of such a row; of many rows it is less."""
 
-WIDE, NARROW, PHONE = 10.0, 7.0, 4.2
-"""Width in inches of pictures with several columns of panels, with one column, and on a phone."""
+WIDE, NARROW = 10.0, 7.0
+"""Width in inches of pictures with several columns of panels, and with one column."""
 
 TITLE_SIZE = 11.5
 """Font size of a heading, in points."""
@@ -61,14 +61,12 @@ class Picture(NamedTuple):
 
     `alt` says in one sentence what it shows, with its main numbers. `caption` says how they were
     measured and what is not drawn. `name` is that of its files, and is set by `pictures.pictures`.
-    `narrow` draws the same for a phone, all panels in one column.
     """
 
     title: str
     figure: "Figure"
     alt: str
     caption: str
-    narrow: "Callable[[], Figure] | None" = None
     name: str = ""
 
 
@@ -110,14 +108,9 @@ def panels(  # noqa: PLR0913  (what is around the panels)
     size = (WIDE if across > 1 else NARROW, down * height + 1.1)
     figure, texts = _figure(drawn, draw, (down, across), size, legend)
 
-    def narrow() -> "Figure":
-        size = (PHONE, len(drawn) * height + 1.1)
-        with style.applied():  # it is drawn after the others
-            return _figure(drawn, draw, (len(drawn), 1), size, legend)[0]
-
     alt = f"{alt}{captions.first_few(texts, '; ')}." if texts else alt
     sentences = (*caption, not_drawn(missing, file))
-    return Picture(title, figure, alt, " ".join(filter(None, sentences)), narrow)
+    return Picture(title, figure, alt, " ".join(filter(None, sentences)))
 
 
 def _figure(
@@ -345,23 +338,13 @@ def png(picture: Picture) -> bytes:
     return content.getvalue()
 
 
-def inline_svgs(picture: Picture) -> str:
-    """Return a picture as <svg> elements for an HTML page, whose style shows the one that fits."""
-    if picture.narrow is None:
-        return inline_svg(picture.figure, picture.name, picture.alt)
-    wide = inline_svg(picture.figure, picture.name, picture.alt, "plot wide")
-    figure = picture.narrow()
-    narrow = inline_svg(figure, f"{picture.name}-narrow", picture.alt, "plot narrow")
-    return f"{wide}\n{narrow}"
+def inline_svg(picture: Picture) -> str:
+    """Return a picture as an <svg> element for an HTML page, as wide as its container allows.
 
-
-def inline_svg(figure: "Figure", name: str, alt: str, classes: str = "plot") -> str:
-    """Return a figure as an <svg> element for an HTML page, as wide as its container allows.
-
-    Its ids begin with `name`; `classes` are those of the page's style. Its background is
-    transparent, and every colour of `style.VARIABLES` is a CSS variable with the light value as
-    fallback. `alt` is its <title>.
+    Its ids begin with its name. Its background is transparent, and every colour of
+    `style.VARIABLES` is a CSS variable with the light value as fallback.
     """
+    figure, name = picture.figure, picture.name
     with style.applied(), _without_background(figure):
         document = draw(figure)
     before = _BEFORE.match(document)
@@ -372,10 +355,10 @@ def inline_svg(figure: "Figure", name: str, alt: str, classes: str = "plot") -> 
     used = {reference for _, reference in _REFERENCE.findall(body)}
     body = _TAG.sub(lambda tag: _tag(tag[0], name, used), body)
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" class="{classes}" viewBox="{before["box"]}" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="plot" viewBox="{before["box"]}" '
         f'role="img" aria-labelledby="{name}-title" '
         f'style="max-width: {width}px; stroke-linejoin: round; stroke-linecap: butt">\n'
-        f'<title id="{name}-title">{escape(alt)}</title>{body.rstrip()}'
+        f'<title id="{name}-title">{escape(picture.alt)}</title>{body.rstrip()}'
     )
 
 

@@ -12,7 +12,7 @@ from hpml_jobs.report.files.markdown import bullets, escaped, fenced, grid, show
 from hpml_jobs.report.frame import style
 from hpml_jobs.report.frame.captions import MARK
 from hpml_jobs.report.frame.numbers import DASH, OOM
-from hpml_jobs.report.frame.picture import Picture, inline_svgs
+from hpml_jobs.report.frame.picture import Picture, inline_svg
 from hpml_jobs.report.frame.table import Table
 
 if TYPE_CHECKING:
@@ -199,7 +199,7 @@ def _drawing(figure: Figure) -> str:
     """Return a picture as an inline SVG element; it escapes its texts itself."""
     from markupsafe import Markup  # noqa: PLC0415 - part of jinja2
 
-    return Markup(inline_svgs(figure.picture))  # noqa: S704
+    return Markup(inline_svg(figure.picture))  # noqa: S704
 
 
 def _looks(text: str) -> str:

@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.report.frame import style
-from hpml_jobs.report.frame.picture import Panel, inline_svg, panels
+from hpml_jobs.report.frame.picture import Panel, Picture, inline_svg, panels
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -28,7 +28,9 @@ def element():
         picture = panels(
             "", [Panel("", 0)], draw, alt="", caption=[], legend={"ddp": style.BLUE}
         )
-    return inline_svg(picture.figure, "speedup", 'at 2 GPUs <1.5 & "more"')
+    return inline_svg(
+        picture._replace(name="speedup", alt='at 2 GPUs <1.5 & "more"')
+    )
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +98,7 @@ def test_inline_svg_text_is_text_and_fill_is_explicit(root):
 def test_inline_svg_leaves_background_of_figure():
     figure = Figure()
     axis = figure.subplots()
-    inline_svg(figure, "a", "b")
+    inline_svg(Picture("", figure, "b", "", name="a"))
     assert figure.patch.get_visible()
     assert axis.patch.get_visible()
 

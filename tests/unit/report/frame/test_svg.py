@@ -28,9 +28,7 @@ def element():
         picture = panels(
             "", [Panel("", 0)], draw, alt="", caption=[], legend={"ddp": style.BLUE}
         )
-    return inline_svg(
-        picture._replace(name="speedup", alt='at 2 GPUs <1.5 & "more"')
-    )
+    return inline_svg(picture._replace(name="speedup", alt='at 2 GPUs <1.5 & "more"'))
 
 
 @pytest.fixture(scope="module")

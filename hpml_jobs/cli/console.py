@@ -197,20 +197,15 @@ def _sent_summary(rows: "Iterable[CellRow]") -> Table:
 def _show_blocks(out: Console, rows: "Sequence[BlockRow]") -> None:
     """Print a table of the cells of a grid by the names of its blocks, and what its numbers are."""
     has_hours = any(row.gpu_hours for row in rows)
-    has_queue = any(row.queue_s is not None for row in rows)
-    queue = ["queue"] if has_queue else []
     gpu_hours = ["GPU-hours"] if has_hours else []
-    table = plain_table(("block", "cells", *gpu_hours, *queue), ())
+    table = plain_table(("block", "cells", *gpu_hours), ())
     for row in rows:
-        waits = [_span(row.queue_s)] if has_queue else []
         hours = [hours_text(row.gpu_hours)] if has_hours else []
-        table.add_row(row.block, str(row.cells), *hours, *waits)
+        table.add_row(row.block, str(row.cells), *hours)
     out.print(table)
     note = "a cell of several blocks is counted in the first"
     if has_hours:
         note += "; GPU-hours: of the time limits"
-    if has_queue:
-        note += "; queue: the longest wait of their jobs, by sbatch --test-only"
     print(note)
 
 
@@ -240,8 +235,7 @@ def show_preview(
     print(f"study {preview.study} in {plan.study.root}")
     if preview.blocks:
         _show_blocks(out, preview.blocks)
-    notes = (preview.partial_nodes, preview.overlap, preview.exclusive, preview.unused)
-    for sentence in filter(None, notes):
+    for sentence in filter(None, (preview.overlap, preview.exclusive)):
         print(sentence)
     if preview.refused:
         print(f"it would be refused: {preview.refused}")

@@ -119,13 +119,11 @@ def _checked_requests(selection: "Selection", manner: Manner) -> "list[JobReques
         HpmlError: the user declined.
         UsageError: they are refused.
     """
-    from hpml_jobs.submit.explain import unused_variables
     from hpml_jobs.submit.job_requests import check_submission, make_requests
 
     requests = make_requests(selection.plan, selection.send)
     check_submission(selection, requests)
     if requests:
-        print_note(unused_variables(selection.plan, requests))
         _refuse_before_queue(selection.plan)
         _confirm(selection, requests, manner)
     return requests

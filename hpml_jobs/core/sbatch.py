@@ -21,12 +21,6 @@ class Option(NamedTuple):
     default_of: str = ""
     variables: tuple[str, ...] = ()
 
-    @property
-    def set_by(self) -> str:
-        """What sets it, with the verb: `gpus= and gpu_type= set`, `the program sets`."""
-        by = self.keys or "the program"
-        return f"{by} set" if " and " in by else f"{by} sets"
-
 
 _CPUS, _GPUS = "loader_workers= and threads=", "gpus= and gpu_type="
 _MEMORY = "cluster.mem_gb_per_gpu="

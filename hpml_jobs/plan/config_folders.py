@@ -119,10 +119,6 @@ def _checked(block: dict[str, Any], path: Path) -> dict[str, list[Any]]:
     }
 
 
-MOST_VALUES = 100_000
-"""Values of a file with all aliases written out: a few lines of aliases of aliases are billions."""
-
-
 def read_yaml(path: Path, *, resolve: bool = False) -> Any:
     """Return the content of a YAML file; with `resolve`, `${...}` in it is replaced.
 
@@ -132,7 +128,6 @@ def read_yaml(path: Path, *, resolve: bool = False) -> Any:
     """
     try:
         text = read_bytes(path).decode()
-        _refuse_too_many(text, path)
         return OmegaConf.to_container(
             OmegaConf.load(io.StringIO(text)), resolve=resolve
         )
@@ -153,27 +148,3 @@ def read_yaml(path: Path, *, resolve: bool = False) -> Any:
         raise UsageError(
             f"{path} cannot be read: {str(fault).splitlines()[0]}"
         ) from fault
-
-
-def _refuse_too_many(text: str, path: Path) -> None:
-    root = yaml.compose(text, Loader=yaml.SafeLoader)
-    if root is not None and _count(root, {}) > MOST_VALUES:
-        raise UsageError(
-            f"{path} has more than {MOST_VALUES:,} values: remove its aliases (*)"
-        )
-
-
-def _count(node: yaml.Node, counts: dict[yaml.Node, int]) -> int:
-    """Return the values below a node with its aliases written out; `counts` are of known nodes.
-
-    Raises:
-        RecursionError: it has itself below it, or is nested too deeply.
-    """
-    if node not in counts:
-        below = node.value if isinstance(node, yaml.CollectionNode) else []
-        number = 1
-        for part in below:
-            pair = part if isinstance(part, tuple) else (part,)
-            number += sum(_count(value, counts) for value in pair)
-        counts[node] = number
-    return counts[node]

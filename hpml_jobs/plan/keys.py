@@ -5,7 +5,7 @@ import math
 import re
 import types
 import typing
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from enum import StrEnum
 from functools import cache
@@ -204,31 +204,12 @@ def _check_inner(key: str, value: Any) -> None:
             checked_value(f"{key}.{name}", inner)
 
 
-OTHER_WORDS: Mapping[str, str] = {
-    **dict.fromkeys(("run", "runs", "trials"), "repeats"),
-    **dict.fromkeys(("bs", "batch_size"), "batch"),
-    **dict.fromkeys(("world_size", "nproc", "nproc_per_node"), "gpus"),
-    **dict.fromkeys(("nnodes", "num_nodes"), "nodes"),
-    **dict.fromkeys(("time", "walltime", "timeout"), "minutes"),
-    **dict.fromkeys(("steps", "max_steps"), "iterations"),
-    **dict.fromkeys(("model", "network", "arch"), "workload"),
-    **dict.fromkeys(("mem", "memory"), "cluster.mem_gb_per_gpu"),
-    **{"learning_rate": "workload.lr", "dataset": "workload.data", "amp": "precision"},
-}
-"""What other tools call a key."""
-
-OTHER_VALUES = {"gpu": "cuda", "float16": "fp16", "float32": "fp32", "zero": "zero1"}
-"""What other tools call a value."""
-
-
 def did_you_mean_key(key: str, valid: Collection[str]) -> str:
     """Return a hint with the keys that were probably meant; empty without one.
 
     They are alike in their last part, then as a whole.
     """
     leaf = leaf_of(key)
-    if leaf in OTHER_WORDS:
-        return did_you_mean([OTHER_WORDS[leaf]])
     leaves = alike(leaf, {*map(leaf_of, valid)})
     ends = sorted(name for name in valid if leaf_of(name) in leaves)
     near = alike(key, ends)
@@ -240,7 +221,7 @@ def did_you_mean_key(key: str, valid: Collection[str]) -> str:
 def _complaint(key: str, text: str) -> str:
     """Return what a key needs instead of a wrong value, quoted as it was typed."""
     if words := words_of_type(key):
-        return f"{key}={text}: {one_of(OTHER_VALUES.get(text, text), words)}"
+        return f"{key}={text}: {one_of(text, words)}"
     needed = type_words(key)
     if key == "minutes":
         needed += " of minutes"
@@ -347,31 +328,17 @@ def _parse(text: str, following: Sequence[str]) -> Override:
 _WORD = re.compile(r"[^\s,'\"\\\[\](){}]+")
 """A value that can stand in quotes as it is: ~ and accents need them in Hydra's grammar."""
 
-_WITHOUT_QUOTES = dict.fromkeys(map(ord, "‘’‚“”„«»"))
-
 
 def _remedy(text: str, following: Sequence[str]) -> str:
-    key, _, value = text.partition("=")
-    parts = [*itertools.takewhile(lambda word: "=" not in word, following)]
-    plain = text.translate(_WITHOUT_QUOTES)
-    if plain != text:
-        return f": its quotes are those of a text document; write {plain}"
-    if value.endswith(",") and parts:
-        whole = re.sub(",+", ",", ",".join([text, *parts])).rstrip(",")
-        return f": a blank follows the comma; write -m {whole}"
-    if key != key.strip() or value != value.strip():
+    """Return what to write instead of an override that cannot be read."""
+    key, mark, value = text.partition("=")
+    if value.endswith(",") and following:
+        return f": a blank follows the comma; write -m {text}{following[0]}"
+    if (key.strip(), value.strip()) != (key, value):
         return f": write {key.strip()}={value.strip()}, without blanks around ="
-    if type_of(text) is not None:
-        return f"; write {text}={parts[0] if parts else 'VALUE'}"
-    return _remedy_of_no_key(text)
-
-
-def _remedy_of_no_key(text: str) -> str:
-    if text.isdigit():
-        return "; several values of a key are one word, as in -m gpus=1,2,4"
-    return (
-        "" if "=" in text else "; expected key=value, or a command (hpml-jobs --help)"
-    )
+    if mark:
+        return ""
+    return "; expected key=value, or a command (hpml-jobs --help)"
 
 
 def _swept_values(override: Override, *, multirun: bool) -> list[Any]:

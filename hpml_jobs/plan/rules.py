@@ -167,35 +167,6 @@ def batch_of_script_is_given(sweep: Sweep) -> str | None:
     )
 
 
-def gpus_divide_over_nodes(sweep: Sweep) -> str | None:
-    """In a sweep of gpus= and nodes=, the GPUs of each cell divide over its nodes."""
-    if len(sweep.settings) == 1:
-        return None  # the cell says it
-    pairs = dict.fromkeys(
-        (s.gpus, s.nodes) for s in sweep.settings if s.nodes is not None
-    )
-    uneven = [(gpus, nodes) for gpus, nodes in pairs if gpus % nodes]
-    if not uneven:
-        return None
-    lines = _lines_that_divide(pairs)
-    remedy = "leave nodes= out for as few nodes as hold the GPUs"
-    if lines:
-        remedy += f", or submit one line per nodes= to the same study: {lines}"
-    gpus, nodes = uneven[0]
-    return f"gpus={gpus} does not divide over nodes={nodes}: {remedy}"
-
-
-def _lines_that_divide(pairs: Iterable[tuple[int, int]]) -> str:
-    gpus_by_nodes: dict[int, list[str]] = {}
-    for gpus, nodes in pairs:
-        if gpus % nodes == 0:
-            gpus_by_nodes.setdefault(nodes, []).append(str(gpus))
-    return ", then ".join(
-        f"-m gpus={','.join(gpus)} nodes={nodes}"
-        for nodes, gpus in gpus_by_nodes.items()
-    )
-
-
 RULES_OF_SWEEP = (
     ladder_chooses_batches,
     global_batch_gives_batch,
@@ -203,7 +174,6 @@ RULES_OF_SWEEP = (
     python_starts_one_process,
     script_has_one_strategy,
     script_gets_swept_values,
-    gpus_divide_over_nodes,
 )
 
 # ---- options that no cell would use: one is enough, as cells of one GPU share the baseline ----

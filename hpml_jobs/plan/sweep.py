@@ -4,7 +4,7 @@ import itertools
 import math
 import operator
 import re
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,8 @@ from hpml_jobs.core.cluster import Launcher
 from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.recipe import PLAIN
 from hpml_jobs.core.strategies import Device
-from hpml_jobs.core.workload import Optimizer, arg_text, refuse_file
+from hpml_jobs.core.text import counted
+from hpml_jobs.core.workload import Optimizer, refuse_file
 from hpml_jobs.plan import machine
 from hpml_jobs.plan.composer import AUTO, Composer, check_keys, settings_of
 from hpml_jobs.plan.config_folders import BLOCK_NAME, GROUPS, ONLY_ON, ConfigFolders
@@ -237,13 +238,13 @@ def _blocks_of_device(
         return blocks, []
     device = Device.CUDA
     kept: list[Ranges] = []
-    left_out: list[tuple[Device, Ranges]] = []
+    left_out: list[Ranges] = []
     for block in blocks:
         values = _without(block, (ONLY_ON,))
         remedy = "this grid depends on the device: name one device="
         device = _device(composer, values, remedy)
         if block.get(ONLY_ON, [device]) != [device]:
-            left_out.append((Device(block[ONLY_ON][0]), values))
+            left_out.append(values)
         # the command line may have replaced what differs
         elif not _is_among(values, kept):
             kept.append(values)
@@ -251,37 +252,17 @@ def _blocks_of_device(
         raise UsageError(
             f"this grid has no block for device={device}: choose another grid="
         )
-    others = [pair for pair in left_out if not _is_among(pair[1], kept)]
-    return kept, _left_out(others, kept[0])
-
-
-def _left_out(others: Sequence[tuple[Device, Ranges]], kept: Ranges) -> list[str]:
-    """Return a sentence on the blocks of other devices: what each has, or how many."""
-    if len(others) > 2:
-        needed = " or ".join(dict.fromkeys(device.value for device, _ in others))
-        return [
-            f"left out: {len(others)} blocks of the grid (only with device={needed})"
-        ]
-    return [
-        f"left out: {_text_of(values, kept)} (only with device={needed})"
-        for needed, values in others
-    ]
+    others = [values for values in left_out if not _is_among(values, kept)]
+    if not others:
+        return kept, []
+    number = counted(len(others), "block")
+    return kept, [f"left out: {number} of the grid, not for device={device}"]
 
 
 def _is_among(block: Ranges, others: list[Ranges]) -> bool:
     """Return whether one of the other blocks has the same cells, by whatever name."""
     values = _without(block, _OF_BLOCK)
     return any(_without(other, _OF_BLOCK) == values for other in others)
-
-
-def _text_of(block: Ranges, other: Ranges) -> str:
-    """Return in words the values of a block that another one does not have."""
-    values = _without(block, _OF_BLOCK)
-    return " ".join(
-        f"{key}={','.join(map(arg_text, options))}"
-        for key, options in values.items()
-        if other.get(key) != options
-    )
 
 
 def _default_workload(composer: Composer, values: Ranges) -> tuple[str, Device]:

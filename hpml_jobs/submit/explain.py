@@ -1,11 +1,9 @@
 """A preview of a plan: its cells, scripts and GPU-hours, and the origin of values."""
 
-import os
 import re
 import subprocess
 import tempfile
-import time
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +12,12 @@ import msgspec
 from hpml_jobs.core.built_in import TOKEN_DATA
 from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.errors import UsageError
-from hpml_jobs.core.sbatch import OPTIONS, Option, parse_minutes, replacing_variables
 from hpml_jobs.core.secrets import hide_secrets, shown_value
 from hpml_jobs.core.text import few
 from hpml_jobs.core.value import Value
 from hpml_jobs.plan.cells import Plan, PlannedCell
 from hpml_jobs.plan.rules import IMAGE_KEYS
 from hpml_jobs.slurm.commands import ASK_TIMEOUT_S, sbatch_environment
-from hpml_jobs.slurm.jobs import parse_time
 from hpml_jobs.submit.job_requests import (
     JobRequest,
     check_submission,
@@ -29,7 +25,6 @@ from hpml_jobs.submit.job_requests import (
     gpu_hours_of,
     isolation_note,
     make_requests,
-    partial_nodes_note,
 )
 from hpml_jobs.submit.scripts import script
 from hpml_jobs.submit.selection import Selection
@@ -47,14 +42,12 @@ class CellRow(Value, frozen=True, kw_only=True):
 class BlockRow(Value, frozen=True, kw_only=True):
     """The submitted cells of the grid's blocks of one name, each in one block only.
 
-    `gpu_hours` are the most that they can use: the GPUs of each until its time limit. `queue_s` is
-    the longest wait that SLURM expects of their jobs, None if it does not say.
+    `gpu_hours` are the most that they can use: the GPUs of each until its time limit.
     """
 
     block: str
     cells: int
     gpu_hours: float
-    queue_s: float | None
 
 
 class JobScript(Value, frozen=True, kw_only=True):
@@ -76,10 +69,8 @@ class Preview(Value, frozen=True, kw_only=True):
     """The output of `hpml-jobs plan`; `refused` is the reason why the plan cannot be submitted.
 
     `overlap` says how long the cells take one by one, or that several would share a node;
-    `exclusive` what nodes without jobs of others cost; `partial_nodes` which nodes are not filled;
-    `unused` which variables of sbatch the jobs do not follow.
-    `blocks` are those of a grid that names them.
-    `values` are empty where their origins are not known, as in a resubmission.
+    `exclusive` what nodes without jobs of others cost. `blocks` are those of a grid that names
+    them. `values` are empty where their origins are not known, as in a resubmission.
     """
 
     study: str
@@ -87,8 +78,6 @@ class Preview(Value, frozen=True, kw_only=True):
     refused: str = ""
     overlap: str = ""
     exclusive: str = ""
-    partial_nodes: str = ""
-    unused: str = ""
     cells: list[CellRow]
     blocks: list[BlockRow]
     scripts: list[JobScript] = []
@@ -103,7 +92,7 @@ def preview_of(selection: Selection) -> Preview:
         study=plan.study.name,
         gpu_hours=gpu_hours_of(requests),
         cells=cell_rows(selection, {}),
-        blocks=_block_rows(selection, requests),
+        blocks=_block_rows(selection),
         values=[
             ConfigValue(
                 key=key,
@@ -121,8 +110,6 @@ def preview_of(selection: Selection) -> Preview:
         refused=_refusal(selection, requests),
         overlap=isolation_note(plan.cluster, requests),
         exclusive=exclusive_note(plan.cluster, requests),
-        partial_nodes=partial_nodes_note(plan.cluster, requests),
-        unused=unused_variables(plan, requests),
         scripts=[
             JobScript(
                 shape=str(request),
@@ -133,51 +120,28 @@ def preview_of(selection: Selection) -> Preview:
     )
 
 
-def _block_rows(selection: Selection, requests: Sequence[JobRequest]) -> list[BlockRow]:
+def _block_rows(selection: Selection) -> list[BlockRow]:
     """Return a row per name of a grid's blocks, in their order."""
-    plan = selection.plan
-    names = dict.fromkeys(planned.block for planned in plan.cells)
+    names = dict.fromkeys(planned.block for planned in selection.plan.cells)
     if not any(names):
         return []
-    queue_s = {} if plan.cluster.is_local else _queue_s(plan, requests)
     rows = []
     for name in names:
         cells = [planned for planned in selection.send if planned.block == name]
-        waits = [queue_s[planned.slug] for planned in cells if planned.slug in queue_s]
         rows.append(
             BlockRow(
                 block=name or _ABSENT,
                 cells=len(cells),
                 gpu_hours=sum(planned.gpu_hours for planned in cells),
-                queue_s=max(waits, default=None),
             )
         )
     return rows
-
-
-def _queue_s(plan: Plan, requests: Iterable[JobRequest]) -> dict[str, float]:
-    """Return how long sbatch expects each cell to wait, by slug, where it says it."""
-    queue_s: dict[str, float] = {}
-    for request in requests:
-        if start := expected_start(plan, request):
-            queue_s |= dict.fromkeys(request.slugs, max(0.0, start - time.time()))
-    return queue_s
 
 
 ACCEPTED = re.compile(
     r"to start at (\S+).*using \d+ processors on nodes (\S+) in partition (\S+)"
 )
 """What sbatch --test-only says: the moment, the nodes, the partition."""
-
-
-def expected_start(plan: Plan, request: JobRequest) -> float | None:
-    """Return when sbatch expects a job to start, Unix time; None if it does not say."""
-    try:
-        done = ask_sbatch(script(plan.study, plan.cluster, request))
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    match = ACCEPTED.search(done.stderr)
-    return parse_time(match[1]) if match else None
 
 
 def ask_sbatch(text: str) -> subprocess.CompletedProcess[str]:
@@ -197,28 +161,6 @@ def ask_sbatch(text: str) -> subprocess.CompletedProcess[str]:
             env=sbatch_environment(text),
             check=False,
         )
-
-
-def unused_variables(plan: Plan, requests: Sequence[JobRequest]) -> str:
-    """Return which variables of sbatch the jobs do not follow, in one line; else nothing.
-
-    One that has given a key its value, or has the same value, is followed.
-    """
-    if not requests:
-        return ""
-    keys = {"minutes": str(plan.cells[0].shape.minutes)}
-    keys |= {f"cluster.{name}": str(value) for name, value in _cluster_values(plan)}
-    text = script(plan.study, plan.cluster, requests[0])
-    unused = []
-    for variable, name in replacing_variables(text, os.environ).items():
-        option = OPTIONS.get(name, Option(f"cluster.sbatch.{name}="))
-        value = os.environ[variable]
-        assignment = f"{variable}={value}" if value else variable
-        if name == "time":
-            value = str(parse_minutes(value))
-        if value != keys.get(option.default_of):
-            unused.append(f"{assignment} ({option.set_by} --{name})")
-    return f"not used: {', '.join(unused)}" if unused else ""
 
 
 def cell_rows(selection: Selection, jobs: Mapping[str, str]) -> list[CellRow]:

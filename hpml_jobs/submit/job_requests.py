@@ -301,20 +301,6 @@ def exclusive_note(cluster: Cluster, requests: Sequence[JobRequest]) -> str:
     )
 
 
-def partial_nodes_note(cluster: Cluster, requests: Sequence[JobRequest]) -> str:
-    """Return how the GPUs of cells are spread that do not fill their nodes; else nothing."""
-    nodes = _nodes(cluster)
-    spreads = []
-    for shape in dict.fromkeys(request.shape for request in requests):
-        of_node = _gpus_of_node(shape, nodes)
-        if shape.nodes > 1 and 0 < shape.gpus_per_node < of_node:
-            gpus = shape.nodes * shape.gpus_per_node
-            each = counted(shape.gpus_per_node, "GPU")
-            spread = f"{gpus} GPUs are {shape.nodes} nodes x {each}"
-            spreads.append(f"{spread}; a node has {of_node}")
-    return "; ".join(spreads)
-
-
 def _gpus_of_node(shape: Shape, nodes: Iterable[Node]) -> int:
     """Return the GPUs of the largest node that a shape may be given."""
     sizes = [node.gpus for node in nodes if node.gpu_type in (shape.gpu_type, None)]

@@ -104,26 +104,6 @@ def test_plan_names_the_cost_of_whole_nodes(slurm, working_folder, capsys, words
 
 
 @pytest.mark.parametrize(
-    ("words", "spread"),
-    [
-        (["gpus=6"], "6 GPUs are 2 nodes x 3 GPUs; a node has 4"),
-        (["gpus=2", "nodes=2"], "2 GPUs are 2 nodes x 1 GPU; a node has 4"),
-        (["-m", "gpus=6,8"], "6 GPUs are 2 nodes x 3 GPUs; a node has 4"),
-        (["-m", "gpus=3,8"], ""),
-        (["gpus=2", "device=cpu", "nodes=2"], ""),
-    ],
-)
-def test_plan_says_which_nodes_are_not_filled(
-    slurm, working_folder, capsys, words, spread
-):
-    command = ["plan", *words, "workload=digits", "study=mine", "cluster=greene"]
-    assert run([*command, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["partial_nodes"] == spread
-    assert run(command) == 0
-    assert capsys.readouterr().out.count("; a node has") == bool(spread)
-
-
-@pytest.mark.parametrize(
     ("isolate", "words"), [("off", KEY), ("serial", "one cell at a time")]
 )
 def test_plan_and_submission_print_the_note_once(

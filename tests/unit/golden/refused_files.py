@@ -76,7 +76,6 @@ OF_FILES = {
         --config-dir configs workload=python
         --config-dir configs workload=deep
         --config-dir configs workload=a-list
-        --config-dir configs workload=aliases
         --config-dir configs workload=directory
         --config-dir configs workload=classes
         --config-dir taken gpus=1
@@ -116,8 +115,6 @@ FILES = {
     "configs/workload/python.yaml": "x: !!python/object:os.system 1\n",
     "configs/workload/deep.yaml": "[" * 2000,
     "configs/workload/a-list.yaml": "- a\n",
-    "configs/workload/aliases.yaml": "a0: &a0 [1, 1]\n"
-    + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 9)),
     "configs/workload/directory.yaml/x": "",
     "configs/workload/classes.yaml": "defaults: [digits, _self_]\nname: mine\nclasses: 4\n",
     "taken/cluster/greene.yaml": "defaults: [slurm, _self_]\nname: greene\n",

@@ -144,14 +144,6 @@ def test_link_to_itself_counts_no_image_twice(pictures, capsys):
     )
 
 
-def test_files_are_scanned_again_only_if_one_changed(pictures, capsys):
-    for words in ("scanned 15 of 15 files", "15 of 15 files were checked before"):
-        assert run(["plan", *WORDS]) == 0
-        assert words in capsys.readouterr().err
-    cut(pictures / "train" / "cat" / "0.jpg")
-    assert "train/cat/0.jpg: truncated image file" in refusal(code=1, capsys=capsys)
-
-
 def test_other_formats_and_data_behind_an_image_pass(pictures, capsys):
     for ending in ("bmp", "tiff", "webp", "ppm"):
         save(pictures / "train" / "dog" / "more", ending)

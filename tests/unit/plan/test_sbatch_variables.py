@@ -1,4 +1,4 @@
-"""SBATCH_* variables: defaults below config and command line, or named as not used."""
+"""SBATCH_* variables: defaults below config and command line; they replace nothing."""
 
 import os
 
@@ -10,7 +10,7 @@ from hpml_jobs.core.sbatch import OPTIONS, variables_of
 from hpml_jobs.plan.sweep import expand
 from hpml_jobs.slurm.commands import sbatch_environment
 from hpml_jobs.status.states import cell_states
-from hpml_jobs.submit.explain import preview_of, unused_variables
+from hpml_jobs.submit.explain import preview_of
 from hpml_jobs.submit.selection import select
 from tests.unit.plans import (
     plan_of,
@@ -52,7 +52,7 @@ def test_variable_is_a_default_that_the_plan_names(slurm, monkeypatch, variable)
 
 
 @pytest.mark.parametrize("variable", sorted(GIVEN))
-def test_typed_key_goes_over_the_variable_which_is_named(slurm, monkeypatch, variable):
+def test_typed_key_goes_over_the_variable(slurm, monkeypatch, variable):
     given, key, _ = GIVEN[variable]
     other = {"minutes": "4", "cluster.partition": "cpu"}.get(key, "other")
     monkeypatch.setenv(variable, given)
@@ -61,11 +61,6 @@ def test_typed_key_goes_over_the_variable_which_is_named(slurm, monkeypatch, var
         words += ["cluster.device=cpu"]
     assert value_of(words, key) == (other, "command line")
     plan = plan_with_folder("cluster=slurm", "gpu_type=v100", *words)
-    note = unused_variables(plan, requests_of(plan))
-    option = next(name for name, each in OPTIONS.items() if each.default_of == key)
-    assert (
-        note == f"not used: {variable}={given} ({OPTIONS[option].keys} sets --{option})"
-    )
     send_cells(plan)
     environment = slurm.environment_of_call()
     if variable == "SLURM_CLUSTERS":
@@ -95,9 +90,6 @@ def test_time_limit_that_is_none_is_not_used(slurm, monkeypatch, limit):
     monkeypatch.setenv("SBATCH_TIMELIMIT", limit)
     plan = plan_with_folder("cluster=greene", "gpus=1")
     assert plan.cells[0].shape.minutes == 30
-    assert f"SBATCH_TIMELIMIT={limit} (minutes= sets --time)" in unused_variables(
-        plan, requests_of(plan)
-    )
 
 
 def test_variables_mean_nothing_on_this_machine(laptop, monkeypatch):
@@ -117,7 +109,6 @@ def test_no_variable_replaces_what_the_program_sets(slurm, monkeypatch, option):
             name for name in variables_of(option) if name in sbatch_environment(text)
         }
         assert kept <= expected
-        assert f"{variable}=1" in unused_variables(plan, requests_of(plan))
 
 
 def test_variable_of_a_typed_option_does_not_replace_it(slurm, monkeypatch):
@@ -125,11 +116,6 @@ def test_variable_of_a_typed_option_does_not_replace_it(slurm, monkeypatch):
     plan = plan_with_folder("cluster=greene", "gpus=1", *words)
     for variable in ("SBATCH_RESERVATION", "SBATCH_REQ_SWITCH", "SBATCH_NETWORK"):
         monkeypatch.setenv(variable, "other")
-    note = unused_variables(plan, requests_of(plan))
-    assert (
-        "SBATCH_RESERVATION=other (cluster.sbatch.reservation= sets --reservation)"
-        in note
-    )
     environment = sbatch_environment(script_of(plan, requests_of(plan)[0]))
     assert {name for name in environment if name.startswith("SBATCH_")} == {
         "SBATCH_NETWORK"
@@ -144,13 +130,11 @@ def test_memory_of_a_variable_counts_where_the_program_requests_none(
         plan = plan_with_folder("cluster=greene", "gpus=1", words)
         text = script_of(plan, requests_of(plan)[0])
         assert ("SBATCH_MEM_PER_CPU" in sbatch_environment(text)) is counts
-        assert bool(unused_variables(plan, requests_of(plan))) is not counts
 
 
 def test_submission_says_what_the_shell_gives(slurm, monkeypatch, capsys):
     monkeypatch.setenv("SBATCH_TIMELIMIT", "7")
     monkeypatch.setenv("SBATCH_PARTITION", "main")
-    monkeypatch.setenv("SBATCH_WAIT", "")
     words = (
         "cluster=slurm",
         "gpu_type=v100",
@@ -160,7 +144,6 @@ def test_submission_says_what_the_shell_gives(slurm, monkeypatch, capsys):
     assert run([*words]) == 0
     lines = capsys.readouterr().err.splitlines()
     assert "from your shell: minutes=7 (SBATCH_TIMELIMIT)" in lines
-    assert "not used: SBATCH_WAIT (the program sets --wait)" in lines
 
 
 # ---- one of several clusters ----

@@ -1,6 +1,5 @@
 """What this machine knows to be wrong with the jobs of a plan, before they are queued."""
 
-import getpass
 import json
 import os
 import re
@@ -14,6 +13,7 @@ from typing import NamedTuple
 from hpml_jobs.core.answers import Finding, Severity, ok, problem, warning
 from hpml_jobs.core.cluster import Cluster, Container, Rule
 from hpml_jobs.core.errors import UsageError
+from hpml_jobs.core.paths import login_name
 from hpml_jobs.core.text import VERSION
 from hpml_jobs.plan.cells import Plan
 from hpml_jobs.slurm import commands
@@ -64,7 +64,7 @@ def findings(plan: Plan) -> Iterator[Finding]:
 
 def associations() -> tuple[Association, ...]:
     """Return this user's accounts on this cluster; none if sacctmgr does not answer."""
-    answer = ask_associations(getpass.getuser())
+    answer = ask_associations(login_name())
     return parse_associations(answer.text, cluster_name()) if answer.code == 0 else ()
 
 

@@ -15,7 +15,6 @@ from hpml_jobs.doctor.controller import (
     parse_qos,
     parse_states,
 )
-from hpml_jobs.doctor.site import PARTITIONS_FORMAT, parse_partitions
 from hpml_jobs.slurm.commands import (
     ASSOCIATION_FIELDS,
     hosts_of_job,
@@ -160,11 +159,6 @@ def test_nodes_partitions_and_limits_are_read(recorded):
         "main": 60,
         "": 60,
     }
-    main, preempt = parse_partitions(
-        recorded("sinfo", "-h", "-o", PARTITIONS_FORMAT).text
-    )
-    assert (main[:4], preempt.minutes) == (("main", True, True, 60), None)
-    assert sorted(kind.gpus for kind in main.kinds) == [2, 4]
     limits = parse_limits(recorded("scontrol", "show", "config").text)
     assert (limits["ClusterName"], limits["MaxArraySize"]) == ("rig", "64")
 

@@ -3,11 +3,10 @@
 import contextlib
 import os
 import sys
-import time
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.text import Text
@@ -19,19 +18,8 @@ from hpml_jobs.core.answers import Finding, Severity
 from hpml_jobs.core.cluster import Launcher
 from hpml_jobs.core.errors import HpmlError, UsageError
 from hpml_jobs.core.paths import typed_path
-from hpml_jobs.core.text import PROGRAM, VERSION, counted, with_command
+from hpml_jobs.core.text import PROGRAM, counted, with_command
 from hpml_jobs.study.files import writing
-
-if TYPE_CHECKING:
-    from hpml_jobs.doctor.profile import Profile
-
-HEAD = (
-    "Personal defaults of hpml-jobs for every study, by hpml-jobs init {version} on {date}",
-    "from {sources}.",
-    "",
-    "The command line has priority over this file; hpml-jobs plan shows the source of each value.",
-    "A line `# key: value` has no effect: remove `# ` to set the key. All keys: docs/commands.md.",
-)
 
 
 def init(
@@ -47,101 +35,39 @@ def init(
         bool, typer.Option("--print", help="print the file, write nothing")
     ] = False,
 ) -> None:
-    """Write a commented profile of your defaults, from what this cluster and your account say.
+    """Write a file of your defaults from what sinfo, sacctmgr and the environment say.
 
-    It asks sinfo, scontrol and sacctmgr, and looks at the environment. Partition, account, GPU type
-    and folders are set where there is one answer; other choices are comments. An existing file is
-    never changed.
+    Partition, account, GPU type and folders are set where there is one answer; other choices are
+    comments. An existing file is never changed.
 
     Example: hpml-jobs init --print
     """
-    from hpml_jobs.doctor.profile_file import profile_text
+    from hpml_jobs.doctor.profile import make_profile
     from hpml_jobs.plan.user_config import user_config_file
 
     if show and to is not None:
         raise UsageError("--print with --to: print the file, or write it")
-    read_file = user_config_file()
-    path = read_file if to is None else typed_path(to)
-    if not show:
-        _refuse_existing(path)
-    profile, sources = _profile()
-    date = time.strftime("%Y-%m-%d")
-    head = [line.format(version=VERSION, date=date, sources=sources) for line in HEAD]
-    text = profile_text(head, profile.blocks)
-    if show:
-        print(text, end="")
-        return
-    _write_profile(path, text)
-    _print_written(profile, path, read_file)
-
-
-def _print_written(profile: "Profile", path: Path, read_file: Path) -> None:
-    """Say what was written, what is left to decide, and that only `read_file` is read."""
-    settings = [
-        f"{k}={v}" for block in profile.blocks for k, v in block.settings.items()
-    ]
-    print(f"written: {path}")
-    print(
-        f"set: {' '.join(settings) or 'nothing, the defaults are right for this machine'}"
-    )
-    for decision in profile.decisions:
-        print(f"check: {decision}")
-    if path.resolve() != read_file.resolve():
-        print(f"hpml-jobs reads only {read_file}: copy the file there")
-    print(
-        with_command("next", f"{PROGRAM} plan -m gpus=1,2 batch=32\n{PROGRAM} doctor")
-    )
-
-
-def _profile() -> "tuple[Profile, str]":
-    """Return the profile of this machine, and its sources; warn of commands without an answer."""
-    from hpml_jobs.core.paths import login_name
-    from hpml_jobs.doctor.profile import local_profile, slurm_profile
-    from hpml_jobs.doctor.site import read_site
-    from hpml_jobs.plan.config_folders import ConfigFolders
-    from hpml_jobs.plan.machine import detect_cluster, local_gpus
-    from hpml_jobs.slurm.commands import has_sbatch
-
-    cluster, why = detect_cluster(ConfigFolders(None).choices("cluster"))
-    reason = why.partition(": ")[0]
-    if not has_sbatch():
-        return local_profile(
-            reason, local_gpus()
-        ), "the environment (there is no SLURM)"
-    site = read_site(login_name())
-    if site.complaints:
-        print(
-            f"warning: {'; '.join(site.complaints)}; what they would say is a comment in the file",
-            file=sys.stderr,
-        )
-    if cluster == "local":  # sbatch is here, but SLURM does not say which cluster
-        cluster, reason = (
-            "slurm",
-            "sbatch is on PATH, but SLURM does not name its cluster",
-        )
-    return slurm_profile(
-        cluster, reason, site
-    ), "sinfo, scontrol, sacctmgr and the environment"
-
-
-def _refuse_existing(path: Path) -> None:
-    if os.path.lexists(path):
+    path = user_config_file() if to is None else typed_path(to)
+    if not show and os.path.lexists(path):
         raise HpmlError(
             f"{path} exists and was not changed: write another file with --to FILE, or read the "
             "new one with --print"
         )
-
-
-def _write_profile(path: Path, text: str) -> None:
-    """Write a new file; one that appeared in the meantime is kept."""
+    profile = make_profile()
+    if show:
+        print(profile.text, end="")
+        return
     with writing(path):
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with path.open("x", encoding="utf-8") as file:
-                file.write(text)
-        except FileExistsError:
-            _refuse_existing(path)
-            raise
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("x", encoding="utf-8") as file:
+            file.write(profile.text)
+    print(f"written: {path}")
+    for key, default in profile.by_key.items():
+        value = f"{key}={default.value}" if default.value else f"check: {key}"
+        print(f"{value} ({default.remark})")
+    print(
+        with_command("next", f"{PROGRAM} plan -m gpus=1,2 batch=32\n{PROGRAM} doctor")
+    )
 
 
 WATCH_EVERY_S = 5.0

@@ -1,8 +1,7 @@
 """References: the numbers of a study that a comparison needs, and the small file of them."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
-from statistics import median
 
 import msgspec
 
@@ -10,53 +9,37 @@ from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.check_result import Affected, Level
 from hpml_jobs.core.conditions import WORKLOAD
 from hpml_jobs.core.errors import HpmlError
-from hpml_jobs.core.gpus import Card
 from hpml_jobs.core.measurements import Role
 from hpml_jobs.core.place import Place, Setup
 from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.core.text import VERSION
 from hpml_jobs.core.validation import out_of_range
-from hpml_jobs.core.value import Upgrade, Value, decode_upgraded
+from hpml_jobs.core.value import Value, decode_upgraded
 from hpml_jobs.report.frame.captions import setting, work_text
 from hpml_jobs.results.cells import cell_results
 from hpml_jobs.results.checks.study import checked_groups
 from hpml_jobs.results.groups import ConditionGroup
 from hpml_jobs.results.rows import Row
-from hpml_jobs.study.files import encode, read_bytes, reason_of, write_whole
+from hpml_jobs.study.files import encode, read_bytes, reading, write_whole, writing
 from hpml_jobs.study.snapshot import FolderSnapshot
 
 SCHEMA = 1
-"""Version of a reference file. 1: first."""
-
-UPGRADES: dict[int, Upgrade] = {}
-"""From each released schema to the next one."""
+"""Version of a reference file. 1: first; since 1.0 without parts of epochs, clocks and the day."""
 
 SHORTEST_S = 1e-9
 """The shortest epoch that is read: the ratio of a shorter one may be no number."""
 
-EPOCH = "epoch"
-
 Work = tuple[str | None, str | None, str]
 
-CLOCKS: dict[str, Callable[[Card], float | None]] = {
-    "SM clock, MHz": lambda card: card.clock_mhz,
-    "memory clock, MHz": lambda card: card.memory_clock_mhz,
-    "power limit, W": lambda card: card.power_limit_w,
-}
-"""What the speed of a GPU depends on beside its model, read after the instrumented epoch."""
+
+class _Stored(Value, frozen=True, kw_only=True, forbid_unknown_fields=False):
+    """A value of a reference file; fields that earlier versions wrote as well are not read."""
 
 
-class ReferenceRun(Value, frozen=True, kw_only=True, omit_defaults=True):
-    """Seconds of one run.
-
-    Of the timed epoch: all of it, and waiting for data. Of the instrumented epoch: computation and
-    exposed communication. None: not measured, disturbed, or no communication on one GPU.
-    """
+class ReferenceRun(_Stored, frozen=True, kw_only=True):
+    """Seconds of the timed epoch of one run."""
 
     epoch_s: float
-    stall_s: float | None = None
-    compute_s: float | None = None
-    comm_exposed_s: float | None = None
 
     def __post_init__(self) -> None:
         """Refuse an epoch that takes no time."""
@@ -64,11 +47,11 @@ class ReferenceRun(Value, frozen=True, kw_only=True, omit_defaults=True):
             raise ValueError(f"epoch_s is {self.epoch_s:g} s")
 
 
-class ReferenceCell(Value, frozen=True, kw_only=True, omit_defaults=True):
+class ReferenceCell(_Stored, frozen=True, kw_only=True, omit_defaults=True):
     """The runs of a study at one place.
 
     `left_out` runs were disturbed; `failed` and `warned` are the checks that make the times wrong
-    or doubtful. `clocks` are medians over runs and GPUs, by the names in `CLOCKS`.
+    or doubtful.
     """
 
     strategy: Strategy
@@ -82,7 +65,6 @@ class ReferenceCell(Value, frozen=True, kw_only=True, omit_defaults=True):
     left_out: int = 0
     failed: tuple[str, ...] = ()
     warned: tuple[str, ...] = ()
-    clocks: dict[str, float] = {}
 
     def __post_init__(self) -> None:
         """Refuse a place that no cell has."""
@@ -97,23 +79,12 @@ class ReferenceCell(Value, frozen=True, kw_only=True, omit_defaults=True):
         return Place(setup, self.batch)
 
     @property
-    def is_doubtful(self) -> bool:
-        """Whether a check fails or warns of the time."""
-        return bool(self.failed or self.warned)
-
-    @property
     def epochs_s(self) -> tuple[float, ...]:
         """Seconds of the timed epoch of every run that counts."""
         return tuple(run.epoch_s for run in self.runs)
 
-    def median_s(self, name: str) -> float | None:
-        """Return the median over the runs that have this number; None if none has."""
-        values = [getattr(run, name) for run in self.runs]
-        measured = [value for value in values if value is not None]
-        return median(measured) if measured else None
 
-
-class ReferenceGroup(Value, frozen=True, kw_only=True):
+class ReferenceGroup(_Stored, frozen=True, kw_only=True):
     """The cells that were measured under the same conditions; `setting` says them in a line.
 
     `timed` is what the times are of: an epoch, or other work of a window.
@@ -121,8 +92,7 @@ class ReferenceGroup(Value, frozen=True, kw_only=True):
 
     setting: str
     device: Device
-    imported: bool
-    timed: str = EPOCH
+    timed: str = work_text(None)
     conditions: dict[str, str]
     cells: tuple[ReferenceCell, ...]
 
@@ -131,17 +101,11 @@ class ReferenceGroup(Value, frozen=True, kw_only=True):
         """What times must have in common to be compared: workload, samples, what is timed."""
         return self.conditions.get(WORKLOAD), self.conditions.get("images"), self.timed
 
-    @property
-    def time_word(self) -> str:
-        """The short name of a time: `epoch`, or `time` where it is of other work."""
-        return EPOCH if self.timed == EPOCH else "time"
 
-
-class Reference(Value, frozen=True, kw_only=True):
-    """The numbers of a study; `measured` is when its last run ended, UTC, empty if unknown."""
+class Reference(_Stored, frozen=True, kw_only=True):
+    """The numbers of a study."""
 
     study: str
-    measured: str
     groups: tuple[ReferenceGroup, ...]
     hpml_jobs: str = VERSION
     schema: int = SCHEMA
@@ -153,6 +117,9 @@ class Reference(Value, frozen=True, kw_only=True):
 
 
 def _cell(group: ConditionGroup, row: Row) -> ReferenceCell:
+    checks = group.doubts_of(row, Affected.TIME)
+    failed = (check.check for check in checks if check.level is Level.FAIL)
+    warned = (check.check for check in checks if check.level is Level.WARN)
     return ReferenceCell(
         strategy=row.strategy,
         gpus=row.gpus,
@@ -161,37 +128,11 @@ def _cell(group: ConditionGroup, row: Row) -> ReferenceCell:
         treatment=row.treatment,
         path=row.path,
         outcome=row.outcome,
-        runs=tuple(
-            ReferenceRun(
-                epoch_s=run.epoch_s,
-                stall_s=run.stall_s,
-                compute_s=run.compute_s,
-                comm_exposed_s=run.comm_exposed_s if row.gpus > 1 else None,
-            )
-            for run in row.runs
-        ),
+        runs=tuple(ReferenceRun(epoch_s=run.epoch_s) for run in row.runs),
         left_out=sum(run.role is Role.TIMED for run in row.left_out),
-        failed=tuple(dict.fromkeys(_violated(group, row, Level.FAIL))),
-        warned=tuple(dict.fromkeys(_violated(group, row, Level.WARN))),
-        clocks=_clocks(group, row),
+        failed=tuple(dict.fromkeys(failed)),
+        warned=tuple(dict.fromkeys(warned)),
     )
-
-
-def _violated(group: ConditionGroup, row: Row, level: Level) -> Iterator[str]:
-    """Return the checks at this level that make the times of counted runs doubtful."""
-    checks = group.doubts_of(row, Affected.TIME)
-    return (result.check for result in checks if result.level is level)
-
-
-def _clocks(group: ConditionGroup, row: Row) -> dict[str, float]:
-    records = group.counted_records(row, Affected.TIME)
-    cards = [card for record in records for card in record.cards]
-    clocks = {}
-    for name, read in CLOCKS.items():
-        values = [value for value in map(read, cards) if value]
-        if values:
-            clocks[name] = float(median(values))
-    return clocks
 
 
 def reference_of(study: str, snapshots: Iterable[FolderSnapshot]) -> Reference:
@@ -200,23 +141,17 @@ def reference_of(study: str, snapshots: Iterable[FolderSnapshot]) -> Reference:
     Raises:
         HpmlError: no cell has a number.
     """
-    results = cell_results(snapshots, {})
-    records = [result.record for result in results if result.record and result.measured]
-    reference = Reference(
-        study=study,
-        measured=max((record.attempt.ended for record in records), default=""),
-        groups=tuple(
-            ReferenceGroup(
-                setting=setting(group),
-                device=group.device,
-                imported=group.imported,
-                timed=work_text(group.work),
-                conditions=group.conditions,
-                cells=tuple(_cell(group, row) for row in group.rows),
-            )
-            for group in checked_groups(results)
-        ),
+    groups = (
+        ReferenceGroup(
+            setting=setting(group),
+            device=group.device,
+            timed=work_text(group.work),
+            conditions=group.conditions,
+            cells=tuple(_cell(group, row) for row in group.rows),
+        )
+        for group in checked_groups(cell_results(snapshots, {}))
     )
+    reference = Reference(study=study, groups=tuple(groups))
     if not reference.has_numbers:
         raise HpmlError(f"no cell of study {study} has a number (status shows why)")
     return reference
@@ -228,12 +163,8 @@ def write_reference(reference: Reference, path: Path) -> None:
     Raises:
         HpmlError: it cannot be written.
     """
-    try:
+    with writing(f"reference {path}"):
         write_whole(path, encode(reference))
-    except OSError as fault:
-        raise HpmlError(
-            f"reference {path} cannot be written: {fault.strerror}"
-        ) from fault
 
 
 def read_reference(path: Path) -> Reference:
@@ -242,16 +173,11 @@ def read_reference(path: Path) -> Reference:
     Raises:
         HpmlError: it cannot be read, is damaged, or a newer version wrote it.
     """
-    try:
-        reference = decode_upgraded(read_bytes(path), Reference, SCHEMA, UPGRADES)
+    with reading(f"reference {path}"):
+        reference = decode_upgraded(read_bytes(path), Reference, SCHEMA, {})
         fault = out_of_range(msgspec.to_builtins(reference))
         if fault:
             raise ValueError(fault)
         if not reference.has_numbers:
             raise ValueError("it has no numbers")
-    except (OSError, ValueError) as fault:
-        raise HpmlError(
-            f"reference {path} cannot be read: {reason_of(fault)}; save it again with hpml-jobs "
-            "compare --save"
-        ) from fault
     return reference

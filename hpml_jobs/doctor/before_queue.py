@@ -1,6 +1,5 @@
 """What this machine knows to be wrong with the jobs of a plan, before they are queued."""
 
-import getpass
 import json
 import os
 import re
@@ -9,11 +8,11 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from hpml_jobs.core.answers import Finding, Severity, ok, problem, warning
 from hpml_jobs.core.cluster import Cluster, Container, Rule
 from hpml_jobs.core.errors import UsageError
+from hpml_jobs.core.paths import login_name
 from hpml_jobs.core.text import VERSION
 from hpml_jobs.plan.cells import Plan
 from hpml_jobs.slurm import commands
@@ -64,7 +63,7 @@ def findings(plan: Plan) -> Iterator[Finding]:
 
 def associations() -> tuple[Association, ...]:
     """Return this user's accounts on this cluster; none if sacctmgr does not answer."""
-    answer = ask_associations(getpass.getuser())
+    answer = ask_associations(login_name())
     return parse_associations(answer.text, cluster_name()) if answer.code == 0 else ()
 
 
@@ -173,35 +172,9 @@ print(json.dumps(versions))
 """Program for the jobs' Python; it does not import torch, which takes seconds."""
 
 
-class Mount(NamedTuple):
-    """A mount point and the type of its file system."""
-
-    place: Path
-    type: str
-
-
 def mounts() -> str:
     """Return the table of this machine's mounts."""
     return Path("/proc/self/mounts").read_text()
-
-
-def mount_of(folder: Path, table: str) -> Mount:
-    r"""Return the mount that contains a folder, from the text of /proc/self/mounts.
-
-    >>> mount_of(Path("/scratch/me"), "a / ext4 rw 0 0\nb /scratch lustre rw 0 0\n").type
-    'lustre'
-    """
-    containing = []
-    for line in table.splitlines():
-        fields = line.split()
-        if len(fields) < 3:
-            continue
-        _, place, kind, *_ = fields
-        mount = Mount(Path(place.replace("\\040", " ")), kind)
-        if folder.is_relative_to(mount.place):
-            containing.append(mount)
-    deepest = max(containing, key=lambda mount: len(mount.place.parts), default=None)
-    return deepest or Mount(Path("/"), "unknown")
 
 
 NODES_MAY_DIFFER = "the nodes may have it: doctor asks one of them"
@@ -214,10 +187,18 @@ _NETWORK = re.compile(
 
 def _is_of_nodes(path: Path, outputs: Path) -> bool:
     """Return whether nodes have what this machine has at a path, as they have the studies."""
-    table = mounts()
-    place = mount_of(path.absolute(), table)
-    studies = mount_of(outputs.absolute(), table)
-    return place.place == studies.place or _NETWORK.search(place.type) is not None
+    place, kind = _mount_of(path.absolute())
+    return place == _mount_of(outputs.absolute())[0] or bool(_NETWORK.search(kind))
+
+
+def _mount_of(path: Path) -> tuple[str, str]:
+    """Return the deepest mount point that contains a path, and the type of its file system."""
+    place, kind = "/", "unknown"
+    for line in mounts().splitlines():
+        _, mounted, mounted_kind, *_ = line.split()
+        if path.is_relative_to(mounted) and len(mounted) >= len(place):
+            place, kind = mounted, mounted_kind
+    return place, kind
 
 
 def _absent(about: str, observed: str, remedy: str, *, is_sure: bool) -> Finding:

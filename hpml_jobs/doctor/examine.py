@@ -19,14 +19,11 @@ from hpml_jobs.doctor.before_queue import (
     check_python,
     check_qos,
     check_request,
-    mount_of,
-    mounts,
 )
 from hpml_jobs.plan import machine
 from hpml_jobs.plan.cells import Plan
-from hpml_jobs.plan.config_folders import ConfigFolders
 from hpml_jobs.plan.resolve import make_plan
-from hpml_jobs.plan.settings import Settings, Sweep
+from hpml_jobs.plan.settings import Sweep
 from hpml_jobs.plan.sweep import expand
 from hpml_jobs.slurm import commands
 from hpml_jobs.submit.job_requests import lacks_partition, make_requests
@@ -90,14 +87,19 @@ def _login_node_findings(
     """Yield the findings that need no job; `fault` is why there is no plan."""
     settings = sweep.settings[0]
     cluster = settings.cluster
-    yield _check_profile(sweep, settings)
+    origin = sweep.origins.get("cluster", "the command line")
+    yield ok("cluster", sweep.detected or f"cluster={cluster.name} ({origin})")
     slurm_answers = False
     if cluster.launcher is Launcher.SLURM:
         slurm_answers = yield from _commands_and_controller()
     if slurm_answers:
-        yield from _slurm_findings(settings, plan)
+        accounts = associations()
+        yield controller.check_accounting()
+        yield check_account(cluster, accounts)
+        yield check_qos(cluster, accounts)
+        yield controller.check_nodes()
     outputs = resolve_path(settings.outputs)
-    yield check_outputs(outputs, cluster)
+    yield check_outputs(outputs)
     if cluster.hosts:
         yield _check_hosts(cluster, cluster.hosts, outputs)
     if plan:
@@ -126,37 +128,6 @@ def _request_findings(plan: Plan) -> Iterator[Finding]:
         yield check_request(plan, request)
     if plan.has_followup or not lacks_partition(plan.cluster):
         yield check_followup(plan)
-
-
-def _check_profile(sweep: Sweep, settings: Settings) -> Finding:
-    """Report which profile is used and why; warn if it is another cluster's."""
-    origin = sweep.origins.get("cluster", "the command line")
-    cluster = settings.cluster
-    reason = sweep.detected or f"cluster={cluster.name} ({origin})"
-    if cluster.name in machine.GENERIC or not commands.has_sbatch():
-        return ok("cluster", reason)
-    name = commands.limits().get("ClusterName", "")
-    if name.lower() in ConfigFolders(None).choices("cluster").keys() - {cluster.name}:
-        observed = f"{reason}, but SLURM's ClusterName is {name}"
-        return warning(
-            "cluster",
-            observed,
-            "use cluster=auto, which chooses this cluster's profile",
-        )
-    return ok("cluster", reason)
-
-
-def _slurm_findings(settings: Settings, plan: Plan | None) -> Iterator[Finding]:
-    """Yield findings on accounting, limits, account and nodes."""
-    cluster = settings.cluster
-    yield controller.check_accounting()
-    accounts = associations()
-    yield controller.check_limits(cluster, accounts, len(plan.cells) if plan else 1)
-    yield check_account(cluster, accounts)
-    if "qos" in cluster.sbatch:
-        yield check_qos(cluster, accounts)
-    gpu_type = plan.cells[0].shape.gpu_type if plan else settings.gpu_type
-    yield from controller.check_nodes(cluster, gpu_type)
 
 
 def _check_data(plan: Plan) -> Finding:
@@ -196,37 +167,19 @@ def _check_hosts(cluster: Cluster, hosts: Sequence[str], folder: Path) -> Findin
     )
 
 
-IN_MEMORY = ("tmpfs", "ramfs")
-"""File systems in the memory of this machine, which no node can read."""
-
-
-def check_outputs(folder: Path, cluster: Cluster) -> Finding:
+def check_outputs(folder: Path) -> Finding:
     """Check that studies can be written to the folder, and that it has space."""
     existing = next(path for path in (folder, *folder.parents) if path.exists())
+    remedy = "choose a folder that you may write to with outputs=PATH"
     try:
         with tempfile.TemporaryFile(dir=existing) as file:
             file.write(b"doctor")
         free_gb = shutil.disk_usage(existing).free / 1e9
-        mount = mount_of(existing, mounts())
     except OSError as error:
-        return problem(
-            "outputs",
-            f"{folder} cannot be written: {error.strerror}",
-            "choose a folder that you may write to with outputs=PATH",
-        )
-    observed = (
-        f"{folder}: writable, {free_gb:,.1f} GB free on {mount.place} ({mount.type})"
-    )
+        observed = f"{folder} cannot be written: {error.strerror}"
+        return problem("outputs", observed, remedy)
+    observed = f"{folder}: writable, {free_gb:,.1f} GB free"
     if free_gb < LEAST_FREE_GB:
-        return warning(
-            "outputs",
-            observed,
-            "free disk space, or choose another folder with outputs=PATH",
-        )
-    if mount.type in IN_MEMORY and cluster.launcher is Launcher.SLURM:
-        return problem(
-            "outputs",
-            observed,
-            "nodes cannot read this machine's memory: choose outputs=PATH on a shared file system",
-        )
+        remedy = "free disk space, or choose another folder with outputs=PATH"
+        return warning("outputs", observed, remedy)
     return ok("outputs", observed)

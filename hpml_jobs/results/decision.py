@@ -7,7 +7,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from enum import StrEnum
 from functools import cache
-from math import comb, floor, log, sqrt
+from math import comb, floor, sqrt
 from statistics import NormalDist, median, variance
 from typing import NamedTuple, TypeVar
 
@@ -200,27 +200,3 @@ def interval_rank(first: int, second: int) -> tuple[int, float]:
         k = k + 1
         tail = more
     return k, tail / choices
-
-
-POWER = 0.8
-"""How often a difference of the smallest shown size is called a difference."""
-
-MOST_RUNS = 50
-"""The most runs that are suggested."""
-
-
-def scatter(*samples: Sequence[float]) -> float | None:
-    """Return the standard deviation of the logarithms of times, pooled over cells.
-
-    None if no cell has two runs.
-
-    >>> scatter([1.0], [1.0]) is None, round(scatter([1.0, 1.02], [2.0, 2.04]), 3)
-    (True, 0.014)
-    """
-    several = [
-        [log(time_s) for time_s in sample] for sample in samples if len(sample) > 1
-    ]
-    freedom = sum(len(logs) - 1 for logs in several)
-    if not freedom:
-        return None
-    return sqrt(sum((len(logs) - 1) * variance(logs) for logs in several) / freedom)

@@ -81,22 +81,21 @@ def decision_rate(
 
 
 def gate_failures(
-    noise: float, machine: float, simulations: int, *, again: bool, limit: float = 0.02
+    noise: float, machine: float, simulations: int, limit: float
 ) -> float:
-    """Return how often 6 runs of equal code do not pass a limit, on a machine that changes.
+    """Return how often 6 runs of equal code are slower by a limit, on a machine that changes.
 
-    `machine` is the deviation of the logarithm of its speed; `again`: A was measured twice.
+    `machine` is the deviation of the logarithm of its speed.
     """
     random, failures = Random(6), 0
     for _ in range(simulations):
-        old, new, third = (
+        old, new = (
             runs(random, 6, noise, 10.0 * random.lognormvariate(0.0, machine / sqrt(2)))
-            for _ in range(3)
+            for _ in range(2)
         )
-        drift = abs(compare(third, old).ratio.estimate - 1) if again else 0.0
         compared = compare(new, old)
         is_slower = compared.decision is Decision.SLOWER
-        failures += is_slower and compared.ratio.estimate > 1 + max(limit, 2 * drift)
+        failures += is_slower and compared.ratio.estimate > 1 + limit
     return failures / simulations
 
 
@@ -179,20 +178,11 @@ def main() -> None:
         "machine",
         "equal code refused at 2 %: %",
         "at 5 %",
-        "with --drift: 2 %",
-        "5 %",
     )
     settings = [
         (noise, machine) for noise in (0.01, 0.03) for machine in (0, 0.01, 0.02, 0.05)
     ]
     print(table(heads, [_gates(*setting, simulations) for setting in settings]), "\n")
-    heads = ("runs", "noise", "smallest difference %", "called different %")
-    settings = [
-        (number, noise) for number in (4, 6, 9, 12) for noise in (0.01, 0.02, 0.05)
-    ]
-    print(
-        table(heads, [_smallest(*setting, simulations) for setting in settings]), "\n"
-    )
     studies = simulations // STUDIES_PER_DECISION
     heads = (
         "true efficiency",
@@ -219,8 +209,7 @@ def _coverage(number: int, simulations: int) -> tuple[object, ...]:
 
 def _gates(noise: float, machine: float, simulations: int) -> tuple[object, ...]:
     rates = (
-        _percent(gate_failures(noise, machine, simulations, again=again, limit=limit))
-        for again in (False, True)
+        _percent(gate_failures(noise, machine, simulations, limit))
         for limit in (0.02, 0.05)
     )
     return f"{100 * noise:g} %", f"{100 * machine:g} %", *rates
@@ -237,15 +226,6 @@ def _decisions(
         f"{100 * noise:.0f} %{', one run in five disturbed' if is_disturbed else ''}"
     )
     return number, words, *map(_percent, rates)
-
-
-def _smallest(number: int, noise: float, simulations: int) -> tuple[object, ...]:
-    from hpml_jobs.compare.power import smallest_difference  # noqa: PLC0415 - an extra
-
-    gap = smallest_difference(number, number, noise)
-    assert gap is not None
-    rate = decision_rate(number, noise, gap, simulations)
-    return number, f"{100 * noise:.0f} %", _percent(gap), _percent(rate)
 
 
 def _failures(efficiency: float, noise: float, studies: int) -> tuple[object, ...]:

@@ -30,7 +30,6 @@ def test_doctor_working_cluster_reports_no_problem(login):
     code, findings = run_doctor(login)
     assert (code, [f for f in findings.values() if f["level"] == "problem"]) == (0, [])
     assert "2 nodes x 4 rtx8000, 1 node x 2 v100" in findings["nodes"]["seen"]
-    assert "MaxArraySize 64" in findings["limits"]["seen"]
     assert "on gr00" in findings["request"]["seen"]
     assert findings["node"]["seen"].startswith("gr00")
     assert "26,154 parameters" in findings["node data"]["seen"]
@@ -44,10 +43,9 @@ def test_init_profile_plans_the_first_study(rig, tmp_path):
     """The file that init writes on this cluster is enough to plan a study without other keys."""
     user = Program(tmp_path, rig.env)
     shown = user.ok("init")
-    assert (
-        "cluster.gpu_type=rtx8000 cluster.partition=main cluster.account=root" in shown
-    )
-    assert "most GPUs in partition main (8); others: 2 v100" in shown
+    assert "cluster.gpu_type=rtx8000 (GPUs: 8 rtx8000, 2 v100)\n" in shown
+    assert "cluster.partition=main (" in shown
+    assert "cluster.account=root (" in shown
     plan = user.ok("plan", "-m", "gpus=1,2", "batch=32", "--all")
     assert "--gres=gpu:rtx8000:2" in plan
     assert "--account=root" in plan
@@ -81,19 +79,6 @@ def test_doctor_pending_node_job_is_cancelled_at_time_limit(login, rig):
     assert (code, findings["job"]["level"]) == (0, "warning")
     assert "BeginTime" in findings["job"]["seen"]
     assert rig.run("squeue", "-h", "-n", "hpml-doctor").stdout == ""
-
-
-def test_doctor_drained_gpu_type_is_reported(login, rig):
-    rig.run("scontrol", "update", "NodeName=gv001", "State=DRAIN", "Reason=bad fan")
-    try:
-        code, findings = run_doctor(login, "gpu_type=v100", "--no-job")
-    finally:
-        rig.run("scontrol", "update", "NodeName=gv001", "State=RESUME")
-    assert code == 1
-    seen = findings["nodes out"]["seen"]
-    # "draining" while a job of another test is still there
-    assert "gv001 drained (bad fan)" in seen or "gv001 draining (bad fan)" in seen
-    assert "no v100 is left" in seen
 
 
 def test_doctor_node_that_does_not_share_the_folder_is_named(rig, tmp_path):

@@ -8,14 +8,7 @@ import pytest
 
 from hpml_jobs.core.answers import Severity
 from hpml_jobs.core.cell import Outcome
-from hpml_jobs.doctor.controller import (
-    QOS_FORMAT,
-    STATE_FORMAT,
-    check_controller,
-    parse_qos,
-    parse_states,
-)
-from hpml_jobs.doctor.site import PARTITIONS_FORMAT, parse_partitions
+from hpml_jobs.doctor.controller import check_controller
 from hpml_jobs.slurm.commands import (
     ASSOCIATION_FIELDS,
     hosts_of_job,
@@ -154,31 +147,19 @@ def test_nodes_partitions_and_limits_are_read(recorded):
         ("gv001", "v100", 2),
     ]
     assert nodes[0].partitions == {"main", "preempt"}
-    states = parse_states(recorded("sinfo", "-h", "-N", "-o", STATE_FORMAT).text)
-    assert [state.is_unavailable for state in states.values()] == [False, False, True]
     assert parse_time_limits(recorded("sinfo", "-h", "-o", "%P|%l").text) == {
         "main": 60,
         "": 60,
     }
-    main, preempt = parse_partitions(
-        recorded("sinfo", "-h", "-o", PARTITIONS_FORMAT).text
-    )
-    assert (main[:4], preempt.minutes) == (("main", True, True, 60), None)
-    assert sorted(kind.gpus for kind in main.kinds) == [2, 4]
     limits = parse_limits(recorded("scontrol", "show", "config").text)
     assert (limits["ClusterName"], limits["MaxArraySize"]) == ("rig", "64")
 
 
-def test_accounts_and_qos_are_read(recorded):
+def test_accounts_are_read(recorded):
     user = ("show", "associations", "user=root", f"format={ASSOCIATION_FIELDS}")
     accounts = parse_associations(recorded("sacctmgr", "-n", "-P", *user).text, "rig")
     limits = {account.account: account.limits for account in accounts}
     assert limits == {"lab": {"MaxSubmit": "100"}, "root": {}}
-    qos = parse_qos(
-        recorded("sacctmgr", "-nP", "show", "qos", f"format={QOS_FORMAT}").text
-    )
-    gpu48 = {"MaxSubmitPU": "50", "MaxTRESPU": "gres/gpu=24", "MaxWall": "2-00:00:00"}
-    assert qos == {"normal": {}, "gpu48": gpu48}
 
 
 def test_answers_of_sbatch_and_its_log_path_are_read(recorded):

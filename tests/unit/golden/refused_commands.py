@@ -48,18 +48,16 @@ OF_COMMANDS = {
         collect full --json --open
         logs full -f --json
         status full --watch --all
-        compare full --save new --drift full
         compare full --replace
         doctor --gpus 1 --no-job
         init --print --to x
         compare
         compare full
         compare full full
-        compare full repeats --drift full
         compare full repeats --fail-if-slower much
         compare full repeats --fail-if-slower 0.05
         compare full repeats --fail-if-slower 1%
-        compare full repeats --save x
+        compare full repeats --save x.json
         compare full --save full
         """,
     "Studies": """

@@ -1,12 +1,4 @@
-"""The report's pictures: figures with their words, as PNG files, or for an HTML page.
-
-A page embeds them with `picture.inline_svg`:
-
-    for picture in pictures.pictures(report).values():
-        svg = inline_svg(picture)
-
-and its style sheet gives each `style.VARIABLES` a value in the light and in the dark theme.
-"""
+"""The report's pictures: figures with their words, as PNG files, or for an HTML page."""
 
 from collections.abc import Callable, Iterable, Sequence
 

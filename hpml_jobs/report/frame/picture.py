@@ -1,7 +1,6 @@
-"""A picture: panels, each drawn by one function, with legend and words; as PNG and SVG."""
+"""A picture: panels, each drawn by one function, with legend and words; and an SVG for a page."""
 
 import io
-import textwrap
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise, zip_longest
@@ -49,9 +48,6 @@ INCHES = 0.3
 
 WIDE, NARROW = 10.0, 7.0
 """Width in inches of pictures with several columns of panels, and with one column."""
-
-TITLE_SIZE = 11.5
-"""Font size of a heading, in points."""
 
 
 class Picture(NamedTuple):
@@ -200,19 +196,6 @@ def _add_legend(figure: "Figure", legend: Mapping[str, Entry]) -> None:
     )
 
 
-def add_words(picture: Picture) -> None:
-    """Write the heading above a picture's legend, and the caption below in small type."""
-    from matplotlib.font_manager import FontProperties  # noqa: PLC0415 - heavy
-
-    figure = picture.figure
-    bold = FontProperties(size=TITLE_SIZE, weight="bold")
-    figure.legends[0].set_title(picture.title, prop=bold)
-    width = round(figure.get_figwidth() * 16.5)
-    lines = "\n".join(textwrap.wrap(picture.caption, width))
-    look = {"fontsize": 7.5, "color": style.GREY, "linespacing": 1.35}
-    figure.supxlabel(lines, x=0.008, ha="left", **look)
-
-
 def logarithmic(  # noqa: PLR0913  (what an axis has)
     axis: Axes,
     which: str,
@@ -288,28 +271,13 @@ def marked(cells: Iterable[Labelled]) -> str:
     return f"{EXPLAINED}." if any(cell.label.startswith(MARK) for cell in cells) else ""
 
 
-def png(picture: Picture) -> bytes:
-    """Return a picture as PNG, with its heading above and its caption below the figure.
-
-    The figure is changed. It is laid out once; savefig would do that twice.
-    """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415 - heavy
-
-    content = io.BytesIO()
-    canvas: Any = FigureCanvasAgg(picture.figure)  # its print methods have no types
-    with style.applied():
-        add_words(picture)
-        canvas.print_png(content, metadata={"Software": "hpml_jobs"})
-    return content.getvalue()
-
-
 def svg_address(picture: Picture) -> str:
     """Return a picture without its words as SVG in a data: address, for an HTML page."""
     from matplotlib.backends.backend_svg import FigureCanvasSVG  # noqa: PLC0415 - heavy
 
     content = io.BytesIO()
     figure = picture.figure
-    canvas: Any = FigureCanvasSVG(figure)
+    canvas: Any = FigureCanvasSVG(figure)  # its print methods have no types
     before = figure.dpi
     with style.applied():
         canvas.print_svg(content, metadata={"Date": None})  # it sets 72 dpi

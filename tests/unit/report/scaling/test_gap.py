@@ -10,7 +10,7 @@ from hpml_jobs.core import formulas
 from hpml_jobs.core.cell import Protocol
 from hpml_jobs.core.measurements import Exchange, Phases, Role, Scheduling
 from hpml_jobs.core.script import Script
-from hpml_jobs.core.strategies import Baseline, Strategy
+from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.report.answer import answer_of
 from hpml_jobs.report.pictures import PLOTS
 from hpml_jobs.report.scaling.causes import COMPUTE, EPOCH, GapCause, parts
@@ -59,10 +59,10 @@ def a_run(
     return replace(record, ranks=tuple(ranks), exchange=exchange)
 
 
-def group_of(builder, *records, baseline=Baseline.SINGLE):
+def group_of(builder, *records):
     for record in records:
         builder.with_record(record)
-    (group,) = builder.collect(baseline).groups
+    (group,) = builder.collect().groups
     return group
 
 
@@ -225,7 +225,7 @@ def test_nearly_ideal_speedup_needs_no_explanation(builder):
 def test_against_smallest_size_only_what_it_does_not_spend_is_lost(builder):
     """On 2 GPUs 2 s of exchange; ideally 4 take 1 s."""
     runs = a_run(2, 10.0, exchange_s=2.0), a_run(4, 6.0, exchange_s=2.0)
-    group = group_of(builder, *runs, baseline=Baseline.SMALLEST)
+    group = group_of(builder, *runs)
     assert values_of(group)[GapCause.EXCHANGE] == pytest.approx(2 * 1.0 / 6.0, abs=1e-3)
     assert sentences(group)[0].startswith("Of the missing 0.33, exchange takes")
 

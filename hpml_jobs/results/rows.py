@@ -73,30 +73,9 @@ class Timing(Value, frozen=True, kw_only=True):
     @property
     def units_per_s(self) -> float | None:
         """The throughput of all processes, in units per second."""
-        return _per_s(self.units, self.epoch_s)
-
-    @property
-    def samples_per_s(self) -> float | None:
-        """The same in samples per second."""
-        return _per_s(self.samples, self.epoch_s)
-
-    def per_thousand_units(self, per_epoch: float | None) -> float | None:
-        """Return what 1,000 units cost, from the cost of an epoch; None: not known."""
-        return _per_thousand(per_epoch, self.units)
-
-    def per_thousand_samples(self, per_epoch: float | None) -> float | None:
-        """Return the same of 1,000 samples."""
-        return _per_thousand(per_epoch, self.samples)
-
-
-def _per_s(count: int | None, epoch_s: float) -> float | None:
-    return None if count is None else formulas.units_per_s(count, epoch_s)
-
-
-def _per_thousand(per_epoch: float | None, count: int | None) -> float | None:
-    if per_epoch is None or not count:
-        return None
-    return formulas.per_thousand(per_epoch, count)
+        if self.units is None:
+            return None
+        return formulas.units_per_s(self.units, self.epoch_s)
 
 
 class Scaling(Value, frozen=True, kw_only=True):

@@ -14,7 +14,6 @@ from typer import Option
 from hpml_jobs.cli.console import console, print_note
 from hpml_jobs.cli.hints import changed_code, current_and_replaced
 from hpml_jobs.cli.options import (
-    BASELINE,
     REPORT_KEYS,
     Json,
     Outputs,
@@ -29,7 +28,6 @@ from hpml_jobs.cli.options import (
 from hpml_jobs.cli.status import EVERY_S, check_finished, show_until_idle
 from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.paths import typed_path
-from hpml_jobs.core.strategies import Baseline
 from hpml_jobs.study.files import ReadOnlyError
 
 if TYPE_CHECKING:
@@ -79,9 +77,9 @@ def collect(
     """Print the answer and the first tables of a study; write all tables and a page into report/.
 
     With min_efficiency=0.8 the answer is the most GPUs with at least that efficiency; with
-    epochs=90 gpu_hours=50 the fastest cell within that budget. Speedups compare with 1 GPU. If no
-    cell has 1 GPU, baseline=smallest compares with the smallest size that was measured. With --json
-    it prints JSON and writes nothing.
+    epochs=90 gpu_hours=50 the fastest cell within that budget. Speedups compare with 1 GPU, or
+    where no cell has 1 GPU with the smallest size that was measured. With --json it prints JSON
+    and writes nothing.
 
     Example: hpml-jobs collect demo min_efficiency=0.8
     """
@@ -143,7 +141,7 @@ def _report(
     """
     from hpml_jobs.report.choice.cost import Wish
 
-    wish = Wish(**{key: value for key, value in values.items() if key != BASELINE})
+    wish = Wish(**values)
     status = _status(study, wait=wait, out_of_the_way=out_of_the_way)
     # else numpy starts a thread per CPU of the node, which a report does not need
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -152,12 +150,7 @@ def _report(
 
     if status.fault:
         print_note(f"warning: {status.fault}; jobs that only it names are not shown")
-    options = ReportOptions(
-        study.last_cluster(),
-        study.commands(),
-        wish,
-        values.get(BASELINE, Baseline.SINGLE),
-    )
+    options = ReportOptions(study.last_cluster(), study.commands(), wish)
     report = make_report(study.name, status.snapshots, status.states, options)
     restore_records(status.snapshots)
     return report, status

@@ -4,7 +4,6 @@ import os
 import shlex
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, TypeVar
 
@@ -13,8 +12,7 @@ from typer import Argument, Option
 from hpml_jobs.cli.terminal import repeated
 from hpml_jobs.core.errors import HpmlError, UsageError, example
 from hpml_jobs.core.paths import resolve_path, typed_path
-from hpml_jobs.core.strategies import Baseline
-from hpml_jobs.core.text import alike, did_you_mean, nearest, one_of, with_command
+from hpml_jobs.core.text import alike, did_you_mean, nearest, with_command
 from hpml_jobs.study.manifest import History
 from hpml_jobs.study.selection import NoStudyError, OfCell, find, is_path, matching
 from hpml_jobs.study.study import Study
@@ -65,7 +63,7 @@ ReportWords = Annotated[
     Argument(
         metavar="[STUDY] [KEY=VALUE]...",
         help="study, default: the most recently submitted; keys: min_efficiency, epochs, "
-        "gpu_hours, baseline",
+        "gpu_hours",
     ),
 ]
 Outputs = Annotated[
@@ -247,29 +245,12 @@ def share(text: str) -> float:
     return value
 
 
-Choice = TypeVar("Choice", bound=StrEnum)
-
-
-def choice_of(choices: type[Choice]) -> Callable[[str], Choice]:
-    """Return a reader of one of some words."""
-
-    def read(text: str) -> Choice:
-        listed = [choice.value for choice in choices]
-        if text not in listed:
-            raise UsageError(one_of(text, listed))
-        return choices(text)
-
-    return read
-
-
-BASELINE = "baseline"
 REPORT_KEYS: Mapping[str, Reader] = {
     "min_efficiency": share,
     "epochs": whole_number,
     "gpu_hours": number,
-    BASELINE: choice_of(Baseline),
 }
-"""The keys of a report: wishes, and what speedups and efficiencies are against."""
+"""The keys of a report: wishes for the cell to use."""
 
 
 def find_study(

@@ -425,15 +425,6 @@ def joules(before_mj: int, after_mj: int) -> float:
     return (after_mj - before_mj) / 1e3
 
 
-def per_thousand(per_epoch: float, units: int) -> float:
-    """Return what 1,000 units cost, from the cost of an epoch of so many units.
-
-    >>> per_thousand(31.328, 50_000)
-    0.62656
-    """
-    return 1e3 * per_epoch / units
-
-
 def relative_iqr(times_s: Sequence[float]) -> float:
     """Return the spread of repeats: inter-quartile range / median. Needs two runs or more.
 

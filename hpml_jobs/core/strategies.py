@@ -186,14 +186,6 @@ TRAFFIC: Mapping[Strategy, Traffic] = {
 """The description of every strategy; a new one needs no other branch outside the worker."""
 
 
-class Baseline(StrEnum):
-    """What the speedups and efficiencies of a report are against, at the same batch per GPU."""
-
-    SINGLE = "single"  # the plain loop on one GPU
-    # without such a cell: the smallest measured size of the same strategy
-    SMALLEST = "smallest"
-
-
 BASELINE = Strategy.SINGLE
 """The strategy that others are compared with."""
 

@@ -28,7 +28,7 @@ from hpml_jobs.report.frame.numbers import (
     verb,
 )
 from hpml_jobs.report.report import Report, ReportGroup
-from hpml_jobs.report.scaling.sentence import gap_sentence
+from hpml_jobs.report.scaling.gap import gap_sentence
 from hpml_jobs.results.checks.disturbance import DISTURBED
 from hpml_jobs.results.rows import Row
 from hpml_jobs.study.study import command_with, commands_of

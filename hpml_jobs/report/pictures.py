@@ -1,23 +1,21 @@
-"""The report's pictures: figures with their words, as PNG files, or for an HTML page.
+"""The report's pictures: figures with their words, as PNG files, or for an HTML page."""
 
-A page embeds them with `picture.inline_svg`:
-
-    for picture in pictures.pictures(report).values():
-        svg = inline_svg(picture)
-
-and its style sheet gives each `style.VARIABLES` a value in the light and in the dark theme.
-"""
-
+import io
+import textwrap
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from hpml_jobs.report.communication.phases import phases_picture
 from hpml_jobs.report.frame import style
-from hpml_jobs.report.frame.picture import Picture, png
+from hpml_jobs.report.frame.picture import Picture
 from hpml_jobs.report.learning.picture import loss
 from hpml_jobs.report.report import Report
 from hpml_jobs.report.scaling.gap_table import waterfall
 from hpml_jobs.report.scaling.picture import speedup
 from hpml_jobs.results.groups import ConditionGroup
+
+TITLE_SIZE = 11.5
+"""Font size of a heading, in points."""
 
 
 def _of_groups(
@@ -63,3 +61,31 @@ def files(drawn: Iterable[Picture]) -> dict[str, bytes]:
     The figures are changed.
     """
     return {f"{picture.name}.png": png(picture) for picture in drawn}
+
+
+def png(picture: Picture) -> bytes:
+    """Return a picture as PNG, with its heading above and its caption below the figure.
+
+    The figure is changed. It is laid out once; savefig would do that twice.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415 - heavy
+
+    content = io.BytesIO()
+    canvas: Any = FigureCanvasAgg(picture.figure)  # its print methods have no types
+    with style.applied():
+        _add_words(picture)
+        canvas.print_png(content, metadata={"Software": "hpml_jobs"})
+    return content.getvalue()
+
+
+def _add_words(picture: Picture) -> None:
+    """Write the heading above a picture's legend, and the caption below in small type."""
+    from matplotlib.font_manager import FontProperties  # noqa: PLC0415 - heavy
+
+    figure = picture.figure
+    bold = FontProperties(size=TITLE_SIZE, weight="bold")
+    figure.legends[0].set_title(picture.title, prop=bold)
+    width = round(figure.get_figwidth() * 16.5)
+    lines = "\n".join(textwrap.wrap(picture.caption, width))
+    look = {"fontsize": 7.5, "color": style.GREY, "linespacing": 1.35}
+    figure.supxlabel(lines, x=0.008, ha="left", **look)

@@ -11,7 +11,6 @@ from hpml_jobs.core.cluster import Cluster
 from hpml_jobs.core.conditions import CODE, SCRIPT, UNRECORDED
 from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.place import Place
-from hpml_jobs.core.strategies import Baseline
 from hpml_jobs.core.text import counted
 from hpml_jobs.core.value import Value
 from hpml_jobs.report import warnings
@@ -21,7 +20,7 @@ from hpml_jobs.report.choice.table import choice_table
 from hpml_jobs.report.communication.messages import messages
 from hpml_jobs.report.communication.phases import phases
 from hpml_jobs.report.communication.table import communication
-from hpml_jobs.report.frame import captions, references
+from hpml_jobs.report.frame import captions
 from hpml_jobs.report.frame.numbers import aside
 from hpml_jobs.report.frame.table import Sheet, Table
 from hpml_jobs.report.lab.replicas import replicas, shuffling
@@ -47,13 +46,12 @@ class ReportOptions(NamedTuple):
     """What a report takes from outside the records.
 
     `cluster` says which cells are charged whole nodes, `commands` submitted the study, `wish` is
-    what a cell to ask for must meet, `baseline` is what speedups and efficiencies are against.
+    what a cell to ask for must meet.
     """
 
     cluster: Cluster | None = None
     commands: Sequence[str] = ()
     wish: Wish = Wish()
-    baseline: Baseline = Baseline.SINGLE
 
 
 DEFAULTS = ReportOptions()
@@ -64,11 +62,10 @@ class ReportGroup(Value, frozen=True, kw_only=True):
 
     `name` is the shortest of them, in a list of groups.
 
-    `suggestion` names `baseline=smallest` where ratios are missing without it. `series` are the
-    sizes of the answer, `candidates` all cells with a number, the fastest first, and `asked` is the
-    one that the `wish` asks for. `gaps` are those to the ideal speedup. `is_replaced`: nothing came
-    of its cells, and later ones of other code have numbers. `sheets` are numbers for programs, by
-    label.
+    `series` are the sizes of the answer, `candidates` all cells with a number, the fastest first,
+    and `asked` is the one that the `wish` asks for. `gaps` are those to the ideal speedup.
+    `is_replaced`: nothing came of its cells, and later ones of other code have numbers. `sheets`
+    are numbers for programs, by label.
     """
 
     number: int
@@ -76,7 +73,6 @@ class ReportGroup(Value, frozen=True, kw_only=True):
     name: str
     differences: str
     source: ConditionGroup
-    suggestion: str
     wish: Wish
     series: Series | None
     candidates: tuple[Candidate, ...]
@@ -185,7 +181,7 @@ def merge(
     study: str, cells: Sequence[CellResult], options: ReportOptions = DEFAULTS
 ) -> Report:
     """Return all cells of a study in tables; cells that cannot be read are in none."""
-    groups = checked_groups(cells, options.baseline)
+    groups = checked_groups(cells)
     differences = differing([group.conditions for group in groups])
     titled = zip(groups, _titles(groups, differences), strict=True)
     together = (make(groups) for make in TOGETHER.values())
@@ -327,7 +323,6 @@ def _report_group(  # noqa: PLR0913, PLR0917  (what is known of a group)
         name=name + age,
         differences=differences,
         source=group,
-        suggestion=references.suggestion(group),
         wish=wish,
         series=series,
         candidates=tuple(candidates),

@@ -67,10 +67,6 @@ KNOWN_IMAGE_SIZE = 32
 
 HALF_PRECISIONS = ("fp16", "bf16", "amp")
 
-WINOGRAD = 2.25
-"""Winograd's F(2x2, 3x3) needs so many times fewer multiplications than are counted for 3 x 3
-convolutions (Lavin & Gray, CVPR 2016). cuDNN uses it on the ordinary cores."""
-
 
 def known(items: Iterable[T], value_of: Callable[[T], V | None]) -> list[V]:
     """Return a value of each item, without those that are not known."""
@@ -80,13 +76,12 @@ def known(items: Iterable[T], value_of: Callable[[T], V | None]) -> list[V]:
 class PeakRate(NamedTuple):
     """The peak FLOP/s of one device at a precision, dense, and where that is written.
 
-    `flop_per_s` is what MFU is a share of. Counted FLOP/s above `impossible` were not computed.
+    MFU is a share of it.
     """
 
     flop_per_s: float
     precision: str
     source: str
-    impossible: float
 
 
 def gpu_key(gpu_model: str) -> str:
@@ -113,23 +108,17 @@ def peak_rate(gpu_model: str, precision: str, *, tf32: bool = True) -> PeakRate 
     [15.7, 125.0]
     >>> [peak_rate("NVIDIA A100-SXM4-80GB", "fp32", tf32=t)[:2] for t in (True, False)]
     [(156000000000000.0, 'tf32'), (19500000000000.0, 'fp32')]
-    >>> [round(rate / 1e12) for rate in peak_rate("NVIDIA GeForce RTX 3090", "bf16")[::3]]
-    [71, 142]
+    >>> round(peak_rate("NVIDIA GeForce RTX 3090", "bf16").flop_per_s / 1e12)
+    71
     """
     peak = peaks().get(gpu_key(gpu_model))
     if peak is None or precision not in ("fp32", "tf32", *HALF_PRECISIONS):
         return None
-    is_half = precision in HALF_PRECISIONS
-    fp32 = 1e12 * peak.fp32
-    if is_half and peak.half and peak.half_in_training:
-        most = 1e12 * peak.half
-        rate = 1e12 * peak.half_in_training
-        return PeakRate(rate, precision, peak.source, impossible=most)
-    winograd = WINOGRAD * fp32
-    if is_half or not tf32 or peak.tf32 is None:
-        return PeakRate(fp32, "fp32", peak.source, impossible=winograd)
-    rate = 1e12 * peak.tf32
-    return PeakRate(rate, "tf32", peak.source, impossible=max(rate, winograd))
+    if precision in HALF_PRECISIONS and peak.half_in_training:
+        return PeakRate(1e12 * peak.half_in_training, precision, peak.source)
+    if precision in HALF_PRECISIONS or not tf32 or peak.tf32 is None:
+        return PeakRate(1e12 * peak.fp32, "fp32", peak.source)
+    return PeakRate(1e12 * peak.tf32, "tf32", peak.source)
 
 
 def peak_of(record: Record) -> PeakRate | None:

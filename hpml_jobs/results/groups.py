@@ -21,7 +21,7 @@ from hpml_jobs.core.conditions import (
 )
 from hpml_jobs.core.place import Place
 from hpml_jobs.core.record import Model, Record
-from hpml_jobs.core.strategies import Baseline, Device
+from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.text import NaturalKey, natural_key
 from hpml_jobs.core.value import Value
 from hpml_jobs.results.cells import CellResult
@@ -41,9 +41,8 @@ class ConditionGroup(Value, frozen=True, kw_only=True, dict=True):
     `measured_as` is empty where none of them has a record. A cell that ran under unknown conditions
     is in every group that it may belong to, and `uncertain` names it if there are several.
     `elsewhere` gives for a place the number of another group that measured it under other
-    conditions; `checks` are the data-quality checks by slug; `baseline` is what the ratios of the
-    rows are against. `name` tells the groups of a study apart: the workload if that is unique, else
-    the number; empty if there is one group.
+    conditions; `checks` are the data-quality checks by slug. `name` tells the groups of
+    a study apart: the workload if that is unique, else the number; empty if there is one group.
     """
 
     requested: Conditions
@@ -53,7 +52,6 @@ class ConditionGroup(Value, frozen=True, kw_only=True, dict=True):
     uncertain: frozenset[str] = frozenset()
     elsewhere: Mapping[Place, int] = {}
     checks: Mapping[str, tuple[CheckResult, ...]] = {}
-    baseline: Baseline = Baseline.SINGLE
     name: str = ""
 
     @cached_property
@@ -183,9 +181,7 @@ class ConditionGroup(Value, frozen=True, kw_only=True, dict=True):
         return reference if reference is not None and reference.is_baseline else None
 
 
-def group(
-    cells: Iterable[CellResult], baseline: Baseline = Baseline.SINGLE
-) -> list[ConditionGroup]:
+def group(cells: Iterable[CellResult]) -> list[ConditionGroup]:
     """Return the cells whose settings are known in groups that may share tables, in fixed order."""
     measured: dict[tuple[Conditions, Conditions], list[CellResult]] = {}
     unmeasured: list[tuple[Conditions, CellResult]] = []
@@ -207,7 +203,7 @@ def group(
         if len(homes) > 1:
             uncertain.add(result.slug)
     return [
-        _condition_group(key, conditions, members, uncertain, baseline)
+        _condition_group(key, conditions, members, uncertain)
         for (key, conditions), members in sorted(measured.items(), key=_order)
     ]
 
@@ -250,7 +246,6 @@ def _condition_group(
     conditions: Conditions,
     members: Iterable[CellResult],
     uncertain: set[str],
-    baseline: Baseline,
 ) -> ConditionGroup:
     cells = tuple(sorted(members, key=place_order))
     uncertain_here = frozenset(uncertain & {result.slug for result in cells})
@@ -258,9 +253,8 @@ def _condition_group(
         requested=key,
         measured_as=conditions,
         cells=cells,
-        rows=make_rows(cells, uncertain_here, baseline),
+        rows=make_rows(cells, uncertain_here),
         uncertain=uncertain_here,
-        baseline=baseline,
     )
 
 
@@ -289,14 +283,12 @@ def _follows_from_name(what: str, tables: Sequence[Mapping[str, str]]) -> bool:
     return all(len(same) == 1 for same in values.values())
 
 
-def complete_groups(
-    cells: Sequence[CellResult], baseline: Baseline = Baseline.SINGLE
-) -> list[ConditionGroup]:
+def complete_groups(cells: Sequence[CellResult]) -> list[ConditionGroup]:
     """Return a study's condition groups, each with its name and with what other groups measured.
 
     They have no checks yet: `checks.checked_groups` returns them with their checks.
     """
-    groups = group(cells, baseline)
+    groups = group(cells)
     return [
         msgspec.structs.replace(
             group,
@@ -384,12 +376,13 @@ def pairs(group: ConditionGroup) -> list[Pair]:
     """Return every pair with the same global batch in the grid."""
     rows = [((row.global_batch, row.path_of_batch), row) for row in group.timed]
     by_global_batch = by_key(rows)
+    has_single = any(row.is_baseline for row in group.rows)
     same_batch = []
     for batch, row in rows:
         candidates = by_global_batch[batch]
         # The same global batch may be a batch on N GPUs and N accumulated batches on one.
         candidates.sort(key=lambda candidate: candidate.path != row.path)
-        reference = reference_among(row, candidates, group.baseline)
+        reference = reference_among(row, candidates, has_single=has_single)
         if row.gpus > 1 and reference and reference.gpus < row.gpus:
             same_batch.append(Pair(reference, row))
     return same_batch

@@ -15,7 +15,7 @@ from hpml_jobs.core.noise import error_of_median, known_interval
 from hpml_jobs.core.place import Place, Setup, place_of, setup_of, setup_order
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.statistics import Interval, Sample, ratio_interval
-from hpml_jobs.core.strategies import BASELINE, Baseline, Strategy
+from hpml_jobs.core.strategies import BASELINE, Strategy
 from hpml_jobs.core.training_path import accumulation
 from hpml_jobs.core.value import Value
 from hpml_jobs.results.cells import CellResult
@@ -73,30 +73,9 @@ class Timing(Value, frozen=True, kw_only=True):
     @property
     def units_per_s(self) -> float | None:
         """The throughput of all processes, in units per second."""
-        return _per_s(self.units, self.epoch_s)
-
-    @property
-    def samples_per_s(self) -> float | None:
-        """The same in samples per second."""
-        return _per_s(self.samples, self.epoch_s)
-
-    def per_thousand_units(self, per_epoch: float | None) -> float | None:
-        """Return what 1,000 units cost, from the cost of an epoch; None: not known."""
-        return _per_thousand(per_epoch, self.units)
-
-    def per_thousand_samples(self, per_epoch: float | None) -> float | None:
-        """Return the same of 1,000 samples."""
-        return _per_thousand(per_epoch, self.samples)
-
-
-def _per_s(count: int | None, epoch_s: float) -> float | None:
-    return None if count is None else formulas.units_per_s(count, epoch_s)
-
-
-def _per_thousand(per_epoch: float | None, count: int | None) -> float | None:
-    if per_epoch is None or not count:
-        return None
-    return formulas.per_thousand(per_epoch, count)
+        if self.units is None:
+            return None
+        return formulas.units_per_s(self.units, self.epoch_s)
 
 
 class Scaling(Value, frozen=True, kw_only=True):
@@ -114,14 +93,13 @@ class Scaling(Value, frozen=True, kw_only=True):
 class Residual(Value, frozen=True, kw_only=True):
     """The lab's residual estimate, in seconds per epoch: `comm_s` is derived, not measured.
 
-    `bus_gb_per_s` (GB = 1e9 bytes) is None where `comm_s` is not above zero. `with_loading`: from
-    whole epochs, since train_s is unknown.
+    `bus_gb_per_s` (GB = 1e9 bytes) is None where `comm_s` is not above zero. Where train_s is not
+    known, they are of whole epochs.
     """
 
     compute_s: float
     comm_s: float
     bus_gb_per_s: float | None
-    with_loading: bool = False
 
 
 class Row(Value, frozen=True, kw_only=True, dict=True):
@@ -130,7 +108,7 @@ class Row(Value, frozen=True, kw_only=True, dict=True):
     An iteration has `accumulate` batches. `runs` are those with numbers that count, `values` their
     medians; `left_out` were disturbed.
     `reference` is the setup that its ratios are against, at the same batch: the plain loop on one
-    GPU, or with `baseline=smallest` its own smallest size. Without a valid record there is no
+    GPU, or in a group without such a cell its own smallest size. Without a valid record there is no
     timing, without a reference no speedup, without the plain loop no residual.
     """
 
@@ -245,7 +223,6 @@ def place_order(result: CellResult) -> tuple[object, ...]:
 def make_rows(
     cells: Iterable[CellResult],
     uncertain: Collection[str] = (),
-    baseline: Baseline = Baseline.SINGLE,
 ) -> tuple[Row, ...]:
     """Return a row for every place that was requested, by setup and batch.
 
@@ -255,31 +232,35 @@ def make_rows(
     timed = [_timed(place, runs, uncertain) for place, runs in places.items()]
     timed.sort(key=lambda row: (setup_order(row.setup), row.batch_per_gpu))
     comparable = by_key((row.ratio_key, row) for row in timed if row.timing)
-    return tuple(
-        _derived(row, reference_among(row, comparable.get(row.ratio_key, []), baseline))
-        for row in timed
-    )
+    has_single = any(row.is_baseline for row in timed)
+    derived = []
+    for row in timed:
+        same = comparable.get(row.ratio_key, [])
+        reference = reference_among(row, same, has_single=has_single)
+        derived.append(_derived(row, reference))
+    return tuple(derived)
 
 
 def reference_among(
-    row: Row, comparable: Sequence[Row], baseline: Baseline
+    row: Row, comparable: Sequence[Row], *, has_single: bool
 ) -> Row | None:
     """Return the row that a row is compared with, if any, among those that it may be.
 
-    It is the plain loop on one GPU. Where there is none, `baseline=smallest` takes the smallest
-    size of the same strategy, without treatment or with the same; of equal sizes the one without.
+    It is the plain loop on one GPU. In a group without any such cell it is the smallest of several
+    sizes of the same strategy, without treatment or with the same; of equal sizes the one without.
     The first of several is preferred.
     """
-    single = next((other for other in comparable if other.is_baseline), None)
-    if single is not None or baseline is Baseline.SINGLE:
-        return single
+    if has_single:
+        return next((other for other in comparable if other.is_baseline), None)
     same = [
         other
         for other in comparable
         if other.strategy is row.strategy
         and (other.setup.is_plain or other.treatment == row.treatment)
     ]
-    return min(same, key=lambda other: setup_order(other.setup), default=None)
+    if len({other.gpus for other in same}) < 2:
+        return None
+    return min(same, key=lambda other: setup_order(other.setup))
 
 
 LEAST_COVERAGE = 0.75
@@ -393,7 +374,6 @@ def _derived(row: Row, reference: Row | None) -> Row:
 def _residual(row: Row, timing: Timing, baseline: Timing) -> Residual:
     row_s = timing.train_s
     base_s = baseline.train_s
-    with_loading = row_s is None or base_s is None
     if row_s is None or base_s is None:
         row_s = timing.epoch_s
         base_s = baseline.epoch_s
@@ -415,5 +395,4 @@ def _residual(row: Row, timing: Timing, baseline: Timing) -> Residual:
         compute_s=row_s - comm_s,
         comm_s=comm_s,
         bus_gb_per_s=speed,
-        with_loading=with_loading,
     )

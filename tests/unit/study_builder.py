@@ -8,12 +8,11 @@ import msgspec
 from hpml_jobs.core.cell import Cell, CellFile, Outcome
 from hpml_jobs.core.cluster import Shape
 from hpml_jobs.core.record import Attempt, Facts, Record
-from hpml_jobs.core.strategies import Baseline
 from hpml_jobs.report.folder import SHEET_FILES, make, tables, write
 from hpml_jobs.report.frame.table import Sheet, Table
 from hpml_jobs.report.page import public_page
 from hpml_jobs.report.page.formats import markdown_document
-from hpml_jobs.report.report import Report, ReportOptions, make_report
+from hpml_jobs.report.report import Report, make_report
 from hpml_jobs.status.states import cell_states
 from hpml_jobs.study.attempt import AttemptEnd, utc_now
 from hpml_jobs.study.cell_folder import CellFolder
@@ -220,13 +219,10 @@ class StudyBuilder:
         (state,) = cell_states(self.study)
         return state
 
-    def collect(self, baseline: Baseline = Baseline.SINGLE) -> Report:
+    def collect(self) -> Report:
         """The study's report."""
         snapshots = read_snapshots(self.study.cells())
-        options = ReportOptions(baseline=baseline)
-        return make_report(
-            self.study.name, snapshots, self.report_states.values(), options
-        )
+        return make_report(self.study.name, snapshots, self.report_states.values())
 
     def table(self, label: str, group: int = 1) -> Table:
         """One table of the report."""

@@ -9,7 +9,6 @@ from hpml_jobs.report.choice.cost import (
     Candidate,
     Cost,
     Wish,
-    clocks_text,
     cost_of,
     flop_text,
     peak_text,
@@ -43,9 +42,7 @@ CAPTION = (
     "accuracy."
 )
 
-NOT_COLUMNS = ("path", "cells")
 FLOP = ("flop_per_s_per_gpu", "utilization")
-ENERGY = ("joules", "joules_per_1000_units", "joules_per_1000_samples")
 JOULES = (
     "J: NVML's energy counters of the cell's own boards, from right before to right after the "
     "epoch; hosts are not in it. A counter advances every 20 to 100 ms."
@@ -62,18 +59,13 @@ class ChoiceLine(NamedTuple):
     gpus: int
     nodes: int
     treatment: str
-    path: str
     batch: int
-    cells: tuple[str, ...]
     epoch_s: Annotated[float, Column("s", seconds, doubt="is_doubtful")]
     units_per_s: Annotated[Number, Column("{unit}/s", per_second, doubt="is_doubtful")]
     unit: str
-    samples_per_s: Number
     efficiency: Annotated[
         float, Column("effic.{against}", share_text, doubt="is_doubtful_ratio")
     ]
-    reference_gpus: int
-    reference_batch: int
     charged_gpu_s: Annotated[
         float, Column("{seconds}", cost, "{cost}", doubt="is_doubtful")
     ]
@@ -81,20 +73,10 @@ class ChoiceLine(NamedTuple):
         float, Column("{hours}", three_digits, "{cost}", doubt="is_doubtful")
     ]
     joules: Annotated[Number, Column("J per epoch", three_digits)]
-    joules_per_1000_units: Annotated[Number, Column("J per 1,000", three_digits)]
-    joules_per_1000_samples: Number
     flop_per_s_per_gpu: Annotated[
         Number, Column("TFLOP/s per {device}", tflop_per_s, doubt="is_doubtful")
     ]
     utilization: Annotated[Number, Column("% of peak", percent, doubt="is_doubtful")]
-    charged_gpu_s_per_1000_units: Number
-    charged_gpu_s_per_1000_samples: Number
-    train_flop_per_s_per_gpu: Number
-    flop_per_sample: int | None
-    counted_flop_per_sample: int | None
-    formula_flop_per_sample: int | None
-    peak_flop_per_s: Number
-    precision: str | None
     charged_gpus: int
     runs: int
     why: Annotated[str, Column("why", words=True)]
@@ -108,8 +90,6 @@ class ChoiceLine(NamedTuple):
         """Return the line of a cell with what an epoch of it costs."""
         row = candidate.row
         timing = candidate.timing
-        flop = cost.flop
-        peak = cost.peak
         return filled(
             cls,
             candidate,
@@ -119,21 +99,9 @@ class ChoiceLine(NamedTuple):
             strategy=row.strategy.value,
             batch=row.batch_per_gpu,
             unit=timing.unit.value,
-            reference_gpus=reference.row.gpus,
-            reference_batch=reference.row.batch_per_gpu,
             charged_gpu_s=candidate.gpu_s,
             charged_gpu_hours=candidate.gpu_hours,
-            joules_per_1000_units=timing.per_thousand_units(candidate.joules),
-            joules_per_1000_samples=timing.per_thousand_samples(candidate.joules),
             flop_per_s_per_gpu=cost.flop_per_s,
-            charged_gpu_s_per_1000_units=timing.per_thousand_units(candidate.gpu_s),
-            charged_gpu_s_per_1000_samples=timing.per_thousand_samples(candidate.gpu_s),
-            train_flop_per_s_per_gpu=cost.train_flop_per_s,
-            flop_per_sample=flop.figure,
-            counted_flop_per_sample=flop.counted,
-            formula_flop_per_sample=flop.by_formula,
-            peak_flop_per_s=peak.flop_per_s if peak else None,
-            precision=peak.precision if peak else None,
             runs=len(row.runs),
             why=why,
             is_doubtful_ratio=candidate.is_doubtful or reference.is_doubtful,
@@ -167,7 +135,7 @@ def choice_table(
     ]
     has_energy = any(line.joules is not None for line in lines)
     has_flop = device is Device.CUDA or any(cost.peak for cost in costs)
-    unknown = (() if has_energy else ENERGY) + (() if has_flop else FLOP)
+    unknown = (() if has_energy else ("joules",)) + (() if has_flop else FLOP)
     if device is Device.CPU:
         unknown += ("charged_gpu_hours",)
     rows = [candidate.row for candidate in candidates]
@@ -179,13 +147,12 @@ def choice_table(
             caption,
             JOULES if has_energy else "",
             *((flop_text(group, costs), peak_text(group, costs)) if has_flop else ()),
-            clocks_text(group),
             captions.runs(group.timed),
         ),
     )
     columns = columns_of(
         ChoiceLine,
-        without=NOT_COLUMNS + unknown,
+        without=unknown,
         device=captions.unit(device),
         unit=reference.timing.unit.value,
         against=f" (against {size})" if reference.row.gpus > 1 else "",

@@ -48,8 +48,6 @@ def _group(report: Report, group: ReportGroup) -> dict[str, Any]:
         "title": group.title,
         "apart": group.differences,
         "answer": _answer(answer_of(report, group), group.series),
-        "suggestion": group.suggestion,
-        "ratios_against": group.source.baseline,
         "warnings": [_cause(cause) for cause in causes(group.source)],
         "conditions": group.source.conditions,
         "baseline": [_row(row) for row in group.source.rows if row.is_baseline],

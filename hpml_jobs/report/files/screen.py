@@ -62,7 +62,7 @@ def _show_group(
 ) -> None:
     show_title(group, console, several=several)
     show_text(group.setting, console)
-    for text in (answer.sentence, *answer.lines, *answer.marks, group.suggestion):
+    for text in (answer.sentence, *answer.lines, *answer.marks):
         if text:
             show_text(text, console)
     printed: set[str] = set()

@@ -17,8 +17,6 @@ from hpml_jobs.report.frame.numbers import DASH, OOM, aside, count, span
 from hpml_jobs.results.groups import ConditionGroup
 from hpml_jobs.results.rows import Row, Work, by_key
 
-NO_TRAIN = "train_s is not reported, only whole epochs"
-
 NAMED = 6
 """The most items that a sentence lists by name."""
 
@@ -83,6 +81,30 @@ def hours_unit(device: Device) -> str:
 def size(gpus: int, device: Device) -> str:
     """Return a number of GPUs in a sentence: `2 GPUs`, `1 process`."""
     return counted(gpus, *_UNITS[device])
+
+
+def reference_sizes(rows: Iterable[Row]) -> list[int]:
+    """Return the numbers of GPUs that the rows' ratios are against, ascending."""
+    return sorted({row.reference.gpus for row in rows if row.reference})
+
+
+def reference_text(rows: Iterable[Row], device: Device) -> str:
+    """Return the size that ratios are against: `1 GPU`, `16 GPUs`, or where several `the smallest
+    size`.
+    """
+    numbers = reference_sizes(rows)
+    if len(numbers) > 1:
+        return "the smallest size"
+    return size(numbers[0] if numbers else 1, device)
+
+
+def against(rows: Iterable[Row], device: Device, same: str = "batch") -> str:
+    """Return the heading of columns of ratios: `against 16 GPUs, same batch`."""
+    rows = list(rows)
+    reference = (
+        "1" if reference_sizes(rows) in ([], [1]) else reference_text(rows, device)
+    )
+    return f"against {reference}, same {same}"
 
 
 def row_label(setup: Setup, device: Device) -> str:
@@ -268,12 +290,6 @@ def runs(rows: Iterable[Row]) -> str:
     if not numbers:
         return "No run has finished."
     return "One run." if numbers == {1} else f"Median of {span(numbers)} runs."
-
-
-def without_train(rows: Iterable[Row]) -> list[str]:
-    """Return a note if seconds without data loading are unknown."""
-    unknown = any(row.timing and row.timing.train_s is None for row in rows)
-    return [NO_TRAIN] if unknown else []
 
 
 MARK = "!"

@@ -1,11 +1,8 @@
-"""A picture: panels, each drawn by one function, with legend and words; as PNG, SVG and in HTML."""
+"""A picture: panels, each drawn by one function, with legend and words; and an SVG for a page."""
 
 import io
-import re
-import textwrap
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from html import escape
+from base64 import b64encode
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise, zip_longest
 from math import ceil
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
@@ -51,9 +48,6 @@ INCHES = 0.3
 
 WIDE, NARROW = 10.0, 7.0
 """Width in inches of pictures with several columns of panels, and with one column."""
-
-TITLE_SIZE = 11.5
-"""Font size of a heading, in points."""
 
 
 class Picture(NamedTuple):
@@ -202,19 +196,6 @@ def _add_legend(figure: "Figure", legend: Mapping[str, Entry]) -> None:
     )
 
 
-def add_words(picture: Picture) -> None:
-    """Write the heading above a picture's legend, and the caption below in small type."""
-    from matplotlib.font_manager import FontProperties  # noqa: PLC0415 - heavy
-
-    figure = picture.figure
-    bold = FontProperties(size=TITLE_SIZE, weight="bold")
-    figure.legends[0].set_title(picture.title, prop=bold)
-    width = round(figure.get_figwidth() * 16.5)
-    lines = "\n".join(textwrap.wrap(picture.caption, width))
-    look = {"fontsize": 7.5, "color": style.GREY, "linespacing": 1.35}
-    figure.supxlabel(lines, x=0.008, ha="left", **look)
-
-
 def logarithmic(  # noqa: PLR0913  (what an axis has)
     axis: Axes,
     which: str,
@@ -290,97 +271,15 @@ def marked(cells: Iterable[Labelled]) -> str:
     return f"{EXPLAINED}." if any(cell.label.startswith(MARK) for cell in cells) else ""
 
 
-FONTS = "'DejaVu Sans', Verdana, Arial, sans-serif"
-
-PIXELS_PER_INCH = 96
-"""The scale of a picture on a wide page: its text is as large as on paper."""
-
-_VARIABLES = {
-    colour.light.lower(): f"var({colour.variable}, {colour.light.lower()})"
-    for colour in style.VARIABLES
-}
-_BEFORE = re.compile(r"^.*?<svg[^>]*?viewBox=\"(?P<box>[^\"]*)\"[^>]*>", re.DOTALL)
-_DROPPED = re.compile(
-    r"\s*(<metadata>.*?</metadata>|<!--.*?-->|<defs>\s*<style[^>]*>.*?</style>\s*</defs>)",
-    re.DOTALL,
-)
-_TAG = re.compile(r"<[a-z][^>]*>")
-_ID = re.compile(r' id="([^"]*)"')
-_REFERENCE = re.compile(r'(url\(#|href="#)([^")]*)')
-_COLOUR = re.compile(r"#[0-9a-f]{6}\b")
-_FAMILY = re.compile(r"font-family: [^;\"]*")
-
-
-def draw(figure: "Figure") -> str:
-    """Return a figure as an SVG document; the figure keeps its resolution."""
+def svg_address(picture: Picture) -> str:
+    """Return a picture without its words as SVG in a data: address, for an HTML page."""
     from matplotlib.backends.backend_svg import FigureCanvasSVG  # noqa: PLC0415 - heavy
 
     content = io.BytesIO()
+    figure = picture.figure
     canvas: Any = FigureCanvasSVG(figure)  # its print methods have no types
     before = figure.dpi
-    canvas.print_svg(content, metadata={"Date": None})  # it sets 72 dpi
-    figure.set_dpi(before)
-    return content.getvalue().decode()
-
-
-def png(picture: Picture) -> bytes:
-    """Return a picture as PNG, with its heading above and its caption below the figure.
-
-    The figure is changed. It is laid out once; savefig would do that twice.
-    """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415 - heavy
-
-    content = io.BytesIO()
-    canvas: Any = FigureCanvasAgg(picture.figure)  # its print methods have no types
     with style.applied():
-        add_words(picture)
-        canvas.print_png(content, metadata={"Software": "hpml_jobs"})
-    return content.getvalue()
-
-
-def inline_svg(picture: Picture) -> str:
-    """Return a picture as an <svg> element for an HTML page, as wide as its container allows.
-
-    Its ids begin with its name. Its background is transparent, and every colour of
-    `style.VARIABLES` is a CSS variable with the light value as fallback.
-    """
-    figure, name = picture.figure, picture.name
-    with style.applied(), _without_background(figure):
-        document = draw(figure)
-    before = _BEFORE.match(document)
-    if before is None:
-        raise ValueError("matplotlib wrote an SVG without viewBox")
-    width = round(figure.get_figwidth() * PIXELS_PER_INCH)
-    body = _DROPPED.sub("", document[before.end() :])
-    used = {reference for _, reference in _REFERENCE.findall(body)}
-    body = _TAG.sub(lambda tag: _tag(tag[0], name, used), body)
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" class="plot" viewBox="{before["box"]}" '
-        f'role="img" aria-labelledby="{name}-title" '
-        f'style="max-width: {width}px; stroke-linejoin: round; stroke-linecap: butt">\n'
-        f'<title id="{name}-title">{escape(picture.alt)}</title>{body.rstrip()}'
-    )
-
-
-def _tag(tag: str, name: str, used: Container[str]) -> str:
-    """Return a tag with its colours as variables, and its id, if anything uses it, with `name`."""
-    tag = _ID.sub(lambda at: f' id="{name}-{at[1]}"' if at[1] in used else "", tag)
-    tag = _REFERENCE.sub(
-        lambda at: f"{at[1]}{name}-{at[2]}", tag.replace("xlink:href", "href")
-    )
-    tag = _COLOUR.sub(lambda at: _VARIABLES.get(at[0], at[0]), tag)
-    return _FAMILY.sub(f"font-family: {FONTS}", tag)
-
-
-@contextmanager
-def _without_background(figure: "Figure") -> Iterator[None]:
-    """Draw a figure and its panels without background within the `with` block."""
-    patches = [figure.patch, *(axis.patch for axis in figure.axes)]
-    before = [patch.get_visible() for patch in patches]
-    for patch in patches:
-        patch.set_visible(False)
-    try:
-        yield
-    finally:
-        for patch, was_visible in zip(patches, before, strict=True):
-            patch.set_visible(was_visible)
+        canvas.print_svg(content, metadata={"Date": None})  # it sets 72 dpi
+    figure.set_dpi(before)
+    return f"data:image/svg+xml;base64,{b64encode(content.getvalue()).decode()}"

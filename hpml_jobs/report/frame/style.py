@@ -6,49 +6,21 @@ from typing import Any, NamedTuple
 
 from hpml_jobs.core.errors import HpmlError
 
-
-class Colour(NamedTuple):
-    """A colour of pictures: its CSS variable, and its values in a light and in a dark theme."""
-
-    variable: str
-    light: str
-    dark: str
-
-
-DARK = "#14171A"
-"""The background that the dark values are made for."""
-
-PALETTE = (
-    Colour("--plot-blue", "#0072B2", "#4AA8E0"),
-    Colour("--plot-red", "#D55E00", "#F0803C"),
-    Colour("--plot-green", "#009E73", "#2FC598"),
-    Colour("--plot-purple", "#CC79A7", "#E29BC3"),
-    Colour("--plot-orange", "#B87900", "#F2B632"),
-    Colour("--plot-sky", "#3E97D1", "#8FD0F5"),
-    Colour("--plot-black", "#111111", "#F0F0F0"),
-    Colour("--plot-grey", "#8C8C8C", "#9AA0A8"),
-    Colour("--plot-wine", "#882255", "#C9558A"),
+COLOURS = (
+    *("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#B87900"),
+    *("#3E97D1", "#111111", "#8C8C8C", "#882255"),
 )
 """Okabe and Ito's palette for all kinds of colour vision, grey in place of yellow, and Tol's wine.
 
 Orange and sky blue are darker than theirs: every colour has a contrast of 3:1 or more.
 """
 
-PLAIN = (
-    Colour("--plot-text", "#222222", "#E4E7EB"),
-    Colour("--plot-ink", "#555555", "#B4BAC2"),
-    Colour("--plot-pale", "#D9D9D9", "#7D838B"),
-    Colour("--plot-grid", "#E6E6E6", "#30353B"),
-    Colour("--plot-paper", "#FFFFFF", DARK),
-)
-"""Headings; axes and captions; ideals and ranges; grid lines; paper."""
-
-VARIABLES = (*PALETTE, *PLAIN)
-"""Every colour that a picture is drawn in, for the style sheet of a page with pictures."""
-
-COLOURS = tuple(colour.light for colour in PALETTE)
 BLUE, RED, GREEN, PURPLE, ORANGE, SKY, BLACK, MIDDLE_GREY, WINE = COLOURS
-TEXT, GREY, PALE, GRID, PAPER = (colour.light for colour in PLAIN)
+
+TEXT, GREY, PALE = "#222222", "#555555", "#D9D9D9"
+"""Headings; axes and captions; ideals and ranges."""
+
+GRID, PAPER = "#E6E6E6", "#FFFFFF"
 
 STRATEGY_COLOURS = {
     "single": BLACK,

@@ -16,9 +16,6 @@ T = TypeVar("T")
 
 Number = float | None
 
-SHORT = 40
-"""Caption lines shorter than this, such as `One run.`, are repeated under every table."""
-
 
 class Column(NamedTuple):
     """A column on a page: its heading, and the text of its values; None is the dash.
@@ -150,9 +147,9 @@ class Table(Value, frozen=True, kw_only=True):
         return any(column.under for column in self.columns)
 
     def caption_after(self, printed: set[str], extra: Iterable[str] = ()) -> list[str]:
-        """Return the caption lines that are not in `printed`, or short; add them to it."""
+        """Return the caption lines that are not in `printed`; add them to it."""
         lines = [*self.caption, *extra]
-        new = [line for line in lines if line not in printed or len(line) < SHORT]
+        new = [line for line in lines if line not in printed]
         printed |= {*lines}
         return new
 

@@ -1,20 +1,19 @@
 """The rows of one strategy in Tables 1 to 3, and what these tables share."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Annotated, NamedTuple, Self
 
-from hpml_jobs.core.cell import Cell, Outcome, Protocol
+from hpml_jobs.core.cell import Outcome, Protocol
 from hpml_jobs.core.check_result import Affected
 from hpml_jobs.core.measurements import Role, Step
 from hpml_jobs.core.place import Place, Setup, baseline_setup, place_of, setup_order
 from hpml_jobs.core.record import Record
-from hpml_jobs.core.strategies import Baseline, Device, Strategy
+from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.core.value import Value
 from hpml_jobs.report.frame import captions
 from hpml_jobs.report.frame.numbers import (
     DASH,
     OOM,
-    aside,
     percent,
     seconds,
     three_digits,
@@ -88,11 +87,11 @@ class StrategyRows(Value, frozen=True, kw_only=True):
 def strategy_rows(group: ConditionGroup, strategy: Strategy) -> StrategyRows:
     """Return the rows of a group that belong to one strategy, with those of its baseline.
 
-    With `baseline=smallest` the single-GPU row is shown only where it was requested.
+    Without a row on one GPU that was requested, rows may have another baseline.
     """
     rows = [row for row in group.rows if row.strategy is strategy]
     setups = {row.setup for row in rows}
-    if group.baseline is Baseline.SINGLE or any(row.is_baseline for row in group.rows):
+    if not any(row.reference == row.setup for row in rows):
         setups |= {baseline_setup(row.path) for row in rows}
     return StrategyRows(
         group=group,
@@ -121,44 +120,19 @@ def _absences(
             reason += "; it is assigned to a group when it has a record"
         if place in timed:
             reason += "; the other runs are used"
-        subject = _subject(cell, group.device, has_other_runs=place in timed)
-        lines.append(f"{subject}: {reason}")
-    unrequested = set(places) - requested
-    return lines + _not_requested(unrequested, group.device, group.elsewhere)
-
-
-def _subject(cell: Cell, device: Device, *, has_other_runs: bool) -> str:
-    setup = place_of(cell).setup
-    if setup.is_baseline and not has_other_runs:
-        return _no_baseline(place_of(cell), device)
-    subject = f"{captions.row_label(setup, device)} at batch {cell.batch}"
-    if cell.seed:
-        subject += f", seed {cell.seed}"
-    if cell.repeat or (has_other_runs and not cell.seed):
-        subject += f", repeat {cell.repeat}"
-    return subject
-
-
-def _no_baseline(place: Place, device: Device) -> str:
-    cell = f"cell{aside(place.setup.path)} at batch {place.batch_per_gpu}"
-    return f"no single-{captions.unit(device)} {cell}"
-
-
-def _not_requested(
-    places: Collection[Place], device: Device, elsewhere: Mapping[Place, int]
-) -> list[str]:
-    lines = []
+        row = captions.row_label(place.setup, group.device)
+        lines.append(f"{row} at batch {cell.batch}: {reason}")
     reasons = []
-    in_order = sorted(places, key=lambda at: (setup_order(at.setup), at.batch_per_gpu))
+    in_order = sorted(
+        set(places) - requested,
+        key=lambda at: (setup_order(at.setup), at.batch_per_gpu),
+    )
     for place in in_order:
         why = "not requested"
-        if group := elsewhere.get(place):
-            why = f"measured under other conditions (group {group})"
-        if place.setup.is_baseline:
-            lines.append(f"{_no_baseline(place, device)}: {why}")
-        else:
-            reasons.append((why, place))
-    return lines + captions.by_reason(reasons, device)
+        if number := group.elsewhere.get(place):
+            why = f"measured under other conditions (group {number})"
+        reasons.append((why, place))
+    return lines + captions.by_reason(reasons, group.device)
 
 
 def dash_or_oom(row: Row) -> str:

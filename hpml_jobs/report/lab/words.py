@@ -3,15 +3,13 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from hpml_jobs.core.place import setup_order
-from hpml_jobs.core.strategies import BandwidthKind, Device, Strategy
-from hpml_jobs.report.frame.captions import one_work, row_label
-from hpml_jobs.results.groups import ConditionGroup
+from hpml_jobs.core.strategies import BandwidthKind
+from hpml_jobs.report.frame.numbers import span
 from hpml_jobs.results.rows import Row
 
-TIME = "Time: seconds of one epoch, the longest of all ranks, data loading included."
-WINDOW = (
-    "Time: seconds of {what} at the rate of the timed window, of the slowest process."
+TIME = (
+    "Time: seconds of {what}, of the slowest rank, data loading included. Speedup: Time of "
+    "{reference} / Time."
 )
 Q1 = (
     "Seconds of {what} on one {unit}. train_s: without data loading; copies to the device, "
@@ -25,9 +23,6 @@ MEASURED = (
     "Compute + Comm + stall = the epoch of that rank; medians need not add up."
 )
 WITH_OTHER = "Of a script other is in neither, time that nothing accounts for (the table Phases)."
-OF_WINDOW = (
-    "Here the instrumented epoch is {part}: its times are shown as those of {what}."
-)
 PACKED = "Comm includes packing by hand: flattening, copying back and averaging the gradients."
 HIDDEN_COST = (
     "Compute has the copies into and out of ddp's buckets, and the time by which collectives slow "
@@ -36,62 +31,17 @@ HIDDEN_COST = (
 REPORTED = "As reported by the source, not measured here: seconds per epoch of Compute and Comm."
 
 
-def time(group: ConditionGroup) -> str:
-    """Return what Time is: of an epoch, or from a window, and then of which work."""
-    return WINDOW.format(what=one_work(group.work)) if group.work else TIME
-
-
-KERNELS_OF_ONE_RUN = (
-    "One run: cuDNN timed each of its kernels once to choose the fastest. Another run may choose "
-    "others and differ by several percent: use repeats=6 to compare cells."
-)
-
-
-def kernels_of_one_run(group: ConditionGroup, rows: Iterable[Row]) -> list[str]:
-    """Return a note if cuDNN searched its kernels in cells of one run."""
-    single = [row for row in rows if row.timing and row.timing.runs == 1]
-    searched = any(
-        record.facts and record.facts.cudnn_benchmark
-        for row in single
-        for record in group.records(row)
-    )
-    return [KERNELS_OF_ONE_RUN] if searched and group.device is Device.CUDA else []
-
-
-NEW_THREADS = (
-    "DataParallel starts new threads in every forward. Each builds cuDNN's plans again (about 20 "
-    "of a ResNet-18; 0.4 to 0.6 ms each on an L4, pytorch issue 191617), and cuDNN does not search "
-    "for its fastest kernels there, while it does under ddp."
-)
-
-
-def kernels_in_new_threads(group: ConditionGroup, strategy: Strategy) -> list[str]:
-    """Return a note on what cuDNN costs a strategy whose forward starts threads of its own."""
-    uses_cudnn = group.device is Device.CUDA and group.a_cell.workload.has_convolutions
-    in_threads = strategy.traffic.forward_in_new_threads
-    return [NEW_THREADS] if in_threads and uses_cudnn and group.origin.has_facts else []
-
-
-def loader_workers(rows: Iterable[Row], device: Device) -> str:
-    """Return the DataLoader workers of all processes together, per row if rows differ."""
-    totals = {row.setup: row.timing.loader_workers_total for row in rows if row.timing}
-    if len(set(totals.values())) <= 1:
-        total = next(iter(totals.values()), None)
-        return f"DataLoader workers in total: {'unknown' if total is None else total}."
-    setups = sorted(totals, key=setup_order)
-    parts = (f"{row_label(setup, device)} {totals[setup]}" for setup in setups)
-    return f"DataLoader workers in total: {', '.join(parts)}."
+def loader_workers(rows: Iterable[Row]) -> str:
+    """Return the DataLoader workers of all processes together."""
+    totals = {row.timing.loader_workers_total for row in rows if row.timing} - {None}
+    return f"DataLoader workers in total: {span(totals) if totals else 'unknown'}."
 
 
 RESIDUAL = (
     "By subtraction: derived, not measured. Comm = train_s(N, b) - train_s(1, b) x ceil(D/N) / D, "
     "with D training samples, and Compute = train_s - Comm, in seconds per {per} without data "
-    "loading. Communication hidden behind backward is not in Comm."
-)
-RESIDUAL_LOADING = (
-    "By subtraction: derived, not measured. It includes data loading because train_s is unknown: "
-    "Comm = Time(N, b) - Time(1, b) x ceil(D/N) / D, with D training samples, and Compute = "
-    "Time - Comm, in seconds per {per}. Communication hidden behind backward is not in Comm."
+    "loading (with it where train_s is not reported). Communication hidden behind backward is not "
+    "in Comm."
 )
 BUS = (
     "Measured in the instrumented epoch: busbw = 2(N-1)/N x bytes of gradients that one rank "
@@ -115,12 +65,13 @@ NOMINAL = (
     "takes this time. 1 GB = 1e9 bytes."
 )
 OF_PEAK = (
-    "% of peak: busbw / its best value in the microbenchmark from 64 MiB; tables.json has more "
-    "shares."
+    "% of peak: busbw / its best value in the microbenchmark from 64 MiB, or with the largest "
+    "message; tables.json has more shares."
 )
 RESIDUAL_BANDWIDTH = (
     "Bus bandwidth by subtraction: derived, not measured. 2(N-1)/N x I_N x S / Comm, with "
-    "Comm of Table 2r and S = {gradient_bytes} bytes of gradients. 1 GB = 1e9 bytes."
+    "Comm of Table 2r, if it is above zero, and S = {gradient_bytes} bytes of gradients. 1 GB = "
+    "1e9 bytes."
 )
 RESIDUAL_ROOT_WIRE = (
     "Rate on root's wire by subtraction: derived, not measured; not a bus bandwidth. 2(N-1) "

@@ -160,7 +160,6 @@ def _marked(group: ReportGroup) -> Iterator[Item]:
         for cause in causes
     ]
     lines += [s.unmeasured for s in group.strategies if s.unmeasured]
-    lines += [group.suggestion] if group.suggestion else []
     if lines:
         yield Bullets(tuple(dict.fromkeys(lines)))
 

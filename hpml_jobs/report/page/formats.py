@@ -9,10 +9,9 @@ import msgspec
 
 from hpml_jobs.core.text import is_command
 from hpml_jobs.report.files.markdown import bullets, escaped, fenced, grid, shown
-from hpml_jobs.report.frame import style
 from hpml_jobs.report.frame.captions import MARK
 from hpml_jobs.report.frame.numbers import DASH, OOM
-from hpml_jobs.report.frame.picture import Picture, inline_svg
+from hpml_jobs.report.frame.picture import Picture, svg_address
 from hpml_jobs.report.frame.table import Table
 
 if TYPE_CHECKING:
@@ -158,7 +157,7 @@ def html_document(page: Page) -> str:
     """Return the page as HTML; every text is escaped."""
     template = _environment().get_template("page.html")
     page = with_texts(page, lambda text: _NO_BREAK.sub("\u00a0", text))
-    return template.render(page=page, colours=style.VARIABLES) + "\n"
+    return template.render(page=page) + "\n"
 
 
 @cache
@@ -174,7 +173,7 @@ def _environment() -> "Environment":
         lstrip_blocks=True,
     )
     environment.filters["prose"] = _prose
-    environment.globals |= {"kind": _kind, "drawing": _drawing, "looks": _looks}
+    environment.globals |= {"kind": _kind, "address": svg_address, "looks": _looks}
     return environment
 
 
@@ -193,13 +192,6 @@ def _prose(text: str) -> str:
 def _kind(item: Item) -> str:
     """Return the name of an item's macro."""
     return type(item).__name__.lower()
-
-
-def _drawing(figure: Figure) -> str:
-    """Return a picture as an inline SVG element; it escapes its texts itself."""
-    from markupsafe import Markup  # noqa: PLC0415 - part of jinja2
-
-    return Markup(inline_svg(figure.picture))  # noqa: S704
 
 
 def _looks(text: str) -> str:

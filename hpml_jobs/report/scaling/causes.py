@@ -1,7 +1,7 @@
 """Causes of a gap to the ideal speedup, and what each takes: by replays, or sums of seconds."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from itertools import chain, combinations
 from math import comb
@@ -9,8 +9,7 @@ from typing import Any
 
 from hpml_jobs.core import formulas
 from hpml_jobs.core.errors import HpmlError
-from hpml_jobs.core.rank import Rank, least_waiting
-from hpml_jobs.core.record import Record
+from hpml_jobs.core.rank import Rank
 from hpml_jobs.core.text import listed
 from hpml_jobs.report.frame.numbers import verb
 from hpml_jobs.results.figures import Figures
@@ -86,23 +85,6 @@ def shapley(speedup_without: Mapping[Causes, float], ideal: float) -> Parts:
     return parts | {GapCause.UNEXPLAINED: ideal - speedup_without[SETS[-1]]}
 
 
-def removable(
-    speedup_without: Mapping[Causes, float], cause: GapCause, part: float
-) -> Causes | None:
-    """Return the cause alone, or with another one where the two run side by side; None for neither.
-
-    Its removal alone must gain at least half of its part. Otherwise another cause hides it, and
-    without both at least its whole part must be gained.
-    """
-    measured = speedup_without[frozenset()]
-    alone = frozenset({cause})
-    if speedup_without[alone] - measured >= part / 2:
-        return alone
-    pairs = [alone | {other} for other in CAUSES if other is not cause]
-    best = max(pairs, key=speedup_without.__getitem__)
-    return best if speedup_without[best] - measured >= part else None
-
-
 EPOCH, COMPUTE = "epoch", "compute"
 
 Seconds = Mapping[str, float]
@@ -176,25 +158,12 @@ def parts(
 
 
 def late_ranks(of_runs: Sequence[Sequence[Rank]]) -> str:
-    """Return the ranks that are late in at least half of the runs, with their host."""
-    counts = Counter(rank.rank for run in of_runs for rank in run)
+    """Return the ranks that are late in at least half of the runs, with their host if it is one."""
+    ranks = list(chain.from_iterable(of_runs))
+    counts = Counter(rank.rank for rank in ranks)
     late = sorted(number for number in counts if 2 * counts[number] >= len(of_runs))
-    return _on_host(late, chain.from_iterable(of_runs)) if late else EACH_OTHER
-
-
-def late_rank(figures: Figures, records: Sequence[Record]) -> str:
-    """Return the rank that the others wait for, or that they wait for each other."""
-    of_runs = [record.ranks for record in records]
-    number = least_waiting(of_runs)
-    if number is None or figures.waiting_s is None or figures.others_waiting_s is None:
-        return ""
-    if figures.waiting_s > figures.others_waiting_s / 2:
+    if not late:
         return EACH_OTHER
-    return _on_host([number], chain.from_iterable(of_runs))
-
-
-def _on_host(numbers: Sequence[int], ranks: Iterable[Rank]) -> str:
-    """Return ranks by number, with their host where it is the same for all."""
-    hosts = {rank.host for rank in ranks if rank.rank in numbers}
-    text = f"{verb(len(numbers), 'rank', 'ranks')} {listed(numbers)}"
+    hosts = {rank.host for rank in ranks if rank.rank in late}
+    text = f"{verb(len(late), 'rank', 'ranks')} {listed(late)}"
     return f"{text} on {hosts.pop()}" if len(hosts) == 1 else text

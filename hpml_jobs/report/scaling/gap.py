@@ -1,4 +1,4 @@
-"""Why N GPUs are not N times as fast: what each cause takes of the ideal speedup."""
+"""Why N GPUs are not N times as fast: what each cause takes of the ideal speedup, in a sentence."""
 
 from collections.abc import Callable, Mapping, Sequence
 from math import isnan
@@ -10,23 +10,23 @@ from hpml_jobs.core.check_result import Affected
 from hpml_jobs.core.disturbance import outside_causes
 from hpml_jobs.core.measurements import Role
 from hpml_jobs.core.place import Place
-from hpml_jobs.core.record import Record
 from hpml_jobs.core.statistics import percentiles
+from hpml_jobs.report.frame.captions import mark, why_unsplit
+from hpml_jobs.report.frame.numbers import significant, three_digits
 from hpml_jobs.report.scaling.causes import (
+    CAUSES,
     EPOCH,
     SETS,
     Causes,
     GapCause,
     NoReplayError,
-    Parts,
-    late_rank,
     late_ranks,
     parts,
-    removable,
     seconds_of,
     shapley,
 )
 from hpml_jobs.results.cells import CellResult
+from hpml_jobs.results.checks.comparison import EFFICIENCY_LIMIT
 from hpml_jobs.results.groups import ConditionGroup
 from hpml_jobs.results.rows import Row
 
@@ -45,26 +45,13 @@ class GapPart(NamedTuple):
     high: float | None = None
 
 
-class Without(NamedTuple):
-    """The speedup without the largest cause, or without two that must go together.
-
-    `is_measured`: the epoch without exchange of gradients had it. `is_least`: exchange also takes
-    from computation, and how much is not known.
-    """
-
-    causes: Causes
-    speedup: float
-    is_measured: bool = False
-    is_least: bool = False
-
-
 class Gap(NamedTuple):
     """The speedup of a row, and the parts that are missing to the ideal one.
 
-    `late` are the ranks that the others wait for, or each other. Checks may doubt the speedup, or
-    its parts too. `has_waiting`: the exchange has the waiting in it.
-    `without` is None where no known cause is the largest, and where the epoch cannot be replayed:
-    `unproven` says why.
+    `late` are the ranks that the others wait for, or each other; empty where that is not known.
+    Checks may doubt the speedup, or its parts too. `without` is the speedup without each cause;
+    `is_measured`: that without exchange is of a measured epoch. Where an epoch cannot be replayed,
+    it is empty, and `unproven` says why.
     """
 
     speedup: float
@@ -72,8 +59,8 @@ class Gap(NamedTuple):
     late: str
     is_doubtful: bool
     doubts_parts: bool
-    has_waiting: bool
-    without: Without | None
+    without: Mapping[GapCause, float]
+    is_measured: bool
     unproven: str
 
     @property
@@ -106,7 +93,8 @@ def gaps(group: ConditionGroup) -> dict[Place, Gap]:
 class GapEstimate(NamedTuple):
     """The known times of the runs of a row and of its reference, and what makes parts of them.
 
-    `splits` is the number of runs of either whose parts are measured.
+    `splits` is the number of runs of either whose parts are measured. `late` and `is_measured` are
+    as in `Gap`.
     """
 
     of_row: Sequence[Times]
@@ -114,19 +102,19 @@ class GapEstimate(NamedTuple):
     parts: Callable[
         [Mapping[Any, Any], Mapping[Any, Any], float], Mapping[GapCause, Any]
     ]
-    late: str
     splits: int
+    late: str = ""
+    is_measured: bool = False
 
 
 def _gap(group: ConditionGroup, row: Row, reference: Row) -> Gap | None:
     ideal = row.gpus / reference.gpus
     unproven = ""
-    without = None
-    records = group.counted_records(row, Affected.SPLIT)
+    without: dict[GapCause, float] = {}
     try:
-        estimate, is_measured = _from_replays(group, row, reference, ideal)
+        estimate = _from_replays(group, row, reference, ideal)
     except NoReplayError as fault:
-        estimate = _from_seconds(row, reference, records)
+        estimate = _from_seconds(row, reference)
         unproven = str(fault)
     times = medians_of(estimate.of_row)
     reference_times = medians_of(estimate.of_reference)
@@ -138,14 +126,13 @@ def _gap(group: ConditionGroup, row: Row, reference: Row) -> Gap | None:
         return None
     if not unproven:
         speedups = speedups_without(times, reference_times)
-        without = _without(values, speedups, is_measured)
+        without = {cause: float(speedups[frozenset({cause})]) for cause in CAUSES}
     drawn = _resampled(estimate, ideal)
     doubts = [
         *group.doubts_of(row, Affected.TIME),
         *group.doubts_of(reference, Affected.TIME),
     ]
-    is_whole = bool(unproven) and row.figures.others_exchange_s is None
-    has_waiting = GapCause.EXCHANGE in values and is_whole
+    records = group.counted_records(row, Affected.SPLIT)
     speedup = formulas.speedup(reference.epochs.median, row.epochs.median)
     are_disturbed = all(outside_causes(record, Role.UNSYNCED) for record in records)
     return Gap(
@@ -157,19 +144,18 @@ def _gap(group: ConditionGroup, row: Row, reference: Row) -> Gap | None:
         late=estimate.late,
         is_doubtful=bool(doubts),
         doubts_parts=are_disturbed or bool(doubts or group.doubts(row, Affected.SPLIT)),
-        has_waiting=has_waiting,
         without=without,
+        is_measured=estimate.is_measured,
         unproven=unproven,
     )
 
 
-def _from_seconds(row: Row, reference: Row, records: Sequence[Record]) -> GapEstimate:
-    """Return sums of seconds, where the epochs cannot be replayed; `records` are the row's."""
+def _from_seconds(row: Row, reference: Row) -> GapEstimate:
+    """Return sums of seconds, where the epochs cannot be replayed."""
     of_row = [seconds_of(row, run) for run in row.runs]
     of_reference = [seconds_of(reference, run) for run in reference.runs]
-    late = late_rank(row.figures, records)
     splits = min(map(_complete, (of_row, of_reference)))
-    return GapEstimate(of_row, of_reference, parts, late, splits)
+    return GapEstimate(of_row, of_reference, parts, splits)
 
 
 def _complete(runs: Sequence[Times]) -> int:
@@ -180,8 +166,8 @@ def _complete(runs: Sequence[Times]) -> int:
 
 def _from_replays(
     group: ConditionGroup, row: Row, reference: Row, ideal: float
-) -> tuple[GapEstimate, bool]:
-    """Return replays of the epochs, and whether those without exchange are measured.
+) -> GapEstimate:
+    """Return replays of the epochs.
 
     Raises:
         NoReplayError: a run cannot be replayed.
@@ -189,14 +175,14 @@ def _from_replays(
     from hpml_jobs.report.scaling.replay import replays  # noqa: PLC0415  (needs numpy)
 
     replayed = replays(_split_runs(group, row), _split_runs(group, reference), ideal)
-    estimate = GapEstimate(
+    return GapEstimate(
         _times(row, group, replayed.of_row),
         _times(reference, group, replayed.of_reference),
         replayed_parts,
-        late_ranks(replayed.late),
         min(len(replayed.of_row), len(replayed.of_reference)),
+        late_ranks(replayed.late),
+        replayed.is_measured,
     )
-    return estimate, replayed.is_measured
 
 
 def _split_runs(group: ConditionGroup, row: Row) -> list[CellResult]:
@@ -242,23 +228,6 @@ def replayed_parts(
     return shapley(speedups_without(times, reference), ideal)
 
 
-def _without(
-    values: Parts, speedups: Mapping[Causes, float], is_measured: bool
-) -> Without | None:
-    """Return the speedup without the largest known cause, alone or with what hides it."""
-    known = [cause for cause in values if cause is not GapCause.UNEXPLAINED]
-    largest = max(known, key=values.__getitem__)
-    causes = removable(speedups, largest, values[largest])
-    if causes is None:
-        return None
-    return Without(
-        causes,
-        speedups[causes],
-        is_measured=is_measured and causes == {GapCause.EXCHANGE},
-        is_least=GapCause.EXCHANGE in causes and not is_measured,
-    )
-
-
 def _resampled(estimate: GapEstimate, ideal: float) -> DrawnParts:
     """Return the parts of resamples of both cells' runs; none of single splits."""
     if estimate.splits < 2:
@@ -279,3 +248,45 @@ def _part(
     if not values:
         return GapPart(value)
     return GapPart(value, *percentiles(values, estimate.splits)[:2])
+
+
+NEARLY_IDEAL = 0.95
+"""The share of the ideal speedup from which there is nothing to explain."""
+
+
+def gap_sentence(group: ConditionGroup, row: Row, gap: Gap) -> str:
+    """Return what is missing to the ideal speedup and its largest cause; empty if nothing is."""
+    if gap.speedup > EFFICIENCY_LIMIT * gap.ideal:
+        return "More than the ideal speedup needs an explanation: measure both again."
+    if gap.speedup >= NEARLY_IDEAL * gap.ideal:
+        return ""
+    values = {cause: part.value for cause, part in gap.parts.items()}
+    unexplained = gap.parts[GapCause.UNEXPLAINED]
+    is_unknown = unexplained.low is not None and unexplained.low <= 0
+    if is_unknown or not gap.is_split:
+        del values[GapCause.UNEXPLAINED]
+    largest = max(values, key=values.__getitem__)
+    names = {
+        GapCause.LOADER: "the loader",
+        GapCause.WAITING: f"waiting for {gap.late or 'other ranks'}",
+        GapCause.CPUS: "waiting for CPUs",
+        GapCause.UNEXPLAINED: "an unknown cause",
+    }
+    missing = mark(digits(gap.missing), is_doubtful=gap.is_doubtful)
+    part = mark(digits(values[largest]), is_doubtful=gap.doubts_parts)
+    name = names.get(largest, largest.value)
+    sentence = f"Of the missing {missing}, {name} takes {part}"
+    if largest in gap.without:
+        is_measured = gap.is_measured and largest is GapCause.EXCHANGE
+        how = "measured" if is_measured else "replayed"
+        speedup = three_digits(gap.without[largest])
+        shown = mark(speedup, is_doubtful=gap.doubts_parts)
+        sentence += f"; {how} without it: {shown}"
+    if not gap.is_split:
+        sentence += f"; the rest is not split: {why_unsplit(group, row)}"
+    return f"{sentence}."
+
+
+def digits(value: float) -> str:
+    """Return a part with two decimals at most."""
+    return significant(value, 3, most_decimals=2)

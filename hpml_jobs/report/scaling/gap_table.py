@@ -14,12 +14,10 @@ from hpml_jobs.report.frame.table import (
     columns_of,
     filled,
     item_table,
-    left_out,
     row_name,
 )
 from hpml_jobs.report.scaling.causes import GapCause
-from hpml_jobs.report.scaling.gap import Gap, GapPart
-from hpml_jobs.report.scaling.sentence import digits, gap_sentence, without_sentence
+from hpml_jobs.report.scaling.gap import Gap, GapPart, digits, gap_sentence
 from hpml_jobs.results.groups import ConditionGroup
 
 
@@ -35,17 +33,9 @@ TABLE = (
     "there is one), without stalls of the loader, without waiting (every rank as fast as the "
     "fastest), and with the CPUs' run queue of the reference. A part is the speedup gained without "
     "its cause, the mean over all orders of removal (Shapley), so the parts add up. Unexplained is "
-    "the rest; below zero, computation is faster than on the reference. Intervals, of several "
-    "runs only: from the same resamples as that of the speedup."
-)
-
-WITH_WAITING = (
-    "exchange is what the epoch without exchange of gradients saves, waiting included, because "
-    "phases are not known"
-)
-
-UNPROVEN = (
-    "parts are sums of seconds, means of the ranks that wait for the late one: {why}"
+    "the rest; below zero, computation is faster than on the reference. Where epochs cannot be "
+    "replayed, parts are sums of seconds; without phases, exchange has the waiting in it. "
+    "Intervals, of several runs only: from the same resamples as that of the speedup."
 )
 
 PART = Column(
@@ -85,17 +75,9 @@ def gap_table(
     rows = [row for row in group.timed if row.place in gaps_by_place]
     if not rows:
         return None
-    without = {
-        place: of_place
-        for place, gap in gaps_by_place.items()
-        if (of_place := without_sentence(group, gap))
-    }
     items = []
     for row in rows:
         gap = gaps_by_place[row.place]
-        sentence = gap_sentence(group, row, gap)
-        if text_without := without.get(row.place):
-            sentence += f" {text_without}."
         line = filled(
             GapLine,
             gap,
@@ -103,23 +85,18 @@ def gap_table(
             **{cause.lower(): gap.parts.get(cause) for cause in GapCause},
             strategy=row.strategy.value,
             batch=row.batch_per_gpu,
-            sentence=sentence,
+            sentence=gap_sentence(group, row, gap),
         )
         items.append((row_name(group, row), line))
     caption = TABLE.format(units=captions.units(group.device))
     text = TableText("gap", "Gap to the ideal speedup", "timed epoch", (caption,))
-    unsplit = [row for row in rows if not gaps_by_place[row.place].is_split]
-    unphased = [row for row in rows if gaps_by_place[row.place].has_waiting]
-    reasons = [(text, place) for place, text in without.items()]
-    reasons += [
-        (UNPROVEN.format(why=gap.unproven), place)
+    reasons = [
+        (f"not replayed: {gap.unproven}", place)
         for place, gap in gaps_by_place.items()
-        if gap.unproven and gap.is_split
+        if gap.unproven
     ]
     notes = [
         captions.EXPLAINED if any(line.doubts_parts for _, line in items) else "",
-        *left_out(group, "exchange and waiting are not known", unsplit),
-        *left_out(group, WITH_WAITING, unphased),
         *captions.by_reason(reasons, group.device, captions.full_label),
     ]
     return item_table([group], text, items, columns_of(GapLine), notes)

@@ -1,6 +1,6 @@
 """The table of time, throughput and scaling: weak, and strong where the grid has pairs."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, NamedTuple, Self
 
 import msgspec
@@ -8,8 +8,7 @@ import msgspec
 from hpml_jobs.core.built_in import Unit
 from hpml_jobs.core.check_result import Affected
 from hpml_jobs.core.place import Place
-from hpml_jobs.core.strategies import Baseline
-from hpml_jobs.report.frame import captions, references
+from hpml_jobs.report.frame import captions
 from hpml_jobs.report.frame.numbers import (
     count,
     per_second,
@@ -35,17 +34,12 @@ SCALING = (
     "of the sampler included, / epoch. Step: median of the iterations with a full batch. "
 )
 TOKENS = "tokens of the samples"
-AGAINST_1 = (
-    "Speedup: {time}(1, b) / {time}(N, b); effic.: speedup / N; weak: step(1, b) / step(N, b) at "
-    "the same batch per {unit}; cost/t: 1 / effic. - 1, the cost of N {units} per second of "
-    "computation on 1."
-)
-AGAINST_SMALLEST = (
+AGAINST = (
     "Speedup: {time}(g, b) / {time}(N, b), where g is {size}; effic.: speedup x g / N; weak: "
-    "step(g, b) / step(N, b) at the same batch per {unit}."
+    "step(g, b) / step(N, b) at the same batch per {unit}; cost/t, against 1 {unit}: 1 / effic. - "
+    "1, the cost of N {units} per second of computation on 1."
 )
-OWN_SMALLEST = "the smallest size of the strategy at the batch, 1 {unit} where there is such a cell"
-NO_COST = "cost/t: needs a single-{unit} cell; a larger reference communicates, too"
+SMALLEST = "the smallest size of the strategy at the batch, 1 {unit} where there is such a cell"
 MEASURED = (
     "Epoch: the longest of all ranks; train + stall = epoch of the rank with the largest stall in "
     "every run"
@@ -56,7 +50,6 @@ WINDOW = (
 )
 REPORTED = "As reported by the source: epoch = train + stall"
 MEDIANS = " (medians of several runs need not add up)"
-NO_STEP = "weak: the duration of an iteration is not reported"
 ONE_RUN = (
     "single run each: strategies at the same place are not comparable; use repeats=6"
 )
@@ -71,7 +64,7 @@ def scaling(group: ConditionGroup) -> Table | None:
     strong = {pair.parallel.place: pair for pair in pairs(group)}
     caption = (
         _how_measured(group) + _against(group),
-        _strong_caption(group) if strong else "",
+        _with_units(group, STRONG) if strong else "",
         captions.runs(group.rows),
     )
     text = TableText("scaling", "Scaling", "timed epoch", caption)
@@ -83,14 +76,12 @@ def scaling(group: ConditionGroup) -> Table | None:
         ],
         time=captions.time_word(group.work),
         unit=counted.value,
-        against=references.head(rows, group.device),
-        against_global=references.head(rows, group.device, "global batch"),
+        against=captions.against(rows, group.device),
+        against_global=captions.against(rows, group.device, "global batch"),
     )
-    notes = [
-        *_notes(group),
-        *_no_fractions(group, strong.values()),
-        *_other_notes(group),
-    ]
+    notes = left_out(group, "", (row for row in group.rows if not row.timing))
+    if strategies_meet(group) and all(len(row.runs) == 1 for row in group.timed):
+        notes.append(ONE_RUN)
     return line_table(group, text, list(_lines(group, strong)), heads, notes)
 
 
@@ -108,34 +99,19 @@ def _how_measured(group: ConditionGroup) -> str:
     )
 
 
-def _notes(group: ConditionGroup) -> list[str]:
-    """Return notes on ratios and seconds that are not known."""
-    notes = captions.without_train(group.timed)
-    if any(row.timing and row.timing.step_s is None for row in group.timed):
-        notes.append(NO_STEP)
-    if references.without_plain_loop(group):
-        notes.append(NO_COST.format(unit=captions.unit(group.device)))
-    return notes
-
-
-def _other_notes(group: ConditionGroup) -> list[str]:
-    """Return notes on rows without a time, and on single runs of strategies."""
-    notes = left_out(group, "", (row for row in group.rows if not row.timing))
-    if strategies_meet(group) and all(len(row.runs) == 1 for row in group.timed):
-        notes.append(ONE_RUN)
-    return notes
-
-
 def _against(group: ConditionGroup) -> str:
     """Return how the ratios are defined."""
-    unit = captions.unit(group.device)
-    units = captions.units(group.device)
-    time = captions.time_word(group.work)
-    if group.baseline is Baseline.SINGLE:
-        return AGAINST_1.format(time=time, unit=unit, units=units)
-    numbers = references.sizes(group.timed)
-    size = str(numbers[0]) if len(numbers) == 1 else OWN_SMALLEST.format(unit=unit)
-    return AGAINST_SMALLEST.format(time=time, size=size, unit=unit)
+    numbers = captions.reference_sizes(group.timed)
+    size = str(numbers[0]) if len(numbers) == 1 else SMALLEST
+    return _with_units(group, AGAINST.replace("{size}", size))
+
+
+def _with_units(group: ConditionGroup, text: str) -> str:
+    return text.format(
+        time=captions.time_word(group.work),
+        unit=captions.unit(group.device),
+        units=captions.units(group.device),
+    )
 
 
 class ScalingLine(NamedTuple):
@@ -241,42 +217,11 @@ def strategies_meet(group: ConditionGroup) -> bool:
 
 
 STRONG = (
-    "Same global batch G on {reference} and on N {units} (strong scaling): speedup = {time}({g}, "
-    "G{per_g}) / {time}(N, G/N), for every pair in the grid. Karp-Flatt: the serial fraction that "
-    "explains it by Amdahl's law; exchange of gradients counts as serial, too."
+    "Same global batch G on g {units} (1, or the smallest size of the strategy) and on N (strong "
+    "scaling): speedup = {time}(g, G/g) / {time}(N, G/N), for every pair in the grid. Karp-Flatt: "
+    "the serial fraction that explains it by Amdahl's law, against 1 {unit} and if it is between "
+    "0 and 1; exchange of gradients counts as serial, too."
 )
-NO_FRACTION = "Karp-Flatt is no fraction ({value}): {reason}"
-NO_SINGLE = "Karp-Flatt: not defined without the time of 1 {unit}"
-
-
-def _strong_caption(group: ConditionGroup) -> str:
-    is_single = group.baseline is Baseline.SINGLE
-    return STRONG.format(
-        time=captions.time_word(group.work),
-        reference="1" if is_single else "the smallest size g of the strategy",
-        g="1" if is_single else "g",
-        per_g="" if is_single else "/g",
-        units=captions.units(group.device),
-    )
-
-
-def _no_fractions(group: ConditionGroup, shown_pairs: Iterable[Pair]) -> Iterator[str]:
-    """Yield a note for each pair whose Karp-Flatt value is no fraction or not defined."""
-    unit = captions.unit(group.device)
-    without_single = False
-    for pair in shown_pairs:
-        if pair.karp_flatt is None:
-            without_single = True
-        elif pair.serial_fraction is None:
-            slower = f"slower than one {unit}"
-            reason = slower if pair.karp_flatt >= 1 else "as fast as ideal, or faster"
-            text = NO_FRACTION.format(
-                value=three_digits(pair.karp_flatt), reason=reason
-            )
-            label = captions.full_label(pair.parallel.setup, group.device)
-            yield f"{label} at global batch {pair.global_batch}: {text}"
-    if without_single:
-        yield NO_SINGLE.format(unit=unit)
 
 
 STRONG_CAPTION = (

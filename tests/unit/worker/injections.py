@@ -174,7 +174,7 @@ LOSSES = (
     Loss(GapCause.LOADER, "the loader", {"strategy": "ddp"}, {"item": 5}),
     Loss(
         GapCause.WAITING,
-        "waiting for the slowest (rank 1 on ",
+        "waiting for rank 1 on ",
         {"strategy": "allreduce_flat"},
         {"1": {"forward": 80}},
     ),

@@ -16,7 +16,7 @@ from tests.unit.builders import (
     lab_record,
     texts_by_label,
 )
-from tests.unit.check_cases import change_card, change_epoch, clean_record, samples_at
+from tests.unit.check_cases import change_epoch, clean_record
 
 A100 = replace(V100, gpu_model="NVIDIA A100-SXM4-80GB")
 
@@ -37,14 +37,6 @@ def columns(table):
     return [block.head for block in table.blocks]
 
 
-def at_512(table):
-    """The values of the rows of batch 512."""
-    rows = [
-        dict(zip(table.sheet.columns, row, strict=True)) for row in table.sheet.rows
-    ]
-    return [row for row in rows if row["batch"] == 512]
-
-
 def test_published_study_costs_by_hand(builder):
     """2 V100 at batch 512: 2 x 15.664 s for 50,000 images of 3.329 GFLOP, 15.7 TFLOP/s at most."""
     table = builder.with_published_study().table("choice")
@@ -57,12 +49,6 @@ def test_published_study_costs_by_hand(builder):
     texts = texts_by_label(table)
     assert texts["ddp 2-GPU b512"][4:7] == ("0.00870", "5.31", "33.8")
     assert texts["single 1-GPU b512"][4:7] == ("0.00721", "6.42", "40.9")
-    per_thousand = {
-        row["gpus"]: row["charged_gpu_s_per_1000_units"] for row in at_512(table)
-    }
-    assert (per_thousand[2], per_thousand[1]) == pytest.approx(
-        (0.6266, 0.5189), abs=1e-4
-    )
     peak = (
         "15.70 TFLOP/s dense fp32, Tesla V100-SXM2-16GB (NVIDIA V100 datasheet, SXM2)."
     )
@@ -92,14 +78,13 @@ def test_energy_of_all_gpus_is_summed_everywhere(builder):
     """Four ranks with 500 J: 2,000 J for 20,480 samples."""
     record = with_energy(clean_record(a_cell(batch=32)), 500.0, 500.0, 500.0, 500.0)
     table = builder.with_record(record).table("choice")
-    assert texts_by_label(table)["ddp 4-GPU b32"][5:7] == ("2000", "97.7")
+    assert texts_by_label(table)["ddp 4-GPU b32"][5] == "2000"
     assert any(line.startswith("J: NVML's energy counters") for line in table.caption)
-    assert {"J per epoch", "J per 1,000"} <= set(columns(table))
+    assert "J per epoch" in columns(table)
     (values,) = (
         dict(zip(table.sheet.columns, row, strict=True)) for row in table.sheet.rows
     )
     assert values["joules"] == 2000.0
-    assert values["joules_per_1000_samples"] == pytest.approx(97.65625)
     assert ",2000.0," in csv_files(builder.collect())["cells.csv"]
 
 
@@ -117,15 +102,6 @@ def test_gpu_shared_by_two_ranks_counts_once():
     assert change_epoch("timed", 1, energy=same)(record).joules == 510.0
 
 
-def test_boards_of_a_sampled_epoch_have_their_utilization(builder):
-    record = clean_record(a_cell(gpus=1, batch=32))
-    sampled = change_card(0, samples=samples_at(1310, "gpu_idle"))(record)
-    assert (
-        "Boards in the timed epoch: SM clock 1,310 of 1,410 MHz, utilization 40 % (this site "
-        "cancels below 60 %)."
-    ) in builder.with_record(sampled).table("choice").caption
-
-
 def test_own_model_of_unknown_precision_has_no_share_of_peak(builder):
     record = lab_record(lab_cell(1, 512), 25.945, facts=A100)
     workload = replace(
@@ -139,7 +115,7 @@ def test_own_model_of_unknown_precision_has_no_share_of_peak(builder):
     changed = replace(record, cell=cell, slug=cell.slug, model=model, facts=facts)
     table = builder.with_record(changed).table("choice")
     assert table.lines[0].texts[-2] == "–"
-    assert "No % of peak: the precision of your own code is not known." in table.caption
+    assert any(line.startswith("No % of peak: ") for line in table.caption)
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ def arrays_of(value):
     return dict.fromkeys(("curve_loss", "curve_step_s", "curve_lr"), value)
 
 
-NO_NUMBERS = "iterations.npz is not a file of numbers per iteration"
+NO_NUMBERS = "iterations.npz cannot be read: "
 DAMAGE = {
     "gone": (lambda path: path.unlink(), "is missing"),
     "half": (
@@ -44,10 +44,13 @@ DAMAGE = {
     "not arrays": (lambda path: path.write_bytes(b"no arrays at all"), NO_NUMBERS),
     "one array": (write_single_array, NO_NUMBERS),
     "pickles": (lambda path: np.savez(path, **arrays_of(np.array([{}]))), NO_NUMBERS),
-    "text": (lambda path: np.savez(path, **arrays_of(np.array(["x"]))), NO_NUMBERS),
+    "text": (
+        lambda path: np.savez(path, **arrays_of(np.array(["x"]))),
+        "curve_loss is 1",
+    ),
     "others": (
         lambda path: np.savez(path, step_s=np.zeros(3)),
-        "has no curve_loss, curve_s",
+        "curve_loss is not a file in the archive",
     ),
 }
 

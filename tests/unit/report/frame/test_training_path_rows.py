@@ -18,16 +18,7 @@ def test_path_without_its_baseline_notes_it(builder):
     rows = {row.setup.path: row for row in builder.collect().groups[0].source.rows}
     assert rows["bf16"].speedup is None
     notes = builder.table("table1-ddp").notes
-    assert "no single-GPU cell (bf16) at batch 512: not requested" in notes
-
-
-def test_table_1_of_one_global_batch_leads_to_strong_scaling(builder):
-    note = "speedups at the same global batch are in the table Scaling"
-    add(builder, 1, 40.0, batch=512)
-    add(builder, 2, 25.0, batch=256)
-    assert note in builder.table("table1-ddp").notes
-    add(builder, 1, 42.0, batch=256)
-    assert note not in builder.table("table1-ddp").notes
+    assert "not requested: 1-GPU (bf16) at batch 512" in notes
 
 
 def test_strong_scaling_pairs_accumulated_batches_with_more_gpus(builder):

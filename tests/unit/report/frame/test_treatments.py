@@ -30,5 +30,5 @@ def test_treated_single_cell_is_no_baseline(builder):
 def test_treated_cell_alone_notes_missing_baseline(builder):
     builder.with_record(lab_record(lab_cell(1, 512, recipe=WARMUP), 30.0))
     assert builder.table("table1-single").notes == (
-        "no single-GPU cell at batch 512: not requested",
+        "not requested: 1-GPU at batch 512",
     )

@@ -8,7 +8,6 @@ from msgspec.structs import replace
 from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.statistics import ratio_interval
 from hpml_jobs.core.strategies import Strategy
-from hpml_jobs.report.lab.words import KERNELS_OF_ONE_RUN
 from tests.unit.builders import PUBLISHED_S, lab_cell, lab_record
 
 
@@ -74,9 +73,7 @@ def test_failed_repeat_is_noted_and_others_are_used(builder):
     table = builder.table("table1-ddp")
     assert table.lines[1].texts == ("7.000", "1.43")
     assert "Median of 1 to 2 runs." in table.caption[1]
-    assert table.notes[0].startswith(
-        "2-GPU at batch 32, repeat 2: failed: rank 1 killed"
-    )
+    assert table.notes[0].startswith("2-GPU at batch 32: failed: rank 1 killed")
     assert table.notes[0].endswith("the other runs are used")
 
 
@@ -92,11 +89,3 @@ def test_rows_are_sorted_numerically(builder):
         "1024",
     ]
     assert [line.label for line in table.lines] == ["1-GPU", "2-GPU", "16-GPU"]
-
-
-def test_single_runs_without_search_have_no_note(builder):
-    for gpus in (1, 2):
-        record = lab_record(lab_cell(gpus, 32), 10.0)
-        facts = replace(record.facts, cudnn_benchmark=False)
-        builder.with_record(replace(record, facts=facts))
-    assert KERNELS_OF_ONE_RUN not in builder.table("table1-ddp").caption

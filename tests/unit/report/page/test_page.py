@@ -8,9 +8,8 @@ from msgspec.structs import replace
 from hpml_jobs.core.cell import Outcome
 from hpml_jobs.lab.questions import section
 from hpml_jobs.report import page
-from hpml_jobs.report.frame import style
 from tests.unit.builders import V100, lab_cell, lab_record
-from tests.unit.report.frame.test_svg import contrast
+from tests.unit.report.frame.test_style import contrast
 from tests.unit.report.page.html_checker import faults, parse
 from tests.unit.study_builder import StudyBuilder
 
@@ -172,15 +171,3 @@ def test_page_colours_have_contrast_aa(files, name):
         for word in words:
             ratio = contrast(colours[f"--{word}"], colours[f"--{background}"])
             assert ratio >= 4.5, (word, background, ratio)
-
-
-def test_page_gives_each_colour_of_pictures_both_values(files):
-    light, dark = (
-        theme(files["report.html"], THEMES[name]) for name in ("light", "dark")
-    )
-    for colour in style.VARIABLES:
-        assert (light[colour.variable], dark[colour.variable]) == (
-            colour.light,
-            colour.dark,
-        )
-    assert dark["--page"].lower() == style.DARK.lower()

@@ -3,10 +3,9 @@
 import pytest
 
 from hpml_jobs.core.place import Setup
-from hpml_jobs.core.strategies import Baseline, Strategy
+from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.report.files.markdown import of_table
 from tests.unit.builders import PUBLISHED_S, a_cell, a_record
-from tests.unit.study_builder import page_text
 
 pytestmark = pytest.mark.usefixtures("no_checks")
 
@@ -18,8 +17,8 @@ def add(builder, gpus, batch, epoch_s, **changes):
     builder.with_record(a_record(cell, f"1{len(builder.cells)}_0.r0", epoch_s))
 
 
-def only_group(builder, baseline=Baseline.SMALLEST):
-    (group,) = builder.collect(baseline).groups
+def only_group(builder):
+    (group,) = builder.collect().groups
     return group
 
 
@@ -63,9 +62,6 @@ def test_table1_starts_with_the_smallest_size(builder):
     table = table_of(group, "table1-ddp")
     assert of_table(table) == TABLE1
     assert "Speedup: Time of 2 GPUs / Time." in table.caption[0]
-    assert table.caption[1].startswith(
-        "Baseline: strategy ddp, 2 GPUs: 30.82 s at batch 32, 20.92 s at batch 128, 15.66 s"
-    )
     assert not any("single-GPU" in note for note in table.notes)
 
 
@@ -74,8 +70,6 @@ def test_tables_of_the_residual_need_a_single_gpu_cell(builder):
     builder.with_published_study(but=WITHOUT_SINGLE)
     labels = {table.label for table in only_group(builder).tables}
     assert not labels & {"table2r-ddp", "table3r-ddp", "q1"}
-    default = {table.label for table in only_group(builder, Baseline.SINGLE).tables}
-    assert {"table2r-ddp", "table3r-ddp"} <= default
 
 
 def test_each_strategy_is_against_its_own_smallest(builder):
@@ -93,34 +87,6 @@ def test_each_strategy_is_against_its_own_smallest(builder):
     assert "against the smallest size, same batch" in [
         block.head for block in scaling.blocks
     ]
-    caption = table_of(group, "table1-allreduce").caption
-    assert "Baseline: strategy allreduce, 4 GPUs: 16.00 s at batch 64." in caption[1]
-
-
-def test_single_gpu_cell_stays_the_baseline_of_its_batch(builder):
-    """The model of batch 512 does not fit into one GPU: only this batch is against 2 GPUs."""
-    for gpus, epoch_s in ((1, 30.0), (2, 16.0), (4, 10.0)):
-        add(builder, gpus, 128, epoch_s)
-    builder.with_out_of_memory(a_cell(gpus=1, batch=512))
-    for gpus, epoch_s in ((2, 12.0), (4, 8.0)):
-        add(builder, gpus, 512, epoch_s)
-    group = only_group(builder)
-    assert row_at(group, 4, 128).speedup == 3.0
-    assert row_at(group, 4, 128).residual is not None
-    large = row_at(group, 4, 512)
-    assert (large.speedup, large.scaling.efficiency) == (1.5, 0.75)
-    caption = table_of(group, "table1-ddp").caption[1]
-    assert (
-        "strategy single, 1 GPU: 30.00 s at batch 128; strategy ddp, 2 GPUs: 12.00 s"
-        in caption
-    )
-    residual = table_of(group, "table2r-ddp")
-    assert [line.texts[-1] for line in residual.lines] == ["–", "–"]
-    only_single = only_group(builder, Baseline.SINGLE)
-    assert row_at(only_single, 4, 512).speedup is None
-    assert only_single.suggestion == (
-        "no single-GPU cell at batch 512: baseline=smallest compares with 2 GPUs"
-    )
 
 
 def test_strong_scaling_is_against_the_smallest_size(builder):
@@ -138,26 +104,13 @@ def test_strong_scaling_is_against_the_smallest_size(builder):
     assert [r["strong_efficiency"] for r in rows] == [0.8, 0.5]
     assert [r["strong_reference_s"] for r in rows] == [20.0, 20.0]
     assert [r["karp_flatt"] for r in rows] == [None, None]
-    assert "Karp-Flatt: not defined without the time of 1 GPU" in table.notes
     assert table.blocks[-1].names == ("speedup", "effic.", "Karp-Flatt")
-    single = table_of(only_group(builder, Baseline.SINGLE), "scaling")
-    assert "strong_speedup" not in single.sheet.columns
 
 
-def test_report_suggests_the_smallest_size(builder):
-    builder.with_published_study(but=WITHOUT_SINGLE)
-    line = "no single-GPU cell: baseline=smallest compares with 2 GPUs"
-    report = builder.collect()
-    assert report.groups[0].suggestion == line
-    assert line in page_text(report)
-    assert only_group(builder).suggestion == ""
-
-
-def test_no_suggestion_where_it_would_not_help(builder):
-    """With one size there is nothing to compare; a requested single-GPU cell may still come."""
-    add(builder, 4, 64, 12.0)
-    assert only_group(builder, Baseline.SINGLE).suggestion == ""
-    add(builder, 8, 64, 8.0)
-    assert only_group(builder, Baseline.SINGLE).suggestion != ""
+def test_requested_cell_of_one_gpu_is_waited_for(builder):
+    """Where one batch has a single-GPU cell, none is compared with anything else."""
+    for gpus, epoch_s in ((4, 12.0), (8, 8.0)):
+        add(builder, gpus, 64, epoch_s)
+    assert row_at(only_group(builder), 8, 64).speedup == 1.5
     builder.with_cell(a_cell(gpus=1, batch=64))
-    assert only_group(builder, Baseline.SINGLE).suggestion == ""
+    assert row_at(only_group(builder), 8, 64).speedup is None

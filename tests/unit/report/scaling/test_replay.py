@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from hpml_jobs.core.collective_times import Begins
-from hpml_jobs.report.scaling.causes import SETS, GapCause, removable, shapley
+from hpml_jobs.report.scaling.causes import SETS, GapCause, shapley
 from hpml_jobs.report.scaling.replay import Case, recording, replay
 from tests.unit.report.scaling.simulated_ranks import simulate
 
@@ -244,17 +244,6 @@ def test_parts_do_not_depend_on_the_numbers_of_the_ranks():
     assert parts[0] == pytest.approx(parts[1])
     assert parts[0][LOADER] == pytest.approx(parts[0][WAITING])
     assert sum(parts[0].values()) == pytest.approx(2.0 - said[SETS[0]])
-
-
-def test_causes_side_by_side_must_go_together():
-    causes = {LOADER: loading(0.030, (0,)), WAITING: late(0.030, (1,))}
-    said, _ = speedups(Example(2, causes))
-    largest = shapley(said, 2.0)[LOADER]
-    assert removable(said, LOADER, largest) == {LOADER, WAITING}
-    alone, _ = speedups(Example(2, {LOADER: causes[LOADER], EXCHANGE: exchange(0.010)}))
-    assert removable(alone, LOADER, shapley(alone, 2.0)[LOADER]) == {LOADER}
-    nothing = dict.fromkeys(SETS, 1.6)
-    assert removable(nothing, EXCHANGE, 0.1) is None
 
 
 def test_batches_of_several_workers_may_come_in_bursts():

@@ -26,23 +26,6 @@ def test_gpu_has_figures_by_the_driver_s_name(name, key):
     assert gpu_key(name) == key
 
 
-@pytest.mark.parametrize(
-    ("gpu", "precision", "tf32", "bound"),
-    [
-        ("Tesla V100-SXM2-16GB", "fp32", True, 35.325),
-        ("Quadro RTX 8000", "fp32", True, 36.675),
-        ("NVIDIA A100-SXM4-80GB", "fp32", False, 43.875),
-        ("NVIDIA A100-SXM4-80GB", "tf32", True, 156.0),
-        ("NVIDIA GeForce RTX 3090", "fp32", True, 80.1),
-        ("NVIDIA H200", "bf16", True, 989.4),
-        ("NVIDIA GeForce RTX 4090", "bf16", True, 330.3),
-    ],
-)
-def test_bound_allows_winograd(gpu, precision, tf32, bound):
-    peak = peak_rate(gpu, precision, tf32=tf32)
-    assert peak.impossible / 1e12 == pytest.approx(bound)
-
-
 def test_mfu_on_geforce_is_a_share_of_the_rate_with_sums_in_fp32():
     geforce = ("rtx2080ti", "rtx3090", "rtx4090", "rtx5090")
     rates = {

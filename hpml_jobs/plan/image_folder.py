@@ -11,12 +11,22 @@ from hpml_jobs.core.cluster import Cluster
 from hpml_jobs.core.data_files import TRAIN, test_folder
 from hpml_jobs.core.errors import HpmlError, UsageError
 from hpml_jobs.core.folder_files import class_folders, images_of
-from hpml_jobs.core.image_damage import fault_of
 from hpml_jobs.core.text import counted, few
 from hpml_jobs.core.workload import Workload
 
 SCANNED_FILES = 500
 """At most so many files are opened, evenly spread."""
+
+_JPEG, _PNG = b"\xff\xd8", b"\x89PNG\r\n\x1a\n"
+_ENDS = {_JPEG: b"\xff\xd9", _PNG: b"IEND"}
+"""What files that begin so have near their end; other data may follow."""
+
+_OTHER_STARTS = (
+    *(b"GIF8", b"BM", b"II*\0", b"MM\0*", b"\0\0\1\0", b"RIFF", b"8BPS", b"DDS "),
+    *(b"\0\0\0\x0cjP", b"\xff\x4f\xff\x51"),
+    *(b"P1", b"P2", b"P3", b"P4", b"P5", b"P6", b"P7", b"Pf"),
+)
+"""First bytes of other formats that Pillow reads, whatever the name of the file says."""
 
 SHOWN = 5
 """Number of files, classes or links that a message names."""
@@ -144,6 +154,26 @@ def _scan(root: Path, files: list[Path]) -> str:
             f"data.root={root}: {few(faults, SHOWN)} ({words}): replace or remove them"
         )
     return words
+
+
+def fault_of(file: Path) -> str | None:
+    """Return why a file cannot be an image: empty, unreadable, truncated; None: it may be one.
+
+    It is judged without Pillow, which login nodes do not have.
+    """
+    try:
+        content = file.read_bytes()
+    except OSError as error:
+        return error.strerror or str(error)
+    if not content:
+        return "empty file"
+    for start, end in _ENDS.items():
+        if content.startswith(start):
+            return None if end in content else "truncated image file"
+    is_other = (
+        content.startswith(_OTHER_STARTS) or content[4:8] == b"ftyp"
+    )  # AVIF, HEIF
+    return None if is_other else f"no image (it begins with {content[:8]!r})"
 
 
 def _names(root: Path, paths: list[Path]) -> str:

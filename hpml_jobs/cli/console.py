@@ -21,7 +21,6 @@ from hpml_jobs.core.text import (
     counted,
     duration_text,
     hours_text,
-    percent_text,
     printable,
     time_text,
 )
@@ -156,19 +155,16 @@ def totals(states: Iterable[CellState]) -> str:
 
 def usage_line(used: "Usage") -> str:
     """Return the resources that a study requested and used, in a sentence."""
-    hours, requested = used.gpu_hours_used, used.gpu_hours_asked
     text = f"used {duration_text(used.used_s)}"
-    if hours:
-        text = f"used {hours_text(hours)} GPU-hours"
-        text += f" of {hours_text(requested)} requested" if requested else ""
-    if used.used_share is not None:
-        two_digits = float(f"{used.used_share:.2g}")
-        text += f", {percent_text(two_digits)} of the requested time"
-    text += f", in {counted(used.runs, 'attempt')}"
-    if used.queue_median_s is not None and used.queue_longest_s is not None:
-        text += f"; queue wait {duration_text(used.queue_median_s)} (median), "
-        text += f"{duration_text(used.queue_longest_s)} (longest)"
-    return f"{text}; source: {used.source}"
+    if used.gpu_hours_asked:
+        text = (
+            f"used {hours_text(used.gpu_hours_used)} of {hours_text(used.gpu_hours_asked)} "
+            "requested GPU-hours"
+        )
+    text += f", in {counted(used.runs, 'run')}"
+    if used.queue_median_s is not None:
+        text += f"; median wait in the queue {duration_text(used.queue_median_s)}"
+    return text
 
 
 def sent_table(rows: "Sequence[CellRow]", *, all_cells: bool) -> Table:

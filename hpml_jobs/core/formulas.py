@@ -444,15 +444,6 @@ def gpu_hours(gpus: int, minutes: float) -> float:
     return gpus * minutes / 60
 
 
-def used_share(used_s: float, requested_s: float) -> float:
-    """Return the used share of the requested time: sum of elapsed / sum of time limits.
-
-    >>> used_share(90, 1_800)
-    0.05
-    """
-    return used_s / requested_s
-
-
 def epoch_share(elapsed_s: float, epoch_s: float) -> float:
     """Return the finished share of a running epoch, at most 0.99.
 

@@ -55,6 +55,9 @@ TITLES = {
 """The headings of the keys of groups; docs/keys.md has recipes with their keys."""
 
 
+_PAGE = re.compile(r" *\(docs/[^)]*\)")
+"""A page that a comment names."""
+
 Row = tuple[str, str]
 """An argument or option with its meaning."""
 
@@ -169,7 +172,9 @@ def _keys_of_group(group: str, file: str) -> str:
 
 
 def _key_table(docs: Iterable[KeyDoc]) -> str:
-    rows = [(f"`{doc.key}`", f"`{doc.value}`", doc.comment) for doc in docs]
+    rows = [
+        (f"`{doc.key}`", f"`{doc.value}`", _PAGE.sub("", doc.comment)) for doc in docs
+    ]
     return _table(("key", "default", "meaning"), rows)
 
 

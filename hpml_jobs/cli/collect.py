@@ -14,7 +14,6 @@ from typer import Option
 from hpml_jobs.cli.console import console, print_note
 from hpml_jobs.cli.hints import changed_code, current_and_replaced
 from hpml_jobs.cli.options import (
-    REPORT_KEYS,
     Json,
     Outputs,
     ReportWords,
@@ -88,8 +87,8 @@ def collect(
             "--json prints all tables, and writes nothing: leave --to, --open, --handin and --all "
             "out"
         )
-    name, values = parse_words("collect", words, REPORT_KEYS)
-    selected = find_study(name, outputs, REPORT_KEYS)
+    name, values = parse_words(words or [])
+    selected = find_study(name, outputs)
     if student is not None and handin is None:
         raise UsageError("--name is for a hand-in: add --handin FOLDER")
     report, status = _report(selected, values, wait=wait, out_of_the_way=json)
@@ -118,14 +117,10 @@ def collect(
 def _show(report: "Report", study: "Study", *, all_tables: bool) -> None:
     from hpml_jobs.report.files.screen import show_all, show_first
 
-    # as commands select it, --outputs included
-    here = structs.replace(
-        report,
-        study=study_words(study),
-        commands=commands_here(study, report.commands),
-    )
     show = show_all if all_tables else show_first
-    show(here, console())
+    # as commands select it, --outputs included
+    words, commands = study_words(study), commands_here(study, report.commands)
+    show(structs.replace(report, study=words, commands=commands), console())
 
 
 def _report(

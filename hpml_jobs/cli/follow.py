@@ -5,7 +5,6 @@ from pathlib import Path
 from time import monotonic, sleep
 
 from hpml_jobs.core.cell import Outcome
-from hpml_jobs.core.text import unix_time
 from hpml_jobs.status.states import cell_states
 from hpml_jobs.status.watch import END_BYTES
 from hpml_jobs.study.attempt import AttemptFolder
@@ -20,18 +19,10 @@ ASK_S = 15.0
 """Seconds between two questions to SLURM: a job that is killed leaves no exit report."""
 
 
-def latest_running(study: Study, states: Iterable[CellState]) -> CellState | None:
-    """Return the running cell whose attempt began last."""
-
-    def began(state: CellState) -> float:
-        latest = study.cell(state.slug).latest_attempt()
-        about = latest.read_about() if latest else None
-        if about is None:
-            return 0.0
-        return unix_time(about.started) or 0.0
-
+def latest_running(states: Iterable[CellState]) -> CellState | None:
+    """Return the running cell that started last."""
     running = (state for state in states if state.outcome is Outcome.RUNNING)
-    return max(running, key=began, default=None)
+    return min(running, key=lambda state: state.elapsed_s or 0.0, default=None)
 
 
 def follow(study: Study, state: CellState, lines: int) -> Iterator[str]:

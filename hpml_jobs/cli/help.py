@@ -2,98 +2,14 @@
 
 import re
 import textwrap
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, groupby
 from pathlib import Path
 from typing import NamedTuple
 
-from hpml_jobs.cli.commands import Command, HelpSection
 from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.paths import conf_folder
 from hpml_jobs.core.text import PROGRAM, nearest
-
-_KEY_LINE = re.compile(r"( *)(\w+):(.*)")
-_GROUP_LINE = re.compile(r" *- (\w+): (\w+) *#(.*)")
-_PAGE = re.compile(r" *\((docs/[^)]*)\)")
-_SECTION = "# ----"
-_OF_HYDRA = ("defaults", "hydra")
-
-
-class KeyDoc(NamedTuple):
-    """A key of a config: the section that it is listed in, its dotted name, value and comment.
-
-    `page` is where docs/ say more: the page in the comment, else that in the section's heading.
-    """
-
-    section: str
-    key: str
-    value: str
-    comment: str
-    page: str = ""
-
-
-def keys(text: str) -> list[KeyDoc]:
-    """Return the keys of a config of ours, which nest at most two deep, in their order.
-
-    `defaults` and `hydra`, which only Hydra reads, are left out, and so is the comment of a key
-    that has keys below it.
-
-    >>> keys("# ---- study: its keys ----\\ndata:\\n  limit: null  # use N, none: all\\n")[0][1:]
-    ('data.limit', 'null', 'use N, none: all', '')
-    """
-    docs = []
-    section = parent = page = ""
-    for line in text.splitlines():
-        if line.startswith(_SECTION):
-            heading, page = _without_page(line.strip("# -"))
-            section = heading.partition(":")[0]
-        elif match := _KEY_LINE.match(line):
-            indent, name, rest = match.groups()
-            value, _, remark = rest.partition(" #")
-            if not indent:
-                parent = "" if value.strip() else name
-            if value.strip() and name not in _OF_HYDRA and parent not in _OF_HYDRA:
-                # one with a value has no parent at the left
-                key = f"{parent}.{name}".lstrip(".")
-                comment, own_page = _without_page(remark)
-                docs.append(
-                    KeyDoc(section, key, value.strip(), comment, own_page or page)
-                )
-    return docs
-
-
-def _without_page(comment: str) -> tuple[str, str]:
-    """Return a comment without the page that it names, and the page.
-
-    >>> _without_page("first batch per GPU (docs/start.md)")
-    ('first batch per GPU', 'docs/start.md')
-    """
-    page = _PAGE.search(comment)
-    return _PAGE.sub("", comment).strip(), page[1] if page else ""
-
-
-def groups(text: str) -> list[KeyDoc]:
-    """Return the groups of configs that a config of ours names under `defaults`.
-
-    >>> groups("defaults:\\n  - grid: null  # a predefined study (docs/keys.md#grids)\\n")[0][1:]
-    ('grid', 'null', 'a predefined study', 'docs/keys.md#grids')
-    """
-    docs = []
-    for name, value, remark in _GROUP_LINE.findall(text):
-        comment, page = _without_page(remark)
-        docs.append(KeyDoc("groups", name, value, comment, page))
-    return docs
-
-
-def description(text: str) -> str:
-    """Return the comment in the first line of a config; empty if there is none.
-
-    >>> description("# any SLURM cluster\\nname: slurm\\n")
-    'any SLURM cluster'
-    """
-    first = text.partition("\n")[0]
-    return first.strip("# ") if first.startswith("#") else ""
-
 
 PAGE = """\
 hpml_jobs {version}: how does PyTorch training scale on a SLURM cluster?
@@ -107,7 +23,27 @@ a machine without SLURM they run now, one after another. python -m hpml_jobs is
 the same as hpml-jobs.
 
 Commands (hpml-jobs COMMAND --help shows its options and an example)
-{commands}
+ set up
+  init                       write your defaults from what this cluster says
+  doctor KEY=VALUE...        check the setup, with a short diagnostic job
+ submit
+  submit KEY=VALUE...        submit a study; the word submit can be left out
+  plan KEY=VALUE...          show cells, job scripts, GPU-hours; submit nothing
+  run KEY=VALUE...           run one cell here, e.g. inside an allocation
+  resubmit [STUDY] ...       submit cells again: --failed, --oom, --timeout, ...
+  cancel [STUDY] [PATTERN]   cancel this study's jobs
+ follow
+  list                       list all studies: cells by state, date, cluster
+  status [STUDY] [PATTERN]   show the state of every cell, and what to do next;
+                             --watch: live, until no cell is pending or running
+  logs [STUDY] [PATTERN]     show why cells failed; -f follows a running cell
+ results
+  collect [STUDY]            print how much faster more GPUs are, and why;
+                             write the tables and the page
+  compare A [B]              say which cells of B are faster or slower than A's;
+                             --save FILE keeps the numbers of a study for later
+ in and out
+  import FILE                make a study of another program's timings
 
   STUDY: a study's name; without it, the most recently submitted study.
   PATTERN: cells by name, e.g. 'ddp-*'.
@@ -125,41 +61,61 @@ More
 Exit codes: 0 success, 1 failure, 2 wrong usage, 130 interrupted.
 """
 
-
-def first_page(version: str, commands: Collection[Command]) -> str:
-    """Return the page of `hpml-jobs --help`."""
-    lines = []
-    for section in HelpSection:
-        listed = [command for command in commands if command.section is section]
-        if listed:
-            lines.append(f" {section.value}")
-        for command in listed:
-            lines += _usage(command)
-    return PAGE.format(version=version, commands="\n".join(lines))
-
-
-def _usage(command: Command) -> list[str]:
-    """Return the lines of a command: what is typed on the left, its meaning on the right."""
-    first, *following = command.meaning.split("\n")
-    return [f"  {command.usage:26} {first}", *(f"{'':29}{line}" for line in following)]
-
-
 CONFIGS = """\
 Your defaults: ~/.config/hpml_jobs/config.yaml (hpml-jobs init), which go over those of
 the site, /etc/hpml_jobs/config.yaml. Your own configs:
 --config-dir FOLDER with cluster/, workload/, recipe/ and grid/.
 """
 
-Folders = Sequence[Path]
-"""conf/, then the folders of the user's own configs."""
+_KEY_LINE = re.compile(r"( *)(\w+):(.*)")
+_GROUP_LINE = re.compile(r" *- (\w+): (\w+) *# *(.*)")
+_SECTION = "# ----"
+_OF_HYDRA = ("defaults", "hydra")
 
 
-def _keys(folders: Folders) -> Iterable[str]:
-    yield "Keys, with their defaults: key=value on the command line, with -m also key=a,b,c\n"
-    docs = keys((folders[0] / "config.yaml").read_text())
-    for section, of_section in groupby(docs, key=lambda doc: doc.section):
-        yield f"{section[0].upper()}{section[1:]}\n{_lines(of_section)}\n"
-    yield "docs/keys.md explains them. Groups: cluster= workload= recipe= grid="
+class KeyDoc(NamedTuple):
+    """A key of a config: the section that it is listed in, its dotted name, value and comment."""
+
+    section: str
+    key: str
+    value: str
+    comment: str
+
+
+def keys(text: str) -> list[KeyDoc]:
+    """Return the keys of a config of ours, which nest at most two deep, in their order.
+
+    `defaults` and `hydra`, which only Hydra reads, are left out, and so is the comment of a key
+    that has keys below it.
+
+    >>> keys("# ---- study: its keys ----\\ndata:\\n  limit: null  # use N, none: all\\n")
+    [KeyDoc(section='study', key='data.limit', value='null', comment='use N, none: all')]
+    """
+    docs = []
+    section = parent = ""
+    for line in text.splitlines():
+        if line.startswith(_SECTION):
+            section, *_ = re.split(r":| \(", line.strip("# -"))
+        elif match := _KEY_LINE.match(line):
+            indent, name, rest = match.groups()
+            value, _, comment = rest.partition(" #")
+            if not indent:
+                parent = "" if value.strip() else name
+            if value.strip() and name not in _OF_HYDRA and parent not in _OF_HYDRA:
+                # one with a value has no parent at the left
+                key = f"{parent}.{name}".lstrip(".")
+                docs.append(KeyDoc(section, key, value.strip(), comment.strip()))
+    return docs
+
+
+def description(text: str) -> str:
+    """Return the comment in the first line of a config; empty if there is none.
+
+    >>> description("# any SLURM cluster\\nname: slurm\\n")
+    'any SLURM cluster'
+    """
+    first, *_ = text.split("\n", 1)
+    return first.strip("# ") if first.startswith("#") else ""
 
 
 GROUPS = {
@@ -178,7 +134,64 @@ TOPICS: Mapping[str, Sequence[str]] = {
 }
 """The groups on each page; that without groups has the other keys."""
 
-_LINK = re.compile(r"\[[^]]*\]\(([^)]*)\)")
+
+def topic(name: str, conf: Path) -> str:
+    """Return the page of a topic."""
+    parts = [_choices(group, conf) for group in TOPICS[name]]
+    for group in TOPICS[name]:
+        if file := GROUPS[group]:
+            title = f"Keys of a {group}, with the values of {group}={file}"
+            parts.append(f"{title}\n{_lines(_keys_of(group, conf))}")
+    return "\n".join([*(parts or _all_sections(conf)), CONFIGS])
+
+
+def _all_sections(conf: Path) -> Iterator[str]:
+    yield "Keys, with their defaults: key=value on the command line, with -m also key=a,b,c\n"
+    docs = keys((conf / "config.yaml").read_text())
+    for section, of_section in groupby(docs, key=lambda doc: doc.section):
+        yield f"{section[0].upper()}{section[1:]}\n{_lines(of_section)}"
+    yield "docs/keys.md explains them. Groups: cluster= workload= recipe= grid="
+
+
+def _keys_of(group: str, conf: Path) -> Iterator[KeyDoc]:
+    """Yield the keys of a group with the group's name before them, but for its name."""
+    for doc in keys((conf / group / f"{GROUPS[group]}.yaml").read_text()):
+        if doc.key != "name":
+            yield doc._replace(key=f"{group}.{doc.key}")
+
+
+def _choices(group: str, conf: Path) -> str:
+    """Return a group's choices, each with the description in its file."""
+    files = sorted((conf / group).glob("*.yaml"))
+    return _lines(
+        KeyDoc("", group, file.stem, description(file.read_text())) for file in files
+    )
+
+
+def _lines(docs: Iterable[KeyDoc]) -> str:
+    lines = [f"  {f'{doc.key}={doc.value}':30} {doc.comment}".rstrip() for doc in docs]
+    return "\n".join([*lines, ""])
+
+
+def entry(word: str, conf: Path) -> str:
+    """Return what is known of a word: a term of docs/words.md, a check, a key.
+
+    Raises:
+        UsageError: nothing is; the message names what is most alike.
+    """
+    text = (conf / "config.yaml").read_text()
+    docs = [KeyDoc("", *groups) for groups in _GROUP_LINE.findall(text)]
+    docs += keys(text)
+    for group, file in GROUPS.items():
+        docs += _keys_of(group, conf) if file else []
+    named = [doc for doc in docs if word in (doc.key, doc.key.rpartition(".")[2])]
+    terms = explanations()
+    parts = [terms.get(word, ""), _check_explanation(word), _lines(named)]
+    if any(part.strip() for part in parts):
+        return "\n".join(filter(str.strip, parts))
+    near = nearest(word, (*terms, *(doc.key for doc in docs)), cutoff=0.7)
+    hint = f"did you mean {PROGRAM} help {near}?" if near else f"see {PROGRAM} --help"
+    raise UsageError(f"no help on {word}: {hint}")
 
 
 def explanations() -> dict[str, str]:
@@ -193,29 +206,14 @@ def explanations() -> dict[str, str]:
     return texts
 
 
-def entry(word: str, folders: Folders) -> str:
-    """Return what is known of a word: a term of docs/words.md, a check, a key.
-
-    Raises:
-        UsageError: nothing is; the message names what is most alike.
-    """
-    terms, keys_by_name = explanations(), all_keys(folders)
-    named = [name for name in keys_by_name if word in (name, name.rpartition(".")[2])]
-    parts = [terms.get(word) or terms.get(word.removesuffix("s"), "")]
-    parts += [_check_explanation(word)]
-    parts += [f"{_lines([keys_by_name[name]])}\n" for name in named]
-    if any(parts):
-        return "\n".join(filter(None, parts))
-    near = nearest(word, (*terms, *keys_by_name), cutoff=0.7)
-    hint = f"did you mean {PROGRAM} help {near}?" if near else f"see {PROGRAM} --help"
-    raise UsageError(f"no help on {word}: {hint}")
+_LINK = re.compile(r"\[[^]]*\]\(([^)]*)\)")
 
 
 def _check_explanation(word: str) -> str:
     """Return when a data-quality check warns, its limit and its fix; empty if there is none."""
-    from hpml_jobs.results.checks.study import GROUPS
+    from hpml_jobs.results.checks.study import GROUPS as CHECKS
 
-    for check in chain.from_iterable(GROUPS.values()):
+    for check in chain.from_iterable(CHECKS.values()):
         if check.name == word:
             sentence, *_ = check.meaning.rstrip(".").split(". ")
             text = f"{sentence}. Limit: {check.limit}. Fix: {check.remedy}."
@@ -232,71 +230,3 @@ def _explanation(title: str, text: str) -> str:
         break_on_hyphens=False,
     )
     return "\n".join([title, *(f"  {line}" for line in lines), ""])
-
-
-def all_keys(folders: Folders) -> dict[str, KeyDoc]:
-    """Return every key by its dotted name: the groups, then those of a study and of each group.
-
-    A key of a group is that of the group's file in GROUPS, else of the first file that explains it.
-    """
-    text = (folders[0] / "config.yaml").read_text()
-    docs = {doc.key: doc for doc in [*groups(text), *keys(text)]}
-    for group, first in GROUPS.items():
-        files = sorted((folders[0] / group).glob("*.yaml")) if first else []
-        files.sort(key=lambda file: file.stem != first)
-        for doc in _dotted(group, files):
-            if doc.comment:
-                page = doc.page or docs[group].page
-                docs.setdefault(doc.key, doc._replace(page=page))
-    return docs
-
-
-def _dotted(group: str, files: Iterable[Path]) -> Iterator[KeyDoc]:
-    """Yield the keys of a group's files with the group's name before them."""
-    for file in files:
-        for doc in keys(file.read_text()):
-            if doc.key != "name":
-                section = f"{group}={file.stem}"
-                yield doc._replace(key=f"{group}.{doc.key}", section=section)
-
-
-def files_of(group: str, folders: Folders) -> dict[str, Path]:
-    """Return the choices of a group, each with its file; those of the user's configs follow."""
-    return {
-        file.stem: file
-        for folder in folders
-        for file in sorted((folder / group).glob("*.yaml"))
-    }
-
-
-def topic(name: str, folders: Folders) -> str:
-    """Return the page of a topic."""
-    groups = TOPICS[name]
-    if not groups:
-        return "\n".join([*_keys(folders), CONFIGS])
-    parts = [f"{_choices(group, folders)}\n" for group in groups]
-    for group in groups:
-        if file := GROUPS[group]:
-            parts.append(_keys_of(group, file, folders))
-    return "\n".join([*parts, CONFIGS])
-
-
-def _keys_of(group: str, file: str, folders: Folders) -> str:
-    """Return the keys of a group, with the defaults in one of its files of conf/."""
-    named = _dotted(group, [folders[0] / group / f"{file}.yaml"])
-    return f"Keys of a {group}, with the values of {group}={file}\n{_lines(named)}\n"
-
-
-def _lines(docs: Iterable[KeyDoc]) -> str:
-    return "\n".join(
-        f"  {f'{doc.key}={doc.value}':30} {doc.comment}".rstrip() for doc in docs
-    )
-
-
-def _choices(group: str, folders: Folders) -> str:
-    """Return a group's choices, each with the description in its file."""
-    lines = []
-    for name, file in files_of(group, folders).items():
-        meaning = description(file.read_text())
-        lines.append(f"  {f'{group}={name}':30} {meaning}".rstrip())
-    return "\n".join(lines)

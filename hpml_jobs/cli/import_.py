@@ -1,8 +1,7 @@
 """Command import."""
 
-import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -14,9 +13,6 @@ from hpml_jobs.core.text import PROGRAM, counted, with_command
 from hpml_jobs.study.files import read_bytes, reading
 from hpml_jobs.study.selection import check_name
 from hpml_jobs.study.study import Study
-
-if TYPE_CHECKING:
-    from hpml_jobs.study.timings import ImportChanges
 
 KEY = "study="
 
@@ -42,41 +38,23 @@ def import_(
     """
     from hpml_jobs.study.timings import read_timings, write_study
 
-    file, name = _parsed(words or [])
-    study = Study(resolve_path(outputs_of(outputs)) / check_name(name))
-    with reading(file):
-        content = read_bytes(file.expanduser())
-    changes = write_study(study, read_timings(content, file.name), file.name)
-    if json:
-        print_json(
-            {"study": study.name, "folder": str(study.root), **changes._asdict()}
-        )
-        return
-    _print_changes(changes, file.name)
-    print(f"study {study.name} in {study.root}")
-    print(with_command("next", f"{PROGRAM} collect {study_words(study)}"))
-
-
-def _parsed(words: list[str]) -> tuple[Path, str]:
-    """Return the file to import, and the name of the study that it becomes."""
-    named = [word for word in words if word.startswith(KEY)]
-    files = [word for word in words if word not in named]
-    for word in files:
-        if word.endswith((".tar.gz", ".tgz")):
-            unpack = shlex.join(["tar", "xzf", word, "-C", "outputs"])
-            raise UsageError(f"{word} is an archive; it becomes a study by: {unpack}")
+    named = [word for word in words or () if word.startswith(KEY)]
+    files = [word for word in words or () if word not in named]
     if len(files) != 1 or len(named) != 1:
         raise UsageError(
             "import takes one file and one name: import FILE.csv study=NAME; all else is a column "
             "of the table (docs/share.md)"
         )
-    return Path(files[0]), named[0].removeprefix(KEY)
-
-
-def _print_changes(changes: "ImportChanges", file: str) -> None:
-    by_change = changes._asdict()
-    parts = [f"{len(slugs)} {change}" for change, slugs in by_change.items() if slugs]
-    rows = sum(map(len, changes[:3]))  # all but the removed ones
-    print(f"imported {counted(rows, 'row')} of {file}: {', '.join(parts)}")
-    for slug in changes.removed:
-        print(f"removed {slug}: its row is gone")
+    file, name = Path(files[0]), named[0].removeprefix(KEY)
+    study = Study(resolve_path(outputs_of(outputs)) / check_name(name))
+    with reading(file):
+        content = read_bytes(file.expanduser())
+    records = read_timings(content, file.name)
+    write_study(study, records)
+    if json:
+        slugs = [record.slug for record in records]
+        print_json({"study": study.name, "folder": str(study.root), "cells": slugs})
+        return
+    print(f"imported {counted(len(records), 'row')} of {file.name}")
+    print(f"study {study.name} in {study.root}")
+    print(with_command("next", f"{PROGRAM} collect {study_words(study)}"))

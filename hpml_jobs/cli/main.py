@@ -2,7 +2,6 @@
 
 import errno
 import gc
-import itertools
 import os
 import sys
 from pathlib import Path
@@ -118,28 +117,19 @@ def _show_hydra_page(words: list[str]) -> None:
 
 def _help(words: list[str]) -> int:
     """Print the first page, or that of a topic (`help keys`), a command or another word."""
-    from hpml_jobs.cli.help import TOPICS, entry, explanations, first_page, topic
+    from hpml_jobs.cli.help import PAGE, TOPICS, entry, explanations, topic
 
-    typed = words[1:] if words[0] == "help" else []
-    before_options = itertools.takewhile(lambda word: not word.startswith("-"), typed)
-    named = " ".join(before_options).lower()
-    folders = [conf_folder(), *_config_dirs(words)]
+    named = words[1] if words[0] == "help" and words[1:] else ""
     if named in TOPICS:
-        print(topic(named, folders), end="")
+        print(topic(named, conf_folder()), end="")
     elif named in COMMANDS:
         print(explanations().get(named, ""), end="")
         return _run_command([named, "--help"])
     elif named:
-        print(entry(named, folders), end="")
+        print(entry(named, conf_folder()), end="")
     else:
-        print(first_page(VERSION, COMMANDS.values()), end="")
+        print(PAGE.format(version=VERSION), end="")
     return 0
-
-
-def _config_dirs(words: list[str]) -> list[Path]:
-    """Return the folder after --config-dir, if the words name one."""
-    pairs = itertools.pairwise(words)
-    return [Path(folder) for word, folder in pairs if word == "--config-dir"]
 
 
 def _run_command(words: list[str]) -> int:

@@ -1,20 +1,18 @@
 """Options and arguments that commands share, and the study and cells that they select."""
 
-import os
 import shlex
 import sys
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, TypeVar
+from typing import Annotated, Any, NamedTuple
 
 from typer import Argument, Option
 
-from hpml_jobs.cli.terminal import repeated
-from hpml_jobs.core.errors import HpmlError, UsageError, example
+from hpml_jobs.core.errors import HpmlError, UsageError
 from hpml_jobs.core.paths import resolve_path, typed_path
-from hpml_jobs.core.text import alike, did_you_mean, nearest, with_command
+from hpml_jobs.core.text import alike, did_you_mean
 from hpml_jobs.study.manifest import History
-from hpml_jobs.study.selection import NoStudyError, OfCell, find, is_path, matching
+from hpml_jobs.study.selection import OfCell, find, matching
 from hpml_jobs.study.study import Study
 
 
@@ -147,8 +145,7 @@ def study_words(study: Study) -> str:
 
 def commands_here(study: Study, commands: Iterable[str]) -> tuple[str, ...]:
     """Return commands that submitted a study with the option that finds it from here."""
-    _, is_elsewhere, _ = study_words(study).partition(" ")
-    if not is_elsewhere:
+    if study_words(study) == study.name:
         return tuple(commands)
     here = []
     for command in commands:
@@ -159,16 +156,23 @@ def commands_here(study: Study, commands: Iterable[str]) -> tuple[str, ...]:
     return tuple(here)
 
 
-Number = TypeVar("Number", int, float)
+def _share(text: str) -> float:
+    value = float(text)
+    if value > 1:
+        raise ValueError
+    return value
 
-Reader = Callable[[str], Any]
-"""Reads the value of a key; its UsageError says what the value must be."""
+
+REPORT_KEYS: Mapping[str, tuple[Callable[[str], Any], str]] = {
+    "min_efficiency": (_share, "a share of 1, e.g. 0.8"),
+    "epochs": (int, "a whole number"),
+    "gpu_hours": (float, "a number"),
+}
+"""The keys of a report: what reads a value, and what it is."""
 
 
-def parse_words(
-    command: str, words: Sequence[str] | None, keys: Mapping[str, Reader]
-) -> tuple[str | None, dict[str, Any]]:
-    """Return the study and the values of the keys that a command's words give.
+def parse_words(words: Sequence[str]) -> tuple[str | None, dict[str, Any]]:
+    """Return the study and the values of the keys that the words of collect give.
 
     A study may be named in each of its forms: NAME, study=NAME, its folder.
 
@@ -177,100 +181,35 @@ def parse_words(
     """
     values: dict[str, Any] = {}
     names = []
-    for word in words or ():
+    for word in words:
         key, is_pair, text = word.partition("=")
         if not is_pair or key == "study":
             names.append(word)
             continue
-        if key not in keys:
-            raise UsageError(f"{word}: {command} has {_list_of(keys, key)}")
+        if key not in REPORT_KEYS:
+            near = did_you_mean(alike(key, REPORT_KEYS))
+            raise UsageError(f"{word}: collect has {', '.join(REPORT_KEYS)}{near}")
         if key in values:
             raise UsageError(f"{word}: {key} is given twice")
-        if not text:
-            refuse_lone_keys([key], keys)
+        read, needed = REPORT_KEYS[key]
         try:
-            values[key] = keys[key](text)
-        except UsageError as fault:
-            raise UsageError(f"{word}: {fault}") from None
+            values[key] = read(text)
+        except ValueError:
+            raise UsageError(f"{word}: must be {needed}") from None
     if len(names) > 1:
-        refuse_lone_keys(names, keys)
-        raise UsageError(f"{' '.join(names)}: {command} is for one study; name one")
+        raise UsageError(
+            f"{' '.join(names)}: name one study; keys of collect are KEY=VALUE"
+        )
     return names[0] if names else None, values
 
 
-def _list_of(keys: Collection[str], typed: str) -> str:
-    from hpml_jobs.plan.keys import type_of
-
-    noun = "keys" if len(keys) > 1 else "key"
-    hint = did_you_mean(f"{name}=" for name in alike(typed, keys))
-    if type_of(typed) is not None:
-        hint = f"; {typed}= belongs to a submission"
-    return f"the {noun} {', '.join(keys)}{hint}"
-
-
-def refuse_lone_keys(words: Iterable[str], keys: Iterable[str]) -> None:
-    """Raise UsageError if a word is almost a key, which has no value then."""
-    for word in words:
-        for key in keys:
-            if word in key.split("_") or nearest(word, [key], cutoff=0.75):
-                raise UsageError(f"{word}: write {key}=VALUE{example(key)}")
-
-
-def reader_of(kind: type[Number], words: str) -> Callable[[str], Number]:
-    """Return a reader of numbers of a kind; `words` say in its UsageError what is needed."""
-
-    def read(text: str) -> Number:
-        try:
-            return kind(text)
-        except ValueError:
-            raise UsageError(f"must be {words}") from None
-
-    return read
-
-
-number, whole_number = reader_of(float, "a number"), reader_of(int, "a whole number")
-
-
-def share(text: str) -> float:
-    """Read a share of 1; `70%` is 0.7.
-
-    Raises:
-        UsageError: it is none, or above 1.
-    """
-    value = number(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
-    if value > 1:
-        is_percent = not text.endswith("%") and 2 <= value <= 100
-        hint = f"; write {value / 100:g} or {value:g}%" if is_percent else ""
-        raise UsageError(f"must be 1 (100%) or less{hint}")
-    return value
-
-
-REPORT_KEYS: Mapping[str, Reader] = {
-    "min_efficiency": share,
-    "epochs": whole_number,
-    "gpu_hours": number,
-}
-"""The keys of a report: wishes for the cell to use."""
-
-
-def find_study(
-    study: str | None, outputs: Path | None, keys: Iterable[str] = ()
-) -> Study:
+def find_study(study: str | None, outputs: Path | None) -> Study:
     """Return the study of that name; without a name the most recently submitted one, and say so.
 
     Raises:
-        HpmlError: there is none; of one in a folder nearby, the message has the command for it.
-        UsageError: there is none, and the name is almost one of the keys.
+        HpmlError: there is none.
     """
-    try:
-        selected = find(outputs_of(outputs), study)
-    except NoStudyError as fault:
-        refuse_lone_keys([study or ""], keys)
-        if fault.elsewhere is None or study is None or outputs is not None:
-            raise
-        path = os.path.relpath(fault.elsewhere)
-        command = repeated({study: path if is_path(path) else f"./{path}"})
-        raise HpmlError(with_command(str(fault), command)) from fault
+    selected = find(outputs_of(outputs), study)
     if study is None:
         print(f"study {selected.name} (most recently submitted)", file=sys.stderr)
     return selected

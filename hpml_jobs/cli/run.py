@@ -18,7 +18,6 @@ from hpml_jobs.cli.options import (
     Overrides,
     study_words,
 )
-from hpml_jobs.cli.terminal import repeated
 from hpml_jobs.core.cluster import Launcher
 from hpml_jobs.core.errors import HpmlError, InterruptError, UsageError
 from hpml_jobs.core.place import place_of
@@ -31,10 +30,6 @@ if TYPE_CHECKING:
     from hpml_jobs.status.states import StudyStatus
     from hpml_jobs.study.study import Study
     from hpml_jobs.submit.selection import Selection
-
-
-SELECTING = ("--failed", "--oom", "--timeout", "--missing", "--lost")
-"""Options of resubmit that select cells, which are cancelled after Ctrl-C."""
 
 
 def run(
@@ -173,7 +168,7 @@ def run_here(selection: "Selection", job: str, *, json: bool) -> None:
         ended = _run_cells(selection, job, out)
     except KeyboardInterrupt as fault:
         sentence = "interrupted; to run the cells that have not finished"
-        command = repeated(dict.fromkeys(SELECTING, "--cancelled"))
+        command = f"{PROGRAM} resubmit {study_words(plan.study)} --cancelled --missing"
         raise InterruptError(with_command(sentence, command)) from fault
     if not plan.study.about.exists():
         raise HpmlError(f"{plan.study.root} was removed while its cells were running")

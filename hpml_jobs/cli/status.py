@@ -255,7 +255,7 @@ def _follow(selection: StudySelection, lines: int) -> None:
 
     study = selection.study
     states = selection.chosen(cell_states(study))
-    state = latest_running(study, states)
+    state = latest_running(states)
     if state is None:
         sentence = f"no cell of study {study.name} is running; to see the states"
         raise HpmlError(

@@ -1,13 +1,12 @@
 """The words that were typed, and the streams that a command prints on."""
 
-import codecs
 import contextlib
 import io
 import os
 import re
 import shlex
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, TextIO
 
 from hpml_jobs.core.secrets import hide_in_command
@@ -21,32 +20,9 @@ def remember(words: list[str]) -> None:
     _words[:] = words
 
 
-def repeated(replaced: Mapping[str, str] = {}) -> str:
-    """Return the present command without secrets, with other words for some."""
-    words = [PROGRAM, *(replaced.get(word, word) for word in _words)]
-    return hide_in_command(shlex.join(words))
-
-
-_PLAIN_TEXT = f"{PROGRAM}.plain"
-_PLAIN = {
-    **dict.fromkeys("│┃", "|"),
-    **dict.fromkeys("─━–—", "-"),
-    **dict.fromkeys("█▉▊▋▌", "#"),
-    **dict.fromkeys("▍▎▏", " "),
-    **{"┼": "+", "·": ".", "•": "*", "×": "x", "µ": "u", "…": "..."},
-}
-"""What a console without these characters shows in their place."""
-
-
-def _plain(fault: UnicodeError) -> tuple[str, int]:
-    """Return plain text for characters that a console cannot show, and where they end."""
-    if not isinstance(fault, UnicodeEncodeError):
-        raise fault
-    characters = fault.object[fault.start : fault.end]
-    return "".join(_PLAIN.get(character, "?") for character in characters), fault.end
-
-
-codecs.register_error(_PLAIN_TEXT, _plain)
+def repeated() -> str:
+    """Return the present command without secrets."""
+    return hide_in_command(shlex.join([PROGRAM, *_words]))
 
 
 _COLOUR = re.compile(r"(\x1b\[[0-9;]*m)")
@@ -74,7 +50,7 @@ def printed_plainly() -> Iterator[None]:
     """Take out of what is printed in the `with` block what a console cannot show or obeys."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors=_PLAIN_TEXT)
+            stream.reconfigure(errors="replace")
     printed: Any = [stream and _Printed(stream) for stream in (sys.stdout, sys.stderr)]
     with contextlib.redirect_stdout(printed[0]), contextlib.redirect_stderr(printed[1]):
         yield  # a stream that was closed is None

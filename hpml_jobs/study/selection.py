@@ -71,17 +71,6 @@ def no_study(outputs: Path) -> HpmlError:
     return HpmlError(f"no study in {outputs.absolute()}{remedy}")
 
 
-class NoStudyError(HpmlError):
-    """There is no study of that name; `elsewhere` is the folder of one in another folder, if any.
-
-    That is a folder beside the current one or above it, and the only one there with the name.
-    """
-
-    def __init__(self, message: str, elsewhere: Path | None) -> None:
-        super().__init__(message)
-        self.elsewhere = elsewhere
-
-
 def find(outputs: Path, word: str | None) -> Study:
     """Return the study of a word; without one, the most recently submitted study.
 
@@ -89,9 +78,9 @@ def find(outputs: Path, word: str | None) -> Study:
     study in FOLDER/outputs.
 
     Raises:
-        NoStudyError: it does not exist; the message names the folder, and the studies in it.
+        HpmlError: it does not exist or cannot be read; the message names the folder, and the
+            studies in it.
         UsageError: the word is a file.
-        HpmlError: nothing was submitted, or the study cannot be read.
     """
     name = word.removeprefix("study=") if word else None
     if name and is_path(name):
@@ -115,17 +104,17 @@ def find(outputs: Path, word: str | None) -> Study:
     return _checked(latest)
 
 
-def _no_study_of_name(name: str, outputs: Path, names: Sequence[str]) -> NoStudyError:
+def _no_study_of_name(name: str, outputs: Path, names: Sequence[str]) -> HpmlError:
     listed = ", ".join(names) or "none"
     message = f"no study {name} in {outputs.absolute()} (studies: {listed})"
     elsewhere = _elsewhere(name)
     if elsewhere:
-        return NoStudyError(f"{message}; there is one elsewhere", elsewhere)
+        return HpmlError(f"{message}; there is one in another folder: {elsewhere}")
     if Path(name).is_file():
         raise UsageError(
             f"{name} is a file; an archive becomes a study by: tar xzf {name} -C {outputs}"
         )
-    return NoStudyError(f"{message}{did_you_mean(alike(name, names))}", None)
+    return HpmlError(f"{message}{did_you_mean(alike(name, names))}")
 
 
 def _checked(root: Path) -> Study:
@@ -151,9 +140,7 @@ def _by_path(word: str) -> Path:
             return root
     around = next((parent for parent in folder.parents if is_study(parent)), None)
     if around:
-        raise NoStudyError(
-            f"{folder} is inside of study {around.name}; name the study", around
-        )
+        raise HpmlError(f"{folder} is inside of a study; name the study: {around}")
     studies = [*_roots(folder), *_roots(folder / OUTPUTS)]
     names = ", ".join(sorted(path.name for path in studies))
     inside = f"; name a study in it: {names}" if studies else ""
@@ -161,7 +148,7 @@ def _by_path(word: str) -> Path:
         alike(folder.name, (path.name for path in _roots(folder.parent)))
     )
     remedy = inside or near
-    raise NoStudyError(f"no study in {folder}: it has no folder cells/{remedy}", None)
+    raise HpmlError(f"no study in {folder}: it has no folder cells/{remedy}")
 
 
 def _elsewhere(name: str) -> Path | None:

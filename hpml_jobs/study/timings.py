@@ -2,11 +2,9 @@
 
 import csv
 import io
-import re
 from collections import Counter
 from collections.abc import Sequence
-from functools import reduce
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
@@ -18,10 +16,8 @@ from hpml_jobs.core.formulas import samples_processed
 from hpml_jobs.core.record import Attempt, Record
 from hpml_jobs.core.source import Imported
 from hpml_jobs.core.strategies import Strategy
-from hpml_jobs.core.validation import InvalidRecordError
 from hpml_jobs.core.value import Value
 from hpml_jobs.core.workload import Workload
-from hpml_jobs.study.cell_folder import CellFolder
 from hpml_jobs.study.files import encode, write_whole, writing
 from hpml_jobs.study.study import Study
 
@@ -116,25 +112,13 @@ def _row(fields: dict[Any, Any]) -> Row:
     except msgspec.ValidationError as fault:
         problem, _, column = str(fault).rstrip("`").partition(" - at `$.")
         if column == "epoch_s":
-            problem = _in_seconds(fields[column])
+            problem = "expected a number of seconds"
         raise UsageError(f"{column}={fields[column]}: {problem}") from fault
     if (row.epoch_s is None) == (row.images_per_s is None):
         raise UsageError("give either epoch_s or images_per_s")
     if row.images_per_s is not None and row.images is None:
         raise UsageError("images_per_s needs images, those of an epoch")
     return row
-
-
-def _in_seconds(text: str) -> str:
-    """Return what to write instead of an epoch that is no number.
-
-    >>> _in_seconds("27:56"), _in_seconds("1:00:01"), _in_seconds("5 min")
-    ('in seconds, 27:56 is 1676', 'in seconds, 1:00:01 is 3601', 'expected a number of seconds')
-    """
-    if not re.fullmatch(r"\d+(:\d\d){1,2}", text):
-        return "expected a number of seconds"
-    seconds = reduce(lambda total, part: 60 * total + int(part), text.split(":"), 0)
-    return f"in seconds, {text} is {seconds}"
 
 
 def _cell(row: Row) -> Cell:
@@ -189,71 +173,18 @@ def _epoch_s(row: Row, cell: Cell) -> float:
     return epoch_s
 
 
-class ImportChanges(NamedTuple):
-    """The slugs of the cells that an import added, replaced, left unchanged and removed."""
-
-    new: list[str]
-    replaced: list[str]
-    unchanged: list[str]
-    removed: list[str]
-
-
-def write_study(study: Study, records: Sequence[Record], file: str) -> ImportChanges:
-    """Write the records of `file` as the cells of a study; remove cells whose rows are gone.
+def write_study(study: Study, records: Sequence[Record]) -> None:
+    """Write records as the cells of a new study.
 
     Raises:
-        HpmlError: the study has measured cells, or cells of another file; nothing was changed.
+        HpmlError: the study exists; nothing was changed.
     """
-    study.check_schema()
-    before = {
-        folder.slug: _imported_before(folder, study, file) for folder in study.cells()
-    }
+    if study.root.exists():
+        raise HpmlError(f"study {study.name} exists: name a new one, study=NAME")
     study.create()
-    changes = ImportChanges([], [], [], [])
     for record in records:
-        if before.get(record.slug) == record:
-            changes.unchanged.append(record.slug)
-            continue
-        (changes.replaced if record.slug in before else changes.new).append(record.slug)
-        _write(study.cell(record.slug), record)
-    for slug in before.keys() - {record.slug for record in records}:
-        _remove(study.cell(slug))
-        changes.removed.append(slug)
-    return changes
-
-
-def _imported_before(folder: CellFolder, study: Study, file: str) -> Record | None:
-    """Return the record that an earlier import of the file wrote; None if it was interrupted."""
-    if folder.read().cell.protocol is not Protocol.IMPORTED:
-        raise HpmlError(
-            f"study {study.name} has measured cells ({folder.slug}); imported timings need a study "
-            "of their own: choose another study="
-        )
-    try:
-        record = folder.read_record()
-    except InvalidRecordError:
-        return None
-    if record is None or record.imported is None:
-        return None
-    if record.imported.file != file:
-        raise HpmlError(
-            f"study {study.name} has the timings of {record.imported.file}; a study is one file: "
-            f"choose another study=, or remove {study.root} first"
-        )
-    return record
-
-
-def _write(folder: CellFolder, record: Record) -> None:
-    file = CellFile(cell=record.cell, data_root="", code_root="")
-    with writing(folder.root):
-        write_whole(folder.cell_json, encode(file))
-        write_whole(folder.record_json, encode(record))
-
-
-def _remove(folder: CellFolder) -> None:
-    try:
-        folder.record_json.unlink(missing_ok=True)
-        folder.cell_json.unlink()
-        folder.root.rmdir()
-    except OSError as error:
-        raise HpmlError(f"{folder.root} cannot be removed: {error.strerror}") from error
+        folder = study.cell(record.slug)
+        file = CellFile(cell=record.cell, data_root="", code_root="")
+        with writing(folder.root):
+            write_whole(folder.cell_json, encode(file))
+            write_whole(folder.record_json, encode(record))

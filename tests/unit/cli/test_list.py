@@ -40,13 +40,8 @@ def test_list_marks_imported_studies(study, capsys):
     shown = dict(
         line.split(maxsplit=1) for line in output_of(capsys, "list").splitlines()
     )
-    assert shown["times"].rstrip().endswith("2 ok, imported")
-    assert shown["mine"].rstrip().endswith("3 ok")
-    studies = json.loads(output_of(capsys, "list", "--json"))["studies"]
-    assert {one["study"]: one["imported"] for one in studies} == {
-        "mine": False,
-        "times": True,
-    }
+    assert shown["times"].split()[-3:] == ["imported", "2", "ok"]
+    assert shown["mine"].split()[-3:] == ["digits", "3", "ok"]
 
 
 def test_list_without_studies_says_what_to_do(laptop, capsys):

@@ -3,19 +3,17 @@
 from pathlib import Path
 
 from hpml_jobs.cli.main import run
-from hpml_jobs.cli.options import REPORT_KEYS, number, parse_words, whole_number
+from hpml_jobs.cli.options import parse_words
 from tests.unit.builders import a_cell, a_record
 from tests.unit.study_builder import StudyBuilder
 
-KEYS = {"share": number, "epochs": whole_number, **REPORT_KEYS}
-
 
 def test_words_in_any_order_give_study_and_values():
-    words = ["share=0.5", "mine", "epochs=3"]
-    values = {"share": 0.5, "epochs": 3}
-    assert parse_words("collect", words, KEYS) == ("mine", values)
-    assert parse_words("collect", None, KEYS) == (None, {})
-    assert parse_words("collect", ["study=mine"], KEYS) == ("study=mine", {})
+    words = ["min_efficiency=0.5", "mine", "epochs=3"]
+    values = {"min_efficiency": 0.5, "epochs": 3}
+    assert parse_words(words) == ("mine", values)
+    assert parse_words([]) == (None, {})
+    assert parse_words(["study=mine"]) == ("study=mine", {})
 
 
 def test_collect_compares_with_the_smallest_size(laptop, capsys):
@@ -27,6 +25,7 @@ def test_collect_compares_with_the_smallest_size(laptop, capsys):
     assert run(["collect", "mine"]) == 0
     out = " ".join(capsys.readouterr().out.split())
     assert "2 -> 4 GPUs: !1.60 times as fast at batch 128" in out
+    assert "baseline=smallest compares" not in out
 
 
 def test_commands_that_collect_suggests_find_the_study(laptop, capsys):

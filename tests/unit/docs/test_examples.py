@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 from torch import nn
 
-from hpml_jobs.cli.commands import COMMANDS
+from hpml_jobs.cli.commands import COMMANDS, functions_of_commands
 from hpml_jobs.cli.main import run
 from hpml_jobs.core.cluster import Cluster, Launcher
 from hpml_jobs.core.strategies import Device
@@ -51,8 +51,8 @@ def commands_of(block):
 
 
 HELP = [
-    command.function().__doc__.partition("Example: ")[2]
-    for command in COMMANDS.values()
+    command.__doc__.partition("Example: ")[2]
+    for command in functions_of_commands().values()
 ]
 EXAMPLES = {
     "--help": [shlex.split(" ".join(line.split()))[1:] for line in HELP],

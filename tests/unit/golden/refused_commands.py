@@ -118,6 +118,5 @@ OF_COMMANDS = {
         import full.csv study=full
         import nothing.csv study=x
         import . study=x
-        import nothing.tar.gz
         """,
 }

@@ -115,7 +115,7 @@ def test_import_outputs_option_is_in_suggested_command(working_folder, capsys):
 def test_import_json_lists_imported_cells(working_folder, capsys):
     assert run_import(LAB, "--json") == 0
     answer = json.loads(capsys.readouterr().out)
-    assert (answer["study"], len(answer["new"]), answer["removed"]) == ("lab", 3, [])
+    assert (answer["study"], len(answer["cells"])) == ("lab", 3)
 
 
 def test_answer_names_the_placement_where_another_was_measured(working_folder, capsys):
@@ -133,39 +133,17 @@ def file_contents(study="lab"):
     return {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
 
 
-def test_reimport_of_same_file_changes_no_byte(working_folder, capsys):
+def test_a_study_is_imported_once(working_folder, capsys):
     assert run_import(LAB) == 0
     before = file_contents()
-    capsys.readouterr()
-    assert run_import(LAB) == 0
+    assert run_import(f"{HEADER}\na,1,32,47\n") == 1
+    assert "study lab exists: name a new one" in last_line(capsys)
     assert file_contents() == before
-    assert "imported 3 rows of lab.csv: 3 unchanged" in capsys.readouterr().out
 
 
-def test_reimport_replaces_changed_and_removes_deleted_rows(working_folder, capsys):
-    assert run_import(LAB) == 0
-    capsys.readouterr()
-    assert run_import(f"{HEADER}\na,1,32,48.612\nb,2,32,30\nc,2,64,21\n") == 0
-    assert epoch_times() == {(1, 32): 48.612, (2, 32): 30, (2, 64): 21}
-    shown = capsys.readouterr().out
-    assert "1 new, 1 replaced, 1 unchanged, 1 removed" in shown
-    assert "removed ddp-4gpu-b32-imported-" in shown
-
-
-def test_invalid_file_leaves_study_unchanged(working_folder):
-    assert run_import(LAB) == 0
-    before = file_contents()
+def test_invalid_file_makes_no_study(working_folder):
     assert run_import(f"{HEADER}\na,1,32,x\n") == 2
-    assert file_contents() == before
-
-
-def test_other_file_into_existing_import_is_refused(working_folder, capsys):
-    assert run_import(LAB) == 0
-    write_csv(LAB, "other.csv")
-    assert run(["import", "other.csv", "study=lab"]) == 1
-    assert "study lab has the timings of lab.csv; a study is one file" in last_line(
-        capsys
-    )
+    assert not Path("outputs").exists()
 
 
 def test_import_loads_no_heavy_packages(slurm, working_folder):

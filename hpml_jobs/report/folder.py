@@ -33,47 +33,15 @@ HEAD_BYTES = 2_000
 Contents: TypeAlias = Mapping[str, str | bytes]
 """The contents of files by name."""
 
-_EARLIER_SHEETS = (
-    *("bandwidth", "compared", "cost", "curve-ends", "evaluation", "fit", "largest"),
-    *(
-        "latency",
-        "microbenchmark",
-        "paths",
-        "profiler",
-        "quantization-layers",
-        "repeats",
-    ),
-    *("repeats-measured", "sharding", "speedups", "strong"),
-)
-_EVER_PICTURES = (
-    *pictures.PLOTS,
-    *("accuracy", "activations", "bandwidth", "communication", "compare", "pareto"),
-    *("profile", "quantization", "ranks", "steps", "throughput", "timeline", "weights"),
-)
-"""Files of reports up to version 0.9.0: a new report in their folder removes them."""
-
 SHEET_FILES = (
-    "tables.md",  # of reports up to version 0.9.0
-    *(f"{label}.csv" for label in (*LABELS, *SHEETS, *TOGETHER, *_EARLIER_SHEETS)),
+    *(f"{label}.csv" for label in (*LABELS, *SHEETS, *TOGETHER)),
     LATEX,
     CURVES,
 )
 """The names of the tables' files that not every report has."""
 
-_PICTURES = tuple(
-    f"{name}.{kind}" for name in _EVER_PICTURES for kind in ("png", "svg")
-)
+_PICTURES = tuple(f"{name}.png" for name in pictures.PLOTS)
 """The names of the pictures' files that not every report has."""
-
-FILES = frozenset(
-    (
-        *(TABLES, page.HTML, page.MARKDOWN),
-        *(f"{name}.csv" for name in frames.ALWAYS),
-        *SHEET_FILES,
-        *_PICTURES,
-    )
-)
-"""The names of all files of the kernel in a report's folder."""
 
 _OF_PAGE = frozenset((page.HTML, page.MARKDOWN, *_PICTURES))
 

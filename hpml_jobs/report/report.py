@@ -317,7 +317,7 @@ def _report_group(  # noqa: PLR0913, PLR0917  (what is known of a group)
     tables[GAP] = gap_table(group, of_places)
     has_baseline = any(row.is_baseline for row in group.rows)
     age = " (older version)" if is_replaced else ""
-    reported = ReportGroup(
+    return ReportGroup(
         number=number,
         title=title + age,
         name=name + age,
@@ -336,45 +336,6 @@ def _report_group(  # noqa: PLR0913, PLR0917  (what is known of a group)
             label: sheet for label, make in SHEETS.items() if (sheet := make(group))
         },
     )
-    return _with_remarks(reported)
-
-
-def _with_remarks(group: ReportGroup) -> ReportGroup:
-    """Return a group with its remarks in the notes of its tables."""
-    remarks = _remarks_under(group.source, [table.label for table in group.tables])
-
-    def remarked(table: Table) -> Table:
-        notes = (*table.notes, *remarks.get(table.label, ()))
-        return msgspec.structs.replace(table, notes=notes)
-
-    return msgspec.structs.replace(
-        group,
-        q1=remarked(group.q1) if group.q1 else None,
-        strategies=tuple(
-            msgspec.structs.replace(
-                strategy, tables=tuple(map(remarked, strategy.tables))
-            )
-            for strategy in group.strategies
-        ),
-        full=tuple(map(remarked, group.full)),
-    )
-
-
-def _remarks_under(
-    group: ConditionGroup, labels: Sequence[str]
-) -> dict[str, list[str]]:
-    """Return by label the remarks under the tables: each under the first one that it affects.
-
-    Where the group has no such table, the remark is listed with the checks.
-    """
-    under: dict[str, list[str]] = {}
-    for affected, text in warnings.remarks(group):
-        homes = (*warnings.UNDER[affected], CHECKS)
-        home = next(
-            label for start in homes for label in labels if label.startswith(start)
-        )
-        under.setdefault(home, []).append(text)
-    return under
 
 
 CHECKS = "checks"

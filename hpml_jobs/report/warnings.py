@@ -1,6 +1,6 @@
 """Warnings of a report: the causes of doubt, which tables can be used, the table of checks."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import NamedTuple
 
 from hpml_jobs.core.check_result import Affected, CheckResult, Level, Tier
@@ -57,15 +57,6 @@ def _seriousness(cause: Cause) -> tuple[object, ...]:
     )
 
 
-UNDER: Mapping[Affected, tuple[str, ...]] = {
-    Affected.TIME: ("table1-", "q1"),
-    Affected.SPLIT: ("table2-",),
-    Affected.BANDWIDTH: ("table3-",),
-    Affected.LEARNING: ("replicas", "table4"),
-}
-"""Beginnings of the labels of the tables under which a remark may be, the first choice first."""
-
-
 def cause_text(group: ConditionGroup, cause: Cause) -> str:
     """Return which cells a cause is about, and its figures with the fix."""
     return f"{_cells(group, cause)}: {_reason(cause)}"
@@ -91,17 +82,6 @@ def brief(group: ConditionGroup, cause: Cause) -> str:
         cells = f"{number} cells, e.g. {cells}"
     first_figures = cause.result.figures.partition("; ")[0]
     return f"{cells}: {_with_fix(first_figures, cause)}"
-
-
-def remarks(group: ConditionGroup) -> list[tuple[Affected, str]]:
-    """Return a line per cause that limits what numbers mean, with the first number it affects."""
-    return [
-        (
-            cause.result.affects[0],
-            f"{cause.result.check}: {cause_text(group, cause)}",
-        )
-        for cause in causes(group, [Tier.TABLE])
-    ]
 
 
 def _cells(group: ConditionGroup, cause: Cause) -> str:
@@ -130,7 +110,7 @@ def checks(group: ConditionGroup) -> Table:
         caption += (
             f"; {counted(listed, 'warning')} without effect on a table: see checks.csv"
         )
-    doubts = causes(group, [Tier.NUMBER])
+    shown = causes(group, [Tier.NUMBER, Tier.TABLE])
     return Table(
         label="checks",
         title="Data-quality checks",
@@ -140,7 +120,7 @@ def checks(group: ConditionGroup) -> Table:
         caption=(f"{caption}." if results else "No cell has been checked.",),
         setting=captions.setting(group),
         notes=tuple(
-            f"{cause.result.check}: {cause_text(group, cause)}" for cause in doubts
+            f"{cause.result.check}: {cause_text(group, cause)}" for cause in shown
         ),
         sheet=Sheet(
             columns=("cell", "check", "level", "reason", "shown", "affects"),

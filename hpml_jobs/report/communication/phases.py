@@ -1,19 +1,15 @@
 """The instrumented epoch: a table and a picture of its phases."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Annotated, NamedTuple
 
-import msgspec
-
 from hpml_jobs.core.check_result import Affected
-from hpml_jobs.core.measurements import Phases
 from hpml_jobs.report.frame import captions, style
 from hpml_jobs.report.frame.numbers import percent, seconds
-from hpml_jobs.report.frame.picture import Axes, Bar, Picture, bars, marked, rows
+from hpml_jobs.report.frame.picture import Axes, Panel, Picture, cell_label, panels
 from hpml_jobs.report.frame.table import (
     UNMEASURED,
     Column,
-    Line,
     Number,
     Table,
     TableText,
@@ -27,12 +23,12 @@ from hpml_jobs.results.groups import ConditionGroup
 from hpml_jobs.results.rows import Row
 
 PHASES_CAPTION = (
-    "Seconds per {work} on the rank that waits least for others; below, least..most over all ranks "
-    "and runs if they differ. The six phases add up to the epoch but for what is unaccounted: "
-    "|epoch - sum| / epoch. Overhead: instrumented epoch / timed epoch - 1, by the instruments. "
-    "Pack: the part of backward that copies into and out of messages and averages by hand. Comm of "
-    "Table 2 is backward comm + pack + the collectives inside forward (ddp's buffers, fsdp's "
-    "parameters) and inside the optimizer (zero1's parameters)."
+    "Seconds per {work} on the rank that waits least for others. The six phases add up to the "
+    "epoch but for what is unaccounted: |epoch - sum| / epoch. Overhead: instrumented epoch / "
+    "timed epoch - 1, by the instruments. Pack: the part of backward that copies into and out of "
+    "messages and averages by hand. Comm of Table 2 is backward comm + pack + the collectives "
+    "inside forward (ddp's buffers, fsdp's parameters) and inside the optimizer (zero1's "
+    "parameters)."
 )
 
 OF_SCRIPT = (
@@ -55,11 +51,6 @@ class Phase(NamedTuple):
         time_s: float | None = getattr(row.figures, f"phase_{self.name}_s")
         return time_s
 
-    def on_rank(self, phases: Phases) -> float:
-        """Return the seconds of the phase on one rank."""
-        time_s: float = getattr(phases, f"{self.name}_s") or 0.0
-        return time_s
-
 
 PHASES = (
     Phase("stall", "stall", style.MIDDLE_GREY),
@@ -78,7 +69,7 @@ FIRST, LATER = "seconds until forward", "seconds from backward on"
 
 
 class PhaseLine(NamedTuple):
-    """The seconds of a row's phases, and the least and the most over its ranks and runs."""
+    """The seconds of a row's phases."""
 
     phase_stall_s: Annotated[Number, Column("stall", seconds, FIRST)]
     phase_h2d_s: Annotated[Number, Column("h2d", seconds, FIRST)]
@@ -90,23 +81,6 @@ class PhaseLine(NamedTuple):
     closure: Annotated[Number, Column("unaccounted", percent, "%")]
     overhead: Annotated[Number, Column("overhead", percent, "%")]
     pack_s: Annotated[Number, Column("pack", seconds, "of backward")]
-    phase_stall_least_s: float
-    phase_stall_most_s: float
-    phase_h2d_least_s: float
-    phase_h2d_most_s: float
-    phase_forward_least_s: float
-    phase_forward_most_s: float
-    phase_backward_least_s: float
-    phase_backward_most_s: float
-    phase_comm_exposed_least_s: float
-    phase_comm_exposed_most_s: float
-    phase_optimizer_least_s: float
-    phase_optimizer_most_s: float
-    phase_other_least_s: float
-    phase_other_most_s: float
-
-
-OF_OTHER = ("phase_other_s", "phase_other_least_s", "phase_other_most_s")
 
 
 def phases_of(group: ConditionGroup) -> tuple[Phase, ...]:
@@ -116,12 +90,12 @@ def phases_of(group: ConditionGroup) -> tuple[Phase, ...]:
 
 
 def phases(group: ConditionGroup) -> Table | None:
-    """Return where the time of the instrumented epoch went; below a row, its ranges over ranks."""
+    """Return where the time of the instrumented epoch went."""
     rows = [row for row in group.timed if row.figures.closure is not None]
     if not rows:
         return None
     shown = phases_of(group)
-    columns = columns_of(PhaseLine, without=() if OTHER in shown else OF_OTHER)
+    columns = columns_of(PhaseLine, without=() if OTHER in shown else ["phase_other_s"])
     caption = [
         PHASES_CAPTION.format(work=captions.work_text(group.work)),
         OF_SCRIPT if group.origin.has_other else "",
@@ -133,50 +107,9 @@ def phases(group: ConditionGroup) -> Table | None:
         (*caption, captions.runs(rows)),
         affected=Affected.SPLIT,
     )
-    ranges = [_ranges(group, row) for row in rows]
-    phase_lines = [
-        (row, filled(PhaseLine, row.figures, **of_row))
-        for row, of_row in zip(rows, ranges, strict=True)
-    ]
+    lines = [(row, filled(PhaseLine, row.figures)) for row in rows]
     notes = left_out(group, UNMEASURED, rest(group.rows, rows))
-    table = line_table(group, text, phase_lines, columns, notes)
-    lines = []
-    for line, row, of_row in zip(table.lines, rows, ranges, strict=True):
-        below = [
-            _range_text(row, of_row, field)
-            for field, column in columns.items()
-            if column.is_on_page
-        ]
-        lines.append(line)
-        if any(below):
-            lines.append(Line("  least..most", tuple(below)))
-    return msgspec.structs.replace(table, lines=tuple(lines))
-
-
-def _ranges(group: ConditionGroup, row: Row) -> dict[str, float]:
-    """Return the least and the most seconds of each phase over the ranks and runs of a row."""
-    ranks = [
-        (record.per_instrumented, rank.phases)
-        for record in group.counted_records(row, Affected.SPLIT)
-        for rank in record.ranks
-        if rank.phases
-    ]
-    ranges = {}
-    for phase in (*PHASES, OTHER):
-        times_s = [times * phase.on_rank(of_rank) for times, of_rank in ranks]
-        ranges[f"phase_{phase.name}_least_s"] = min(times_s)
-        ranges[f"phase_{phase.name}_most_s"] = max(times_s)
-    return ranges
-
-
-def _range_text(row: Row, ranges: Mapping[str, float], field: str) -> str:
-    """Return the range of a phase; empty if there is none to see, or of another column."""
-    name = field.removesuffix("_s")
-    if f"{name}_least_s" not in ranges or (row.gpus == 1 and len(row.runs) == 1):
-        return ""
-    least = seconds(ranges[f"{name}_least_s"])
-    most = seconds(ranges[f"{name}_most_s"])
-    return "" if least == most else f"{least}..{most}"
+    return line_table(group, text, lines, columns, notes)
 
 
 PICTURE_CAPTION = (
@@ -186,49 +119,47 @@ PICTURE_CAPTION = (
 )
 
 
+ROWS = 48
+"""The most cells of the picture."""
+
+
 def phases_picture(groups: Sequence[ConditionGroup]) -> Picture | None:
     """Plot the stacked phases of each cell; None if no epoch was instrumented."""
     phases = max(map(phases_of, groups), key=len, default=PHASES)
+    bars = []
+    for group in groups:
+        for row in group.timed:
+            times_s = [phase.seconds(row) or 0.0 for phase in phases]
+            is_doubtful = group.doubts(row, Affected.SPLIT)
+            label = cell_label(group, row.place, is_doubtful=is_doubtful)
+            if any(times_s):
+                bars.append((label, times_s))
+    if not bars:
+        return None
+    labels, times = zip(*bars[:ROWS], strict=True)
 
-    def times_s(row: Row) -> list[float]:
-        return [phase.seconds(row) or 0.0 for phase in phases]
-
-    cells = bars(groups, Affected.SPLIT, lambda row: sum(times_s(row)) > 0)
-    times = [times_s(bar.row) for bar in cells]
-
-    def draw(axis: Axes, shown: Sequence[Bar]) -> list[str]:
-        begins = [0.0] * len(shown)
-        places = range(len(shown))
-        of_phases = zip(*times[: len(shown)], strict=True)
-        for phase, widths in zip(phases, of_phases, strict=True):
+    def draw(axis: Axes, _: Panel[None]) -> list[str]:
+        places = range(len(labels))
+        begins = [0.0] * len(labels)
+        for phase, widths in zip(phases, zip(*times, strict=True), strict=True):
             axis.barh(places, widths, 0.72, left=begins, color=phase.colour, lw=0)
             begins = [sum(ends) for ends in zip(begins, widths, strict=True)]
-        return [_bar_text(bar, phases) for bar in shown]
+        axis.set_yticks(places, labels)
+        axis.set_xlabel(captions.per_work(groups))
+        axis.grid(visible=False, axis="y")
+        axis.invert_yaxis()
+        totals = zip(labels, begins, strict=True)
+        return [f"{label} {seconds(total_s)} s" for label, total_s in totals]
 
-    visible = {}
-    for number, phase in enumerate(phases):
-        # at least 1/300 of a bar
-        if any(300 * of_bar[number] > sum(of_bar) for of_bar in times):
-            visible[phase.words] = phase.colour
-    return rows(
+    is_marked = any(label.startswith(captions.MARK) for label in labels)
+    return panels(
         "Phases of an epoch",
-        cells,
+        [Panel("", None)],
         draw,
-        x=captions.per_work(groups),
         alt="Phases of an epoch: ",
-        caption=[PICTURE_CAPTION, marked(cells)],
-        legend=visible,
+        caption=[PICTURE_CAPTION, f"{captions.EXPLAINED}." if is_marked else ""],
+        legend={phase.words: phase.colour for phase in phases},
+        missing=[label for label, _ in bars[ROWS:]],
         file="phases.csv",
-    )
-
-
-def _bar_text(bar: Bar, phases: Sequence[Phase]) -> str:
-    """Return the seconds of a bar, with the shares of its longest phase and of communication."""
-    times_s = {phase.words: phase.seconds(bar.row) or 0.0 for phase in phases}
-    total_s = sum(times_s.values())
-    longest = max(times_s, key=lambda name: times_s[name])
-    communication = "backward communication"
-    return (
-        f"{bar.label} {seconds(total_s)} s, {percent(times_s[longest] / total_s)} % {longest}, "
-        f"{percent(times_s[communication] / total_s)} % {communication}"
+        height=1 + 0.2 * len(labels),
     )

@@ -53,9 +53,6 @@ _OF_TABLES = {
 }
 """Of each of Tables 1 to 3 the least GPUs of a row, and the quantities at each batch."""
 
-ALWAYS = ("q1", *_OF_TABLES, CELLS)
-"""The frames that every report has."""
-
 
 def tables(folder: str | Path) -> dict[str, pd.DataFrame]:
     """Return the frames of a study by label; SLURM is not asked.

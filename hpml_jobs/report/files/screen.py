@@ -4,12 +4,13 @@ import re
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import zip_longest
 from typing import NamedTuple
 
 import msgspec
+from rich import box
 from rich.console import Console
 from rich.rule import Rule
+from rich.table import Table as RichTable
 from rich.text import Text
 
 from hpml_jobs.core.text import PROGRAM, counted, is_command, with_command
@@ -17,7 +18,7 @@ from hpml_jobs.report.answer import Answer, answer_of
 from hpml_jobs.report.frame import captions
 from hpml_jobs.report.frame.captions import MARK
 from hpml_jobs.report.frame.numbers import DASH, OOM
-from hpml_jobs.report.frame.table import Block, Table
+from hpml_jobs.report.frame.table import Table
 from hpml_jobs.report.report import Report, ReportGroup
 
 _STYLES = {DASH: "dim", OOM: "bold red"}
@@ -101,9 +102,78 @@ def _show_table(table: Table, console: Console, printed: set[str]) -> None:
 
 
 def _draw(table: Table, console: Console) -> None:
-    for text in drawn(table, console.width):
-        text.rstrip()
-        console.print(text, no_wrap=True, overflow="ignore", crop=False)
+    """Draw a table; blocks that do not fit follow below, with the same row labels."""
+    labels = [table.corner, *(line.label for line in table.lines)]
+    label_width = max(map(len, labels))
+    shown: list[_Column] = []
+    for column in _columns(table) if table.lines else ():
+        used = label_width + sum(3 + before.width for before in shown)
+        if shown and used + 3 + column.width > console.width:
+            _draw_columns(table, shown, console)
+            console.print()
+            shown = []
+        shown.append(column)
+    if shown:
+        _draw_columns(table, shown, console)
+
+
+class _Column(NamedTuple):
+    """A block of a table as a column of text: its heading, and a text for each line."""
+
+    head: str
+    texts: list[Text]
+    has_words: bool
+
+    @property
+    def width(self) -> int:
+        lines = [*self.head.split("\n"), *(text.plain for text in self.texts)]
+        return max(map(len, lines))
+
+
+def _columns(table: Table) -> Iterator[_Column]:
+    """Yield the blocks of a table; numbers are aligned to the right."""
+    first = 0
+    for block in table.blocks:
+        rows = [line.texts[first : first + block.width] for line in table.lines]
+        first += block.width
+        if block.words:
+            head = f"{block.head}\n" if table.two_level else block.head
+            yield _Column(head, [Text(text) for (text,) in rows], block.words)
+            continue
+        widths = [
+            max(map(len, texts)) for texts in zip(block.names, *rows, strict=True)
+        ]
+        widths[0] += max(0, len(block.head) - sum(widths) - 2 * (block.width - 1))
+        names = _aligned(block.names, widths)
+        head = block.head.rjust(len(names))
+        if table.two_level:
+            head = f"{block.head.center(len(names))}\n{names}"
+        yield _Column(head, [_aligned(row, widths) for row in rows], block.words)
+
+
+def _aligned(texts: Sequence[str], widths: Sequence[int]) -> Text:
+    cells = zip(texts, widths, strict=True)
+    return Text("  ").join(
+        Text(text.rjust(width), _style(text)) for text, width in cells
+    )
+
+
+def _style(text: str) -> str:
+    return "red" if text.startswith(MARK) else _STYLES.get(text, "")
+
+
+def _draw_columns(table: Table, columns: Sequence[_Column], console: Console) -> None:
+    """Draw blocks side by side; words that are wider than the screen take several lines."""
+    drawn = RichTable(box=box.MINIMAL, show_edge=False, pad_edge=False)
+    corner = f"{table.corner}\n" if table.two_level else table.corner
+    drawn.add_column(corner, style="bold", no_wrap=True)
+    for column in columns:
+        drawn.add_column(column.head, no_wrap=not column.has_words)
+    texts = zip(*(column.texts for column in columns), strict=True)
+    for line, of_line in zip(table.lines, texts, strict=True):
+        drawn.add_row(line.label, *of_line)
+    # a block may be wider than a narrow screen: it is never truncated
+    console.print(drawn, width=max(console.width, 80), crop=False)
 
 
 BULLET = "• "
@@ -149,124 +219,6 @@ def prose_width(console: Console) -> int:
     """Return the width of running text: at most `SCREEN` columns, so that it stays readable."""
     return min(console.width, SCREEN)
 
-
-def drawn(table: Table, width: int) -> Iterator[Text]:
-    """Yield the table's lines; blocks that do not fit follow below, with the same row labels.
-
-    Words that are wider than the screen take several lines.
-    """
-    if not table.lines:
-        return
-    labels = [table.corner, *(line.label for line in table.lines)]
-    label_width = max(map(len, labels))
-    blocks = list(_blocks(table, width - label_width - 3))
-    while blocks:
-        taken = 1
-        used = label_width + 3 + blocks[0].width
-        while taken < len(blocks) and used + 3 + blocks[taken].width <= width:
-            used += 3 + blocks[taken].width
-            taken += 1
-        yield from _table_lines(table, blocks[:taken], label_width)
-        blocks = blocks[taken:]
-        if blocks:
-            yield Text()
-
-
-class _Drawn(NamedTuple):
-    """A block with the width of each of its columns, and its texts by row; they may have lines."""
-
-    block: Block
-    widths: tuple[int, ...]
-    rows: tuple[tuple[str, ...], ...]
-
-    @property
-    def width(self) -> int:
-        return sum(self.widths) + 2 * (len(self.widths) - 1)
-
-
-def _blocks(table: Table, most: int) -> Iterator[_Drawn]:
-    """Yield the blocks, their words wrapped at `most` characters."""
-    first = 0
-    for block in table.blocks:
-        rows = tuple(line.texts[first : first + block.width] for line in table.lines)
-        if block.words:
-            rows = tuple(tuple(_wrapped(text, most) for text in row) for row in rows)
-        widths = [
-            max(len(line) for text in column for line in text.split("\n"))
-            for column in zip(block.names, *rows, strict=True)
-        ]
-        widths[0] += max(0, len(block.head) - sum(widths) - 2 * (block.width - 1))
-        yield _Drawn(block, tuple(widths), rows)
-        first += block.width
-
-
-def _wrapped(text: str, width: int) -> str:
-    return "\n".join(textwrap.wrap(text, max(width, NARROWEST))) or text
-
-
-def _table_lines(
-    table: Table, blocks: Sequence[_Drawn], label_width: int
-) -> Iterator[Text]:
-    heads = [Text(_head(drawn, table), style="bold") for drawn in blocks]
-    yield _line(Text(table.corner.ljust(label_width), style="bold"), heads)
-    if table.two_level:
-        names = [
-            _aligned(drawn.block, drawn.block.names, drawn.widths) for drawn in blocks
-        ]
-        yield _line(Text(" " * label_width), names)
-    yield Text(
-        "─┼─".join("─" * width for width in (label_width, *(d.width for d in blocks))),
-        "dim",
-    )
-    for number, line in enumerate(table.lines):
-        rows = [_lines_of(drawn.rows[number]) for drawn in blocks]
-        for part, of_blocks in enumerate(zip_longest(*rows)):
-            label = line.label if part == 0 else ""
-            texts = [
-                _aligned(drawn.block, row or ("",) * len(drawn.widths), drawn.widths)
-                for drawn, row in zip(blocks, of_blocks, strict=True)
-            ]
-            yield _line(Text(label.ljust(label_width), style="bold"), texts)
-
-
-def _lines_of(row: Sequence[str]) -> list[tuple[str, ...]]:
-    """Return a row of texts as the lines that they take.
-
-    >>> _lines_of(("a", "b\\nc"))
-    [('a', 'b'), ('', 'c')]
-    """
-    return list(zip_longest(*(text.split("\n") for text in row), fillvalue=""))
-
-
-def _head(drawn: _Drawn, table: Table) -> str:
-    head = drawn.block.head
-    if drawn.block.words:
-        return head.ljust(drawn.width)
-    return head.center(drawn.width) if table.two_level else head.rjust(drawn.width)
-
-
-def _aligned(block: Block, texts: Sequence[str], widths: Sequence[int]) -> Text:
-    cells = (
-        Text(
-            text.ljust(width) if block.words else text.rjust(width), style=_style(text)
-        )
-        for text, width in zip(texts, widths, strict=True)
-    )
-    return Text("  ").join(cells)
-
-
-def _style(text: str) -> str:
-    return "red" if text.startswith(MARK) else _STYLES.get(text, "")
-
-
-def _line(label: Text, blocks: Sequence[Text]) -> Text:
-    parts = [part for block in blocks for part in (Text(" │ ", style="dim"), block)]
-    # join() would dim the blocks with the bars between them
-    return Text.assemble(label, *parts)
-
-
-NARROWEST = 16
-"""Characters of wrapped words, however narrow the screen is."""
 
 LINES = 13
 """The most lines of a first screen; the page that is written takes one more."""

@@ -2,17 +2,15 @@
 
 import io
 from base64 import b64encode
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise, zip_longest
 from math import ceil
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, TypeVar
 
-from hpml_jobs.core.check_result import Affected
 from hpml_jobs.core.place import Place
 from hpml_jobs.report.frame import captions, style
-from hpml_jobs.report.frame.captions import EXPLAINED, MARK
+from hpml_jobs.report.frame.captions import MARK
 from hpml_jobs.results.groups import ConditionGroup
-from hpml_jobs.results.rows import Row
 
 if TYPE_CHECKING:
     import matplotlib.axes
@@ -23,28 +21,13 @@ Axes: TypeAlias = "matplotlib.axes.Axes"
 """What a panel is drawn on; matplotlib is loaded only to draw, because that takes a second."""
 
 
-class Labelled(Protocol):
-    """What a row of a picture shows."""
-
-    @property
-    def label(self) -> str:
-        """The label of the row."""
-
-
 Data = TypeVar("Data")
-Line = TypeVar("Line", bound=Labelled)
 
 Entry = str | Mapping[str, Any]
 """An entry of a legend: the colour of a filled part, or the properties of a line."""
 
 PANELS = 6
 """The most panels of most pictures."""
-
-ROWS = 48
-"""The most rows of a picture with a row for each cell."""
-
-INCHES = 0.3
-"""The height of such a row; of many rows it is less."""
 
 WIDE, NARROW = 10.0, 7.0
 """Width in inches of pictures with several columns of panels, and with one column."""
@@ -135,45 +118,6 @@ def _figure(
     return figure, texts
 
 
-def rows(  # noqa: PLR0913  (what is around the rows)
-    title: str,
-    lines: Sequence[Line],
-    draw: Callable[[Axes, Sequence[Line]], Sequence[str]],
-    *,
-    x: str,
-    alt: str,
-    caption: list[str],
-    legend: Mapping[str, Entry],
-    file: str = "",
-) -> Picture | None:
-    """Return a picture of one panel with labelled rows, the first one above; None without a row.
-
-    `draw` draws what is at y = 0, 1 and so on. `x` labels the x axis. The other arguments are those
-    of `panels`.
-    """
-    all_labels = [line.label for line in lines]
-    labels = all_labels[:ROWS]
-
-    def draw_rows(axis: Axes, panel: Panel[Sequence[Line]]) -> Sequence[str]:
-        axis.set_yticks(range(len(labels)), labels, size=8 if len(labels) <= 24 else 7)
-        axis.set_ylim(len(labels) - 0.4, -0.6)
-        axis.set_xlabel(x)
-        axis.grid(visible=False, axis="y")
-        return draw(axis, panel.data)
-
-    return panels(
-        title,
-        [Panel("", lines[:ROWS])] if lines else [],
-        draw_rows,
-        alt=alt,
-        caption=caption,
-        legend=legend,
-        missing=all_labels[ROWS:],
-        file=file,
-        height=0.6 + INCHES * max(0.57 * len(labels), min(len(labels), 23)),
-    )
-
-
 def _add_legend(figure: "Figure", legend: Mapping[str, Entry]) -> None:
     """Write one legend above all panels, where it covers no data."""
     from matplotlib.lines import Line2D  # noqa: PLC0415 - heavy
@@ -237,38 +181,10 @@ def not_drawn(what: Sequence[str], where: str) -> str:
     return f"Not drawn, see {where}: {captions.first_few(what)}." if what else ""
 
 
-class Bar(NamedTuple):
-    """A cell of a picture, its label with the mark of checks."""
-
-    label: str
-    group: ConditionGroup
-    row: Row
-
-
 def cell_label(group: ConditionGroup, place: Place, *, is_doubtful: bool) -> str:
     """Return the label of a cell in a picture, with the mark of checks."""
     label = named(group, captions.cell_label(place, group.device))
     return f"{MARK} {label}" if is_doubtful else label
-
-
-def bars(
-    groups: Sequence[ConditionGroup],
-    affected: Affected,
-    has_numbers: Callable[[Row], bool],
-) -> list[Bar]:
-    """Return the cells that have numbers, in the order of the tables."""
-    result = []
-    for group in groups:
-        for row in filter(has_numbers, group.timed):
-            is_doubtful = group.doubts(row, affected)
-            label = cell_label(group, row.place, is_doubtful=is_doubtful)
-            result.append(Bar(label, group, row))
-    return result
-
-
-def marked(cells: Iterable[Labelled]) -> str:
-    """Return what the marks of labels mean, if there are any."""
-    return f"{EXPLAINED}." if any(cell.label.startswith(MARK) for cell in cells) else ""
 
 
 def svg_address(picture: Picture) -> str:

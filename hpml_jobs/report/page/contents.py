@@ -110,7 +110,7 @@ def _folded(anchor: str, title: str, items: tuple[Item, ...]) -> Section:
 def _group_sections(report: Report, group: ReportGroup, prefix: str) -> list[Section]:
     """Return the sections of a group: its answer, its first table, marks, then what is folded."""
     source = group.source
-    printed = {group.setting, *(text for _, text in warnings.remarks(source))}
+    printed = {group.setting}
     runs = captions.runs(source.timed)
     main = group.main_table
     first = [main] if main else []

@@ -1,32 +1,62 @@
-"""Picture of speedup by GPUs."""
+"""Picture of speedup by GPUs: a line for each strategy, treatment and batch."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from operator import attrgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from hpml_jobs.core.statistics import Interval
 from hpml_jobs.core.text import percent_text
-from hpml_jobs.report.frame import captions, series, style
+from hpml_jobs.report.frame import captions, style
 from hpml_jobs.report.frame.numbers import three_digits
 from hpml_jobs.report.frame.picture import (
     Axes,
+    Entry,
     Panel,
     Picture,
     logarithmic,
     named,
     panels,
 )
-from hpml_jobs.report.frame.series import Point, Series
 from hpml_jobs.results.groups import ConditionGroup, Pair, pairs
 from hpml_jobs.results.rows import Row, by_key, speedup_interval
 
 GROUPS = 3
 """The most groups in a picture."""
 
-SPEEDUP_CAPTION = (
+LINES = 24
+"""The most lines in a panel."""
+
+CAPTION = (
     "Speedup: {time} of the smallest size / {time} of N {units}, at the same batch per {unit} "
     "(weak scaling) or the same global batch (strong scaling). Timed epoch, the longest of all "
-    "ranks; medians over runs. Bars: intervals of the ratio. Dashed: ideal."
+    "ranks; medians over runs. Bars: intervals of the ratio. Hollow: doubtful. Dashed: ideal."
 )
+
+
+class Point(NamedTuple):
+    """A speedup at so many GPUs, with its interval where there is one."""
+
+    gpus: int
+    nodes: int
+    value: float
+    interval: Interval | None = None
+    is_doubtful: bool = False
+
+
+class Line(NamedTuple):
+    """The speedups of one strategy, treatment and batch, by growing numbers of GPUs."""
+
+    strategy: str
+    treatment: str
+    batch: int
+    points: list[Point]
+
+    @property
+    def label(self) -> str:
+        """Its strategy, treatment and batch."""
+        treatment = f" ({self.treatment})" if self.treatment else ""
+        return f"{self.strategy}{treatment} b{self.batch}"
 
 
 class ScalingLines(NamedTuple):
@@ -35,7 +65,7 @@ class ScalingLines(NamedTuple):
     kind: str
     at_the_same: str
     units: str
-    speedups: list[Series]
+    lines: list[Line]
 
 
 def speedup(groups: Sequence[ConditionGroup]) -> Picture | None:
@@ -43,17 +73,17 @@ def speedup(groups: Sequence[ConditionGroup]) -> Picture | None:
     scaled = [(group, scalings) for group in groups if (scalings := _scalings(group))]
     if not scaled:
         return None
-    keys = series.keys(groups)
     drawn = [
         Panel(named(group, f"{scaling.kind}, by {scaling.at_the_same}"), scaling)
         for group, scalings in scaled[:GROUPS]
         for scaling in scalings
     ]
-    speedups = [panel.data.speedups for panel in drawn]
-    lines = [line for of_panel in speedups for line in of_panel]
-    left_out = [
-        line.label for of_panel in speedups for line in of_panel[series.LINES :]
-    ]
+    shown = [line for panel in drawn for line in panel.data.lines[:LINES]]
+    left_out = [line.label for panel in drawn for line in panel.data.lines[LINES:]]
+    looks = _looks(shown)
+    legend: dict[str, Entry] = {
+        label: look.line | {"ms": 4.5} for label, look in looks.items()
+    }
     works = {group.work for group in groups}
     time = captions.time_word(works.pop()) if len(works) == 1 else "time"
     device = scaled[0][0].device
@@ -62,10 +92,10 @@ def speedup(groups: Sequence[ConditionGroup]) -> Picture | None:
     return panels(
         "Speedup",
         drawn,
-        lambda axis, panel: _draw(axis, panel.data, keys),
+        partial(_draw, looks=looks),
         alt="Speedup: ",
-        caption=[SPEEDUP_CAPTION.format(time=time, unit=gpu, units=gpus)],
-        legend=series.legend(lines, keys, "batch") | {"ideal": style.IDEAL},
+        caption=[CAPTION.format(time=time, unit=gpu, units=gpus)],
+        legend=legend | {"ideal": style.IDEAL},
         missing=[group.name for group, _ in scaled[GROUPS:]] + left_out,
         file="scaling.csv",
         columns=2,
@@ -73,17 +103,41 @@ def speedup(groups: Sequence[ConditionGroup]) -> Picture | None:
     )
 
 
-def _draw(axis: Axes, scaling: ScalingLines, keys: series.Keys) -> list[str]:
-    """Draw speedups; return the largest of each line in words."""
-    lines = scaling.speedups[: series.LINES]
-    series.draw(axis, lines, keys)
-    gpus = [point.gpus for line in lines for point in line.points]
-    series.gpu_axis(axis, gpus, scaling.units)
+def _looks(lines: Sequence[Line]) -> dict[str, style.Look]:
+    """Return the look of each line by its label: colours tell strategies apart, or else batches."""
+    batches = sorted({line.batch for line in lines})
+    treatments = sorted({line.treatment for line in lines})
+    has_one_strategy = len({line.strategy for line in lines}) == 1
+    looks = {}
+    for line in sorted(lines, key=lambda line: line[:3]):
+        number = batches.index(line.batch)
+        colour = style.strategy_colour(line.strategy)
+        if has_one_strategy and len(batches) > 1:
+            colour = style.COLOURS[number % len(style.COLOURS)]
+        dashes = style.DASHES[treatments.index(line.treatment) % len(style.DASHES)]
+        marker = style.MARKERS[number % len(style.MARKERS)]
+        looks[line.label] = style.Look(colour, dashes, marker)
+    return looks
+
+
+def _draw(
+    axis: Axes, panel: Panel[ScalingLines], *, looks: dict[str, style.Look]
+) -> list[str]:
+    """Draw speedups, each line a little aside; return the largest of each in words."""
+    scaling = panel.data
+    lines = scaling.lines[:LINES]
+    step = min(0.025, 0.15 / len(lines))
+    for number, line in enumerate(lines):
+        _draw_line(axis, line, looks[line.label], 1 + step * number)
+    sizes = sorted({point.gpus for line in lines for point in line.points})
+    logarithmic(axis, "x", scaling.units)
+    axis.set_xticks(sorted({*sizes, min(2 * sizes[0], sizes[-1])}))
+    axis.set_xlim(sizes[0] / 1.25, sizes[-1] * 1.25)
     logarithmic(axis, "y", "speedup", at=(1, 1.5), base=2)
     ends = axis.get_xlim()
-    axis.plot(ends, [end / min(gpus) for end in ends], **style.IDEAL)
+    axis.plot(ends, [end / sizes[0] for end in ends], **style.IDEAL)
     texts = []
-    for line in scaling.speedups:
+    for line in scaling.lines:
         first, largest = line.points[0], line.points[-1]
         ideal = largest.gpus / first.gpus
         shown = f"{three_digits(largest.value)} on {largest.gpus} {scaling.units}"
@@ -93,49 +147,66 @@ def _draw(axis: Axes, scaling: ScalingLines, keys: series.Keys) -> list[str]:
     return texts
 
 
+def _draw_line(axis: Axes, line: Line, look: style.Look, aside: float) -> None:
+    """Draw a line of the fewest nodes for each number of GPUs, and points of more nodes."""
+    fewest = {point.gpus: point for point in reversed(line.points)}
+    joined = [point for point in line.points if fewest[point.gpus] is point]
+    at = [point.gpus * aside for point in joined]
+    axis.plot(at, [point.value for point in joined], **look.line, ms=4.5, lw=1.4)
+    for point in line.points:
+        x = point.gpus * aside
+        face: Any = {"marker": look.marker, "ms": 4.5, "color": look.colour}
+        if point.is_doubtful:
+            axis.plot([x], [point.value], **face, mfc=style.PAPER)
+        elif point not in joined:
+            axis.plot([x], [point.value], **face)
+        if point not in joined:
+            axis.annotate(f"{point.nodes} nodes", (x, point.value), size=7)
+        interval = point.interval
+        if interval and interval.high > interval.low > 0:
+            axis.vlines(x, interval.low, interval.high, color=look.colour, lw=1)
+
+
 def _scalings(group: ConditionGroup) -> list[ScalingLines]:
     """Return strong and weak scaling, without the one that the grid has no cells for."""
     unit = captions.unit(group.device)
     units = captions.units(group.device)
     rows = [row for row in group.timed if row.setup.is_plain] or group.timed
+    strong = [pair for pair in pairs(group) if pair.parallel in rows]
     weak = [
         Pair(reference, row)
         for row in rows
         if (reference := group.reference(row)) and reference is not row
         if row.gpus >= reference.gpus
     ]
-    return [
-        ScalingLines(kind, at_the_same, units, _speedup_lines(group, members, batch_of))
-        for kind, at_the_same, members, batch_of in (
-            (
-                "strong scaling",
-                "global batch",
-                [pair for pair in pairs(group) if pair.parallel in rows],
-                attrgetter("global_batch"),
-            ),
-            ("weak scaling", f"batch per {unit}", weak, attrgetter("batch_per_gpu")),
-        )
-        if members
-    ]
+    scalings = []
+    if strong:
+        lines = _lines(group, strong, attrgetter("global_batch"))
+        scalings.append(ScalingLines("strong scaling", "global batch", units, lines))
+    if weak:
+        lines = _lines(group, weak, attrgetter("batch_per_gpu"))
+        by_batch = f"batch per {unit}"
+        scalings.append(ScalingLines("weak scaling", by_batch, units, lines))
+    return scalings
 
 
-def _speedup_lines(
-    group: ConditionGroup, of_kind: Sequence[Pair], batch_of: Callable[[Row], int]
-) -> list[Series]:
+def _lines(
+    group: ConditionGroup, of_kind: Iterable[Pair], batch_of: Callable[[Row], int]
+) -> list[Line]:
     """Return pairs as lines of speedup, which begin at their baseline."""
     rows = [(pair, pair.parallel) for pair in of_kind]
     by_line = by_key(
         ((row.strategy.value, row.treatment, batch_of(row)), pair) for pair, row in rows
     )
-    speedups = []
+    lines = []
     for line, members in by_line.items():
         start = members[0].reference
         points = [_point(group, pair) for pair in members]
         if all(point.gpus != start.gpus for point in points):
             is_doubtful = group.doubts_ratio(start, start)
-            points.insert(0, Point(start.gpus, start.nodes, 1.0, None, is_doubtful))
-        speedups.append(series.make(*line, points))
-    return speedups
+            points.append(Point(start.gpus, start.nodes, 1.0, None, is_doubtful))
+        lines.append(Line(*line, sorted(points, key=lambda point: point[:2])))
+    return lines
 
 
 def _point(group: ConditionGroup, pair: Pair) -> Point:

@@ -171,26 +171,21 @@ def test_bandwidth_has_shares_of_peak_and_link(builder):
     assert table.lines[0].texts[1] == f"{100 * found.of_peak:.1f}"
 
 
-def test_phases_add_up_and_show_range_over_ranks(builder):
+def test_phases_add_up(builder):
     whole = lab_record(lab_cell(2, 128), 20.0)
     own = whole.ranks[1].phases
     backward_s = own.backward_s + own.forward_s - 3.0
     moved = replace(own, forward_s=3.0, backward_s=backward_s)
     builder.with_record(change_epoch("instrumented", 1, phases=moved)(whole))
-    first, second = builder.table("phases").lines
+    (first,) = builder.table("phases").lines
     # of 20.1 s: stall 2 %, h2d 1 %, forward 30 %, backward 55 %, comm 7 %, optimizer 5 %
     assert first.label == "ddp 2-GPU b128"
     assert first.texts[:9] == (
         *("0.402", "0.201", "6.030", "11.05", "1.407", "1.005", "0", "0.50", "0"),
     )
-    assert second.texts[2:4] == ("3.000..6.030", "11.05..14.08")
     (row,) = csv_rows(builder, "phases")
     names = ("stall", "h2d", "forward", "backward", "comm_exposed", "optimizer")
     assert sum(row[f"phase_{name}_s"] for name in names) == pytest.approx(20.1)
-    assert (row["phase_forward_least_s"], row["phase_forward_most_s"]) == (
-        3.0,
-        pytest.approx(6.03),
-    )
 
 
 def test_replicas_table_has_accuracy_deviation_over_seeds(builder):

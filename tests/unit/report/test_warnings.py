@@ -79,30 +79,7 @@ def test_lower_tiers_mark_no_number(builder, given_checks, tier):
     assert not any(marks_of(table) for table in group.tables)
 
 
-@pytest.mark.parametrize(
-    ("affected", "home"),
-    [
-        (Affected.TIME, "table1-ddp"),
-        (Affected.SPLIT, "table2-ddp"),
-        (Affected.BANDWIDTH, "table3-ddp"),
-        (Affected.LEARNING, "replicas"),
-    ],
-)
-def test_remark_is_once_under_its_table(builder, given_checks, affected, home):
-    builder.with_published_study()
-    for gpus, batch in ((2, 32), (4, 32), (4, 128), (4, 512)):
-        given_checks[lab_cell(gpus, batch).slug] = (
-            a_result("made-up", tier=Tier.TABLE, affects=(affected, Affected.LEARNING)),
-        )
-    (group,) = builder.collect().groups
-    line = (
-        "made-up: 2 GPUs, batch 32 (ddp); 4 GPUs, batch 32 (ddp); 4 GPUs, batch 128 (ddp) "
-        "and 1 more: 37 % apart (the first). Measure again"
-    )
-    assert [table.label for table in group.tables if line in table.notes] == [home]
-
-
-def test_remark_without_its_table_is_with_the_checks(builder, given_checks):
+def test_remark_is_with_the_checks(builder, given_checks):
     builder.with_record(lab_record(lab_cell(2, 32, protocol=Protocol.LAB), 20.0))
     slug = builder.slug
     given_checks[slug] = (

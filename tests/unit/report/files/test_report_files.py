@@ -62,20 +62,6 @@ def test_collect_removes_files_of_dropped_tables(builder):
     assert not (builder.study.report / "communication.csv").exists()
 
 
-def test_report_removes_files_that_earlier_versions_wrote(builder):
-    builder.with_published_study()
-    folder = builder.study.report
-    write_tables(builder.collect(), folder)
-    for name in ("cost.csv", "tables.md", "ranks.png", "mine.csv"):
-        (folder / name).write_text("old")
-    write_tables(builder.collect(), folder)
-    assert {"ranks.png", "mine.csv"} < {path.name for path in folder.iterdir()}
-    assert not (folder / "tables.md").exists()
-    write_all(builder.collect(), folder)
-    assert not (folder / "ranks.png").exists()
-    assert (folder / "mine.csv").read_text() == "old"
-
-
 def test_empty_study_can_be_written_and_shown(builder):
     write_tables(builder.collect(), builder.study.report)
     assert "has no cells yet" in screen_text(builder.collect(), 80)

@@ -52,21 +52,11 @@ def test_loss_plot_line_is_mean_over_ranks_for_all_epochs(builder):
     assert thin.get_ydata()[0] == pytest.approx(2.5)
 
 
-def test_loss_plot_long_run_caption_notes_thinning(builder, monkeypatch):
+def test_loss_plot_of_a_long_run_is_thinned(builder, monkeypatch):
     with_curves(builder, 2, 512)
-    assert (
-        "Thin: every iteration; thick: mean" in PLOTS["loss"](builder.collect()).caption
-    )
     monkeypatch.setattr(loss_picture, "POINTS", 50)
     picture = PLOTS["loss"](builder.collect())
     assert len(picture.figure.axes[0].lines[0].get_xdata()) == 49  # of 147
-    assert (
-        "Thin: every iteration, or one in 3 of runs with more than 50; thick"
-        in picture.caption
-    )
-    with_curves(builder, 2, 128)  # 588 iterations
-    caption = PLOTS["loss"](builder.collect()).caption
-    assert "one in 3 to 12 of runs with more than 50; thick" in caption
 
 
 def test_loss_plot_draws_eight_rows_and_names_the_rest(builder):

@@ -131,8 +131,13 @@ CORRECTED: dict[str, dict[str, str]] = {
 }
 """Columns of each table whose numbers are computed otherwise since 0.4.0, with the reason."""
 
-MOVED = {
-    "scaling": {"karp_flatt": "of a fixed global batch, which a serial fraction needs"}
+MOVED: dict[str, dict[str, str]] = {
+    "phases": {
+        f"phase_{phase}_{end}_s": "ranges over ranks went: iterations.npz has each rank"
+        for phase in PHASES
+        for end in ("least", "most")
+    },
+    "scaling": {"karp_flatt": "of a fixed global batch, which a serial fraction needs"},
 }
 """Columns of each table that mean something else since 0.4.0, with the reason."""
 

@@ -1,6 +1,6 @@
 """Command compare, and its two sides: studies, or files of the numbers of one."""
 
-import re
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
 LEAST_LIMIT = 2.0
 """The least limit in percent: smaller differences are never called slower."""
-
-_LIMIT = re.compile(r"(\d+(?:\.\d*)?|\.\d+) ?(%?)")
 
 SUFFIX = ".json"
 """The end of the name of a file of numbers."""
@@ -101,22 +99,18 @@ def parse_limit(word: str) -> float:
     """Return a limit as a share: 5% and 5 are 5 percent.
 
     Raises:
-        UsageError: it is no percentage, below 2 %, or a number below 1 without a percent sign.
+        UsageError: it is no percentage, or below 2 %: then 0.05 may be a share.
     """
-    match = _LIMIT.fullmatch(word.strip())
-    if match is None:
-        raise UsageError(f"--fail-if-slower {word}: must be a percentage, e.g. 5%")
-    number, sign = float(match[1]), match[2]
-    if not sign and number < 1:
+    try:
+        percent = float(word.removesuffix("%"))
+    except ValueError:
+        percent = 0.0
+    if not LEAST_LIMIT <= percent < inf:
         raise UsageError(
-            f"--fail-if-slower {word}: write {100 * number:g}% or {number:g}%, it could be either"
+            f"--fail-if-slower {word}: must be a percentage of {LEAST_LIMIT:g} or more, e.g. 5%: "
+            "smaller differences are never called slower"
         )
-    if number < LEAST_LIMIT:
-        raise UsageError(
-            f"--fail-if-slower {word}: must be {LEAST_LIMIT:g}% or more, smaller differences are "
-            "never called slower"
-        )
-    return number / 100
+    return percent / 100
 
 
 def _show(compared: "ComparedStudies") -> None:

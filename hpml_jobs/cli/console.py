@@ -170,39 +170,27 @@ def usage_line(used: "Usage") -> str:
 def sent_table(rows: "Sequence[CellRow]", *, all_cells: bool) -> Table:
     """Return a table of the cells of a plan: job, what it requests, why it is submitted or not.
 
-    Large plans are summarized unless `all_cells`.
+    Of a large plan only the first cells are shown unless `all_cells`.
     """
-    if len(rows) > MOST_LISTED and not all_cells:
-        return _sent_summary(rows)
+    shown = rows if all_cells else rows[:MOST_LISTED]
     table = plain_table(("cell", "job"), ("resources", ""))
-    for row in rows:
+    for row in shown:
         table.add_row(row.cell, row.job, row.shape, Text(row.why, style="dim"))
-    return table
-
-
-def _sent_summary(rows: "Iterable[CellRow]") -> Table:
-    """Return a table of the cells of a plan by what they request and why: a line per kind."""
-    table = plain_table((), ("cells", "resources", ""))
-    table.columns[0].justify = "right"
-    kinds = Counter((row.shape, row.why) for row in rows)
-    for (shape, why), number in kinds.items():
-        table.add_row(str(number), shape, Text(why, style="dim"))
+    if len(shown) < len(rows):
+        table.add_row(f"… and {len(rows) - len(shown)} more: --all shows them")
     return table
 
 
 def _show_blocks(out: Console, rows: "Sequence[BlockRow]") -> None:
     """Print a table of the cells of a grid by the names of its blocks, and what its numbers are."""
-    has_hours = any(row.gpu_hours for row in rows)
-    gpu_hours = ["GPU-hours"] if has_hours else []
-    table = plain_table(("block", "cells", *gpu_hours), ())
+    table = plain_table(("block", "cells", "GPU-hours"), ())
     for row in rows:
-        hours = [hours_text(row.gpu_hours)] if has_hours else []
-        table.add_row(row.block, str(row.cells), *hours)
+        hours = hours_text(row.gpu_hours) if row.gpu_hours else "–"
+        table.add_row(row.block, str(row.cells), hours)
     out.print(table)
-    note = "a cell of several blocks is counted in the first"
-    if has_hours:
-        note += "; GPU-hours: of the time limits"
-    print(note)
+    print(
+        "a cell of several blocks is counted in the first; GPU-hours: of the time limits"
+    )
 
 
 def show_preview(

@@ -23,7 +23,6 @@ from hpml_jobs.cli.options import (
     study_words,
 )
 from hpml_jobs.cli.terminal import repeated
-from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.errors import HpmlError, InterruptError, UsageError
 from hpml_jobs.core.text import (
     counted,
@@ -34,7 +33,6 @@ from hpml_jobs.slurm.commands import has_sbatch
 from hpml_jobs.slurm.jobs import array_ids
 
 if TYPE_CHECKING:
-    from hpml_jobs.plan.cells import Plan
     from hpml_jobs.study.study import Study
     from hpml_jobs.submit.job_requests import JobRequest
     from hpml_jobs.submit.selection import Selection
@@ -119,39 +117,28 @@ def _checked_requests(selection: "Selection", manner: Manner) -> "list[JobReques
         HpmlError: the user declined.
         UsageError: they are refused.
     """
+    from hpml_jobs.doctor.before_queue import before_queue
     from hpml_jobs.submit.job_requests import check_submission, make_requests
 
     requests = make_requests(selection.plan, selection.send)
     check_submission(selection, requests)
     if requests:
-        _refuse_before_queue(selection.plan)
+        print_note(*before_queue(selection.plan))
         _confirm(selection, requests, manner)
     return requests
 
 
 def _preview(selection: "Selection", manner: Manner) -> None:
     """Show what would be submitted, and what would refuse it."""
+    from hpml_jobs.doctor.before_queue import before_queue
+
     print_note(*selection.notes, selection.unlike)
-    if has_sbatch():
+    if has_sbatch() and not selection.plan.cluster.is_local:
         try:
-            _refuse_before_queue(selection.plan)
+            print_note(*before_queue(selection.plan))
         except UsageError as error:
             print_note(f"it would be refused: {error}")
     show_preview(selection, json=manner.json, all_cells=manner.all_cells)
-
-
-def _refuse_before_queue(plan: "Plan") -> None:
-    """Refuse jobs that are known to fail; say what only a node can tell.
-
-    Raises:
-        UsageError: the first problem, with its remedy.
-    """
-    if plan.cluster.is_local:
-        return
-    from hpml_jobs.doctor.before_queue import before_queue
-
-    for note in before_queue(plan):
-        print_note(note)
 
 
 def _confirm(
@@ -322,10 +309,9 @@ def _print_result(
         cells_as_jobs = f"{counted(len(jobs), 'cell')} as {counted(len(ids), 'job')}"
         print(f"submitted {cells_as_jobs} (SLURM {', '.join(ids)}){left}")
     else:
-        unknown = ", or its job may be running" if Outcome.UNKNOWN in outcomes else ""
         print(
-            f"nothing submitted{left}: every cell of study {study.name} is finished, pending "
-            f"or running{unknown}"
+            f"nothing submitted{left}: every cell of study {study.name} is finished, pending, "
+            "running or unknown"
         )
     if followup:
         fits = "submits the cells of the batch that fits"

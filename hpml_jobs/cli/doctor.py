@@ -4,7 +4,6 @@ import contextlib
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
@@ -78,10 +77,6 @@ SEVERITY_COLOURS = {
 }
 
 
-LONGEST_MIN = 10.0
-"""Minutes that the diagnostic job is waited for, if none are given."""
-
-
 def doctor(
     words: Overrides = None,
     config_dir: ConfigDir = None,
@@ -94,7 +89,7 @@ def doctor(
         typer.Option(
             "--patience", metavar="MINUTES", help="longest wait for the job, minutes"
         ),
-    ] = LONGEST_MIN,
+    ] = 10.0,
     gpus: Annotated[
         int | None,
         typer.Option(
@@ -112,16 +107,14 @@ def doctor(
 
     Example: hpml-jobs doctor cluster.account=ACCOUNT
     """
-    if gpus is not None:
-        if not job or patience != LONGEST_MIN:
-            raise UsageError(
-                "--gpus runs a study instead of the job: leave --no-job and --patience out"
-            )
-        passed = _run_self_test(words or [], config_dir, gpus, json=json)
-    else:
+    if gpus is None:
         passed = _examine(
             words or [], config_dir, job=job, patience_s=60 * patience, json=json
         )
+    elif not job:
+        raise UsageError("--gpus runs a study instead of the job: leave --no-job out")
+    else:
+        passed = _run_self_test(words or [], config_dir, gpus, json=json)
     if not passed:
         raise typer.Exit(1)
 
@@ -134,50 +127,39 @@ def _examine(
     patience_s: float,
     json: bool,
 ) -> bool:
-    """Print the findings; return whether there is no problem."""
+    """Print each finding when it comes; return whether there is no problem."""
     from hpml_jobs.doctor.examine import examine
 
     out = Console(stderr=True) if json else console()
+    findings = []
     with out.status("checking") as status:  # on the console of the findings
         notify = status.update if out.is_terminal else print_changes(sys.stderr)
-        findings = examine(
+        for finding in examine(
             words, config_dir, job=job, patience_s=patience_s, notify=notify
-        )
-        findings_shown = list(findings) if json else _show_findings(findings, out)
-    problems = [
-        finding for finding in findings_shown if finding.level is Severity.PROBLEM
-    ]
+        ):
+            findings.append(finding)
+            if not json:
+                _show_finding(finding, out)
+    numbers = Counter(finding.level for finding in findings)
+    problems = numbers[Severity.PROBLEM]
     if json:
-        print_json({"ok": not problems, "findings": findings_shown})
+        print_json({"ok": not problems, "findings": findings})
     else:
-        print(_summary(findings_shown))
+        conclusion = "fix the problems" if problems else "you can submit studies"
+        print(
+            f"{numbers[Severity.OK]} ok, {counted(numbers[Severity.WARNING], 'warning')}, "
+            f"{counted(problems, 'problem')}: {conclusion}"
+        )
     return not problems
 
 
-def _show_findings(findings: Iterable[Finding], out: Console) -> list[Finding]:
-    """Print each finding when it comes; return all."""
-    shown_findings = []
-    for finding in findings:
-        shown_findings.append(finding)
-        line = Text(f"{finding.level.value:8}", SEVERITY_COLOURS[finding.level])
-        line.append(f"{finding.about:14} {' '.join(finding.seen.split())}", "default")
-        remedy, *commands = finding.remedy.split("\n")
-        line.append(f" → {remedy}" if remedy else "", "bold")
-        for text in (line, *map(Text, commands)):
-            out.print(text, soft_wrap=True)
-    return shown_findings
-
-
-def _summary(findings: list[Finding]) -> str:
-    """Return the number of findings of each level, and the conclusion."""
-    numbers = Counter(finding.level for finding in findings)
-    parts = [f"{numbers[Severity.OK]} ok"]
-    worse = (Severity.WARNING, Severity.PROBLEM)
-    parts += [counted(numbers[level], level.value) for level in worse if numbers[level]]
-    conclusion = (
-        "fix the problems" if numbers[Severity.PROBLEM] else "you can submit studies"
-    )
-    return f"{', '.join(parts)}: {conclusion}"
+def _show_finding(finding: Finding, out: Console) -> None:
+    line = Text(f"{finding.level.value:8}", SEVERITY_COLOURS[finding.level])
+    line.append(f"{finding.about:14} {' '.join(finding.seen.split())}", "default")
+    remedy, *commands = finding.remedy.split("\n")
+    line.append(f" → {remedy}" if remedy else "", "bold")
+    for text in (line, *map(Text, commands)):
+        out.print(text, soft_wrap=True)
 
 
 def _run_self_test(

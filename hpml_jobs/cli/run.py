@@ -20,7 +20,6 @@ from hpml_jobs.cli.options import (
 )
 from hpml_jobs.core.cluster import Launcher
 from hpml_jobs.core.errors import HpmlError, InterruptError, UsageError
-from hpml_jobs.core.place import place_of
 from hpml_jobs.core.text import PROGRAM, counted, duration_text, with_command
 from hpml_jobs.study.attempt import Progress
 from hpml_jobs.study.cell_folder import CellFolder
@@ -186,11 +185,7 @@ def run_here(selection: "Selection", job: str, *, json: bool) -> None:
         print(next_commands(words, watch=False), file=out)
         return
     sentence = f"{failed} of {total} cells did not finish; to see why"
-    commands = f"{PROGRAM} logs {words}"
-    if failed < total:
-        sentence += ", and to collect the others"
-        commands += f"\n{PROGRAM} collect {words}"
-    raise HpmlError(with_command(sentence, commands))
+    raise HpmlError(with_command(sentence, f"{PROGRAM} logs {words}"))
 
 
 def _write_report(study: "Study", status: "StudyStatus") -> None:
@@ -205,14 +200,9 @@ def _write_report(study: "Study", status: "StudyStatus") -> None:
 
 def _run_cells(selection: "Selection", job: str, out: TextIO) -> set[str]:
     """Run the cells with a progress line on stderr; return the names of those that ended."""
-    from hpml_jobs.report.frame.captions import cell_words
     from hpml_jobs.submit.local import run_all
 
-    names = {}
-    for planned in selection.send:
-        words = cell_words(place_of(planned.cell), planned.cell.device)
-        names[planned.slug] = ": ".join(filter(None, (planned.block, words)))
-    width, total = max(map(len, names.values()), default=0), len(names)
+    total = len(selection.send)
     began = time.monotonic()
     ended: set[str] = set()
     with Console(stderr=True).status("starting") as status:
@@ -228,7 +218,7 @@ def _run_cells(selection: "Selection", job: str, out: TextIO) -> set[str]:
             rest = total - len(ended)
             left_s = (time.monotonic() - began) / len(ended) * rest
             left = f"   about {duration_text(left_s)} left" if rest else ""
-            line = f"{names[folder.slug]:{width}}   {_ending(folder)}{left}"
+            line = f"{folder.slug}   {_ending(folder)}{left}"
             print(f"  {len(ended)}/{total}  {line}", flush=True, file=out)
 
         run_all(selection, job, show_progress, show_end)
@@ -243,7 +233,4 @@ def _ending(folder: CellFolder) -> str:
     record = folder.read_record() if end.outcome.finished else None
     if record is None or not record.ranks:
         return f"{end.outcome.value}: {end.reason}"
-    iterations = ""
-    if record.facts is not None and record.facts.in_windows:
-        iterations = f" in {counted(record.ranks[0].timed.iterations, 'iteration')}"
-    return f"{record.timed_s:#.3g} s{iterations}   {end.reason or ''}".rstrip()
+    return f"{record.timed_s:#.3g} s   {end.reason or ''}".rstrip()

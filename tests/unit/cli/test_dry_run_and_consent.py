@@ -177,11 +177,11 @@ def test_submission_into_a_pipe_never_asks(slurm, monkeypatch):
     assert len(slurm.scripts) == 2
 
 
-def test_large_submission_is_summarized(slurm, capsys):
+def test_large_submission_lists_its_first_cells(slurm, capsys):
     assert run([*LARGE]) == 0
     out = capsys.readouterr().out
-    assert "40  1 node x 1 rtx8000" in out
-    assert "single-1gpu" not in out
+    assert out.count("single-1gpu-b") == 30
+    assert "… and 10 more: --all shows them" in out
     assert run(["plan", *LARGE, "--all"]) == 0
     assert capsys.readouterr().out.count("single-1gpu-b") >= 40
 

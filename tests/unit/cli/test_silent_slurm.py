@@ -75,7 +75,7 @@ def test_silent_squeue_sends_no_second_job(slurm, running_study, capsys, fault):
     if fault == "first line":
         assert code == 0
         assert "left out: unknown" in printed.out
-        assert "or its job may be running" in printed.out
+        assert "running or unknown" in printed.out
     else:
         assert code == 1
         assert "it is unknown which cells have a job; try again later" in printed.err

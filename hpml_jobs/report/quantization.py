@@ -279,10 +279,7 @@ def _notes(networks: Iterable[Runs]) -> Iterator[str]:
     """Return the notes on the networks; a note that several share names them."""
     names_by_note: dict[str, dict[str, None]] = {}
     for runs in networks:
-        of_runs = []
-        if len(set(runs.seeds)) == 1:
-            of_runs.append(learning.ONE_SEED)
-        of_runs += [
+        of_runs = [
             f"{TORCHS}: {run.reference.how}" for run in runs.quantized if run.reference
         ]
         for run in runs.quantized:

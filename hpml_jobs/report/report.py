@@ -183,7 +183,6 @@ def merge(
     """Return all cells of a study in tables; cells that cannot be read are in none."""
     groups = checked_groups(cells)
     differences = differing([group.conditions for group in groups])
-    titled = zip(groups, _titles(groups, differences), strict=True)
     together = (make(groups) for make in TOGETHER.values())
     return Report(
         study=study,
@@ -195,13 +194,12 @@ def merge(
             _report_group(
                 number,
                 group,
-                title,
                 _name(number, differences),
                 _differences(number, differences),
                 options,
                 _is_replaced(group, groups),
             )
-            for number, (group, title) in enumerate(titled, start=1)
+            for number, group in enumerate(groups, start=1)
         ),
         tables=tuple(table for table in together if table is not None),
         unplaced=tuple(result for result in cells if result.cell is None),
@@ -240,20 +238,6 @@ def _code(group: ConditionGroup) -> dict[str, str]:
     return {name: requested[name] for name in names}
 
 
-def _titles(
-    groups: Sequence[ConditionGroup], differences: Mapping[str, Sequence[str]]
-) -> list[str]:
-    """Return the workload and the hardware of each group; of equal ones also what differs most."""
-    titles = [_title(group) for group in groups]
-    if not differences:
-        return titles
-    what, values = max(differences.items(), key=lambda item: len({*item[1]}))
-    return [
-        title if titles.count(title) == 1 else f"{title}, {what} {value}"
-        for title, value in zip(titles, values, strict=True)
-    ]
-
-
 def _title(group: ConditionGroup) -> str:
     workload = group.a_cell.workload
     cell = group.a_cell
@@ -287,16 +271,14 @@ def _differences(number: int, differences: Mapping[str, Sequence[str]]) -> str:
     texts = []
     for what, values in differences.items():
         value = values[number - 1]
-        version = "version " if what.startswith(f"{CODE} ") else ""
         if value != UNRECORDED:
-            texts.append(f"{what} {version}{value}")
+            texts.append(f"{what} {value}")
     return ", ".join(texts)
 
 
 def _report_group(  # noqa: PLR0913, PLR0917  (what is known of a group)
     number: int,
     group: ConditionGroup,
-    title: str,
     name: str,
     differences: str,
     options: ReportOptions,
@@ -319,7 +301,7 @@ def _report_group(  # noqa: PLR0913, PLR0917  (what is known of a group)
     age = " (older version)" if is_replaced else ""
     return ReportGroup(
         number=number,
-        title=title + age,
+        title=_title(group) + age,
         name=name + age,
         differences=differences,
         source=group,

@@ -1,6 +1,5 @@
 """Communication in the instrumented epoch: the table, and the answers Q3.1 and Q3.2."""
 
-from collections.abc import Iterable
 from typing import Annotated, NamedTuple, Self
 
 from hpml_jobs.core import formulas
@@ -94,23 +93,9 @@ def communication(group: ConditionGroup) -> Table | None:
         (COMMUNICATION, captions.runs(rows)),
         affected=Affected.SPLIT,
     )
-    notes = [
-        *_not_split(group, rows),
-        *_negative_costs(group, rows),
-        *left_out(group, UNMEASURED, rest(parallel, rows)),
-    ]
+    notes = left_out(group, UNMEASURED, rest(parallel, rows))
     lines = [(row, CommunicationLine.of(row)) for row in rows]
     return line_table(group, text, lines, columns_of(CommunicationLine), notes)
-
-
-def _not_split(group: ConditionGroup, rows: Iterable[Row]) -> list[str]:
-    """Return notes on rows whose exposed communication is not split."""
-    whole = [row for row in rows if row.figures.exchange_s is None]
-    older = [row for row in whole if row.strategy.under_torchrun]
-    one_process = [row for row in whole if not row.strategy.under_torchrun]
-    no_split = "exchange and waiting are not recorded before version 0.6.0"
-    alone = "no exchange and waiting: one process drives all GPUs"
-    return left_out(group, no_split, older) + left_out(group, alone, one_process)
 
 
 def _cost(figures: Figures) -> str | None:
@@ -124,14 +109,3 @@ def _cost(figures: Figures) -> str | None:
     if abs(cost_s) <= resolution_s:
         return f"not resolved (±{seconds(resolution_s)})"
     return f"{seconds(cost_s)} ±{seconds(resolution_s)}"
-
-
-def _negative_costs(group: ConditionGroup, rows: Iterable[Row]) -> list[str]:
-    """Return a note on costs below zero by more than their resolution."""
-    negative = []
-    for row in rows:
-        error_s = row.figures.comm_cost_resolution_s
-        if error_s is not None and (row.figures.comm_cost_s or 0.0) < -error_s:
-            negative.append(row)
-    why = "the cost is negative beyond its resolution: one of the two epochs was disturbed"
-    return left_out(group, why, negative)

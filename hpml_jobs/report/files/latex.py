@@ -13,9 +13,6 @@ _HEAD = (
     "% \\usepackage{booktabs} and \\usepackage{graphicx}, which makes wide tables fit the text.\n"
 )
 
-WORDS = 60
-"""Characters of a column of words that is not wrapped."""
-
 _AT_MOST_THE_TEXT = r"""
 \resizebox{{\ifdim\width>\textwidth\textwidth\else\width\fi}}{{!}}{{%
 {tabular}}}
@@ -99,22 +96,10 @@ def tabular(table: Table) -> str:
         [[line.label, *line.texts] for line in table.lines],
         columns=levels if table.two_level else levels[0],
     )
-    longest = [texts[name].map(len).max() for name in texts]
-    left = [True, *(column.words for column in columns)]
-    latex = texts.map(_cell).to_latex(
+    latex = texts.map(escaped).to_latex(
         index=False,
         escape=False,
-        column_format="".join(map(_alignment, longest, left)),
+        column_format="l" + "".join("l" if c.words else "r" for c in columns),
         multicolumn_format="c",
     )
     return _AT_MOST_THE_TEXT.format(tabular=latex).strip()
-
-
-def _alignment(width: int, is_left: bool) -> str:
-    if width > WORDS:
-        return f"p{{{WORDS / 2}em}}"
-    return "l" if is_left else "r"
-
-
-def _cell(text: str) -> str:
-    return f"$-${text[1:]}" if text.startswith("-") else escaped(text)

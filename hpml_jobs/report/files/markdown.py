@@ -1,6 +1,5 @@
 """Texts and tables as Markdown, padded for reading as plain text."""
 
-import re
 from collections.abc import Iterable, Sequence
 
 from hpml_jobs.core.text import is_command
@@ -75,20 +74,7 @@ def escaped(text: str) -> str:
 def _line(line: str) -> str:
     """Return a line of a text, or a command as code."""
     if is_command(line):
-        fence = _fence(line)
-        return f"{fence}{line}{fence}"
+        return f"`{line}`"
     for character in "\\_*<>[]|`":
         line = line.replace(character, f"\\{character}")
     return line
-
-
-def fenced(commands: str) -> str:
-    """Return commands as a block of code; a line of theirs cannot end it."""
-    fence = _fence(commands, least=3)
-    return f"{fence}bash\n{commands}\n{fence}"
-
-
-def _fence(code: str, least: int = 1) -> str:
-    """Return more backticks than are together in a code."""
-    longest = max(map(len, re.findall("`+", code)), default=0)
-    return "`" * max(least, longest + 1)

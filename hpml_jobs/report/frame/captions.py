@@ -10,7 +10,7 @@ from hpml_jobs.core.conditions import CPU_MODEL, GPU_MODEL, NONE, RECIPE, TORCH,
 from hpml_jobs.core.measurements import Role, Step
 from hpml_jobs.core.place import Place, Setup
 from hpml_jobs.core.record import Record
-from hpml_jobs.core.strategies import BASELINE, Device, Loader
+from hpml_jobs.core.strategies import BASELINE, Device
 from hpml_jobs.core.text import counted
 from hpml_jobs.core.workload import Optimizer, Workload
 from hpml_jobs.report.frame.numbers import DASH, OOM, aside, count, span
@@ -189,13 +189,9 @@ def setting(group: ConditionGroup) -> str:
         parameters = _parameters(group, "trained parameters")
         text = f"{cell.script.text}, unchanged, measured from outside"
         return f"{text}; {parameters}; {device}, {torch}."
-    on_device = ""
-    if cell.loader is Loader.DEVICE:
-        where = "kept in memory" if group.device is Device.CPU else "on the GPU"
-        on_device = f"; {cell.workload.samples_name} {where}"
     return (
-        f"{_model(cell.workload)}, {_parameters(group, 'parameters')}; {_optimizer(group)}"
-        f"{_data(cell.workload)}{on_device}; {device}, {torch}{_precision(group)}."
+        f"{cell.workload.model}, {_parameters(group, 'parameters')}; {_optimizer(group)}"
+        f"{_data(cell.workload)}; {device}, {torch}{_precision(group)}."
     )
 
 
@@ -219,18 +215,6 @@ def _parameters(group: ConditionGroup, name: str) -> str:
     return f"{count(group.model.parameters)} {name}"
 
 
-def _model(workload: Workload) -> str:
-    """Return the model, of the transformer with its shape (its context is said of the data)."""
-    shape = workload.built_in_shape
-    if shape is None:
-        return workload.model
-    blocks = f"{shape.layers} layers, {shape.heads} heads, width {shape.width}"
-    padding = (
-        f" padded to {count(workload.padded_vocab)}" if workload.padded_vocab else ""
-    )
-    return f"{workload.model} ({blocks}, vocabulary {count(shape.vocab)}{padding})"
-
-
 def _optimizer(group: ConditionGroup) -> str:
     """Return optimizer, recipe or schedule, and args, where they are not those of plain SGD."""
     workload = group.a_cell.workload
@@ -248,10 +232,8 @@ def _precision(group: ConditionGroup) -> str:
     words = group.precisions
     if group.device is Device.CPU and words == ("fp32",):
         return ""
-    unknown = "not reported" if group.imported else "set by your code"
-    return "".join(
-        f", precision {unknown}" if word == UNKNOWN else f", {word}" for word in words
-    )
+    named = (f"precision {word}" if word == UNKNOWN else word for word in words)
+    return "".join(f", {word}" for word in named)
 
 
 def hardware(group: ConditionGroup) -> str:

@@ -30,22 +30,6 @@ class NoCurveError(HpmlError):
     """A run without curves; the message says why."""
 
 
-class RankCurves(NamedTuple):
-    """One run by rank (rows) and iteration (columns), over all epochs of training."""
-
-    loss: "Values"
-    step_s: "Values"
-    lr: "Values"
-    epochs: tuple[Epoch, ...]
-
-    @property
-    def starts(self) -> list[int]:
-        """The iteration at which each epoch begins."""
-        return [
-            sum(e.iterations for e in self.epochs[:n]) for n in range(len(self.epochs))
-        ]
-
-
 class Curve(NamedTuple):
     """One run by iteration, over all epochs of training: mean loss, most seconds of a rank."""
 
@@ -69,22 +53,6 @@ def read(result: CellResult) -> Curve:
     Raises:
         NoCurveError: there are none, or they are not those of its record.
     """
-    curves = read_ranks(result)
-    return Curve(
-        curves.loss.mean(axis=0),
-        curves.step_s.max(axis=0),
-        curves.lr[0],
-        curves.epochs,
-        curves.starts,
-    )
-
-
-def read_ranks(result: CellResult) -> RankCurves:
-    """Read the curves of every rank of a cell's run.
-
-    Raises:
-        NoCurveError: there are none, or they are not those of its record.
-    """
     record = result.record
     path = result.iterations
     if record is None or path is None or not record.ranks:
@@ -96,27 +64,23 @@ def read_ranks(result: CellResult) -> RankCurves:
         arrays = read_arrays(path, shapes, optional=(LAST_STALL,))
     except NoArraysError as fault:
         raise NoCurveError(str(fault)) from fault
+    counts = [epoch.iterations for epoch in epochs]
+    starts = [sum(counts[:number]) for number in range(len(counts))]
+    timed = [epoch.role for epoch in epochs].index(Role.TIMED)
+    of_timed = slice(starts[timed], starts[timed] + counts[timed])
+    _check_times(arrays, record, arrays["curve_step_s"][:, of_timed])
     loss, step_s, lr = (arrays[name] for name in NAMES)
-    curves = RankCurves(loss, step_s, lr, epochs)
-    _check_times(arrays, record, curves)
-    return curves
+    return Curve(loss.mean(axis=0), step_s.max(axis=0), lr[0], epochs, starts)
 
 
 def _check_times(
-    arrays: Mapping[str, "Values"], record: Record, curves: RankCurves
+    arrays: Mapping[str, "Values"], record: Record, steps_s: "Values"
 ) -> None:
     """Compare the iterations of the timed epoch with the time that the record gives for it.
 
     Raises:
         NoCurveError: they take longer, or do not add up to it together with the last stall.
     """
-    number = next(
-        n for n, epoch in enumerate(curves.epochs) if epoch.role == Role.TIMED
-    )
-    start = curves.starts[number]
-    steps_s = arrays["curve_step_s"][
-        :, start : start + curves.epochs[number].iterations
-    ]
     for rank, of_rank_s in zip(record.ranks, steps_s.sum(axis=1), strict=True):
         epoch_s = rank.timed.epoch_s
         least_s = of_rank_s

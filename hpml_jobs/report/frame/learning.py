@@ -11,7 +11,6 @@ from typing import NamedTuple
 from hpml_jobs.core.measurements import Epoch
 from hpml_jobs.core.rank import Rank
 from hpml_jobs.core.record import Record
-from hpml_jobs.report.frame.captions import by_reason, full_label
 from hpml_jobs.report.frame.table import Column
 from hpml_jobs.results.figures import TRAINED
 from hpml_jobs.results.groups import ConditionGroup
@@ -124,35 +123,14 @@ def test_accuracy(record: Record) -> float | None:
 
 OVER_SEEDS = (
     "Mean and sample standard deviation over seeds; a seed counts with the mean of its repeats, "
-    "and a single seed has no deviation."
+    "and a single seed has no deviation. Of the runs of a row, those with the most epochs count."
 )
-
-ONE_SEED = "single seed, no deviation"
 
 
 def shown(head: str, words: Callable[[float], str]) -> Column:
     """Return how a mean over seeds is shown: text on pages, mean and deviation in the CSV."""
     parts = {"": "mean", "_deviation": "deviation"}
     return Column(head, lambda mean: mean_text(mean, words), parts=parts)
-
-
-def one_seed(group: ConditionGroup, rows: Iterable[Row]) -> list[str]:
-    """Return a note if there is a single seed, with any number of repeats."""
-    single = ((ONE_SEED, row.place) for row in rows if seeds(group, row) == 1)
-    return by_reason(single, group.device, full_label)
-
-
-def shorter(group: ConditionGroup, rows: Iterable[Row]) -> list[str]:
-    """Return notes on omitted runs: other runs at their place trained more epochs."""
-    omitted = []
-    for row in rows:
-        with_ranks = [record for record in group.records(row) if record.ranks]
-        numbers = sorted({epochs(record) for record in with_ranks})
-        if numbers[1:]:
-            less = " and ".join(map(str, numbers[:-1]))
-            why = f"runs of {less} epochs are omitted, others have {numbers[-1]}"
-            omitted.append((why, row.place))
-    return by_reason(omitted, group.device, full_label)
 
 
 def mean_text(mean: Mean, words: Callable[[float], str]) -> str:

@@ -96,7 +96,7 @@ def replicas(group: ConditionGroup) -> Table | None:
         affected=Affected.LEARNING,
     )
     lines = [(row, ReplicaLine.of(group, row)) for row in rows]
-    notes = [*learning.shorter(group, rows), *curves.unreadable(group), *missing]
+    notes = [*curves.unreadable(group), *missing]
     return line_table(group, text, lines, columns_of(ReplicaLine), notes)
 
 
@@ -173,9 +173,8 @@ def shuffling(group: ConditionGroup) -> Table | None:
         ),
         affected=Affected.LEARNING,
     )
-    notes = [*learning.one_seed(group, rows), *learning.shorter(group, rows)]
     lines = [(row, ShufflingLine.of(group, row)) for row in rows]
-    return line_table(group, text, lines, columns_of(ShufflingLine), notes)
+    return line_table(group, text, lines, columns_of(ShufflingLine))
 
 
 def _set_epoch(group: ConditionGroup, row: Row) -> str:

@@ -154,12 +154,7 @@ def table4(group: ConditionGroup) -> Table | None:
         tuple(how),
         affected=Affected.LEARNING,
     )
-    missing = left_out(group, "", (row for row in rows if not row.timing))
-    notes = [
-        *learning.one_seed(group, shown_rows),
-        *learning.shorter(group, shown_rows),
-        *missing,
-    ]
+    notes = left_out(group, "", (row for row in rows if not row.timing))
     lines = [(row, LearningLine.of(group, row)) for row in shown_rows]
     return line_table(group, text, lines, heads, notes)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from hpml_jobs.core.text import is_command
-from hpml_jobs.report.files.markdown import bullets, escaped, fenced, grid, shown
+from hpml_jobs.report.files.markdown import bullets, escaped, grid, shown
 from hpml_jobs.report.frame.captions import MARK
 from hpml_jobs.report.frame.numbers import DASH, OOM
 from hpml_jobs.report.frame.picture import Picture, svg_address
@@ -139,7 +139,8 @@ def _item(item: Item, level: int) -> Iterable[str]:
             left = [True] * len(heads)
             return [f"{head} {escaped(title)}", grid(cells, left)]
         case Commands(lines):
-            return [fenced("\n".join(lines))]
+            # indented: no backticks in a line can end it
+            return ["\n".join(f"    {line}" for line in lines)]
         case ShownTable(table, caption, notes):
             return shown(head, table, caption, notes)
         case Figure(picture):

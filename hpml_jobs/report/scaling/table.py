@@ -50,16 +50,12 @@ WINDOW = (
 )
 REPORTED = "As reported by the source: epoch = train + stall"
 MEDIANS = " (medians of several runs need not add up)"
-ONE_RUN = (
-    "single run each: strategies at the same place are not comparable; use repeats=6"
-)
 
 
 def scaling(group: ConditionGroup) -> Table | None:
     """Return time, throughput and every ratio to the baseline; None without any number."""
     if not group.timed:
         return None
-    counted = group.a_cell.workload.throughput_unit
     rows = group.timed
     strong = {pair.parallel.place: pair for pair in pairs(group)}
     caption = (
@@ -70,18 +66,13 @@ def scaling(group: ConditionGroup) -> Table | None:
     text = TableText("scaling", "Scaling", "timed epoch", caption)
     heads = columns_of(
         ScalingLine,
-        without=[
-            *(["images_per_s"] if counted is Unit.TOKENS else []),
-            *([] if strong else STRONG_FIELDS),
-        ],
+        without=() if strong else STRONG_FIELDS,
         time=captions.time_word(group.work),
-        unit=counted.value,
+        unit=group.a_cell.workload.throughput_unit.value,
         against=captions.against(rows, group.device),
         against_global=captions.against(rows, group.device, "global batch"),
     )
     notes = left_out(group, "", (row for row in group.rows if not row.timing))
-    if strategies_meet(group) and all(len(row.runs) == 1 for row in group.timed):
-        notes.append(ONE_RUN)
     return line_table(group, text, list(_lines(group, strong)), heads, notes)
 
 
@@ -127,7 +118,6 @@ class ScalingLine(NamedTuple):
     step_s: Annotated[Number, Column("step", seconds, "seconds", doubt="doubts_s")]
     units_per_s: Annotated[Number, Column("{unit}/s", per_second, doubt="doubts_s")]
     unit: str
-    images_per_s: Number
     speedup: Annotated[
         Number, Column("speedup", three_digits, "{against}", doubt="is_doubtful")
     ]
@@ -141,7 +131,6 @@ class ScalingLine(NamedTuple):
         Number, Column("cost/t", three_digits, "{against}", doubt="is_doubtful")
     ]
     reference_gpus: int | None
-    work_samples: int | None
     global_batch: int
     strong_speedup: Annotated[
         Number,
@@ -179,8 +168,6 @@ def _lines(
             **_ratios(row),
             **_strong_ratios(pair),
             unit=timing.unit.value,
-            images_per_s=timing.units_per_s,
-            work_samples=timing.work.samples if timing.work else None,
             doubts_s=group.doubts(row, Affected.TIME),
             is_doubtful=group.doubts_ratio(row),
             doubts_strong=group.doubts_ratio(row, pair and pair.reference),
@@ -207,13 +194,6 @@ def _strong_ratios(pair: Pair | None) -> dict[str, object]:
         "strong_reference_gpus": pair.reference.gpus,
         "strong_reference_s": pair.reference_s,
     }
-
-
-def strategies_meet(group: ConditionGroup) -> bool:
-    """Return whether two strategies were measured at the same place."""
-    rows = [row for row in group.timed if not row.is_baseline]
-    places = [row.place_of_any_strategy for row in rows]
-    return len(set(places)) < len(places)
 
 
 STRONG = (

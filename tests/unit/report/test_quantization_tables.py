@@ -88,7 +88,6 @@ def test_per_channel_scales_are_separate_rows(builder):
 def test_missing_quantization_results_are_noted(builder):
     add_quantized(builder, LENET, reference=None, missing=("torch's own: no compiler",))
     assert combined_table(builder).notes == (
-        "single seed, no deviation (lenet_cifar10)",
         "not measured: torch's own: no compiler (lenet_cifar10)",
     )
     assert not any("torch" in line.texts[0] for line in combined_table(builder).lines)

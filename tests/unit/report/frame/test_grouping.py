@@ -206,4 +206,4 @@ def test_changed_code_never_shares_a_table_and_is_named(builder):
     assert recorded == "code not recorded | recorded | recorded"
     not_recorded, *hashes = versions.split(" | ")
     assert (not_recorded, sorted(hashes)) == ("not recorded", ["1111111", "2222222"])
-    assert report.groups[1].differences.endswith(f"mygpt.py version {hashes[0]}")
+    assert report.groups[1].differences.endswith(f"mygpt.py {hashes[0]}")

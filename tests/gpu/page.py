@@ -28,7 +28,7 @@ METHOD = """\
 `make test-gpu` on a machine with a GPU runs all parts, each a process with a time limit, in minutes
 on an H200 ([tests/README.md](../tests/README.md#on-a-gpu)). [gpu.csv](gpu.csv) has every figure
 with its expected range, scaled to other cards by peak FLOP/s and memory bandwidth; a figure outside
-its range is a finding. tests/gpu/catalog.py says what each part decides. `short` is a visit of
+its range is marked as a finding. tests/gpu/catalog.py says what each part decides. `short` is a visit of
 minutes, with less work; `interrupted`, a part before its end. two_gpus and fsdp_memory need two.
 """
 
@@ -95,12 +95,6 @@ def _status(results: Results) -> Iterator[str]:
         words = f"**{series}**: {len(runs)} of {len(PARTS)} parts have run, {count}."
         words += f" Not yet run: {', '.join(left)}." if left else ""
         yield textwrap.fill(words, 100) + "\n"
-        if lines:
-            yield "\n".join(_bullet(line) for line in lines) + "\n"
-
-
-def _bullet(line: str) -> str:
-    return textwrap.fill(line, 100, initial_indent="- ", subsequent_indent="  ")
 
 
 def _bases() -> str:

@@ -71,7 +71,6 @@ def cancel(
     study: StudyName = None,
     pattern: Pattern = None,
     outputs: Outputs = None,
-    json: Json = False,
 ) -> None:
     """Cancel the jobs of a study, by job id. A job that several cells share ends for all of them.
 
@@ -94,12 +93,9 @@ def cancel(
     ids = [*jobs, *closing]
     if ids and not selection.is_named:
         question = f"cancel {counted(len(ids), 'job')} of study {selection.study.name}?"
-        confirm(question, "nothing was cancelled", "name the study", json=json)
+        confirm(question, "nothing was cancelled", "name the study")
     cancel_jobs(ids)
-    if json:
-        print_json({"study": selection.study.name, "jobs": jobs, "closing": closing})
-    else:
-        _print_cancelled(jobs, closing)
+    _print_cancelled(jobs, closing)
     for state in all_states:
         if state.slug in chosen and state.outcome.may_run and not state.job:
             raise HpmlError(

@@ -8,11 +8,10 @@ from typing import Annotated, Any, NamedTuple
 
 from typer import Argument, Option
 
-from hpml_jobs.core.errors import HpmlError, UsageError
+from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.paths import resolve_path, typed_path
 from hpml_jobs.core.strategies import Baseline
 from hpml_jobs.core.text import alike, did_you_mean
-from hpml_jobs.study.manifest import History
 from hpml_jobs.study.selection import OfCell, find, matching
 from hpml_jobs.study.study import Study
 
@@ -216,14 +215,3 @@ def find_study(study: str | None, outputs: Path | None) -> Study:
     if study is None:
         print(f"study {selected.name} (most recently submitted)", file=sys.stderr)
     return selected
-
-
-def history_of(study: Study) -> History:
-    """Return the manifest's history; an empty one, with a line on stderr, if it cannot be read."""
-    try:
-        return study.history()
-    except HpmlError as fault:
-        print(
-            f"warning: {fault}; cells without a folder are not shown", file=sys.stderr
-        )
-        return History()

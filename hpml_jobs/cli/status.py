@@ -1,25 +1,29 @@
-"""Commands status and logs."""
+"""Commands status, logs and list."""
 
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import nullcontext
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
+from rich.text import Text
 from typer import Option
 
 from hpml_jobs.cli.console import (
     MOST_LISTED,
     console,
     needs_attention,
+    plain_table,
     print_changes,
     print_json,
     states_table,
     totals,
     usage_line,
 )
-from hpml_jobs.cli.hints import changed_code, current_and_replaced, hints_of
+from hpml_jobs.cli.hints import changed_code, current_and_replaced, hints_for
 from hpml_jobs.cli.options import (
     AllCells,
     Json,
@@ -28,12 +32,15 @@ from hpml_jobs.cli.options import (
     Strict,
     StudyName,
     StudySelection,
+    outputs_of,
     select_study,
     study_words,
 )
+from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.check_result import in_short
 from hpml_jobs.core.errors import HpmlError, UsageError
 from hpml_jobs.core.text import PROGRAM, with_command
+from hpml_jobs.study.selection import all_studies, no_study, submitted_at
 from hpml_jobs.study.snapshot import CellState
 from hpml_jobs.study.study import Study
 
@@ -84,7 +91,7 @@ def status(
     states = [*current_states, *replaced]
     hints = [*_warnings(selection.study, current, current_states)]
     hints += _followup_job(selection.study, current)
-    hints += hints_of(selection.study, states, changed)
+    hints += hints_for(states, study_words(selection.study), changed)
     if json:
         cells = {"study": selection.study.name, "cells": states}
         print_json(cells | {"usage": usage, "advice": hints})
@@ -152,7 +159,7 @@ def _watch(selection: StudySelection, *, json: bool) -> list[CellState]:
     states = selection.chosen(last.states)
     changed = changed_code(last.snapshots)
     if not json and console().is_terminal:
-        print("\n".join(hints_of(selection.study, states, changed)))
+        print("\n".join(hints_for(states, study_words(selection.study), changed)))
     current, _ = current_and_replaced(states, changed)
     return current
 
@@ -210,7 +217,6 @@ def logs(
         Option("--follow", "-f", help="print the log of a running cell as it grows"),
     ] = False,
     outputs: Outputs = None,
-    json: Json = False,
 ) -> None:
     """Show why cells failed: the first failing rank's traceback, or the end of the log.
 
@@ -223,24 +229,15 @@ def logs(
 
     selection = select_study(study, pattern, outputs)
     if follow:
-        if json:
-            raise UsageError("--follow prints a log, not JSON: leave --json out")
         _follow(selection, lines)
         return
     selected = selection.study
-    current = study_status(selected, with_checks=json)
+    current = study_status(selected)
     states = selection.chosen(current.states)
     if selection.pattern is None:
         states = [s for s in states if not (s.outcome.active or s.recorded) and s.job]
         changed = changed_code(current.snapshots)
         states, _ = current_and_replaced(states, changed)
-    if json:
-        cells = [
-            {"slug": s.slug, "state": s, "text": log_text(selected, s, lines)}
-            for s in states
-        ]
-        print_json({"study": selected.name, "cells": cells})
-        return
     if not states:
         print("no cell has failed; name a cell to see its log")
     for state in states:
@@ -266,3 +263,41 @@ def _follow(selection: StudySelection, lines: int) -> None:
         print(text, end="", flush=True)
     last = next(other for other in cell_states(study) if other.slug == state.slug)
     print(f"==== {last.slug}: {last.outcome.value} {last.reason}".rstrip())
+
+
+def list_(outputs: Outputs = None) -> None:
+    """List all studies: cells by state, date of the last submission, cluster, workload.
+
+    SLURM is asked only for studies with unfinished cells.
+
+    Example: hpml-jobs list
+    """
+    folder = outputs_of(outputs)
+    studies = all_studies(folder)
+    if not studies:
+        raise no_study(folder)
+    table = plain_table(("study", "submitted", "cluster"), ("workload", "cells"))
+    for study in studies:
+        submitted_s = submitted_at(study.root)
+        moment = datetime.fromtimestamp(submitted_s, UTC).astimezone()
+        submitted = moment.strftime("%Y-%m-%d %H:%M") if submitted_s else ""
+        cluster = last.name if (last := study.last_cluster()) else ""
+        workloads, cells = _contents(study)
+        table.add_row(study.name, submitted, cluster, workloads, Text(cells))
+    console().print(table)
+
+
+def _contents(study: Study) -> tuple[str, str]:
+    """Return what a study measures, and its cells by state, or why it cannot be read."""
+    from hpml_jobs.status.states import study_status
+
+    try:
+        study.check_schema()
+        status = study_status(study)
+    except HpmlError as fault:
+        return "", str(fault)
+    files = [snapshot.file for snapshot in status.snapshots if snapshot.file]
+    workloads = sorted({file.cell.workload.name for file in files})
+    counts = Counter(state.outcome for state in status.states)
+    states = [f"{counts[outcome]} {outcome}" for outcome in Outcome if counts[outcome]]
+    return ", ".join(workloads), ", ".join(states) or "none"

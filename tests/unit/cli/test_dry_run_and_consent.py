@@ -53,15 +53,6 @@ def test_jobs_without_gpus_have_no_gpu_hours(slurm, working_folder, capsys):
     assert "GPU-hours" not in out
 
 
-def test_run_dry_run_names_cell_and_runs_nothing(slurm, working_folder, capsys):
-    assert run(["run", "-n", "--index", "1", *WORDS]) == 0
-    out = capsys.readouterr().out
-    assert "would be 1 cell on this machine" in out
-    assert "ddp-2gpu-b" in out
-    assert "single-1gpu" not in out
-    assert list(working_folder.iterdir()) == []
-
-
 def test_resubmit_dry_run_submits_nothing(slurm, working_folder, capsys):
     assert run([*WORDS]) == 0
     slurm.set_output(
@@ -159,7 +150,7 @@ def test_cancel_without_a_study_names_it_and_asks(answer, code, slurm, terminal)
     assert len(questions) == 1
 
 
-@pytest.mark.parametrize("words", [[], ["*"], ["--json"]])
+@pytest.mark.parametrize("words", [[], ["*"]])
 def test_cancel_without_a_study_and_a_terminal_is_refused(words, slurm, capsys):
     assert run([*WORDS]) == 0
     slurm.set_output("squeue", squeue_line("101", "PENDING"))

@@ -180,12 +180,6 @@ def test_states_table_too_long_keeps_failed_cells():
     assert len(names) == 5
 
 
-def test_logs_json_has_state_and_text(builder, capsys):
-    answer = json.loads(stdout_of(capsys, "logs", "mine", "--json"))
-    texts = {cell["state"]["outcome"]: cell["text"] for cell in answer["cells"]}
-    assert texts["failed"] == "rank 1 failed first:\nValueError: no"
-
-
 def test_watch_json_prints_one_line_per_change(slurm, builder, capsys):
     slurm.set_output("squeue")
     (line,) = stdout_of(capsys, "status", "mine", "--watch", "--json").splitlines()

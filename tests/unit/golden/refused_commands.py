@@ -46,7 +46,6 @@ OF_COMMANDS = {
         resubmit full --failed --mem=0
         collect full --name Ada
         collect full --json --open
-        logs full -f --json
         status full --watch --all
         compare full --replace
         doctor --gpus 1 --no-job

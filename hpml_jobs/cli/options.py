@@ -15,13 +15,6 @@ from hpml_jobs.core.text import alike, did_you_mean
 from hpml_jobs.study.selection import OfCell, find, matching
 from hpml_jobs.study.study import Study
 
-
-def _existing_folder(folder: Path | None) -> Path | None:
-    if folder is not None and not folder.is_dir():
-        raise UsageError(f"--config-dir {folder}: there is no such folder")
-    return folder
-
-
 Overrides = Annotated[
     list[str] | None,
     Argument(
@@ -39,7 +32,8 @@ ConfigDir = Annotated[
         "--config-dir",
         metavar="FOLDER",
         help="folder of your own configs: cluster/, workload/, recipe/, grid/",
-        callback=_existing_folder,
+        exists=True,
+        file_okay=False,
     ),
 ]
 StudyName = Annotated[

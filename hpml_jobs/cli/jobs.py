@@ -1,7 +1,6 @@
 """Commands cancel and resubmit."""
 
 import sys
-from collections.abc import Mapping, Sequence
 from itertools import compress
 from typing import TYPE_CHECKING, Annotated
 
@@ -95,23 +94,17 @@ def cancel(
         question = f"cancel {counted(len(ids), 'job')} of study {selection.study.name}?"
         confirm(question, "nothing was cancelled", "name the study")
     cancel_jobs(ids)
-    _print_cancelled(jobs, closing)
+    for job, cells in jobs.items():
+        print(f"{job}: {', '.join(cells)}")
+    for job in closing:
+        print(f"{job}: the follow-up job")
+    done = f"cancelled {counted(len(ids), 'job')}"
+    print(done if ids else "no job is pending or running")
     for state in all_states:
         if state.slug in chosen and state.outcome.may_run and not state.job:
             raise HpmlError(
                 f"{state.slug} was not cancelled: {state.reason}; repeat it later"
             )
-
-
-def _print_cancelled(jobs: Mapping[str, Sequence[str]], closing: Sequence[str]) -> None:
-    if not jobs and not closing:
-        print("no job is pending or running")
-        return
-    for job, cells in jobs.items():
-        print(f"{job}: {', '.join(cells)}")
-    number = counted(sum(map(len, jobs.values())), "cell")
-    followup = f", and the follow-up job {', '.join(closing)}" if closing else ""
-    print(f"cancelled {counted(len(jobs), 'job')} of {number}{followup}")
 
 
 def resubmit(

@@ -49,7 +49,6 @@ OF_COMMANDS = {
         status full --watch --all
         compare full --replace
         doctor --gpus 1 --no-job
-        init --print --to x
         compare
         compare full
         compare full full

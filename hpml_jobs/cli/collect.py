@@ -24,7 +24,7 @@ from hpml_jobs.cli.options import (
     parse_words,
     study_words,
 )
-from hpml_jobs.cli.status import EVERY_S, check_finished, show_until_idle
+from hpml_jobs.cli.status import check_finished, show_until_idle
 from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.paths import typed_path
 from hpml_jobs.study.files import ReadOnlyError
@@ -196,7 +196,7 @@ def _status(study: "Study", *, wait: bool, out_of_the_way: bool) -> "StudyStatus
     if not (wait and any(state.outcome.may_run for state in status.states)):
         return status
     with contextlib.redirect_stdout(sys.stderr if out_of_the_way else sys.stdout):
-        return show_until_idle(StudySelection(study), EVERY_S, cache=cache)
+        return show_until_idle(StudySelection(study), cache)
 
 
 def open_page(path: Path, environment: Mapping[str, str] = os.environ) -> None:

@@ -45,13 +45,11 @@ GONE = {
 def functions_of_commands() -> Mapping[str, Callable[..., None]]:
     """Return the function of each command; importing them takes a tenth of a second."""
     from hpml_jobs.cli.collect import collect
-    from hpml_jobs.cli.compare import compare
+    from hpml_jobs.cli.compare import compare, import_
     from hpml_jobs.cli.doctor import doctor, init
-    from hpml_jobs.cli.import_ import import_
     from hpml_jobs.cli.jobs import cancel, resubmit
-    from hpml_jobs.cli.listing import list_
     from hpml_jobs.cli.run import run
-    from hpml_jobs.cli.status import logs, status
+    from hpml_jobs.cli.status import list_, logs, status
     from hpml_jobs.cli.submit import plan, submit
 
     return {

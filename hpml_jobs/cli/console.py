@@ -70,12 +70,6 @@ MOST_LISTED = 30
 """Number of cells from which on states and plans are summarized."""
 
 
-def needs_attention(state: CellState) -> bool:
-    """Return whether a cell failed, is blocked or unknown, or a check of it did not pass."""
-    is_sound = state.outcome in (Outcome.OK, Outcome.RUNNING, Outcome.PENDING)
-    return not is_sound or bool(state.who or state.warning or in_short(state.checks))
-
-
 def plain_table(fixed: Iterable[str], foldable: Iterable[str]) -> Table:
     """Return a table with these headings and no lines; texts of `fixed` columns are not folded."""
     table = Table(box=None, pad_edge=False, header_style="bold")

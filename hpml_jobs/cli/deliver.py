@@ -171,14 +171,14 @@ def _ask(question: str, manner: Manner) -> None:
         raise HpmlError("nothing was submitted; --yes submits without asking")
 
 
-def confirm(question: str, declined: str, remedy: str, *, json: bool) -> None:
+def confirm(question: str, declined: str, remedy: str) -> None:
     """Ask whether to do what cannot be undone; `declined` says that it was not done.
 
     Raises:
         UsageError: there is nobody to ask, with the remedy.
         HpmlError: the user declined.
     """
-    if json or not is_interactive():
+    if not is_interactive():
         raise UsageError(f"{declined}: there is no terminal to ask on; {remedy}")
     if not is_yes(question):
         raise HpmlError(declined)

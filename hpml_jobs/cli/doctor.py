@@ -16,20 +16,11 @@ from hpml_jobs.cli.options import ConfigDir, Json, Overrides
 from hpml_jobs.core.answers import Finding, Severity
 from hpml_jobs.core.cluster import Launcher
 from hpml_jobs.core.errors import HpmlError, UsageError
-from hpml_jobs.core.paths import typed_path
 from hpml_jobs.core.text import PROGRAM, counted, with_command
 from hpml_jobs.study.files import writing
 
 
 def init(
-    to: Annotated[
-        Path | None,
-        typer.Option(
-            "--to",
-            metavar="FILE",
-            help="file to write; default: ~/.config/hpml_jobs/config.yaml",
-        ),
-    ] = None,
     show: Annotated[
         bool, typer.Option("--print", help="print the file, write nothing")
     ] = False,
@@ -44,13 +35,10 @@ def init(
     from hpml_jobs.doctor.profile import make_profile
     from hpml_jobs.plan.user_config import user_config_file
 
-    if show and to is not None:
-        raise UsageError("--print with --to: print the file, or write it")
-    path = user_config_file() if to is None else typed_path(to)
+    path = user_config_file()
     if not show and os.path.lexists(path):
         raise HpmlError(
-            f"{path} exists and was not changed: write another file with --to FILE, or read the "
-            "new one with --print"
+            f"{path} exists and was not changed: init --print prints the new one"
         )
     profile = make_profile()
     if show:

@@ -6,7 +6,6 @@ from functools import cache
 from math import ceil
 from pathlib import Path
 
-from hpml_jobs.cli.options import study_words
 from hpml_jobs.core.cell import Cell, Outcome
 from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.text import PROGRAM, counted, with_command
@@ -14,7 +13,6 @@ from hpml_jobs.core.workload import SourceFile
 from hpml_jobs.results.checks.disturbance import DISTURBED, is_worth_repeating
 from hpml_jobs.study.selection import OfCell
 from hpml_jobs.study.snapshot import CellState, FolderSnapshot
-from hpml_jobs.study.study import Study
 
 EXAMPLE_MINUTES, EXAMPLE_GB = 60, 64
 """Limits in suggested commands where those of the job are not known."""
@@ -24,13 +22,6 @@ OF_SETUP = re.compile("torch sees|is built for|was not found on the node")
 
 REPLACED = "of older code, submitted again with the current code"
 """What replaced cells are."""
-
-
-def hints_of(
-    study: Study, cells: list[CellState], changed: Mapping[str, bool]
-) -> list[str]:
-    """Return a line per thing to do for cells of a study, with complete commands."""
-    return hints_for(cells, study_words(study), changed)
 
 
 def hints_for(
@@ -52,10 +43,9 @@ def hints_for(
 
 
 def _next(cells: list[CellState], study: str) -> list[str]:
-    if any(state.outcome.active for state in cells):
-        return [next_commands(study, watch=True)]
-    if any(state.recorded for state in cells):
-        return [next_commands(study, watch=False)]
+    is_active = any(state.outcome.active for state in cells)
+    if is_active or any(state.recorded for state in cells):
+        return [next_commands(study, watch=is_active)]
     return []
 
 

@@ -1,7 +1,6 @@
 """Commands cancel and resubmit."""
 
 import sys
-from collections.abc import Mapping, Sequence
 from itertools import compress
 from typing import TYPE_CHECKING, Annotated
 
@@ -71,7 +70,6 @@ def cancel(
     study: StudyName = None,
     pattern: Pattern = None,
     outputs: Outputs = None,
-    json: Json = False,
 ) -> None:
     """Cancel the jobs of a study, by job id. A job that several cells share ends for all of them.
 
@@ -94,28 +92,19 @@ def cancel(
     ids = [*jobs, *closing]
     if ids and not selection.is_named:
         question = f"cancel {counted(len(ids), 'job')} of study {selection.study.name}?"
-        confirm(question, "nothing was cancelled", "name the study", json=json)
+        confirm(question, "nothing was cancelled", "name the study")
     cancel_jobs(ids)
-    if json:
-        print_json({"study": selection.study.name, "jobs": jobs, "closing": closing})
-    else:
-        _print_cancelled(jobs, closing)
+    for job, cells in jobs.items():
+        print(f"{job}: {', '.join(cells)}")
+    for job in closing:
+        print(f"{job}: the follow-up job")
+    done = f"cancelled {counted(len(ids), 'job')}"
+    print(done if ids else "no job is pending or running")
     for state in all_states:
         if state.slug in chosen and state.outcome.may_run and not state.job:
             raise HpmlError(
                 f"{state.slug} was not cancelled: {state.reason}; repeat it later"
             )
-
-
-def _print_cancelled(jobs: Mapping[str, Sequence[str]], closing: Sequence[str]) -> None:
-    if not jobs and not closing:
-        print("no job is pending or running")
-        return
-    for job, cells in jobs.items():
-        print(f"{job}: {', '.join(cells)}")
-    number = counted(sum(map(len, jobs.values())), "cell")
-    followup = f", and the follow-up job {', '.join(closing)}" if closing else ""
-    print(f"cancelled {counted(len(jobs), 'job')} of {number}{followup}")
 
 
 def resubmit(

@@ -8,19 +8,11 @@ from typing import Annotated, Any, NamedTuple
 
 from typer import Argument, Option
 
-from hpml_jobs.core.errors import HpmlError, UsageError
+from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.paths import resolve_path, typed_path
 from hpml_jobs.core.text import alike, did_you_mean
-from hpml_jobs.study.manifest import History
 from hpml_jobs.study.selection import OfCell, find, matching
 from hpml_jobs.study.study import Study
-
-
-def _existing_folder(folder: Path | None) -> Path | None:
-    if folder is not None and not folder.is_dir():
-        raise UsageError(f"--config-dir {folder}: there is no such folder")
-    return folder
-
 
 Overrides = Annotated[
     list[str] | None,
@@ -39,7 +31,8 @@ ConfigDir = Annotated[
         "--config-dir",
         metavar="FOLDER",
         help="folder of your own configs: cluster/, workload/, recipe/, grid/",
-        callback=_existing_folder,
+        exists=True,
+        file_okay=False,
     ),
 ]
 StudyName = Annotated[
@@ -213,14 +206,3 @@ def find_study(study: str | None, outputs: Path | None) -> Study:
     if study is None:
         print(f"study {selected.name} (most recently submitted)", file=sys.stderr)
     return selected
-
-
-def history_of(study: Study) -> History:
-    """Return the manifest's history; an empty one, with a line on stderr, if it cannot be read."""
-    try:
-        return study.history()
-    except HpmlError as fault:
-        print(
-            f"warning: {fault}; cells without a folder are not shown", file=sys.stderr
-        )
-        return History()

@@ -2,30 +2,27 @@
 
 import sys
 import time
-from contextlib import redirect_stdout, suppress
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 from typer import Option
 
-from hpml_jobs.cli.console import Console, print_json, print_note, show_preview
+from hpml_jobs.cli.console import Console, print_json, print_note
 from hpml_jobs.cli.hints import next_commands
 from hpml_jobs.cli.options import (
     ConfigDir,
-    DryRun,
-    Json,
     Multirun,
     Overrides,
     study_words,
 )
-from hpml_jobs.core.cluster import Launcher
 from hpml_jobs.core.errors import HpmlError, InterruptError, UsageError
 from hpml_jobs.core.text import PROGRAM, counted, duration_text, with_command
 from hpml_jobs.study.attempt import Progress
 from hpml_jobs.study.cell_folder import CellFolder
 
 if TYPE_CHECKING:
-    from hpml_jobs.plan.cells import Plan, PlannedCell
+    from hpml_jobs.plan.cells import PlannedCell
     from hpml_jobs.status.states import StudyStatus
     from hpml_jobs.study.study import Study
     from hpml_jobs.submit.selection import Selection
@@ -50,8 +47,6 @@ def run(
             help="run the cell although a job of it is pending or running",
         ),
     ] = False,
-    dry_run: DryRun = False,
-    json: Json = False,
 ) -> None:
     """Run one cell here: on a laptop, or inside an allocation (as sbatch/*.sbatch do).
 
@@ -76,9 +71,6 @@ def run(
             "run is for this machine: leave the word run out, or use cluster=local"
         )
     planned = _cell_of_index(plan.cells, index)
-    if dry_run:
-        _preview_here(plan, planned, json=json)
-        return
     folder, job = plan.study.cell(planned.slug), Job.current()
     with plan.study.submitting():
         if not take_over:
@@ -91,10 +83,7 @@ def run(
             write_cells(plan.study, [planned])
         else:
             announce(plan, [planned], job.id)
-    with redirect_stdout(sys.stderr if json else sys.stdout):
-        end = attempt_cell(folder, job)
-    if json:
-        print_json(end)
+    end = attempt_cell(folder, job)
     if not end.outcome.finished:
         raise typer.Exit(1)
 
@@ -110,17 +99,6 @@ def _cell_of_index(cells: "list[PlannedCell]", index: int | None) -> "PlannedCel
     if not 0 <= index < count:
         raise UsageError(f"--index {index}: this sweep has cells 0 to {count - 1}")
     return cells[index]
-
-
-def _preview_here(plan: "Plan", planned: "PlannedCell", *, json: bool) -> None:
-    """Show a cell that would run on this machine, whatever cluster its settings are for."""
-    from msgspec.structs import replace
-
-    from hpml_jobs.submit.selection import select
-
-    here = replace(plan.cluster, launcher=Launcher.LOCAL)
-    selection = select(plan._replace(cells=[planned], cluster=here))
-    show_preview(selection, json=json)
 
 
 def _check_idle(study: "Study", slug: str) -> None:

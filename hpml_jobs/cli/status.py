@@ -1,25 +1,28 @@
-"""Commands status and logs."""
+"""Commands status, logs and list."""
 
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import nullcontext
+from datetime import UTC, datetime
+from time import monotonic, sleep
 from typing import TYPE_CHECKING, Annotated
 
-import msgspec
 import typer
+from rich.text import Text
 from typer import Option
 
 from hpml_jobs.cli.console import (
     MOST_LISTED,
     console,
-    needs_attention,
+    plain_table,
     print_changes,
     print_json,
     states_table,
     totals,
     usage_line,
 )
-from hpml_jobs.cli.hints import changed_code, current_and_replaced, hints_of
+from hpml_jobs.cli.hints import changed_code, current_and_replaced, hints_for
 from hpml_jobs.cli.options import (
     AllCells,
     Json,
@@ -28,12 +31,16 @@ from hpml_jobs.cli.options import (
     Strict,
     StudyName,
     StudySelection,
+    outputs_of,
     select_study,
     study_words,
 )
+from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.check_result import in_short
 from hpml_jobs.core.errors import HpmlError, UsageError
 from hpml_jobs.core.text import PROGRAM, with_command
+from hpml_jobs.study.files import read_from
+from hpml_jobs.study.selection import all_studies, no_study, submitted_at
 from hpml_jobs.study.snapshot import CellState
 from hpml_jobs.study.study import Study
 
@@ -61,21 +68,21 @@ def status(
 ) -> None:
     """Show the state of every cell, the resources used and suggested next commands.
 
-    Of more than 30 cells, only those that need attention are listed. If the output is a file, a
-    pipe or JSON, --watch prints a line for each change.
+    Of more than 30 cells, the most urgent are listed. If the output is a file or a pipe, --watch
+    prints a line for each change.
 
     Example: hpml-jobs status demo 'ddp-2proc-*'
     """
     from hpml_jobs.status.states import study_status
     from hpml_jobs.status.usage import usage_of
 
-    if live and all_cells:
+    if live and (all_cells or json):
         raise UsageError(
-            "--watch shows as many cells as the screen has: leave --all out"
+            "--watch shows as many cells as the screen has: leave --all and --json out"
         )
     selection = select_study(study, pattern, outputs)
     if live:
-        check_finished(_watch(selection, json=json), strict=strict)
+        check_finished(_watch(selection), strict=strict)
         return
     current = study_status(selection.study, all_jobs=True, with_checks=True)
     chosen, usage = selection.chosen(current.states), usage_of(current)
@@ -84,12 +91,14 @@ def status(
     states = [*current_states, *replaced]
     hints = [*_warnings(selection.study, current, current_states)]
     hints += _followup_job(selection.study, current)
-    hints += hints_of(selection.study, states, changed)
+    hints += hints_for(states, study_words(selection.study), changed)
     if json:
         cells = {"study": selection.study.name, "cells": states}
         print_json(cells | {"usage": usage, "advice": hints})
     else:
-        _print_states(current_states, replaced, all_cells=all_cells)
+        is_large = len(states) > MOST_LISTED and not all_cells
+        console().print(states_table(states, MOST_LISTED if is_large else None))
+        print(totals(states))
         if usage and selection.pattern is None:
             print(usage_line(usage))
         for hint in hints:
@@ -114,24 +123,6 @@ def check_finished(states: list[CellState], *, strict: bool) -> None:
         raise typer.Exit(1)
 
 
-def _print_states(
-    current_states: list[CellState], replaced: list[CellState], *, all_cells: bool
-) -> None:
-    """Print every cell and the totals; of a large study the totals and what needs attention."""
-    states = current_states + replaced
-    if len(states) <= MOST_LISTED or all_cells:
-        console().print(states_table(states))
-        print(totals(states))
-        return
-    print(totals(states))
-    listed = [state for state in current_states if needs_attention(state)]
-    if listed:
-        console().print(states_table(listed, rows=MOST_LISTED))
-    print(
-        f"{len(states) - len(listed)} cells need no attention; --all lists every cell"
-    )
-
-
 def _followup_job(study: Study, current: "StudyStatus") -> list[str]:
     """Return a line on the job that follows the cells, if there is one."""
     from hpml_jobs.status.evidence import words_of_script
@@ -146,23 +137,19 @@ def _followup_job(study: Study, current: "StudyStatus") -> list[str]:
     return []
 
 
-def _watch(selection: StudySelection, *, json: bool) -> list[CellState]:
+def _watch(selection: StudySelection) -> list[CellState]:
     """Show the states live, then what to do next; return the last states of the current code."""
-    last = show_until_idle(selection, EVERY_S, json=json)
+    last = show_until_idle(selection)
     states = selection.chosen(last.states)
     changed = changed_code(last.snapshots)
-    if not json and console().is_terminal:
-        print("\n".join(hints_of(selection.study, states, changed)))
+    if console().is_terminal:
+        print("\n".join(hints_for(states, study_words(selection.study), changed)))
     current, _ = current_and_replaced(states, changed)
     return current
 
 
 def show_until_idle(
-    selection: StudySelection,
-    every_s: float,
-    *,
-    json: bool = False,
-    cache: "RecordCache | None" = None,
+    selection: StudySelection, cache: "RecordCache | None" = None
 ) -> "StudyStatus":
     """Show the states until no cell is pending or running; return the last status.
 
@@ -174,23 +161,18 @@ def show_until_idle(
     from hpml_jobs.status.watch import watch_study
 
     study, out, print_change = selection.study, console(), print_changes()
-    live = (
-        None if json or not out.is_terminal else Live(console=out, auto_refresh=False)
-    )
+    live = Live(console=out, auto_refresh=False) if out.is_terminal else None
 
     def show(states: list[CellState], note: str) -> None:
         if live:
             table = states_table(states, rows=max(3, out.size.height - 5))
             live.update(Group(table, totals(states), note), refresh=True)
-        elif json:
-            document = {"study": study.name, "cells": states, "note": note}
-            print_change(msgspec.json.encode(document).decode())
         else:  # a file or a pipe gets a line per change
             print_change(f"{totals(states)}; {note}" if note else totals(states))
 
     try:
         with live or nullcontext():
-            return watch_study(study, every_s, show, selection.chosen, cache)
+            return watch_study(study, EVERY_S, show, selection.chosen, cache)
     except KeyboardInterrupt:
         words = study_words(study)
         commands = f"{PROGRAM} status {words} --watch\n{PROGRAM} cancel {words}"
@@ -210,7 +192,6 @@ def logs(
         Option("--follow", "-f", help="print the log of a running cell as it grows"),
     ] = False,
     outputs: Outputs = None,
-    json: Json = False,
 ) -> None:
     """Show why cells failed: the first failing rank's traceback, or the end of the log.
 
@@ -223,24 +204,15 @@ def logs(
 
     selection = select_study(study, pattern, outputs)
     if follow:
-        if json:
-            raise UsageError("--follow prints a log, not JSON: leave --json out")
         _follow(selection, lines)
         return
     selected = selection.study
-    current = study_status(selected, with_checks=json)
+    current = study_status(selected)
     states = selection.chosen(current.states)
     if selection.pattern is None:
         states = [s for s in states if not (s.outcome.active or s.recorded) and s.job]
         changed = changed_code(current.snapshots)
         states, _ = current_and_replaced(states, changed)
-    if json:
-        cells = [
-            {"slug": s.slug, "state": s, "text": log_text(selected, s, lines)}
-            for s in states
-        ]
-        print_json({"study": selected.name, "cells": cells})
-        return
     if not states:
         print("no cell has failed; name a cell to see its log")
     for state in states:
@@ -250,19 +222,100 @@ def logs(
 
 def _follow(selection: StudySelection, lines: int) -> None:
     """Print the log of the running cell, or of the one that started last, until it ends."""
-    from hpml_jobs.cli.follow import follow, latest_running
     from hpml_jobs.status.states import cell_states
 
     study = selection.study
     states = selection.chosen(cell_states(study))
-    state = latest_running(states)
-    if state is None:
+    running = [state for state in states if state.outcome is Outcome.RUNNING]
+    if not running:
         sentence = f"no cell of study {study.name} is running; to see the states"
         raise HpmlError(
             with_command(sentence, f"{PROGRAM} status {study_words(study)}")
         )
+    state = min(running, key=lambda state: state.elapsed_s or 0.0)
     print(f"==== {state.slug}, until it ends", flush=True)
     for text in follow(study, state, lines):
         print(text, end="", flush=True)
     last = next(other for other in cell_states(study) if other.slug == state.slug)
     print(f"==== {last.slug}: {last.outcome.value} {last.reason}".rstrip())
+
+
+POLL_S = 0.5
+"""Seconds between two reads of the log."""
+
+ASK_S = 15.0
+"""Seconds between two questions to SLURM: a job that is killed leaves no exit report."""
+
+
+def follow(study: Study, state: CellState, lines: int) -> Iterator[str]:
+    """Yield the end of a running cell's log, then additions, until the cell has ended.
+
+    Raises:
+        HpmlError: it has no log yet.
+    """
+    from hpml_jobs.status.states import cell_states
+    from hpml_jobs.status.watch import END_BYTES
+
+    attempt = study.cell(state.slug).latest_attempt()
+    if attempt is None or attempt.job != state.job:
+        raise HpmlError(f"{state.slug} is starting, it has no log yet: repeat this")
+    log = attempt.log_of(0)
+    size = log.stat().st_size if log.exists() else 0
+    position = max(0, size - END_BYTES)
+    content = read_from(log, position)
+    position += len(content)
+    last = content.splitlines(keepends=True)[-lines:]
+    yield b"".join(last).decode(errors="replace")
+    queried_at = monotonic()
+    while True:
+        has_ended = attempt.end.exists()  # before the log's last read
+        added = read_from(log, position)
+        position += len(added)
+        yield added.decode(errors="replace")
+        if has_ended and not added:  # a long rest is read in parts
+            return
+        if monotonic() - queried_at > ASK_S:
+            queried_at = monotonic()
+            states = (other for other in cell_states(study) if other.outcome.active)
+            if state.slug not in {other.slug for other in states}:
+                return
+        if not added:
+            sleep(POLL_S)
+
+
+def list_(outputs: Outputs = None) -> None:
+    """List all studies: cells by state, date of the last submission, cluster, workload.
+
+    SLURM is asked only for studies with unfinished cells.
+
+    Example: hpml-jobs list
+    """
+    folder = outputs_of(outputs)
+    studies = all_studies(folder)
+    if not studies:
+        raise no_study(folder)
+    table = plain_table(("study", "submitted", "cluster"), ("workload", "cells"))
+    for study in studies:
+        submitted_s = submitted_at(study.root)
+        moment = datetime.fromtimestamp(submitted_s, UTC).astimezone()
+        submitted = moment.strftime("%Y-%m-%d %H:%M") if submitted_s else ""
+        cluster = last.name if (last := study.last_cluster()) else ""
+        workloads, cells = _contents(study)
+        table.add_row(study.name, submitted, cluster, workloads, Text(cells))
+    console().print(table)
+
+
+def _contents(study: Study) -> tuple[str, str]:
+    """Return what a study measures, and its cells by state, or why it cannot be read."""
+    from hpml_jobs.status.states import study_status
+
+    try:
+        study.check_schema()
+        status = study_status(study)
+    except HpmlError as fault:
+        return "", str(fault)
+    files = [snapshot.file for snapshot in status.snapshots if snapshot.file]
+    workloads = sorted({file.cell.workload.name for file in files})
+    counts = Counter(state.outcome for state in status.states)
+    states = [f"{counts[outcome]} {outcome}" for outcome in Outcome if counts[outcome]]
+    return ", ".join(workloads), ", ".join(states) or "none"

@@ -20,16 +20,12 @@ from hpml_jobs.core.text import (
     PROGRAM,
     counted,
     hours_text,
-    nearest,
     with_command,
 )
 from hpml_jobs.study.selection import all_studies
 
 if TYPE_CHECKING:
     from hpml_jobs.plan.cells import Plan
-
-SIMILAR = 0.75
-"""How much the name of a new study is like that of a study that is probably meant, at least."""
 
 
 def submit(
@@ -94,23 +90,14 @@ def plan(
     )
 
 
-def _refuse_name_alone(overrides: list[str]) -> None:
+def _refuse_name_alone(words: list[str]) -> None:
     """Refuse to add the default cell to a study that was probably to be shown."""
     from hpml_jobs.plan.user_config import user_outputs
 
-    name = overrides[0].removeprefix("study=") if len(overrides) == 1 else ""
-    if overrides != [f"study={name}"]:
-        return
-    names = [study.name for study in all_studies(user_outputs().expanduser())]
-    shown = name if name in names else nearest(name, names, SIMILAR)
-    if shown is None:
-        return
-    sentence = f"study {name} exists; to add a cell to it"
-    if shown != name:
-        sentence = f"no study {name}; did you mean {shown}? For a new study"
-    remedy = f"name the cell, e.g. gpus=1 study={name}; to see {shown}"
-    command = f"{PROGRAM} status {shown}"
-    raise UsageError(with_command(f"{sentence}, {remedy}", command))
+    for study in all_studies(user_outputs().expanduser()):
+        if words == [f"study={study.name}"]:
+            sentence = f"study {study.name} exists; name the cell to add, e.g. gpus=1; to see it"
+            raise UsageError(with_command(sentence, f"{PROGRAM} status {study.name}"))
 
 
 def _batch_of_ladder(

@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[2]
 
 REPORT, STRATEGIES = "report/report.py", "worker/strategies.py"
 CHECKS = "results/checks/study.py"
-COMMANDS, LISTING = "cli/commands.py", "cli/listing.py"
+COMMANDS, LISTING = "cli/commands.py", "cli/status.py"
 MORE = "more, "
 """A required argument too many, without an annotation: typer's functions may have any others."""
 
@@ -40,7 +40,7 @@ EDITS = (
     ),
     ("results/checks/waiting.py", r"def imbalance\(", MORE, CHECKS, r'"Waiting": \('),
     (LISTING, r"def list_\(", MORE, LISTING, r"def list_\("),
-    (COMMANDS, "import list_", "x", COMMANDS, "import list_x"),
+    (COMMANDS, "status import list_", "x", COMMANDS, "import list_x"),
     (STRATEGIES, ": DDP", "x", STRATEGIES, ": DDPx"),
     ("worker/models.py", ": lenet", "x", "worker/models.py", ": lenetx"),
     (REPORT, ": phases", "x", REPORT, ": phasesx"),

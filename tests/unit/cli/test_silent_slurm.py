@@ -215,4 +215,4 @@ def test_cancel_while_squeue_is_silent_uses_job_ids(slurm, capsys):
     make_silent(slurm, "empty")
     assert run(["cancel", "mine"]) == 0
     assert sorted(slurm.calls("scancel")[0].split()) == ["101_0", "101_1"]
-    assert "cancelled 2 jobs of 2 cells" in capsys.readouterr().out
+    assert "cancelled 2 jobs" in capsys.readouterr().out

@@ -143,18 +143,6 @@ def test_states_table_too_long_keeps_failed_cells():
     assert len(names) == 5
 
 
-def test_logs_json_has_state_and_text(builder, capsys):
-    answer = json.loads(stdout_of(capsys, "logs", "mine", "--json"))
-    texts = {cell["state"]["outcome"]: cell["text"] for cell in answer["cells"]}
-    assert texts["failed"] == "rank 1 failed first:\nValueError: no"
-
-
-def test_watch_json_prints_one_line_per_change(slurm, builder, capsys):
-    slurm.set_output("squeue")
-    (line,) = stdout_of(capsys, "status", "mine", "--watch", "--json").splitlines()
-    assert len(json.loads(line)["cells"]) == 4
-
-
 @pytest.mark.parametrize("is_repeated", [False, True])
 def test_failed_cell_of_older_code_is_hinted_at_until_it_is_repeated(
     is_repeated, slurm, working_folder, capsys

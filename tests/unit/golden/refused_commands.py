@@ -46,11 +46,9 @@ OF_COMMANDS = {
         resubmit full --failed --mem=0
         collect full --name Ada
         collect full --json --open
-        logs full -f --json
         status full --watch --all
         compare full --replace
         doctor --gpus 1 --no-job
-        init --print --to x
         compare
         compare full
         compare full full

@@ -1,6 +1,5 @@
 """Import of a table of runs: rows become records; what is no such table is refused in one line."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -110,12 +109,6 @@ def test_import_outputs_option_is_in_suggested_command(working_folder, capsys):
     folder = working_folder.resolve() / "my studies"
     assert f"\nhpml-jobs collect lab --outputs '{folder}'\n" in capsys.readouterr().out
     assert (working_folder / "my studies" / "lab" / "cells").is_dir()
-
-
-def test_import_json_lists_imported_cells(working_folder, capsys):
-    assert run_import(LAB, "--json") == 0
-    answer = json.loads(capsys.readouterr().out)
-    assert (answer["study"], len(answer["cells"])) == ("lab", 3)
 
 
 def test_answer_names_the_placement_where_another_was_measured(working_folder, capsys):

@@ -66,7 +66,7 @@ NOMINAL = (
 )
 OF_PEAK = (
     "% of peak: busbw / its best value in the microbenchmark from 64 MiB, or with the largest "
-    "message; tables.json has more shares."
+    "message."
 )
 RESIDUAL_BANDWIDTH = (
     "Bus bandwidth by subtraction: derived, not measured. 2(N-1)/N x I_N x S / Comm, with "

@@ -5,7 +5,7 @@ from statistics import median
 
 from hpml_jobs.core import disturbance
 from hpml_jobs.core.check_result import TIMES, Affected, CheckResult, Level, Tier
-from hpml_jobs.core.disturbance import CauseKind, OutsideCause
+from hpml_jobs.core.disturbance import OutsideCause
 from hpml_jobs.core.measurements import Role, Step
 from hpml_jobs.core.noise import overhead_error
 from hpml_jobs.core.record import Record
@@ -88,22 +88,9 @@ def _undisturbed(record: Record, measured: Sequence[Role | Step]) -> Observation
 
 
 def _causes_text(causes: Mapping[Role | Step, Sequence[OutsideCause]]) -> str:
-    """Return the causes of each epoch or step; one whose kinds are said is only named."""
-    texts: list[str] = []
-    said: set[CauseKind] = set()
-    also: list[str] = []
-    for role, of_role in causes.items():
-        kinds = {cause.kind for cause in of_role}
-        if texts and (isinstance(role, Step) or kinds <= said):
-            also.append(_where(role))
-            continue
-        said |= kinds
-        texts.append(
-            f"{'; '.join(cause.text for cause in of_role)}, during {_where(role)}"
-        )
-    if also:
-        texts.append(f"also during {listed(also)}")
-    return "; ".join(texts)
+    """Return the causes in the first epoch, and all that were disturbed."""
+    first = "; ".join(cause.text for cause in next(iter(causes.values())))
+    return f"{first}, during {listed(map(_where, causes))}"
 
 
 def _where(role: Role | Step) -> str:

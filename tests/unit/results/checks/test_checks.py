@@ -190,7 +190,7 @@ ALONE = [
         "imbalance",
         WARN,
         late_rank(2, "forward_s", 0.5),
-        "rank 2 on gr001 is late by 3.12 ms per iteration, in forward; the other ranks wait for it",
+        "rank 2 on gr001 is late by 3.12 ms per iteration, in forward; other ranks wait",
     ),
     CheckCase(
         "incomplete",

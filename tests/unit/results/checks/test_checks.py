@@ -277,7 +277,7 @@ ALONE = [
         "overhead",
         WARN,
         change_epoch("instrumented", epoch_s=6.35),
-        "the timed epoch is 25.98 % longer than the instrumented one (limit 5 %): the timed epo",
+        "the timed epoch is 25.98 % longer than the instrumented one (limit 5 %): run it",
     ),
     CheckCase(
         "drift",

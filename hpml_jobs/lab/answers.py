@@ -7,7 +7,7 @@ from hpml_jobs.core.check_result import Affected
 from hpml_jobs.core.measurements import Purpose
 from hpml_jobs.core.text import listed, percent_text
 from hpml_jobs.report.answer import answer_of
-from hpml_jobs.report.communication.messages import messages_by_setup
+from hpml_jobs.report.communication.table import messages_by_setup
 from hpml_jobs.report.frame import captions
 from hpml_jobs.report.frame.numbers import (
     DASH,
@@ -18,7 +18,6 @@ from hpml_jobs.report.frame.numbers import (
     three_digits,
 )
 from hpml_jobs.report.frame.table import Table, row_name
-from hpml_jobs.report.page.formats import FactTable
 from hpml_jobs.report.report import Report, ReportGroup
 from hpml_jobs.results.groups import ConditionGroup, pairs
 from hpml_jobs.results.rows import Row, by_key
@@ -27,7 +26,6 @@ REMEDIES = (
     "By Goyal et al. 2017, scaled multiplies the learning rate by global batch / 128, and goyal "
     "also warms it up."
 )
-MESSAGES = ("content", "kind", "bytes", "times")
 
 
 class Block(NamedTuple):
@@ -69,15 +67,13 @@ class Block(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """A text, the rows of the table that are shown (empty: all), and a table of its own.
+    """A text, and the rows of the table that are shown; empty: all.
 
-    Without a text, the question is not measured. Lines with a text of `left_out` are not shown.
+    Without a text, the question is not measured.
     """
 
     text: str = ""
     rows: Sequence[Row] = ()
-    facts: tuple[FactTable, ...] = ()
-    left_out: frozenset[str] = frozenset()
 
 
 def time_by_batch(block: Block) -> Answer:
@@ -196,13 +192,9 @@ def messages(block: Block) -> Answer:
         f"{count(round(sum(parts)))} bytes of {purpose}"
         for purpose, parts in by_purpose.items()
     ]
-    lines = tuple(
-        (m.purpose, m.kind, count(m.bytes), three_digits(m.per_iteration)) for m in sent
-    )
     return Answer(
         f"Beside gradients, {block.place(row)} send in each iteration "
-        f"{listed(others or ['nothing'])}.",
-        facts=(FactTable("Messages of an iteration", MESSAGES, lines),),
+        f"{listed(others or ['nothing'])}: see messages.csv."
     )
 
 
@@ -227,6 +219,5 @@ def quantization(block: Block) -> Answer:
     )
     texts = [f"{name} {listed(parts)}" for name, parts in networks.items()]
     return Answer(
-        f"Accuracy with a scale for each layer by its range: {'; '.join(texts)}.",
-        left_out=frozenset(("channel", "percentile")),
+        f"Accuracy with a scale for each layer by its range: {'; '.join(texts)}."
     )

@@ -121,15 +121,9 @@ def _items(report: Report, question: Question, printed: set[str]) -> Iterator[It
     yield Paragraph(answer.text)
     if report.several and block.tables[0] in block.group.tables:
         yield Paragraph(f"Of group {block.group.number}: {block.group.name}.")
-    yield from answer.facts
     names = [row_name(block.source, row) for row in answer.rows]
-    for table in () if answer.facts else block.tables:
-        lines = tuple(
-            line
-            for line in table.lines
-            if not names or line.label in names
-            if answer.left_out.isdisjoint(line.texts)
-        )
+    for table in block.tables:
+        lines = tuple(line for line in table.lines if not names or line.label in names)
         yield ShownTable(
             msgspec.structs.replace(table, lines=lines),
             tuple(table.caption_after(printed, [table.setting])),

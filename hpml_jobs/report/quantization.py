@@ -1,7 +1,7 @@
 """The table of quantization (lab part B) step by step, and the sheet of distributions."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Annotated, NamedTuple, Self
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Annotated, NamedTuple
 
 import msgspec
 
@@ -20,7 +20,6 @@ from hpml_jobs.report.frame.learning import Mean
 from hpml_jobs.report.frame.numbers import accuracy, count, three_digits
 from hpml_jobs.report.frame.table import (
     Column,
-    Number,
     Sheet,
     Table,
     TableText,
@@ -30,6 +29,7 @@ from hpml_jobs.report.frame.table import (
     row_name,
 )
 from hpml_jobs.results.groups import ConditionGroup
+from hpml_jobs.results.rows import by_key
 
 QUANTIZATION = (
     "Quantized after training, evaluated on the whole test set. int8: integers in -128..127, "
@@ -46,167 +46,73 @@ BOUNDS = {Bound.RANGE: "range", Bound.SIGMA: "3-sigma", Bound.PERCENTILE: "perce
 """What a scale covers, in words."""
 
 
-class Runs(NamedTuple):
-    """The runs of one place that were quantized alike: each run's seed and its results."""
-
-    name: str
-    seeds: list[int]
-    quantized: list[Quantized]
-
-    @property
-    def first(self) -> Quantized:
-        """The first run, for values without a meaningful mean."""
-        return self.quantized[0]
-
-
-class Result(NamedTuple):
-    """One line: what was quantized, and each run's results; accuracies are of 1.
-
-    `has_bias`: a bias is quantized with it, which `title` says beside `what`.
-    """
-
-    runs: Runs
-    what: str
-    bound: str
-    scales: str
-    steps: list[QuantizationStep | TorchReference]
-    has_bias: bool = False
-
-    @property
-    def title(self) -> str:
-        """What was quantized, in the words of the table."""
-        return f"{self.what}, int32 bias" if self.has_bias else self.what
-
-    @property
-    def accuracy(self) -> Mean | None:
-        """The mean accuracy over seeds."""
-        networks = (step.accuracy for step in self.steps)
-        return Mean.of(zip(self.runs.seeds, networks, strict=True))
-
-    @property
-    def drop(self) -> Mean | None:
-        """The loss of accuracy against fp32, over seeds; None for fp32 itself."""
-        if self.what == "fp32":
-            return None
-        pairs = zip(_fp32(self.runs), self.steps, strict=True)
-        networks = (before.accuracy - step.accuracy for before, step in pairs)
-        return Mean.of(zip(self.runs.seeds, networks, strict=True))
-
-    @property
-    def of_fp32(self) -> float:
-        """The bytes as a share of fp32's."""
-        return self.steps[0].bytes / _fp32(self.runs)[0].bytes
-
-
-class _Alike(NamedTuple):
-    """Records of one place that were trained and quantized in the same way, given by `how`."""
+class Network(NamedTuple):
+    """The records of one place that were trained and quantized alike, as `how` says."""
 
     workload: str
     place: str
     how: dict[str, float]
     records: list[Record]
 
+    @property
+    def quantized(self) -> list[Quantized]:
+        """The results of its runs."""
+        return [*filter(None, map(quantized_of, self.records))]
 
-def quantized(groups: Sequence[ConditionGroup]) -> list[Runs]:
-    """Return all quantized runs, grouped where they are alike, those with a bias last.
+    @property
+    def first(self) -> Quantized:
+        """Those of the first run, for values without a meaningful mean."""
+        return self.quantized[0]
+
+    def over_seeds(self, values: Iterable[float]) -> Mean | None:
+        """Return the mean over seeds of a value of each run."""
+        seeds = [record.cell.seed for record in self.records]
+        return Mean.of(zip(seeds, values, strict=True))
+
+
+def networks_of(groups: Sequence[ConditionGroup]) -> dict[str, Network]:
+    """Return all quantized networks by name, those with a bias last.
 
     Where the names of networks meet, their places and what differs in the way tell them apart.
     """
-    run_groups: list[_Alike] = []
+    networks: list[Network] = []
     for number, group in enumerate(groups, start=1):
-        place = f"group {number}, " if len(groups) > 1 else ""
-        run_groups += _alike(group, place)
-    networks = []
-    for run_group in run_groups:
-        seeds = [record.cell.seed for record in run_group.records]
-        run_results = [*filter(None, map(quantized_of, run_group.records))]
-        networks.append(Runs(_name(run_group, run_groups), seeds, run_results))
-    return sorted(networks, key=lambda runs: runs.first.bias)
-
-
-def _alike(group: ConditionGroup, prefix: str) -> Iterator[_Alike]:
-    workload = dict(group.requested)[WORKLOAD]
-    for row in group.timed:
-        ways: dict[tuple[float, ...], _Alike] = {}
-        for record in group.records(row):
-            if record.quantized:
-                how = _how(record)
-                new = _Alike(workload, prefix + row_name(group, row), how, [])
-                ways.setdefault(tuple(how.values()), new).records.append(record)
-        yield from (ways[way] for way in sorted(ways))
+        prefix = f"group {number}, " if len(groups) > 1 else ""
+        for row in group.timed:
+            place = prefix + row_name(group, row)
+            records = [record for record in group.records(row) if record.quantized]
+            ways = by_key((tuple(_how(r).values()), r) for r in records)
+            workload = dict(group.requested)[WORKLOAD]
+            for way in sorted(ways):
+                how = _how(ways[way][0])
+                networks.append(Network(workload, place, how, ways[way]))
+    ordered = sorted(networks, key=lambda network: network.first.bias)
+    return {_name(network, networks): network for network in ordered}
 
 
 def _how(record: Record) -> dict[str, float]:
     """Return the requested quantization settings, and the epochs that the network was trained."""
-    return {
-        **msgspec.to_builtins(record.cell.quantize),
-        "epochs": learning.epochs(record),
-    }
+    settings = msgspec.to_builtins(record.cell.quantize)
+    return {**settings, "epochs": learning.epochs(record)}
 
 
-def _name(run_group: _Alike, run_groups: Iterable[_Alike]) -> str:
+def _name(network: Network, networks: Iterable[Network]) -> str:
     """Return `lenet_cifar10`, or with what sets it apart `lenet_cifar10, calibration 100`."""
-    same_workload = [
-        other for other in run_groups if other.workload == run_group.workload
-    ]
-    parts = [run_group.workload]
-    if len({other.place for other in same_workload}) > 1:
-        parts.append(run_group.place)
-    for key, value in run_group.how.items():
-        if len({other.how.get(key) for other in same_workload}) == 1:
-            continue
-        word = str(value)
-        if isinstance(value, bool):
-            word = "yes" if value else "no"
-        parts.append(f"{key} {word}")
+    same = [other for other in networks if other.workload == network.workload]
+    parts = [network.workload]
+    if len({other.place for other in same}) > 1:
+        parts.append(network.place)
+    for key, value in network.how.items():
+        if len({other.how.get(key) for other in same}) > 1:
+            word = str(value)
+            if isinstance(value, bool):
+                word = "yes" if value else "no"
+            parts.append(f"{key} {word}")
     return ", ".join(parts)
 
 
-def results(runs: Runs) -> Iterator[Result]:
-    """Return the runs' steps in the order of the lab, then torch's own."""
-    for step in runs.first.steps:
-        of_runs = [
-            s
-            for run in runs.quantized
-            for s in run.steps
-            if _scheme(s) == _scheme(step)
-        ]
-        if len(of_runs) != len(runs.quantized):
-            continue
-        bound, scales = "", ""
-        if step.bound is not None:
-            bound = BOUNDS[step.bound]
-            scales = "channel" if step.per_channel else "layer"
-        what = _WORDS.get(step.what, step.what)
-        has_bias = step.what == QuantizedParts.ALL and runs.first.bias
-        yield Result(runs, what, bound, scales, list(of_runs), has_bias)
-    references = [run.reference for run in runs.quantized if run.reference]
-    if len(references) == len(runs.quantized):
-        yield Result(runs, TORCHS, "", "", list(references))
-
-
-def _scheme(step: QuantizationStep) -> tuple[str, Bound | None, bool]:
-    return step.what, step.bound, step.per_channel
-
-
-def _fp32(runs: Runs) -> list[QuantizationStep]:
-    return [run.steps[0] for run in runs.quantized]
-
-
-_WORDS: dict[str, str] = {
-    QuantizedParts.WEIGHTS: "int8 weights",
-    QuantizedParts.ALL: "int8 weights + activations",
-}
-
-
-def _points(mean: Mean) -> str:
-    return learning.mean_text(
-        mean, lambda share: accuracy(share) if round(share, 4) else "0.00"
-    )
-
-
-def _accuracy(mean: Mean) -> str:
-    return learning.mean_text(mean, accuracy)
+def _points(share: float) -> str:
+    return accuracy(share) if round(share, 4) else "0.00"
 
 
 class QuantizationLine(NamedTuple):
@@ -216,77 +122,99 @@ class QuantizationLine(NamedTuple):
     quantized: Annotated[str, Column("quantized", words=True)]
     bound: Annotated[str | None, Column("scale by", words=True)]
     scales: Annotated[str | None, Column("for each", words=True)]
-    over_seeds: Annotated[
-        Mean | None, Column("accuracy, %", _accuracy, on_page_only=True)
-    ]
-    lost: Annotated[Mean | None, Column("drop", _points, on_page_only=True)]
+    accuracy: Annotated[Mean | None, learning.shown("accuracy, %", accuracy)]
+    drop: Annotated[Mean | None, learning.shown("drop", _points)]
     bytes: Annotated[int, Column("bytes", count)]
     of_fp32: Annotated[float, Column("of fp32", three_digits)]
     runs: int
     seeds: int
-    accuracy: Number
-    accuracy_deviation: Number
-    drop: Number
-    drop_deviation: Number
 
-    @classmethod
-    def of(cls, result: Result) -> Self:
-        """Return the line of a result."""
-        reached, lost = result.accuracy, result.drop
-        return cls(
-            network=result.runs.name,
-            quantized=result.title,
-            bound=result.bound or None,
-            scales=result.scales or None,
-            over_seeds=reached,
-            lost=lost,
-            bytes=result.steps[0].bytes,
-            of_fp32=result.of_fp32,
-            runs=len(result.steps),
-            seeds=len(set(result.runs.seeds)),
-            accuracy=reached.mean if reached else None,
-            accuracy_deviation=reached.deviation if reached else None,
-            drop=lost.mean if lost else None,
-            drop_deviation=lost.deviation if lost else None,
-        )
+
+def _lines(name: str, network: Network) -> Iterator[QuantizationLine]:
+    """Yield the steps of a network in the order of the lab, then torch's own."""
+    runs = network.quantized
+    for step in network.first.steps:
+        scheme = _scheme(step)
+        steps = [s for run in runs for s in run.steps if _scheme(s) == scheme]
+        if len(steps) != len(runs):
+            continue
+        bound = scales = None
+        if step.bound is not None:
+            bound = BOUNDS[step.bound]
+            scales = "channel" if step.per_channel else "layer"
+        what = _WORDS.get(step.what, step.what)
+        if step.what == QuantizedParts.ALL and network.first.bias:
+            what += ", int32 bias"
+        line = _line(name, network, what, steps)
+        yield line._replace(bound=bound, scales=scales)
+    references = [run.reference for run in runs if run.reference]
+    if len(references) == len(runs):
+        yield _line(name, network, TORCHS, references)
+
+
+def _line(
+    name: str,
+    network: Network,
+    what: str,
+    steps: Sequence[QuantizationStep | TorchReference],
+) -> QuantizationLine:
+    before = [run.steps[0] for run in network.quantized]
+    pairs = zip(before, steps, strict=True)
+    lost = network.over_seeds(fp32.accuracy - step.accuracy for fp32, step in pairs)
+    return QuantizationLine(
+        network=name,
+        quantized=what,
+        bound=None,
+        scales=None,
+        accuracy=network.over_seeds(step.accuracy for step in steps),
+        drop=None if what == "fp32" else lost,
+        bytes=steps[0].bytes,
+        of_fp32=steps[0].bytes / before[0].bytes,
+        runs=len(steps),
+        seeds=len({record.cell.seed for record in network.records}),
+    )
+
+
+def _scheme(step: QuantizationStep) -> tuple[str, Bound | None, bool]:
+    return step.what, step.bound, step.per_channel
+
+
+_WORDS: dict[str, str] = {
+    QuantizedParts.WEIGHTS: "int8 weights",
+    QuantizedParts.ALL: "int8 weights + activations",
+}
 
 
 def quantization(groups: Sequence[ConditionGroup]) -> Table | None:
     """Return the table of all networks of the study; None if none was quantized."""
-    networks = quantized(groups)
+    networks = networks_of(groups)
     if not networks:
         return None
-    images = " or ".join(
-        dict.fromkeys(
-            count(run.calibration) for runs in networks for run in runs.quantized
-        )
-    )
+    runs = [run for network in networks.values() for run in network.quantized]
+    images = " or ".join(dict.fromkeys(count(run.calibration) for run in runs))
     caption = (QUANTIZATION.format(images=images), DROP, learning.OVER_SEEDS)
+    lines = [
+        line for name, network in networks.items() for line in _lines(name, network)
+    ]
     return item_table(
-        [group for group in groups if quantized([group])],
+        [group for group in groups if networks_of([group])],
         TableText("quantization", "Quantization", "network", caption),
-        (
-            (runs.name, QuantizationLine.of(o))
-            for runs in networks
-            for o in results(runs)
-        ),
+        [(line.network, line) for line in lines],
         columns_of(QuantizationLine),
         _notes(networks),
     )
 
 
-def _notes(networks: Iterable[Runs]) -> Iterator[str]:
+def _notes(networks: Mapping[str, Network]) -> Iterator[str]:
     """Return the notes on the networks; a note that several share names them."""
-    names_by_note: dict[str, dict[str, None]] = {}
-    for runs in networks:
-        of_runs = [
-            f"{TORCHS}: {run.reference.how}" for run in runs.quantized if run.reference
-        ]
-        for run in runs.quantized:
-            of_runs += [f"not measured: {missing}" for missing in run.missing]
-        for what in of_runs:
-            names_by_note.setdefault(what, {})[runs.name] = None
-    return (f"{what} ({', '.join(names)})" for what, names in names_by_note.items())
+    pairs = []
+    for name, network in networks.items():
+        for run in network.quantized:
+            if run.reference:
+                pairs.append((f"{TORCHS}: {run.reference.how}", name))
+            pairs += [(f"not measured: {missing}", name) for missing in run.missing]
+    for note, names in by_key(pairs).items():
+        yield f"{note} ({', '.join(dict.fromkeys(names))})"
 
 
 class SpreadLine(NamedTuple):
@@ -312,12 +240,12 @@ def spreads(group: ConditionGroup) -> Sheet | None:
         filled(
             SpreadLine,
             spread,
-            network=runs.name,
+            network=name,
             sigma_low=spread.mean - 3 * spread.sigma,
             sigma_high=spread.mean + 3 * spread.sigma,
             counts=" ".join(map(str, spread.counts)),
         )
-        for runs in quantized([group])
-        for spread in runs.first.spreads
+        for name, network in networks_of([group]).items()
+        for spread in network.first.spreads
     ]
     return Sheet(columns=SpreadLine._fields, rows=tuple(lines)) if lines else None

@@ -15,7 +15,6 @@ from hpml_jobs.core.measurements import (
     TRAINING,
     CollectiveKind,
     Microbenchmark,
-    MicrobenchmarkPoint,
     Phases,
     Purpose,
     Role,
@@ -50,10 +49,8 @@ class Figures(Value, frozen=True, kw_only=True):
     `joules` the energy of all GPUs. Of one run, `comm_exposed_s` = `exchange_s` + `waiting_s`;
     `comm_s` is that of Table 2: exposed, and packing by hand. `comm_cost_s` is known to +-
     `comm_cost_resolution_s`. `skew_s` and `net_s` are of all-reduces, `rooted_s` is the root's time
-    in other collectives. `gradients_s` is the time in which messages of gradients were active on
-    the rank that waits least, `gradients_net_s` of each message on the rank with the least,
-    `gradients_root_s` on rank 0. `probe_same_sizes_s` is the microbenchmark's time for these
-    messages, `delayed` the share of its trials that waited for the scheduler. The phases add up to
+    in other collectives. `gradients_net_s` is the time of each message of gradients on the rank
+    with the least, `gradients_root_s` the time of all on rank 0. The phases add up to
     the instrumented epoch; `closure` is |epoch - sum of phases| / epoch, `overhead` what the
     instruments cost, instrumented epoch / timed epoch - 1. `others_*` are means of the ranks that
     wait for the one that waits least, or of the only rank; `others_run_queue_s` is per thread.
@@ -78,15 +75,11 @@ class Figures(Value, frozen=True, kw_only=True):
     skew_s: Split = None
     net_s: Split = None
     rooted_s: Split = None
-    gradients_s: Split = None
     gradients_net_s: Split = None
     gradients_root_s: Split = None
     gradients_sent_bytes: Split = None
-    probe_same_sizes_s: Alone = None
     peak_gb_per_s: Alone = None
     peak_bytes: Alone = None
-    link_gb_per_s: Timed = None
-    delayed: Alone = None
     phase_stall_s: Split = None
     phase_h2d_s: Split = None
     phase_forward_s: Split = None
@@ -175,7 +168,6 @@ def _of_rank(rank: Rank, exchange_s: float | None) -> dict[str, float | None]:
             figures["waiting_s"] = formulas.waiting_s(exposed_s, exchange_s)
     if communication := rank.communication:
         figures["comm_total_s"] = communication.total_s
-        figures["gradients_s"] = communication.gradients_s
         figures["gradients_sent_bytes"] = communication.bytes_of(Purpose.GRADIENTS)
     return figures
 
@@ -226,18 +218,9 @@ def _of_microbenchmark(
     kind = communication.gradient_kind if communication else None
     peak = peak_of(benchmark, record.cell.gpus, kind or CollectiveKind.ALL_REDUCE)
     return {
-        "probe_same_sizes_s": record.same_sizes_s,
         "peak_gb_per_s": peak.gb_per_s if peak else None,
         "peak_bytes": peak.bytes if peak else None,
-        "delayed": _delayed(benchmark.points),
     }
-
-
-def _delayed(points: Sequence[MicrobenchmarkPoint]) -> float | None:
-    """Return the share of delayed trials; None where they were not counted."""
-    counts = [point.delayed for point in points if point.delayed is not None]
-    trials = sum(point.trials for point in points)
-    return sum(counts) / trials if trials and len(counts) == len(points) else None
 
 
 class PeakBandwidth(NamedTuple):
@@ -369,23 +352,18 @@ class Bandwidth(Value, frozen=True, kw_only=True):
     """GB/s of the gradients alone, without buffers and their time; None if unknown.
 
     `algorithm`, `bus`: by the time of the rank with the least, since on an early rank the time
-    contains waiting for the late one; `bus_plain`: by that of the rank that waits least.
+    contains waiting for the late one.
     `nominal`: what a ring all-reduce of the gradients would have reached in dp's time.
     `root_wire`: what passed through rank 0's link under gather_scatter, by rank 0's time.
-    `delayed`: share of the microbenchmark's trials that waited for the scheduler.
     """
 
     sent_bytes: float
     expected_bytes: int | None = None
     algorithm_gb_per_s: float | None = None
     bus_gb_per_s: float | None = None
-    bus_plain_gb_per_s: float | None = None
     nominal_gb_per_s: float | None = None
     root_wire_gb_per_s: float | None = None
     of_peak: float | None = None
-    of_same_sizes: float | None = None
-    of_link: float | None = None
-    delayed: float | None = None
 
     @property
     def lab_gb_per_s(self) -> float | None:
@@ -410,7 +388,6 @@ def bandwidth(
         "sent_bytes": sent,
         "expected_bytes": _expected(strategy, iterations, gradient_bytes),
         "algorithm_gb_per_s": formulas.algorithm_gb_per_s(sent, net_s),
-        "delayed": values.delayed,
     }
     match strategy.traffic.bandwidth:
         case BandwidthKind.NOMINAL:
@@ -459,14 +436,7 @@ def _by_bus(
     values: Figures, wire_bytes: float, net_s: float
 ) -> dict[str, float | None]:
     bus = formulas.algorithm_gb_per_s(wire_bytes, net_s)
-    plain_s = values.gradients_s
-    alone_s = values.probe_same_sizes_s
     return {
         "bus_gb_per_s": bus,
-        "bus_plain_gb_per_s": (
-            formulas.algorithm_gb_per_s(wire_bytes, plain_s) if plain_s else None
-        ),
         "of_peak": bus / values.peak_gb_per_s if values.peak_gb_per_s else None,
-        "of_same_sizes": alone_s / net_s if alone_s else None,
-        "of_link": bus / values.link_gb_per_s if values.link_gb_per_s else None,
     }

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from pathlib import Path
 from statistics import mean, median
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from hpml_jobs.core.built_in import RESNET18_PARAMETERS
 from hpml_jobs.core.conditions import precision_of
 from hpml_jobs.core.formulas import transformer_flop_per_token
-from hpml_jobs.core.gpus import Card, link_text
+from hpml_jobs.core.gpus import Card
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import Device
 
@@ -49,14 +49,15 @@ def peaks() -> dict[str, Peak]:
     cards sum fp16 products in fp16 at twice the rate of sums in fp32, unlike the RTX A, Quadro,
     TITAN RTX and data-center cards: their rate with sums in fp32 is half of the cited one.
     """
+    peaks_of = {}
     with Path(__file__).with_suffix(".csv").open(newline="") as file:
-        return {row.pop("name"): _peak(row) for row in csv.DictReader(file)}
-
-
-def _peak(row: dict[str, str]) -> Peak:
-    source = row.pop("source")
-    figures = {field: float(text) if text else None for field, text in row.items()}
-    return Peak(source=source, **figures)  # type: ignore[arg-type]  # every card has fp32
+        for row in csv.DictReader(file):
+            name, source = row.pop("name"), row.pop("source")
+            figures: dict[str, Any] = {
+                field: float(text) if text else None for field, text in row.items()
+            }
+            peaks_of[name] = Peak(source=source, **figures)
+    return peaks_of
 
 
 FLOP_PER_SAMPLE = {RESNET18_PARAMETERS: 3_328_997_376, 11_181_642: 217_282_560}
@@ -199,9 +200,7 @@ class GpuFigures(NamedTuple):
     gpu_utilization_percent: float | None = None
     temperature_c: int | None = None
     throttle_reasons: str | None = None
-    gpu_samples: int | None = None
     bus_ids: str | None = None
-    links: str | None = None
     link_gb_per_s: float | None = None
 
 
@@ -229,9 +228,7 @@ def gpu_figures(record: Record) -> GpuFigures:
         gpu_utilization_percent=record.gpu_utilization_percent,
         temperature_c=max(heat, default=None),
         throttle_reasons=_throttle_reasons(cards),
-        gpu_samples=min((sample.count for sample in samples), default=None),
         bus_ids=", ".join(f"{c.index} {c.bus_id}" for c in cards if c.bus_id) or None,
-        links="; ".join(dict.fromkeys(filter(None, map(link_text, cards)))) or None,
         link_gb_per_s=record.link_gb_per_s,
     )
 

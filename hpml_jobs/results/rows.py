@@ -15,7 +15,7 @@ from hpml_jobs.core.noise import error_of_median, known_interval
 from hpml_jobs.core.place import Place, Setup, place_of, setup_of, setup_order
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.statistics import Interval, Sample, ratio_interval
-from hpml_jobs.core.strategies import BASELINE, Strategy
+from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.core.training_path import accumulation
 from hpml_jobs.core.value import Value
 from hpml_jobs.results.cells import CellResult
@@ -194,11 +194,6 @@ class Row(Value, frozen=True, kw_only=True, dict=True):
     def ratio_key(self) -> tuple[int, str]:
         """Batch and training path: the ratios in the tables are of rows where they are equal."""
         return self.batch_per_gpu, self.path
-
-    @property
-    def place_of_any_strategy(self) -> Place:
-        """Its place without the strategy: strategies are compared where it is equal."""
-        return Place(self.setup._replace(strategy=BASELINE), self.batch_per_gpu)
 
     @property
     def is_compared(self) -> bool:

@@ -221,7 +221,7 @@ def _cell(
     if record is not None and row is not None and result.measured:
         values |= {"work_samples": record.work_samples}
         values |= msgspec.structs.asdict(figures_of(record))
-        values |= dict(zip(MEASURED, _measured(record, row), strict=True))
+        values |= _measured(record, row)
         values |= gpu_figures(record)._asdict()
         values["checks"] = worst_level(checks.get(result.slug, ())).value
     values |= flat(result.cell)
@@ -237,30 +237,24 @@ def _cell(
     return values
 
 
-MEASURED = (
-    *("samples_per_s", "units_per_s", "unit", "speedup", "efficiency"),
-    *("train_loss", "train_accuracy"),
-    *("test_accuracy_rank0", "iterations", "samples", "loader_workers_total"),
-)
-"""Columns of measured cells beside their figures."""
-
-
-def _measured(record: Record, row: Row) -> tuple[float | str | None, ...]:
+def _measured(record: Record, row: Row) -> dict[str, Any]:
+    """Return what a measured cell has beside its figures."""
     samples = record.samples
     units = record.units
-    return (
-        formulas.units_per_s(samples, record.epoch_s) if samples else None,
-        formulas.units_per_s(units, record.epoch_s) if units else None,
-        record.cell.workload.throughput_unit.value,
-        row.speedup,
-        row.scaling.efficiency if row.scaling else None,
-        record.loss,
-        record.accuracy,
-        record.ranks[0].test_accuracy if record.ranks else None,
-        record.iterations,
-        record.samples,
-        sum(rank.loader_workers for rank in record.ranks),
-    )
+    epoch_s = record.epoch_s
+    return {
+        "samples_per_s": formulas.units_per_s(samples, epoch_s) if samples else None,
+        "units_per_s": formulas.units_per_s(units, epoch_s) if units else None,
+        "unit": record.cell.workload.throughput_unit.value,
+        "speedup": row.speedup,
+        "efficiency": row.scaling.efficiency if row.scaling else None,
+        "train_loss": record.loss,
+        "train_accuracy": record.accuracy,
+        "test_accuracy_rank0": record.ranks[0].test_accuracy if record.ranks else None,
+        "iterations": record.iterations,
+        "samples": samples,
+        "loader_workers_total": sum(rank.loader_workers for rank in record.ranks),
+    }
 
 
 def _left_out(slug: str, row: Row | None) -> str:

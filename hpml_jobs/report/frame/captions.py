@@ -120,12 +120,6 @@ def row_label(setup: Setup, device: Device) -> str:
     return place_label(setup, device, setup.strategy.value if named else "")
 
 
-def asides(setup: Setup, strategy: str = "") -> str:
-    """Return what a setup is apart from its GPUs, separated by commas."""
-    nodes = f"{setup.nodes} nodes" if setup.nodes > 1 else ""
-    return ", ".join(part for part in (nodes, strategy, setup.treatment) if part)
-
-
 def full_label(setup: Setup, device: Device) -> str:
     """Return a row's name in tables where strategies are side by side.
 
@@ -175,7 +169,9 @@ def place_label(setup: Setup, device: Device, strategy: str = "") -> str:
     >>> place_label(Setup(4, 2, Strategy.DDP), Device.CUDA)
     '4-GPU (2 nodes)'
     """
-    return f"{setup.gpus}-{unit(device)}{aside(asides(setup, strategy))}"
+    nodes = f"{setup.nodes} nodes" if setup.nodes > 1 else ""
+    parts = filter(None, (nodes, strategy, setup.treatment))
+    return f"{setup.gpus}-{unit(device)}{aside(', '.join(parts))}"
 
 
 def setting(group: ConditionGroup) -> str:

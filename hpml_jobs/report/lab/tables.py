@@ -1,5 +1,7 @@
 """The lab's tables: Q1, and Tables 1, 2 and 3 of a strategy, measured and by residual (2r, 3r)."""
 
+from collections.abc import Iterable
+
 from hpml_jobs.core.check_result import Affected
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.core.value import Value
@@ -10,6 +12,7 @@ from hpml_jobs.report.frame.numbers import (
     count,
     percent,
     seconds,
+    span,
     three_digits,
 )
 from hpml_jobs.report.frame.table import Column, Line, Table, TableText
@@ -31,7 +34,6 @@ from hpml_jobs.report.lab.words import (
     RESIDUAL,
     TIME,
     WITH_OTHER,
-    loader_workers,
 )
 from hpml_jobs.results.groups import ConditionGroup
 from hpml_jobs.results.rows import Row, speedup_interval
@@ -69,7 +71,7 @@ def q1(group: ConditionGroup) -> Table:
         ),
         caption=(
             Q1.format(unit=unit, what=what),
-            f"{captions.runs(baselines)} {loader_workers(baselines)}",
+            f"{captions.runs(baselines)} {_loader_workers(baselines)}",
         ),
         setting=captions.setting(group),
         notes=(
@@ -96,7 +98,7 @@ def table1(selection: StrategyRows) -> Table:
     reference = captions.reference_text(rows, group.device)
     caption = (
         TIME.format(what=captions.one_work(group.work), reference=reference),
-        f"{captions.runs(rows)} {loader_workers(rows)}",
+        f"{captions.runs(rows)} {_loader_workers(rows)}",
     )
     text = TableText("table1", "Table 1: time and speedup", "Table 1", caption)
     notes = [
@@ -132,6 +134,12 @@ def _speedup(row: Row, group: ConditionGroup) -> str | None:
     ends = f"[{three_digits(interval.low)}, {three_digits(interval.high)}]"
     text = f"{three_digits(row.speedup)} {ends}, {percent(interval.coverage)} %"
     return captions.mark(text, is_doubtful=group.doubts_ratio(row))
+
+
+def _loader_workers(rows: Iterable[Row]) -> str:
+    """Return the DataLoader workers of all processes together."""
+    totals = {row.timing.loader_workers_total for row in rows if row.timing} - {None}
+    return f"DataLoader workers in total: {span(totals) if totals else 'unknown'}."
 
 
 def table2(selection: StrategyRows) -> Table:

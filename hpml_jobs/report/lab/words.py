@@ -1,11 +1,8 @@
 """The words of the lab's tables: how their values were measured or derived."""
 
-from collections.abc import Iterable
 from typing import NamedTuple
 
 from hpml_jobs.core.strategies import BandwidthKind
-from hpml_jobs.report.frame.numbers import span
-from hpml_jobs.results.rows import Row
 
 TIME = (
     "Time: seconds of {what}, of the slowest rank, data loading included. Speedup: Time of "
@@ -29,12 +26,6 @@ HIDDEN_COST = (
     "backward; the column cost of the table Communication has both."
 )
 REPORTED = "As reported by the source, not measured here: seconds per epoch of Compute and Comm."
-
-
-def loader_workers(rows: Iterable[Row]) -> str:
-    """Return the DataLoader workers of all processes together."""
-    totals = {row.timing.loader_workers_total for row in rows if row.timing} - {None}
-    return f"DataLoader workers in total: {span(totals) if totals else 'unknown'}."
 
 
 RESIDUAL = (
@@ -66,7 +57,7 @@ NOMINAL = (
 )
 OF_PEAK = (
     "% of peak: busbw / its best value in the microbenchmark from 64 MiB, or with the largest "
-    "message; tables.json has more shares."
+    "message."
 )
 RESIDUAL_BANDWIDTH = (
     "Bus bandwidth by subtraction: derived, not measured. 2(N-1)/N x I_N x S / Comm, with "

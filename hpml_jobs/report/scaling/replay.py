@@ -60,6 +60,9 @@ OF_COLLECTIVES = (
 """Values of each collective in iterations.npz."""
 
 
+UNALIGNED = "the collectives of the ranks cannot be put on one timeline"
+
+
 class RecordedRanks(NamedTuple):
     """The instrumented epoch of a run in seconds; arrays are (ranks, iterations) unless said.
 
@@ -83,11 +86,14 @@ class RecordedRanks(NamedTuple):
 
 def recording(
     arrays: Mapping[str, Array], workers: Sequence[int], begins: Begins | None
-) -> RecordedRanks | None:
-    """Return the recording of a run; None where its collectives cannot be put on one timeline.
+) -> RecordedRanks:
+    """Return the recording of a run.
 
     `arrays` are those of iterations.npz; `workers` are the loader's workers of each rank,
     `begins` is when each began the epoch, if that is known.
+
+    Raises:
+        NoReplayError: its collectives cannot be put on one timeline.
     """
     parts_s = arrays["parts_s"]
     computed_s = parts_s[:, :, [H2D, FORWARD, BACKWARD, OPTIMIZER]].sum(axis=2)
@@ -102,15 +108,15 @@ def recording(
     if len(parts_s) > 1 and "collective_served_s" in arrays:
         collectives = paired(arrays)
         if collectives is None:
-            return None
+            raise NoReplayError(UNALIGNED)
         numbers = collectives.iteration
+        iteration = numbers[0]
         is_known = (numbers >= 0) & (numbers < parts_s.shape[1])
-        if not (is_known & (numbers == numbers[0])).all():
-            return None
+        if not (is_known & (numbers == iteration)).all():
+            raise NoReplayError(UNALIGNED)
         known_s = service_s(collectives, parts_s, begins)
         if known_s is None:
-            return None
-        iteration = numbers[0]
+            raise NoReplayError(UNALIGNED)
         service = known_s
         until_optimizer_s = compute_s - after_backward_s
         times_s = compute_s[:, iteration], until_optimizer_s[:, iteration]
@@ -345,9 +351,6 @@ def read_run(result: CellResult) -> ReplayableRun:
     workers = [rank.loader_workers for rank in record.ranks]
     begins = begins_of(record.ranks, meet=record.cell.origin.ranks_meet)
     recorded = recording(_arrays(result, record), workers, begins)
-    if recorded is None:
-        why = "the collectives of the ranks cannot be put on one timeline"
-        raise NoReplayError(why)
     is_disturbed = outside_causes(record, Role.UNSYNCED)
     alone = [] if is_disturbed else _epochs(record, Role.UNSYNCED)
     return ReplayableRun(record, recorded, alone)

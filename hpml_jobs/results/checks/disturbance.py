@@ -1,11 +1,10 @@
 """Checks for what disturbed the epochs of a cell: other programs, pauses."""
 
 from collections.abc import Mapping, Sequence
-from statistics import median
 
 from hpml_jobs.core import disturbance
 from hpml_jobs.core.check_result import TIMES, Affected, CheckResult, Level, Tier
-from hpml_jobs.core.disturbance import CauseKind, OutsideCause
+from hpml_jobs.core.disturbance import OutsideCause
 from hpml_jobs.core.measurements import Role, Step
 from hpml_jobs.core.noise import overhead_error
 from hpml_jobs.core.record import Record
@@ -88,22 +87,9 @@ def _undisturbed(record: Record, measured: Sequence[Role | Step]) -> Observation
 
 
 def _causes_text(causes: Mapping[Role | Step, Sequence[OutsideCause]]) -> str:
-    """Return the causes of each epoch or step; one whose kinds are said is only named."""
-    texts: list[str] = []
-    said: set[CauseKind] = set()
-    also: list[str] = []
-    for role, of_role in causes.items():
-        kinds = {cause.kind for cause in of_role}
-        if texts and (isinstance(role, Step) or kinds <= said):
-            also.append(_where(role))
-            continue
-        said |= kinds
-        texts.append(
-            f"{'; '.join(cause.text for cause in of_role)}, during {_where(role)}"
-        )
-    if also:
-        texts.append(f"also during {listed(also)}")
-    return "; ".join(texts)
+    """Return the causes in the first epoch, and all that were disturbed."""
+    first = "; ".join(cause.text for cause in next(iter(causes.values())))
+    return f"{first}, during {listed(map(_where, causes))}"
 
 
 def _where(role: Role | Step) -> str:
@@ -134,11 +120,10 @@ def _other_jobs(record: Record, causes: Observation | None) -> Observation | Non
 
 @check("overhead", Level.WARN, Tier.TABLE, *TIMES, explained_by={OVERSUBSCRIBED})
 def epochs_differ(record: Record) -> Observation | None:
-    """The timed and the instrumented epoch differ. If the median iteration differs as well, the
-    instruments or a machine of varying speed make the epochs unlike: Tables 2 and 3 are of a slower
-    epoch than Table 1. If it does not, one of the two epochs was disturbed, the longer one.
+    """The timed and the instrumented epoch differ: the instruments take time, the machine varies,
+    or the longer one was disturbed. Tables 2 and 3 are of another epoch than Table 1.
 
-    Limit: {OVERHEAD_LIMIT} between the epochs and their median iterations {LOWER_END}
+    Limit: {OVERHEAD_LIMIT} between the epochs {LOWER_END}
     Fix: {MEASURE_AGAIN}; if it stays, use a larger batch= or a larger model
     """
     share = record.overhead
@@ -161,33 +146,9 @@ def epochs_differ(record: Record) -> Observation | None:
     text = f"the {longer} epoch is {percent_text(by)} longer than the {other} one ({limit})"
     if not is_above(share, error, OVERHEAD_LIMIT):
         return Observation(True, text, share=share, about=longer)
-    if longer is Role.TIMED:
-        text += ": the timed epoch was disturbed, or the machine was slower"
-        return Observation(False, text, share=share, about=longer)
-    text += f", its median iteration {_why_longer(record)}"
-    affects = AFFECTED_BY[Role.INSTRUMENTED]  # the timed epoch has no instruments in it
+    # the timed epoch has no instruments in it
+    affects = None if longer is Role.TIMED else AFFECTED_BY[Role.INSTRUMENTED]
     return Observation(False, text, affects=affects, share=share, about=longer)
-
-
-def _why_longer(record: Record) -> str:
-    """Return what the median iteration says of a longer instrumented epoch."""
-    steps = _step_overhead(record)
-    if steps is None or steps > OVERHEAD_LIMIT:
-        return "too: the instruments take time, or the machine was slower"
-    text = f"{percent_text(steps)}: the instrumented epoch was disturbed"
-    if record.cell.origin.has_fixed_epochs:
-        return text
-    return f"{text}, or the script does more in it, e.g. a test"
-
-
-def _step_overhead(record: Record) -> float | None:
-    """Return the instruments' overhead by median iterations: the median over ranks."""
-    ratios = []
-    for rank in record.ranks:
-        epoch = rank.epoch(Role.INSTRUMENTED)
-        if epoch and epoch.steps and rank.timed.steps and rank.timed.steps.median_s > 0:
-            ratios.append(epoch.steps.median_s / rank.timed.steps.median_s)
-    return median(ratios) - 1 if ratios else None
 
 
 DISTURBANCES = {check.name for check in (epochs_disturbed, epochs_differ)}

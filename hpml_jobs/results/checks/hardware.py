@@ -19,7 +19,6 @@ from hpml_jobs.core.rank import Rank
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.text import Share, counted, percent_text, whole_number
-from hpml_jobs.core.training_path import CompileMode
 from hpml_jobs.results.checks.result import Observation, check
 
 
@@ -208,16 +207,6 @@ def _utilization(record: Record) -> Observation | None:
     )
 
 
-def _launch_remedy(record: Record) -> str:
-    if record.cell.script:
-        return "use a larger batch=, or torch.compile in the script"
-    if record.cell.path.compile is CompileMode.REDUCE_OVERHEAD:
-        return "use a larger batch="
-    if record.cell.path.compile:
-        return "use a larger batch=, or compile=reduce-overhead, which launches CUDA graphs"
-    return "use a larger batch=, or compile=true, which launches fewer kernels"
-
-
 def _launch_time(record: Record) -> Observation | None:
     shares = [
         (share, rank)
@@ -231,7 +220,7 @@ def _launch_time(record: Record) -> Observation | None:
         share <= LAUNCH_LIMIT,
         f"the host takes {1e3 * (rank.timed.launch_s or 0):.3g} ms to launch an iteration on rank "
         f"{rank.rank}, {percent_text(share)} of the epoch in all (limit {LAUNCH_LIMIT})",
-        _launch_remedy(record),
+        "use a larger batch=, or compile the model (compile=true)",
     )
 
 

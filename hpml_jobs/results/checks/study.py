@@ -12,7 +12,6 @@ from hpml_jobs.core.check_result import CheckResult, Level, Tier
 from hpml_jobs.core.record import Record
 from hpml_jobs.results.cells import CellResult
 from hpml_jobs.results.checks import (
-    communication,
     comparability,
     concurrency,
     correctness,
@@ -34,7 +33,7 @@ OF_RECORD: Mapping[str, tuple[Check[[Record]], ...]] = {
         correctness.impossible_loss,
         correctness.replicas_differ,
     ),
-    "Communication": (communication.wrong_message_bytes,),
+    "Communication": (correctness.wrong_message_bytes,),
     "Waiting": (waiting.imbalance, waiting.loader_bound),
     "Disturbance": (disturbance.epochs_disturbed, disturbance.epochs_differ),
     "Data quality": (

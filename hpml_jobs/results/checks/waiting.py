@@ -79,25 +79,15 @@ def imbalance(record: Record) -> Observation | None:
 
 
 def _late_text(lateness: Lateness) -> str:
-    each_s = [late.late_s / lateness.iterations for late in lateness.late]
-    times_ms = [f"{1e3 * seconds:.3g} ms" for seconds in each_s]
-    if len(lateness.late) > 1:
-        each = [
-            f"{_name(late.rank)}: {late.phase} {time_ms}"
-            for late, time_ms in zip(lateness.late, times_ms, strict=True)
-        ]
-        return f"late per iteration, each in a phase: {'; '.join(each)}; ranks wait for each other"
-    (late,) = lateness.late
-    (time_ms,) = times_ms
-    are_late = f"{_name(late.rank)} is"
-    them = "it"
-    if lateness.late_ranks > 1:
-        are_late, them = (
-            f"{_name(late.rank)} and {lateness.late_ranks - 1} more are",
-            "them",
+    texts = []
+    for late in lateness.late:
+        time_ms = 1e3 * late.late_s / lateness.iterations
+        texts.append(
+            f"{_name(late.rank)} is late by {time_ms:.3g} ms per iteration, in {late.phase}"
         )
-    when = f"late by {time_ms} per iteration, in {late.phase}"
-    return f"{are_late} {when}; the other ranks wait for {them}"
+    more = lateness.late_ranks - len(lateness.late)
+    others = f", and {more} more" if more > 0 else ""
+    return f"{'; '.join(texts)}{others}; other ranks wait"
 
 
 def _name(rank: Rank) -> str:

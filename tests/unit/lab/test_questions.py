@@ -24,7 +24,8 @@ ANSWERS = {
     "128, and goyal also warms it up.",
     "Q5": "Orders of the images that differ among the epochs of a process: 5 of 5 with set_epoch "
     "(test accuracy 60.00 %) and 1 of 5 without set_epoch (test accuracy 60.00 %).",
-    "Q6": "Beside gradients, 4 GPUs at batch 512 send in each iteration 38,560 bytes of buffers.",
+    "Q6": "Beside gradients, 4 GPUs at batch 512 send in each iteration 38,560 bytes of buffers: "
+    "see messages.csv.",
     "Q7": "Replicas on 2 GPUs at batch 128. ddp: parameters equal, buffers differ, test accuracy "
     "60.00 %; buffers off: parameters equal, buffers differ, test accuracy 60.00 %.",
     "Part B": "Accuracy with a scale for each layer by its range: lenet_cifar10 65.00 % fp32, "

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from hpml_jobs.core.cell import Protocol
 from hpml_jobs.core.quantization import quantized_of
-from hpml_jobs.report.quantization import quantized
+from hpml_jobs.report.quantization import networks_of
 from tests.unit.builders import LENET, lab_cell, lab_record
 from tests.unit.quantization_results import part
 
@@ -55,9 +55,9 @@ def test_quantization_settings_split_rows_and_name_difference(builder):
         add_quantized(builder, LENET, asked=asked, repeat=repeat)
     named = ["lenet_cifar10, calibration 100", "lenet_cifar10, calibration 1000"]
     report = builder.collect()
-    networks = quantized(report.sources)
-    assert [runs.name for runs in networks] == named
-    assert [len(runs.quantized) for runs in networks] == [2, 1]
+    networks = networks_of(report.sources)
+    assert list(networks) == named
+    assert [len(network.quantized) for network in networks.values()] == [2, 1]
     rows = builder.sheet("spreads").rows
     assert list(dict.fromkeys(row[0] for row in rows)) == named
     assert (
@@ -70,7 +70,7 @@ def test_networks_differ_by_percentile_channels_and_epochs(builder):
     add_quantized(builder, LENET, asked={"percentile": 99.0})
     add_quantized(builder, LENET, asked={"per_channel": True})
     add_quantized(builder, LENET, protocol=FULL)
-    assert {runs.name for runs in quantized(builder.collect().sources)} == {
+    assert set(networks_of(builder.collect().sources)) == {
         "lenet_cifar10, percentile 99.0, per_channel no, epochs 2",
         "lenet_cifar10, percentile 99.9, per_channel yes, epochs 2",
         "lenet_cifar10, percentile 99.9, per_channel no, epochs 3",

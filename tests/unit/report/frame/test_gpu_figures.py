@@ -39,9 +39,7 @@ def test_figures_are_of_the_timed_epoch():
         gpu_utilization_percent=40.0,
         temperature_c=75,
         throttle_reasons="gpu_idle sw_power_cap",
-        gpu_samples=8,
         bus_ids="0 0000:0B:00.0, 1 0000:1B:00.0",
-        links="NVLink 12 x 25 GB/s",
         link_gb_per_s=300.0,
     )
 
@@ -61,11 +59,7 @@ def test_record_of_an_older_version_has_what_it_has():
         200,
         "none",
     )
-    assert (figures.gpu_samples, figures.bus_ids, figures.link_gb_per_s) == (
-        None,
-        None,
-        None,
-    )
+    assert (figures.bus_ids, figures.link_gb_per_s) == (None, None)
     assert figures.gpu_utilization_percent is None
     assert gpu_figures(imported_record()) == GpuFigures()
 

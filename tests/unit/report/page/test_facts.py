@@ -5,7 +5,7 @@ from msgspec.structs import replace
 from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.rank import Startup
 from hpml_jobs.report.files.frames import flat
-from hpml_jobs.report.page.facts import environment
+from hpml_jobs.report.page.contents import environment
 from hpml_jobs.results.cells import CellResult
 from hpml_jobs.results.groups import group
 from tests.unit.report.frame.test_gpu_figures import measured

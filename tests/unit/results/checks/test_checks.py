@@ -190,7 +190,7 @@ ALONE = [
         "imbalance",
         WARN,
         late_rank(2, "forward_s", 0.5),
-        "rank 2 on gr001 is late by 3.12 ms per iteration, in forward; the other ranks wait for it",
+        "rank 2 on gr001 is late by 3.12 ms per iteration, in forward; other ranks wait",
     ),
     CheckCase(
         "incomplete",
@@ -277,7 +277,7 @@ ALONE = [
         "overhead",
         WARN,
         change_epoch("instrumented", epoch_s=6.35),
-        "the timed epoch is 25.98 % longer than the instrumented one (limit 5 %): the timed epo",
+        "the timed epoch is 25.98 % longer than the instrumented one (limit 5 %): run it",
     ),
     CheckCase(
         "drift",

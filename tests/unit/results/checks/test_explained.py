@@ -88,7 +88,7 @@ def test_disturbed_epochs_are_one_line_with_what_they_affect():
         return result_of(check_record(record), "disturbed")
 
     both = stopped("timed", "instrumented")
-    assert "during the timed epoch; also during the instrumented epoch" in both.reason
+    assert "during the timed epoch and the instrumented epoch" in both.reason
     assert both.affects == (Affected.TIME, Affected.SPLIT, Affected.BANDWIDTH)
     assert stopped("instrumented").affects == (Affected.SPLIT, Affected.BANDWIDTH)
     cost = stopped("unsynced")
@@ -118,7 +118,7 @@ def test_step_beside_a_disturbed_epoch_is_named_without_its_figures():
     record = change_microbenchmark(**busy)(record)
     result = result_of(check_record(record), "disturbed")
     assert result.figures == (
-        "other processes used 6 of 12 CPUs on gr001, during the timed epoch; also during the "
+        "other processes used 6 of 12 CPUs on gr001, during the timed epoch and the "
         "microbenchmark"
     )
     assert result.affects == (Affected.TIME,)

@@ -131,7 +131,7 @@ def test_each_violated_part_of_a_check_has_its_own_line():
     assert [(r.level, r.tier, r.affects, r.remedy) for r in results] == [
         (
             *(WARN, Tier.TABLE, (Affected.TIME,)),
-            "use a larger batch=, or compile=true, which launches fewer kernels",
+            "use a larger batch=, or compile the model (compile=true)",
         ),
         (WARN, Tier.NUMBER, (Affected.TIME,), "use a smaller batch="),
     ]

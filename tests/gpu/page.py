@@ -28,8 +28,9 @@ METHOD = """\
 `make test-gpu` on a machine with a GPU runs all parts, each a process with a time limit, in minutes
 on an H200 ([tests/README.md](../tests/README.md#on-a-gpu)). [gpu.csv](gpu.csv) has every figure
 with its expected range, scaled to other cards by peak FLOP/s and memory bandwidth; a figure outside
-its range is marked as a finding. tests/gpu/catalog.py says what each part decides. `short` is a visit of
-minutes, with less work; `interrupted`, a part before its end. two_gpus and fsdp_memory need two.
+its range is marked as a finding. tests/gpu/catalog.py says what each part decides. `short` is a
+visit of minutes, with less work; `interrupted`, a part before its end. two_gpus and fsdp_memory
+need two.
 """
 
 NOT_RUN = """\

@@ -112,6 +112,32 @@ CORRECTED: dict[str, dict[str, str]] = {
         ("closure", "pack_s", *(f"phase_{phase}_s" for phase in PHASES)), LEAST_WAITING
     ),
     "scaling": {
+        **dict.fromkeys(("train_s", "stall_s"), MOST_STALLED),
+        "weak_efficiency": "the ratio of median steps; it was efficiency x N I_N / I_1",
+    },
+    "table2": {
+        **dict.fromkeys(
+            ("batch_32_compute_s", "batch_32_comm_exposed_s"), LEAST_WAITING
+        ),
+        **{
+            f"batch_{batch}_{name}_residual_s": RESIDUAL
+            for batch in (32, 64, 128, 512)
+            for name in ("compute", "comm")
+        },
+    },
+    "table3": {
+        f"batch_{batch}_bus_residual_gb_per_s": RESIDUAL for batch in (32, 64, 128, 512)
+    },
+}
+"""Columns of each table whose numbers are computed otherwise since 0.4.0, with the reason."""
+
+MOVED: dict[str, dict[str, str]] = {
+    "phases": {
+        f"phase_{phase}_{end}_s": "ranges over ranks went: iterations.npz has each rank"
+        for phase in PHASES
+        for end in ("least", "most")
+    },
+    "scaling": {
         "karp_flatt": "of a fixed global batch, which a serial fraction needs",
         "weak_efficiency": "the efficiency, by steps instead of epochs",
         "images_per_s": "units_per_s",

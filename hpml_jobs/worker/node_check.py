@@ -202,17 +202,21 @@ def _finding(card: Card) -> Finding:
 
 def _parts(card: Card) -> Iterator[str]:
     """Yield what NVML says, without what it does not answer."""
-    if card.ecc_uncorrected is not None:
-        yield counted(card.ecc_uncorrected, "uncorrected ECC error")
-    if card.remapped_rows is not None:
-        rows = counted(card.remapped_rows, "remapped row")
-        yield f"{rows} (remapping is {card.row_remapping})"
+    yield from _memory_parts(card)
     if card.throttle_reasons is not None:
         yield f"clocks lowered by {', '.join(slowing_reasons(card)) or 'nothing'}"
     if card.pcie_width is not None:
         yield lane_fault(card) or f"PCIe x{card.pcie_width}"
     if card.temperature_c is not None:
         yield f"{card.temperature_c} °C"
+
+
+def _memory_parts(card: Card) -> Iterator[str]:
+    if card.ecc_uncorrected is not None:
+        yield counted(card.ecc_uncorrected, "uncorrected ECC error")
+    if card.remapped_rows is not None:
+        rows = counted(card.remapped_rows, "remapped row")
+        yield f"{rows} (remapping is {card.row_remapping})"
 
 
 def _data(file: CellFile) -> Finding:

@@ -271,14 +271,18 @@ def _describe_model(model: WatchedModel) -> Model:
     sizes = _flat_sizes(model.module) or [
         (p.numel(), p.element_size()) for p in trained
     ]
-    buffers = [*module.buffers()] if module is not None else []
     return Model(
         name=type(module).__name__ if module is not None else "",
         parameters=sum(elements for elements, _ in sizes),
         tensors=len(trained),
         gradient_bytes=sum(elements * size for elements, size in sizes),
-        buffer_bytes=sum(buffer.numel() * buffer.element_size() for buffer in buffers),
+        buffer_bytes=_buffer_bytes(module),
     )
+
+
+def _buffer_bytes(model: nn.Module | None) -> int:
+    buffers = model.buffers() if model is not None else ()
+    return sum(buffer.numel() * buffer.element_size() for buffer in buffers)
 
 
 def _read_facts(subject: Subject) -> Facts:

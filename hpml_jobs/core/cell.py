@@ -442,24 +442,9 @@ class CellFile(Value, frozen=True, kw_only=True, forbid_unknown_fields=False):
     @property
     def import_root(self) -> Path:
         """The folder that the user's modules are below: of a script, its own."""
-        file = self._script_file
-        return Path(self.code_root) if file is None else file.parent
-
-    @property
-    def script_source(self) -> str:
-        """The text of the script; empty of a module, and where it cannot be read."""
-        file = self._script_file
-        try:
-            return file.read_text(errors="replace") if file else ""
-        except OSError:
-            return ""
-
-    @property
-    def _script_file(self) -> Path | None:
-        script = self.cell.script
-        if script is None or script.module:
-            return None
-        return Path(self.code_root) / script.path
+        root, script = Path(self.code_root), self.cell.script
+        is_file = script is not None and not script.module
+        return (root / script.path).parent if script and is_file else root
 
 
 def decode_cell_file(text: bytes, place: str) -> CellFile:

@@ -448,43 +448,16 @@ class MicrobenchmarkPoint(Value, frozen=True, kw_only=True):
         return self.median_s if self.lower_quartile_s is None else self.lower_quartile_s
 
 
-class NcclChoice(Value, frozen=True, kw_only=True):
-    """NCCL's choice for a collective of some bytes, as it wrote it to its own log.
-
-    `protocol` is the kernel where `algorithm` is one on symmetric memory.
-    """
-
-    kind: CollectiveKind
-    bytes: int
-    algorithm: str  # TREE, RING, NVLS, NVLS_TREE, COLLNET_DIRECT, COLLNET_CHAIN, PAT, Symmetric, …
-    protocol: str | None = None  # LL, LL128, SIMPLE
-    channels: int | None = None
-
-    @property
-    def name(self) -> str:
-        """Algorithm and protocol."""
-        return f"{self.algorithm}/{self.protocol}" if self.protocol else self.algorithm
-
-    @property
-    def text(self) -> str:
-        """The choice in words."""
-        if self.channels is None:
-            return self.name
-        return f"{self.name}, {self.channels} channel{'s' if self.channels > 1 else ''}"
-
-
-class Microbenchmark(Value, frozen=True, kw_only=True):
+class Microbenchmark(Value, frozen=True, kw_only=True, forbid_unknown_fields=False):
     """The microbenchmark on idle devices: its points by collective and size, and its duration.
 
     `largest_asked_bytes` is the requested size; the largest point is smaller if time ran out.
-    `nccl` are NCCL's choices for the same messages; None without NCCL, where its log could not be
-    read, and in records of versions before 0.8.0.
+    Records of versions before 1.0 may have NCCL's choices (`nccl`), which are ignored.
     """
 
     points: tuple[MicrobenchmarkPoint, ...]
     largest_asked_bytes: int
     seconds: float
-    nccl: tuple[NcclChoice, ...] | None = None
 
     @property
     def kinds(self) -> tuple[CollectiveKind, ...]:

@@ -91,18 +91,22 @@ def script_environment(
         return observed | {RANK_VARIABLE: "0"}
     if script.launcher is not ScriptLauncher.SRUN:
         return observed
-    number = re.search(r"\d+", attempt.job)
-    hosts = os.environ.get(HOSTS_VARIABLE, "").split()
-    outside = {"SLURM_JOB_ID": number[0] if number else "0"}
-    if hosts:
-        outside["SLURM_JOB_NODELIST"] = ",".join(hosts)
     slurm = {
         name: value for name, value in os.environ.items() if name.startswith("SLURM")
     }
     per_node = file.cell.processes // file.cell.nodes
     cpus = file.shape.cpus_per_node // per_node if file.shape else file.cell.threads
     of_task = {"SLURM_CPUS_PER_TASK": str(max(1, cpus)), _OWN_PORT: "1"}
-    return outside | slurm | of_task | observed
+    return _outside_of_slurm(attempt) | slurm | of_task | observed
+
+
+def _outside_of_slurm(attempt: AttemptFolder) -> dict[str, str]:
+    """Return the variables of a job where SLURM does not set them."""
+    number = re.search(r"\d+", attempt.job)
+    outside = {"SLURM_JOB_ID": number[0] if number else "0"}
+    if hosts := os.environ.get(HOSTS_VARIABLE, "").split():
+        outside["SLURM_JOB_NODELIST"] = ",".join(hosts)
+    return outside
 
 
 def task_environment(environment: dict[str, str]) -> dict[str, str]:
@@ -148,7 +152,7 @@ def merge_observed(attempt: AttemptFolder, log: Path) -> Merged:
 def task_variables(environment: dict[str, str]) -> dict[str, str]:
     """Return the variables of a task and of its step, from torchrun's, as srun's manual has them.
 
-    Outside of SLURM also those of its job. The call is of the task itself, in its folder.
+    Outside of SLURM also those of its job. The call is of the task itself.
     """
     per_node = environment["LOCAL_WORLD_SIZE"]
     nodes = int(environment["WORLD_SIZE"]) // int(per_node)
@@ -167,16 +171,12 @@ def task_variables(environment: dict[str, str]) -> dict[str, str]:
     of_job = {
         "SLURM_GPUS_ON_NODE": per_node,
         "SLURM_NNODES": str(nodes),
-        "SLURM_JOB_NUM_NODES": str(nodes),
         "SLURM_JOBID": job,
         "SLURM_JOB_NODELIST": names,
         "SLURM_NODELIST": names,
         "SLURMD_NODENAME": node,
         "SLURM_STEP_ID": "0",
         "SLURM_STEP_NODELIST": names,
-        "SLURM_CPUS_ON_NODE": str(len(os.sched_getaffinity(0))),
-        "SLURM_LAUNCH_NODE_IPADDR": node,
-        "SLURM_SUBMIT_DIR": str(Path.cwd()),
     }
     return {k: value for k, value in of_job.items() if k not in environment} | always
 

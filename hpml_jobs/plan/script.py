@@ -7,13 +7,12 @@ import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from importlib.machinery import PathFinder
-from importlib.util import find_spec
 from pathlib import Path
 
 import msgspec
 
 from hpml_jobs.core.errors import UsageError
-from hpml_jobs.core.script import PLACEHOLDER_FORM, Script
+from hpml_jobs.core.script import Script
 from hpml_jobs.core.secrets import HIDDEN
 from hpml_jobs.core.source_files import digest, local_texts, named_file, parsed
 from hpml_jobs.core.text import few, listed
@@ -22,9 +21,6 @@ from hpml_jobs.plan.settings import Notify, Settings
 
 LARGEST_FILE = 1_000_000
 """Bytes from which a file that args= names is taken for data or weights, not for a setting."""
-
-
-_LAUNCHER_MODULES = ("deepspeed.launcher", "horovod.runner", "mpi4py")
 
 
 def workload_of(sweep: Sequence[Settings], notify: Notify) -> Workload:
@@ -37,25 +33,13 @@ def workload_of(sweep: Sequence[Settings], notify: Notify) -> Workload:
             would share files.
     """
     first = sweep[0]
-    script, cluster = first.script_of_cell, first.cluster
+    script = first.script_of_cell
     if script is None:
         raise ValueError("settings without a script")
     root, texts = _texts_of(script, notify)
-    _check_exchange(script, texts, max(settings.gpus for settings in sweep), notify)
-    # a module has no file of that name
-    missing = _missing_packages(texts.get(Path(script.path).name, b""), root)
-    if missing and cluster.is_local and not cluster.hosts:
-        raise UsageError(
-            f"script={script.path} imports {few(missing)}, not installed here: install it into "
-            f"this environment, {sys.prefix}"
-        )
-    place = "" if first.shared_files else _shared_file(texts)
-    if place and not script.has_placeholder("folder"):
-        raise UsageError(
-            f"script={script.path} writes files or resumes from them ({place}), and args has no "
-            "{folder}: cells would read and overwrite what others, and your own runs, wrote; pass "
-            "{folder} in args= as its folder for output, or set shared_files=true if you mean it"
-        )
+    _check_library(script, texts)
+    if not first.shared_files and not script.has_placeholder("folder"):
+        _check_shared_files(script, texts)
     code = {SourceFile(name=name, sha256=digest(text)) for name, text in texts.items()}
     code |= _named_sources(script, root, notify)
     if not script.takes_batch:
@@ -67,22 +51,30 @@ def workload_of(sweep: Sequence[Settings], notify: Notify) -> Workload:
     return msgspec.structs.replace(first.workload, code=tuple(sorted(code, key=str)))
 
 
-def _check_exchange(
-    script: Script, texts: dict[str, bytes], gpus: int, notify: Notify
-) -> None:
-    """Refuse a script that another library trains; say where processes may not exchange at all."""
+def _check_shared_files(script: Script, texts: Mapping[str, bytes]) -> None:
+    """Refuse a script whose cells would read and overwrite each other's files."""
+    if place := _shared_file(texts):
+        raise UsageError(
+            f"script={script.path} writes files or resumes from them ({place}), and args has no "
+            "{folder}: cells would read and overwrite what others, and your own runs, wrote; pass "
+            "{folder} in args= as its folder for output, or set shared_files=true if you mean it"
+        )
+
+
+def _check_library(script: Script, texts: Mapping[str, bytes]) -> None:
+    """Refuse a script that another library trains, or whose processes exchange by one, unseen."""
     if any(map(_OF_TORCH.search, texts.values())):
         return
-    if library := _other_library(texts):
+    imported = [
+        name for text in texts.values() for name in _imported(parsed(text)).values()
+    ]
+    modules = {name.partition(".")[0] for name in imported}
+    if "torch" in modules and b".backward(" in b"".join(texts.values()):
+        modules -= _NOT_TORCH
+    if library := min(modules & (_EXCHANGES | _NOT_TORCH), default=""):
         raise UsageError(
             f"script={script.path} imports {library}: only training by PyTorch is measured, on "
             "several GPUs with DistributedDataParallel, FSDP or DataParallel"
-        )
-    if gpus > 1:
-        notify(
-            f"{script.path} and the files that it imports here do not name DistributedDataParallel "
-            f"or a library that wraps it: with gpus={gpus} each process may train alone, and the "
-            "cell fail"
         )
 
 
@@ -119,11 +111,9 @@ def _named_sources(script: Script, root: Path, notify: Notify) -> set[SourceFile
     them. Those with imports are found by `local_texts`.
     """
     here = Path.cwd()
-    paths: dict[Path, None] = {}  # each once, in their order
-    for word in shlex.split(script.args):
-        if not PLACEHOLDER_FORM.search(word):  # the same in every cell
-            for name in filter(None, (word, *re.split("[=,@]", word))):
-                paths |= dict.fromkeys((here / name, root / name))
+    fixed = [word for word in shlex.split(script.args) if "{" not in word]
+    names = [name for word in fixed for name in re.split("[=,@]", word) if name]
+    paths = dict.fromkeys(folder / name for name in names for folder in (here, root))
     named = [path for path in paths if path.suffix != ".py" and _is_small_file(path)]
     if named:
         names_here = few(os.path.relpath(path, here) for path in named)
@@ -169,11 +159,6 @@ def _check_file(path: Path, script: Script) -> None:
 
 def _check_module(module: str, folder: Path) -> None:
     """Refuse a module that is neither here nor installed; nothing is imported."""
-    if module.startswith(_LAUNCHER_MODULES):
-        raise UsageError(
-            f"script=-m {module}: this launcher is not supported: name the Python file that "
-            "trains, which torchrun starts (launcher=torchrun), e.g. script=train.py"
-        )
     folders = [str(folder), *sys.path]
     for part in module.split("."):
         spec = PathFinder.find_spec(part, folders)
@@ -226,34 +211,6 @@ _OF_TORCH = re.compile(
 """Words of a script whose processes exchange by torch, which is seen."""
 
 
-def _other_library(texts: Mapping[str, bytes]) -> str:
-    """Return the library that trains instead of torch, or exchanges instead of it; empty: none."""
-    modules = set[str]().union(*map(_packages, map(parsed, texts.values())))
-    if "torch" in modules and b".backward(" in b"".join(texts.values()):
-        modules -= _NOT_TORCH
-    return min(modules & (_EXCHANGES | _NOT_TORCH), default="")
-
-
-def _missing_packages(text: bytes, folder: Path) -> list[str]:
-    """Return what a source imports that neither this Python nor its folder has; nothing is run.
-
-    An import in a function, `if` or `try` may be optional, and one of a source that names sys.path
-    may be found elsewhere.
-    """
-    if b"sys.path" in text:
-        return []
-    packages = (
-        _packages(node)
-        for node in parsed(text).body
-        if isinstance(node, ast.Import | ast.ImportFrom)
-    )
-    return [
-        package
-        for package in sorted(set[str]().union(*packages))
-        if not find_spec(package) and not any(folder.glob(f"{package}*"))
-    ]
-
-
 def _shared_file(texts: Mapping[str, bytes]) -> str:
     """Return the place of a call that writes a file or resumes from it; empty: none.
 
@@ -278,11 +235,6 @@ def _is_shared(call: ast.Call, names: Mapping[str, str]) -> bool:
         return bool(_SHARED.fullmatch(name))
     values = [*call.args, *(keyword.value for keyword in call.keywords)]
     return any(map(_WRITING.fullmatch, map(ast.unparse, values)))
-
-
-def _packages(tree: ast.AST) -> set[str]:
-    """Return the packages that a source imports; those of its own folder by `.` have none."""
-    return {module.partition(".")[0] for module in _imported(tree).values()} - {""}
 
 
 def _imported(tree: ast.AST) -> dict[str, str]:

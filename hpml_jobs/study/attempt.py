@@ -135,7 +135,6 @@ class AttemptFolder:
     stacks = Inside("stacks")
     observed = Inside("observed")  # what the processes of a script measured
     files = Inside("files")  # {folder} in the arguments of a script
-    nccl_log = Inside("nccl.log")  # of the microbenchmark on rank 0
 
     @property
     def cell_folder(self) -> Path:

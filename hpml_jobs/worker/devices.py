@@ -101,10 +101,15 @@ def check_number(needed: int, visible: int, allocation: Mapping[str, str]) -> No
             f"the cell needs {needed} GPU(s) on this node, but SLURM gave {allocated} of the "
             f"{visible} that torch sees: check the job's GPUs (scontrol show job)"
         )
+    if allocated is not None and visible > allocated:
+        _check_own(needed, visible, allocation)
+
+
+def _check_own(needed: int, visible: int, allocation: Mapping[str, str]) -> None:
+    """Refuse GPUs of others: torch sees more than the job's own."""
     ids = allocation.get("SLURM_STEP_GPUS") or allocation.get("SLURM_JOB_GPUS") or ""
     allocated_ids = {int(word) for word in ids.split(",") if word.isdigit()}
-    sees_more = allocated is not None and visible > allocated
-    if sees_more and allocated_ids and not allocated_ids.issuperset(range(needed)):
+    if allocated_ids and not allocated_ids.issuperset(range(needed)):
         raise HpmlError(
             f"SLURM gave GPU {ids} of this node, but nothing hides the others: torch sees "
             f"{visible}, and the cell would use 0 to {needed - 1}; add "

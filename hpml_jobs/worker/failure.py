@@ -39,15 +39,6 @@ _PARAMETER_LIST = "indices"
 _REMEDY = "freeze them with requires_grad_(False) or remove them from the model."
 """DDP's message on parameters that backward() does not reach, its line with their list, the fix."""
 
-_MIXED_TENSORS = "got mixed torch.Tensor and DTensor"
-"""torch's message on a shard of fsdp that is used as if it were the whole parameter."""
-
-_BOOTSTRAPPING = "finished its bootstrapping phase"
-MAIN = (
-    "start processes, and loaders with workers, only below if __name__ == '__main__':"
-)
-"""Python's message on a process that is started by the import of the main module, the fix."""
-
 _REWRAPPED = "Caught "
 """Start of torch's message for an error in a DataLoader worker; the last line has the error."""
 
@@ -161,17 +152,9 @@ def reason_of(error: BaseException) -> str:
         )
         problem = "strategy=ddp: some parameters get no gradient in backward():"
         return f"{problem} {_REMEDY} {parameters}".strip()
-    if _MIXED_TENSORS in lines[0]:
-        return (
-            "strategy=fsdp: the model reads a parameter of a module that it does not call (as "
-            "self.places.weight): call the module, or name a group around both in fsdp_groups "
-            f"({lines[0]})"
-        )
     if isinstance(error, HpmlError):
         return " ".join(lines)
     if lines[0].startswith(_REWRAPPED):
         return raised(str(error)) or lines[-1].strip()
-    if _BOOTSTRAPPING in sentence:
-        sentence = f"{sentence.removesuffix('.')}: {MAIN}"
     name = type(error).__name__
     return f"{name}: {sentence}" if sentence else name

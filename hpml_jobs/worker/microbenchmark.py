@@ -1,32 +1,21 @@
-"""The microbenchmark: time of a collective by message size while the devices do nothing else.
+"""The microbenchmark: time of a collective by message size while the devices do nothing else."""
 
-With NCCL's own log: the algorithm, protocol and channels that it chose for each message.
-"""
-
-import ctypes
-import os
-import re
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
-from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
-import msgspec
 import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.measurements import (
     SWEPT,
     CollectiveKind,
     Communication,
     Microbenchmark,
     MicrobenchmarkPoint,
-    NcclChoice,
     Purpose,
 )
 from hpml_jobs.worker.instruments.timing import Clock, Devices, Stamp, clock_for
@@ -144,12 +133,7 @@ def prepare(kind: CollectiveKind, size: int, device: torch.device) -> Call:
     """Return the call of a collective of `size` bytes, counted as in `formulas.bus_factor`.
 
     The bytes are rounded up to whole elements, for each rank where ranks have shares.
-
-    Raises:
-        ValueError: this collective cannot be measured.
     """
-    if kind not in SWEPT:
-        raise ValueError(f"no microbenchmark of {kind.words}")
     elements, ranks = -(-size // ELEMENT_BYTES), dist.get_world_size()
     if kind in (CollectiveKind.ALL_REDUCE, CollectiveKind.BROADCAST):
         whole = torch.ones(elements, device=device)
@@ -250,143 +234,3 @@ def summarize_trials(
         delayed=sum(second > DELAYED * min(seconds) for second in seconds),
         launched_late=len(trials) - len(in_time) if are_queued else None,
     )
-
-
-LIBRARY = "libnccl.so.2"
-
-_NCCL_KINDS = {
-    "AllReduce": CollectiveKind.ALL_REDUCE,
-    "AllGather": CollectiveKind.ALL_GATHER,
-    "ReduceScatter": CollectiveKind.REDUCE_SCATTER,
-    "Broadcast": CollectiveKind.BROADCAST,
-    "Reduce": CollectiveKind.REDUCE,
-}
-
-_CHOICE = re.compile(
-    r"NCCL INFO (?P<kind>\w+)(?: \[(?P<way>[\w ]+)\])?: (?P<bytes>\d+) Bytes -> "
-    r"(?:Algo (?P<algorithm>\w+) proto (?P<protocol>\w+) "
-    r"channel\{Lo\.\.Hi\}=\{(?P<low>\d+)\.\.(?P<high>\d+)\}"
-    r"|Kernel (?P<kernel>\S+) nchannels (?P<channels>\d+)"
-    r"|\S+)"
-)
-"""The lines of NCCL 2.24 to 2.30 (src/enqueue.cc).
-
-Instead of an algorithm it writes `Symmetric` of kernels on symmetric memory, and `Copy Engine` of
-copies.
-"""
-
-
-class NcclLogError(HpmlError):
-    """NCCL cannot be asked for its choices; the message says why."""
-
-
-@contextmanager
-def nccl_log(path: Path) -> Iterator[None]:
-    """Let NCCL of this process write its choices to a file, in this block only.
-
-    NCCL reads NCCL_DEBUG once. `ncclResetDebugInit` (2.24 and later) lets it read the variables
-    again, so that training runs without the log.
-
-    Raises:
-        NcclLogError: NCCL is not loaded as a library, or is older than 2.24.
-    """
-    reset = _reset_function()
-    settings = {
-        "NCCL_DEBUG": "INFO",
-        "NCCL_DEBUG_SUBSYS": "INIT,TUNING",
-        "NCCL_DEBUG_FILE": str(path).replace("%", "%%"),
-    }
-    before = {name: os.environ.get(name) for name in settings}
-    os.environ |= settings
-    reset()
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
-        reset()
-
-
-def _reset_function() -> Callable[[], None]:
-    """Return NCCL's function that lets it read the variables of its log again."""
-    try:
-        library = ctypes.CDLL(LIBRARY, mode=os.RTLD_NOLOAD | os.RTLD_NOW)
-        reset = library.ncclResetDebugInit
-    except (OSError, AttributeError) as error:
-        raise NcclLogError(f"NCCL's algorithm: {error}") from error
-    reset.argtypes, reset.restype = (), None
-    function: Callable[[], None] = reset
-    return function
-
-
-_OF_ONE_RANK = (CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER)
-"""Collectives of which NCCL logs the bytes of one rank's share (src/enqueue.cc, `task->count`)."""
-
-
-def parse_choices(lines: Iterable[str], ranks: int) -> tuple[NcclChoice, ...]:
-    """Return the choices in a log, the last one of each collective and size.
-
-    Their bytes are those of the whole message, as a point of the microbenchmark has them.
-
-    >>> line = "n1:7:9 [0] NCCL INFO AllReduce: {} Bytes -> Algo {} proto {} channel{{Lo..Hi}}={{}}"
-    >>> parse_choices([line.format(1024, "TREE", "LL").replace("{}", "{0..1}")], ranks=4)[0].text
-    'TREE/LL, 2 channels'
-    """
-    choices: dict[tuple[CollectiveKind, int], NcclChoice] = {}
-    for line in lines:
-        match = _CHOICE.search(line)
-        choice = _choice(match, ranks) if match else None
-        if choice is not None:
-            choices[choice.kind, choice.bytes] = choice
-    return tuple(choices.values())
-
-
-def _choice(match: re.Match[str], ranks: int) -> NcclChoice | None:
-    """Return the choice of a line; None of a collective that is not measured, or without one."""
-    kind = _NCCL_KINDS.get(match["kind"])
-    algorithm = match["algorithm"] or match["way"]
-    if kind is None or not algorithm:
-        return None
-    return NcclChoice(
-        kind=kind,
-        bytes=int(match["bytes"]) * (ranks if kind in _OF_ONE_RANK else 1),
-        algorithm=algorithm,
-        protocol=match["protocol"] or match["kernel"],
-        channels=_channels(match),
-    )
-
-
-def _channels(match: re.Match[str]) -> int | None:
-    if match["channels"]:
-        return int(match["channels"])
-    return int(match["high"]) - int(match["low"]) + 1 if match["high"] else None
-
-
-def with_nccl_choices(
-    benchmark: Microbenchmark, devices: Devices, path: Path
-) -> tuple[Microbenchmark, str | None]:
-    """Return the benchmark with NCCL's choices, and the reason if they are not known.
-
-    Each message is sent once more while NCCL of rank 0 writes its log to `path`. Every rank must
-    call this; the choices are known on rank 0.
-    """
-    writes, reason = dist.get_rank() == 0, None
-    with ExitStack() as stack:
-        try:
-            stack.enter_context(nccl_log(path) if writes else nullcontext())
-        except NcclLogError as error:
-            writes, reason = False, str(error)
-        for point in benchmark.points:
-            prepare(
-                point.kind, point.bytes, devices[0]
-            ).run()  # NCCL writes at the call
-    if not writes:
-        return benchmark, reason
-    lines = path.read_text(errors="replace").splitlines() if path.exists() else []
-    choices = parse_choices(lines, dist.get_world_size())
-    if not choices:
-        return benchmark, f"NCCL's algorithm: no choice in its log {path.name}"
-    return msgspec.structs.replace(benchmark, nccl=choices), None

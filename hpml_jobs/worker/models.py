@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from hpml_jobs.core.built_in import GPT, MODEL_NAMES
+from hpml_jobs.core.built_in import GPT
 from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.record import Model
 from hpml_jobs.core.workload import Workload
@@ -156,20 +156,14 @@ def build(workload: Workload) -> nn.Module:
     """Build the workload's model on the CPU and check its number of parameters.
 
     Raises:
-        HpmlError: no such model, user code that returns no model, or another parameter count.
+        HpmlError: user code that returns no model, or another parameter count.
     """
     if ":" in workload.model:
         model = _user_model(workload)
-    elif workload.model in BUILDERS:
-        model = BUILDERS[workload.model](workload.classes)
     elif workload.model == GPT:
         model = gpt.build(workload)
     else:
-        names = ", ".join(MODEL_NAMES)
-        raise HpmlError(
-            f"workload.model={workload.model} does not exist: use {names}, or your own "
-            "pkg.mod:build"
-        )
+        model = BUILDERS[workload.model](workload.classes)
     parameters = count_parameters(model)
     if workload.parameters is not None and parameters != workload.parameters:
         raise HpmlError(
@@ -222,17 +216,12 @@ def build_loss(workload: Workload) -> Loss:
     """Return the workload's loss.
 
     Raises:
-        HpmlError: no such loss, or user code that cannot be imported.
+        HpmlError: user code that cannot be imported.
     """
     if ":" in workload.loss:
         function = user_code.load("workload.loss", workload.loss)
         args = user_code.accepted(function, 2, workload.args)
         return partial(function, **args) if args else function
-    if workload.loss != "cross_entropy":
-        raise HpmlError(
-            f"workload.loss={workload.loss} does not exist: use cross_entropy, or your own "
-            "pkg.mod:loss"
-        )
     return token_cross_entropy if workload.has_tokens else nn.functional.cross_entropy
 
 

@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from importlib.metadata import PackageNotFoundError, requires, version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -56,11 +56,6 @@ def check_node(file: CellFile) -> Iterator[Finding]:
         ("cpus", _cpus),
         ("devices", _devices),
         ("node data", _data),
-        # the cell file was read from there, and the answer is written there
-        (
-            "node outputs",
-            lambda _: ok("node outputs", "readable and writable from the node"),
-        ),
         ("scratch", _scratch),
         ("shared memory", _shared_memory),
     )
@@ -86,7 +81,7 @@ def _node(_file: CellFile) -> Finding:
 
 
 def _versions(file: CellFile) -> Finding:
-    """Check that hpml_jobs is the login node's version, and that torch fits torchvision."""
+    """Check that hpml_jobs is the login node's version, and that torch and torchvision work."""
     if file.hpml_jobs != VERSION:
         text = (
             f"hpml_jobs is {VERSION} on the node and {file.hpml_jobs} on the login node"
@@ -108,23 +103,7 @@ def _versions(file: CellFile) -> Finding:
 
     versions = f"torch {torch.__version__}, torchvision {installed['torchvision']}"
     text = f"hpml_jobs {VERSION}, {versions}"
-    required = required_torch(requires("torchvision") or [])
-    if required and required != installed["torch"].partition("+")[0]:
-        remedy = f"torchvision needs torch {required}: install both from one lock file"
-        return problem("node versions", text, remedy)
     return ok("node versions", text)
-
-
-def required_torch(requirements: list[str]) -> str | None:
-    """Return the exact torch version in torchvision's requirements; None if there is none.
-
-    >>> required_torch(["numpy", "torch==2.14.1", "pillow!=8.3.*,>=5.3.0"])
-    '2.14.1'
-    """
-    exact = (
-        text.partition("==")[2] for text in requirements if text.startswith("torch==")
-    )
-    return next((text.partition(";")[0].strip() for text in exact), None)
 
 
 def _cpus(file: CellFile) -> Finding:
@@ -223,23 +202,21 @@ def _finding(card: Card) -> Finding:
 
 def _parts(card: Card) -> Iterator[str]:
     """Yield what NVML says, without what it does not answer."""
-    if card.ecc_uncorrected is not None:
-        yield counted(card.ecc_uncorrected, "uncorrected ECC error")
-    if card.remapped_rows is not None:
-        rows = counted(card.remapped_rows, "remapped row")
-        is_done = card.row_remapping == "done"
-        yield rows if is_done else f"{rows} (remapping is {card.row_remapping})"
+    yield from _memory_parts(card)
     if card.throttle_reasons is not None:
-        reasons = slowing_reasons(card)
-        yield (
-            f"clocks lowered by {', '.join(reasons)}"
-            if reasons
-            else "clocks not lowered"
-        )
+        yield f"clocks lowered by {', '.join(slowing_reasons(card)) or 'nothing'}"
     if card.pcie_width is not None:
         yield lane_fault(card) or f"PCIe x{card.pcie_width}"
     if card.temperature_c is not None:
         yield f"{card.temperature_c} °C"
+
+
+def _memory_parts(card: Card) -> Iterator[str]:
+    if card.ecc_uncorrected is not None:
+        yield counted(card.ecc_uncorrected, "uncorrected ECC error")
+    if card.remapped_rows is not None:
+        rows = counted(card.remapped_rows, "remapped row")
+        yield f"{rows} (remapping is {card.row_remapping})"
 
 
 def _data(file: CellFile) -> Finding:

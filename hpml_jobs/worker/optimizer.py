@@ -240,15 +240,9 @@ def _checked(what: str, factor: Callable[[int], Any], iteration: int) -> float:
     """Return the factor of an iteration; refuse what is not a number of 0 or more."""
     place = f"{what}: its function, for iteration {iteration},"
     try:
-        number = factor(iteration)
+        value = float(factor(iteration))
     except (Exception, SystemExit) as error:  # the user's function may raise anything
         raise HpmlError(f"{place} raised {type(error).__name__}: {error}") from error
-    try:
-        value = float(number)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise HpmlError(
-            f"{place} returned {type(number).__name__}: return a number, a factor of workload.lr"
-        ) from error
     if not isfinite(value) or value < 0:
         raise HpmlError(
             f"{place} returned {value:g}: the factor must be 0 or more, and finite"

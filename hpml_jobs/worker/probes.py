@@ -1,25 +1,26 @@
 """The steps after training on which a trained cell does not depend: a failure leaves the record."""
 
 import gc
+import os
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 import torch
-from torch.profiler import profile
+from torch.profiler import ProfilerActivity, profile, record_function
 
 from hpml_jobs.core.measurements import Epoch, Microbenchmark, Role
 from hpml_jobs.core.rank import Rank
 from hpml_jobs.study.attempt import AttemptFolder
 from hpml_jobs.worker.epochs import instrumented_epoch, train_epoch
 from hpml_jobs.worker.fork_safety import await_idle_threads
-from hpml_jobs.worker.instruments.trace import measured_window, start_profiler
+from hpml_jobs.worker.instruments.timing import Devices, synchronize
 from hpml_jobs.worker.microbenchmark import (
     SIZES,
     collective_times,
     sizes_sent,
-    with_nccl_choices,
 )
 from hpml_jobs.worker.process_group import ParallelStrategy
 from hpml_jobs.worker.training import Training
@@ -40,7 +41,7 @@ def probe(
     if training.strategy.placement.world_size > 1:
         epochs = (*rank.epochs, *unsynced_epoch(training, steps))
         rank = msgspec.structs.replace(rank, epochs=epochs)
-        rank, parts = measure_collectives(training, rank, folder, steps)
+        rank, parts = measure_collectives(training, rank, steps)
     if keep_trace:
         write_trace(training, folder.trace_of(rank.rank), steps)
     return rank, parts, steps.missing
@@ -61,7 +62,7 @@ def unsynced_epoch(training: Training, steps: "OptionalSteps") -> tuple[Epoch, .
 
 
 def measure_collectives(
-    training: Training, rank: Rank, folder: AttemptFolder, steps: "OptionalSteps"
+    training: Training, rank: Rank, steps: "OptionalSteps"
 ) -> tuple[Rank, dict[str, Any]]:
     """Return the rank's part of the record with the accounts of the step, and the microbenchmark.
 
@@ -71,9 +72,7 @@ def measure_collectives(
     if not steps.attempt(name, lambda: allocate_messages(training)):
         return rank, {}
     before = training.scheduling.read()
-    benchmark = steps.attempt(
-        name, lambda: run_microbenchmark(training, rank, folder, steps)
-    )
+    benchmark = steps.attempt(name, lambda: run_microbenchmark(training, rank))
     if benchmark is None:
         return rank, {}
     accounts = training.scheduling.since(before)
@@ -91,24 +90,55 @@ def allocate_messages(training: Training) -> bool:
     return True
 
 
-def run_microbenchmark(
-    training: Training, rank: Rank, folder: AttemptFolder, steps: "OptionalSteps"
-) -> Microbenchmark | None:
+def run_microbenchmark(training: Training, rank: Rank) -> Microbenchmark | None:
     """Time the cell's collectives at the sizes that it sends, then at a range of sizes."""
     strategy = training.strategy
-    devices, sent = strategy.devices, sizes_sent(rank.communication)
-    budget_s = training.cell.probe_s
-    benchmark = collective_times(devices, sent, budget_s, clock_of=strategy.clock)
-    if benchmark is None or strategy.backend != "nccl":
-        return benchmark
-    benchmark, reason = with_nccl_choices(benchmark, devices, folder.nccl_log)
-    if reason:
-        steps.missing.append(reason)
-    return benchmark
+    sent, budget_s = sizes_sent(rank.communication), training.cell.probe_s
+    return collective_times(strategy.devices, sent, budget_s, clock_of=strategy.clock)
 
 
 TRACED = 20
 """Iterations in a trace."""
+
+MARK = "hpml_jobs iterations"
+"""The annotation of them in the trace."""
+
+
+def start_profiler(device: torch.device) -> profile:
+    """Start the profiler for this process and its device, with the shapes of messages.
+
+    Raises:
+        Exception: the driver refuses it, which it may do in many ways.
+    """
+    if device.type == "cpu":
+        # Keep its messages (no CUDA) out of the cell's log; with CUDA they say why a trace has no
+        # events of the GPU.
+        os.environ.setdefault("KINETO_LOG_LEVEL", "99")
+    else:
+        # to start it again may break CUDA graphs
+        os.environ.setdefault("TEARDOWN_CUPTI", "0")
+    activities = [ProfilerActivity.CPU]
+    activities += [ProfilerActivity.CUDA] if device.type == "cuda" else []
+    # torch 2.11 warns at a start without acc_events; a stop with it takes 0.5 ms per operator.
+    profiler = profile(activities=activities, record_shapes=True, acc_events=True)
+    profiler.start()
+    if profiler.profiler is not None:
+        profiler.profiler.acc_events = False
+    # Numbers and lists that operators are called with would take half as long as small operators.
+    set_on = getattr(
+        torch._C._profiler, "_set_record_concrete_inputs_enabled_val", None
+    )
+    if set_on is not None:
+        set_on(False)
+    return profiler
+
+
+@contextmanager
+def measured_window(devices: Devices) -> Iterator[None]:
+    """Mark the part of the trace to evaluate: the block, until the devices are done."""
+    with record_function(MARK):
+        yield
+        synchronize(devices)
 
 
 def write_trace(training: Training, path: Path, steps: "OptionalSteps") -> None:

@@ -38,8 +38,6 @@ from hpml_jobs.study.attempt import OBSERVE_VARIABLE
 from hpml_jobs.study.cell_folder import CellFolder
 from hpml_jobs.study.files import encode, write_whole
 from hpml_jobs.worker.observer import watch
-from hpml_jobs.worker.observer.epochs import BetweenEpochs
-from hpml_jobs.worker.observer.states import Done
 
 EMPTY_STEPS = 2_000
 """Steps without work of a pass."""
@@ -71,10 +69,9 @@ class Switch:
         DataLoader.__iter__, _BaseDataLoaderIter.__next__ = make, load
         optimizers._global_optimizer_post_hooks.clear()
         optimizers._global_optimizer_post_hooks.update(hooks)
-        session = watch.session()
-        if isinstance(session.state, Done):
-            del session.training.results[1:]
-            session.state = BetweenEpochs(session, session.training)
+        training = watch.session().training
+        if training and training.role is None:
+            del training.results[1:]
 
 
 def run_pass(

@@ -8,7 +8,6 @@ those of training are scaled to other cards by their peak FLOP/s and memory band
 from collections.abc import Iterator
 from itertools import product
 
-from hpml_jobs.core.measurements import CollectiveKind, Purpose
 from hpml_jobs.core.strategies import Loader
 from hpml_jobs.core.training_path import Precision
 from tests.gpu.figures import Basis, Expected, Part
@@ -63,14 +62,6 @@ OPTIMIZERS = ("sgd", "adamw")
 
 SAME_AS_DDP = ("zero1", "fsdp")
 """Strategies that train the same parameters as ddp."""
-
-CHOICE_KINDS = (
-    CollectiveKind.ALL_REDUCE,
-    CollectiveKind.ALL_GATHER,
-    CollectiveKind.REDUCE_SCATTER,
-)
-CHOICE_SIZES = (2**10, 2**15, 2**20, 2**24)
-"""Collectives and bytes of whole messages for which NCCL's choice is looked up."""
 
 SYNC_PATHS = tuple(product(Loader, ("plain", "fp16", "bf16"), OPTIMIZERS))
 """Loader, precision and optimizer of the loops in which the host must not wait."""
@@ -277,9 +268,6 @@ def _two_gpus() -> Iterator[Expected]:
     yield Expected(
         "alone", "ddp: epoch without exchange / epoch of one GPU", 0.98, 1.02
     )
-    for kind in CHOICE_KINDS:
-        words = f"{kind.words}: sizes of {len(CHOICE_SIZES)} with NCCL's choice"
-        yield Expected.exactly(f"nccl_{kind}", words, len(CHOICE_SIZES))
     for name in SAME_AS_DDP:
         words = f"{name}: parameters' difference from ddp / their change in an epoch"
         yield Expected(f"same_{name}", words, 0, 1e-3)
@@ -365,8 +353,8 @@ def _accuracy() -> Iterator[Expected]:
     yield Expected("noise", "that difference / its standard error", -3, 3)
 
 
-SCRIPTED = {"ddp": (Purpose.GRADIENTS, 1), "fsdp": (Purpose.PARAMETERS, 2)}
-"""What a script sends in an iteration, as so many times the bytes of its model."""
+SCRIPTED = ("ddp", "fsdp")
+"""Strategies of scripts; only the exchange of ddp is split."""
 
 
 def _scripts() -> Iterator[Expected]:
@@ -374,14 +362,11 @@ def _scripts() -> Iterator[Expected]:
         words = f"script, {key}, 1 GPU: our timed epoch / that by its own clock"
         # the end of a window (files, NVML: 50 to 100 ms) is inside the script's own epoch
         yield Expected(f"clock_{key}", words, 0.9, 1)
-    for name, (purpose, _) in SCRIPTED.items():
-        words = f"script, {name} on 2 GPUs"
-        bytes_of = f"{words}: {purpose} / what its model has"
-        yield Expected.exactly(f"{name}_bytes", bytes_of, 0.99, 1.01)
-        yield Expected.exactly(
-            f"{name}_exposed", f"{words}: exposed / all communication", 0, 1
-        )
-        yield Expected(f"{name}_overhead", f"{words}: instrumented / timed epoch")
+    words = "script, ddp on 2 GPUs"
+    bytes_of = f"{words}: gradients / what its model has"
+    yield Expected.exactly("ddp_bytes", bytes_of, 0.99, 1.01)
+    yield Expected.exactly("ddp_exposed", f"{words}: exposed / all communication", 0, 1)
+    yield Expected("ddp_overhead", f"{words}: instrumented / timed epoch")
 
 
 def _front_door() -> Iterator[Expected]:

@@ -12,7 +12,6 @@ import torch
 from torch.utils.data import Dataset, Subset, default_collate
 
 from hpml_jobs.core import data_files
-from hpml_jobs.core.built_in import DATASETS
 from hpml_jobs.core.data_files import BYTE_DATA, TEXT
 from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.record import Text
@@ -44,16 +43,7 @@ def open_data(workload: Workload, root: Path) -> Data:
     Raises:
         HpmlError: it is missing or damaged, or does not fit the workload.
     """
-    if ":" in workload.data:
-        opener: Opener = _user_data
-    elif workload.data in SOURCES:
-        opener = SOURCES[workload.data]
-    else:
-        names = ", ".join(DATASETS)
-        raise HpmlError(
-            f"workload.data={workload.data} does not exist: use {names}, or your own "
-            "pkg.mod:dataset"
-        )
+    opener = _user_data if ":" in workload.data else SOURCES[workload.data]
     train, test = opener(workload, root)
     total = length(train)
     if total == 0:

@@ -30,13 +30,6 @@ CHUNK = 1024
 
 MEMINFO = Path("/proc/meminfo")
 
-ACCEPTED = (
-    "return a torch.utils.data.TensorDataset(inputs, targets), or a data set with the tensors "
-    "`images` (n, channels, height, width; uint8 or float32) and `targets` (n, …), or use "
-    "loader=workers"
-)
-"""The data sets of the user that loader=device accepts."""
-
 
 @dataclass(frozen=True)
 class ImageTensors:
@@ -82,10 +75,10 @@ def tensors_of(images: Images, workload: Workload, *, train: bool) -> ImageTenso
     """Return the images of a data set that is no Subset.
 
     Raises:
-        HpmlError: the user's data set does not offer its images as tensors.
+        HpmlError: the user's data set is no TensorDataset of inputs and targets.
     """
     if ":" in workload.data:
-        return _of_user(images, f"loader=device with workload.data={workload.data}")
+        return _of_user(images, workload)
     return _READERS[workload.data](images, train)
 
 
@@ -137,67 +130,13 @@ def _in_memory(images: Tensor, targets: Tensor, transform: Transform) -> ImageTe
     )
 
 
-def _of_user(images: Any, what: str) -> ImageTensors:
-    """Return the tensors of the user's data set, if they agree with its own items.
-
-    A TensorDataset gives its rows as they are. Another data set may have `padding`, `flip`, `mean`
-    and `std` beside its images, which are cropped and flipped at random, divided by 255 if they are
-    uint8, and normalized.
-    """
-    if isinstance(images, TensorDataset) and len(images.tensors) == 2:
-        return _in_memory(*images.tensors, Transform())
-    pixels, targets = (
-        _as_tensor(getattr(images, name, None)) for name in ("images", "targets")
-    )
-    if pixels is None or targets is None:
+def _of_user(images: Any, workload: Workload) -> ImageTensors:
+    if not isinstance(images, TensorDataset) or len(images.tensors) != 2:
         raise HpmlError(
-            f"{what}: {type(images).__name__} is no data set of tensors: {ACCEPTED}"
+            f"loader=device with workload.data={workload.data}: {type(images).__name__} is no "
+            "torch.utils.data.TensorDataset(inputs, targets): return one, or use loader=workers"
         )
-    number = length(images)
-    if pixels.ndim != 4 or pixels.dtype not in (torch.uint8, torch.float32):
-        described = f"{tuple(pixels.shape)} {str(pixels.dtype).removeprefix('torch.')}"
-        raise HpmlError(f"{what}: its `images` are {described}: {ACCEPTED}")
-    if not len(pixels) == len(targets) == number:
-        raise HpmlError(
-            f"{what}: it has {number} items, {len(pixels)} `images` and {len(targets)} `targets`: "
-            f"{ACCEPTED}"
-        )
-    transform = Transform(
-        padding=int(getattr(images, "padding", 0)),
-        flip=bool(getattr(images, "flip", False)),
-        divisor=255.0 if pixels.dtype == torch.uint8 else None,
-        mean=tuple(getattr(images, "mean", ())),
-        std=tuple(getattr(images, "std", ())),
-    )
-    tensors = _in_memory(pixels, targets, transform)
-    _check_items(images, tensors, what)
-    return tensors
-
-
-def _as_tensor(value: Any) -> Tensor | None:
-    """Return a tensor or an array as a tensor; None for anything else."""
-    if isinstance(value, Tensor):
-        return value
-    return torch.from_numpy(value) if hasattr(value, "__array__") else None
-
-
-def _check_items(images: Any, tensors: ImageTensors, what: str) -> None:
-    """Compare the first and the last item with what the tensors give, except random values."""
-    constants = tensors.transform.constants(torch.device("cpu"))
-    for number in {0, len(tensors.targets) - 1}:
-        item, target = images[number]
-        here = tensors.transform.converted(tensors.read([number]), constants)[0]
-        item = torch.as_tensor(item)
-        same = item.shape == here.shape and item.dtype == here.dtype
-        if same and not tensors.transform.is_random:
-            same = torch.allclose(item, here, atol=1e-5)
-        if not same or not torch.equal(
-            torch.as_tensor(target), tensors.targets[number]
-        ):
-            raise HpmlError(
-                f"{what}: item {number} is not what its `images`, `targets`, `padding`, `flip`, "
-                "`mean` and `std` give: make them agree, or use loader=workers"
-            )
+    return _in_memory(*images.tensors, Transform())
 
 
 class DeviceImages:

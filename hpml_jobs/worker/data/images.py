@@ -90,11 +90,6 @@ class Transform(NamedTuple):
     mean: tuple[float, ...] = ()
     std: tuple[float, ...] = ()
 
-    @property
-    def is_random(self) -> bool:
-        """Whether it is another one in every epoch."""
-        return self.padding > 0 or self.flip
-
     def constants(self, device: torch.device) -> tuple[Tensor, Tensor]:
         """Return mean and std, each (channels, 1, 1), on the device where images are converted."""
         mean, std = (

@@ -16,7 +16,6 @@ from hpml_jobs.core.source_files import (
     versions_of,
     without,
 )
-from hpml_jobs.core.text import alike, did_you_mean
 from hpml_jobs.core.workload import RESERVED_ARGS, SourceFile, Workload, refuse_file
 
 
@@ -30,24 +29,18 @@ def load(setting: str, reference: str) -> Callable[..., Any]:
     refuse_file(setting, reference)
     try:
         module = import_module(module_name)
-    except SystemExit as error:
-        raise HpmlError(
-            f"{setting}={reference}: {module_name} called sys.exit when imported: remove the call"
-        ) from error
-    except Exception as error:  # a user's module may raise anything on import
+    except (
+        Exception,
+        SystemExit,
+    ) as error:  # a user's module may raise anything on import
         raise HpmlError(
             f"{setting}={reference}: cannot import {module_name}: {type(error).__name__}: {error}"
             f"{place_of(traceback.extract_tb(error.__traceback__))}"
         ) from error
     function = getattr(module, name, None)
-    if function is None:
-        raise HpmlError(
-            f"{setting}={reference}: {module_name} has no function {name!r}"
-        )
     if not callable(function):
         raise HpmlError(
-            f"{setting}={reference}: {name} is {type(function).__name__}, not a function: write "
-            "one that returns it"
+            f"{setting}={reference}: {module_name} has no function {name!r}"
         )
     return function  # type: ignore[no-any-return]  # callable() is all that can be checked
 
@@ -76,7 +69,7 @@ def call(function: Callable[..., Any], *arguments: Any, **optional: Any) -> Any:
     """Call with `arguments`, and with those of `optional` that the function has a parameter for.
 
     Raises:
-        HpmlError: the function needs a value that it does not get, or called sys.exit.
+        HpmlError: the function needs a value that it does not get.
     """
     passed = accepted(function, len(arguments), optional)
     named = f"{function.__module__}:{getattr(function, '__qualname__', function)}"
@@ -92,12 +85,7 @@ def call(function: Callable[..., Any], *arguments: Any, **optional: Any) -> Any:
         raise HpmlError(
             f"your function {named} gets no value for {name}: {added}give it a default"
         )
-    try:
-        return function(*arguments, **passed)
-    except SystemExit as error:
-        raise HpmlError(
-            f"your function {named} called sys.exit: remove the call"
-        ) from error
+    return function(*arguments, **passed)
 
 
 def accepted(
@@ -119,10 +107,8 @@ def check_args(workload: Workload) -> None:
     """Refuse `workload.args` that none of the user's functions takes.
 
     Raises:
-        HpmlError: with the parameter that was probably meant.
+        HpmlError: with the parameters that there are.
     """
-    if not workload.args:
-        return
     names: set[str] = set()
     for key, positional in POSITIONAL.items():
         reference = getattr(workload, key)
@@ -131,16 +117,13 @@ def check_args(workload: Workload) -> None:
             if _takes_any_name(function):
                 return
             names |= {*_named(function, positional)}
-    choices = sorted(names - {*RESERVED_ARGS, *workload.sizes})
-    for name in workload.args:
-        if name not in names:
-            takes = (
-                f"they take {', '.join(choices)}" if choices else "they take no args"
-            )
-            hint = did_you_mean(alike(name, choices)) or f"; {takes}"
-            raise HpmlError(
-                f"workload.args.{name}: none of your functions takes {name}{hint}"
-            )
+    unknown = [name for name in workload.args if name not in names]
+    if unknown:
+        takes = sorted(names - {*RESERVED_ARGS, *workload.sizes})
+        raise HpmlError(
+            f"workload.args.{unknown[0]}: none of your functions takes {unknown[0]}; they take "
+            f"{', '.join(takes) or 'no args'}"
+        )
 
 
 POSITIONAL = {"model": 0, "data": 1, "loss": 2, "optimizer": 1, "schedule": 0}

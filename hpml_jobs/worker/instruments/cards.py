@@ -144,15 +144,9 @@ def _processes(nvml: Any, handle: Any) -> dict[str, Any]:
 
 
 def _ecc(nvml: Any, handle: Any) -> dict[str, Any]:
-    kinds = (
-        nvml.NVML_MEMORY_ERROR_TYPE_CORRECTED,
-        nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED,
-    )
-    corrected, uncorrected = (
-        int(nvml.nvmlDeviceGetTotalEccErrors(handle, kind, nvml.NVML_VOLATILE_ECC))
-        for kind in kinds
-    )
-    return {"ecc_corrected": corrected, "ecc_uncorrected": uncorrected}
+    kind = nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED
+    errors = nvml.nvmlDeviceGetTotalEccErrors(handle, kind, nvml.NVML_VOLATILE_ECC)
+    return {"ecc_uncorrected": int(errors)}
 
 
 def _remapped_rows(nvml: Any, handle: Any) -> dict[str, Any]:

@@ -9,11 +9,12 @@ import numpy as np
 
 from hpml_jobs.core.cell import Cell, CellFile
 from hpml_jobs.core.errors import HpmlError
+from hpml_jobs.core.measurements import Role
 from hpml_jobs.core.record import Facts
 from hpml_jobs.study.attempt import AttemptFolder
 from hpml_jobs.study.cell_folder import CellFolder
 from hpml_jobs.study.files import FILE_LAG_S, read_valid, tail
-from hpml_jobs.worker.observer.observed import Observed, unmeasured
+from hpml_jobs.worker.observer.refusals import Observed, unmeasured
 from hpml_jobs.worker.observer.together import begin_together
 from hpml_jobs.worker.results import RankResult, SharedResult, write_gathered
 
@@ -45,19 +46,15 @@ def merge(file: CellFile, attempt: AttemptFolder) -> str:
         )
     paths = _wait_for_files(attempt, cell)
     fault = _fault(attempt)
-    if reason := unmeasured(cell, script, [*paths.values()], file.script_source):
+    if reason := unmeasured(cell, script, [*paths.values()]):
         raise HpmlError(fault or reason)
-    results: list[RankResult] = []
-    roles_of_ranks = [{epoch.role for epoch in o.rank.epochs} for o in paths.values()]
+    of_ranks = sorted(paths.items(), key=lambda item: item[1].rank.rank)
+    roles_of_ranks = [
+        {epoch.role for epoch in observed.rank.epochs} for _, observed in of_ranks
+    ]
     roles = set.intersection(*roles_of_ranks)
-    for path, observed in sorted(paths.items(), key=lambda item: item[1].rank.rank):
-        with np.load(path.with_suffix(".npz")) as content:
-            arrays = {name: content[name] for name in content}
-        epochs = tuple(epoch for epoch in observed.rank.epochs if epoch.role in roles)
-        rank = msgspec.structs.replace(observed.rank, epochs=epochs)
-        missing = tuple(f"rank {rank.rank}: {reason}" for reason in observed.missing)
-        results.append(RankResult(rank, arrays, missing))
-    first = min(paths.values(), key=lambda observed: observed.rank.rank)
+    results = [_result(*of_rank, roles) for of_rank in of_ranks]
+    _, first = of_ranks[0]
     facts = first.facts or Facts()
     if fault:
         facts = msgspec.structs.replace(facts, missing=(*facts.missing, fault))
@@ -66,6 +63,16 @@ def merge(file: CellFile, attempt: AttemptFolder) -> str:
     if not any(observed.is_cut for observed in paths.values()):
         return ""
     return f"{script.path} was ended after its last measurement: stop=false lets it run to its end"
+
+
+def _result(path: Path, observed: Observed, roles: set[Role]) -> RankResult:
+    """Return what a rank measured in the windows that all ranks have."""
+    with np.load(path.with_suffix(".npz")) as content:
+        arrays = dict(content)
+    epochs = tuple(epoch for epoch in observed.rank.epochs if epoch.role in roles)
+    rank = msgspec.structs.replace(observed.rank, epochs=epochs)
+    missing = tuple(f"rank {rank.rank}: {reason}" for reason in observed.missing)
+    return RankResult(rank, arrays, missing)
 
 
 def _wait_for_files(attempt: AttemptFolder, cell: Cell) -> dict[Path, Observed]:

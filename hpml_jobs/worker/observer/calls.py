@@ -1,69 +1,19 @@
-"""The calls of a script's model: which of them it trains, and when forward passes begin and end."""
+"""The model of a script: which module it is, its batches, its forward passes."""
 
 import gc
 from collections.abc import Callable
 from functools import partial, wraps
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import _global_forward_pre_hooks
 from torch.optim import Optimizer
 
 from hpml_jobs.core.strategies import Strategy
-from hpml_jobs.worker.observer.guard import guarded
 from hpml_jobs.worker.observer.meters import parameters_of
-from hpml_jobs.worker.observer.process import KEY, WRAPPERS, is_capturing
+from hpml_jobs.worker.observer.process import KEY, WRAPPERS, guarded, is_capturing
 from hpml_jobs.worker.observer.recording import DEPTH, Kind, Recording, parts_of
-
-
-class Calls:
-    """The calls of the model of a script without a loader, each maybe with a batch.
-
-    `see` is called with the arguments of each. A call is trained if gradients go back through its
-    outputs; of those since the last step the first that is trained has the batch.
-    """
-
-    def __init__(self, see: Callable[[Any], None]) -> None:
-        self.see = see
-        self._number = 0
-        self._gone_back: set[int] = set()
-        self._places: dict[int, tuple[Recording, int]] = {}
-
-    def begin(
-        self, recording: Recording, inputs: Any, *, batch_size: int | None
-    ) -> None:
-        """Note the next call, in an open window."""
-        self._number += 1
-        self._places[self._number] = recording, len(recording.events)
-        recording.note_batch(inputs, batch_size=batch_size)
-
-    def watch_backward(self, outputs: object) -> None:
-        """Note when gradients go back through the outputs of this call."""
-        number = self._number
-        nodes = [
-            tensor.grad_fn
-            for tensor in _tensors_of(outputs)
-            if tensor.grad_fn is not None
-        ]
-        for node in nodes:
-            node.register_prehook(lambda *_: self._gone_back.add(number))
-
-    def settle(self) -> bool:
-        """Keep of the calls that wait for it the first that is trained; return whether one is."""
-        trained = [number for number in self._places if number in self._gone_back]
-        if not trained:
-            return False
-        for number, (recording, place) in self._places.items():
-            if number != trained[0]:
-                event = recording.events[place]
-                recording.events[place] = event._replace(kind=Kind.UNTRAINED)
-        self._places.clear()
-        self._gone_back.clear()
-        return True
-
-    def forget(self) -> None:
-        """Forget the calls that wait: the optimizer has stepped without them."""
-        self._places.clear()
 
 
 def _tensors_of(value: Any, depth: int = 0) -> list[Tensor]:
@@ -80,13 +30,18 @@ def _tensors_of(value: Any, depth: int = 0) -> list[Tensor]:
 class WatchedModel:
     """The outermost module with an optimizer's parameters: wrapped, compiled or called.
 
-    `module` is None until it is found, at its first call if it is neither wrapped nor compiled.
+    `module` is None until it is found, at its first call if it is neither wrapped nor compiled. In
+    a script without a loader `see_batch` is called with the arguments of each first call after
+    gradients went back or the optimizer has stepped (`awaits_batch`): others are of the same batch.
     """
 
-    def __init__(self, optimizer: Optimizer, calls: Calls | None) -> None:
+    def __init__(
+        self, optimizer: Optimizer, see_batch: Callable[[Any], None] | None
+    ) -> None:
         self.module: nn.Module | None = None
-        self._parameters = {id(parameter) for parameter in parameters_of([optimizer])}
-        self._calls = calls
+        self.awaits_batch = True
+        self._see_batch = see_batch
+        self._of_optimizer = parameters_of(optimizer)
         self._recording: Recording | None = None
         self._unwatch: Callable[[], None] = lambda: None
         self._find()
@@ -107,7 +62,8 @@ class WatchedModel:
 
     def _take(self, module: nn.Module) -> bool:
         """Take a module if it has a parameter of the optimizer; return whether."""
-        if self._parameters.isdisjoint(map(id, module.parameters())):
+        trained = {id(parameter) for parameter in self._of_optimizer}
+        if trained.isdisjoint(map(id, module.parameters())):
             return False
         self.module = module
         self.watch(None)
@@ -117,7 +73,7 @@ class WatchedModel:
         """Note the forward passes in a window from now on, or in none."""
         self._recording = recording
         self.unwatch()
-        if self.module is not None and (self._calls or recording):
+        if self.module is not None and (self._see_batch or recording):
             self._unwatch = _watch_calls(
                 self.module, self._before_call, self._after_call
             )
@@ -128,22 +84,44 @@ class WatchedModel:
         self._unwatch = lambda: None
 
     def _before_call(self, _module: nn.Module, *inputs: Any) -> None:
-        if self._calls:
+        if self._see_batch and self.awaits_batch and torch.is_grad_enabled():
+            self.awaits_batch = False
             # which may begin the window in which the pass is noted
-            self._calls.see(inputs)
+            self._see_batch(inputs)
         if self._recording:
             self._note(self._recording, Kind.FORWARD)
 
     def _after_call(self, outputs: object) -> None:
         if self._recording:
             self._note(self._recording, Kind.FORWARDED)
-        if self._calls:
-            self._calls.watch_backward(outputs)
+        if self._see_batch:
+            self._watch_backward(outputs)
+
+    def _watch_backward(self, outputs: object) -> None:
+        """Await another batch when gradients go back through outputs."""
+
+        def await_batch(*_: object) -> None:
+            self.awaits_batch = True
+
+        for tensor in _tensors_of(outputs):
+            if tensor.grad_fn is not None:
+                tensor.grad_fn.register_prehook(await_batch)
 
     @staticmethod
     def _note(recording: Recording, kind: Kind) -> None:
         if not is_capturing():
             recording.note(kind)
+
+    @property
+    def finds_batches(self) -> bool:
+        """Whether its calls have the batches, because the script reads no loader."""
+        return self._see_batch is not None
+
+    @property
+    def parameters(self) -> list[Tensor]:
+        """Those of the optimizer, and others of the model."""
+        of_model = self.module.parameters() if self.module is not None else ()
+        return list({id(p): p for p in (*self._of_optimizer, *of_model)}.values())
 
     @property
     def inner(self) -> nn.Module | None:

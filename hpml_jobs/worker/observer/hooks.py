@@ -20,13 +20,19 @@ from hpml_jobs.core.measurements import CollectiveKind, Purpose
 from hpml_jobs.worker.instruments.collectives import Ledger
 from hpml_jobs.worker.instruments.timing import Stamp
 from hpml_jobs.worker.instruments.wrappers import record_all_reduce
-from hpml_jobs.worker.observer.guard import guarded
-from hpml_jobs.worker.observer.process import WRAPPERS, world_size
+from hpml_jobs.worker.observer.process import WRAPPERS, guarded, world_size
 
 _DIST: Any = dist  # torch exports no type of what is called of it
 
 _BROADCAST = "_distributed_broadcast_coalesced"
 """DDP's method that sends the buffers."""
+
+
+BUILT_IN = {
+    BuiltinCommHookType.ALLREDUCE: allreduce_hook,
+    BuiltinCommHookType.FP16_COMPRESS: fp16_compress_hook,
+}
+"""torch's hooks in Python that compute what its built-in ones do."""
 
 
 class GuardedLedger(Ledger):
@@ -140,10 +146,7 @@ def _let_script_register() -> None:
             register(reducer, state, hook)
 
     def _register_builtin_comm_hook(reducer: Any, kind: BuiltinCommHookType) -> None:
-        is_half = kind is BuiltinCommHookType.FP16_COMPRESS
-        if not replaced(
-            reducer, None, fp16_compress_hook if is_half else allreduce_hook
-        ):
+        if not replaced(reducer, None, BUILT_IN[kind]):
             register_builtin(reducer, kind)
 
     _DIST._register_comm_hook = _register_comm_hook

@@ -43,8 +43,8 @@ def split_iterations(
     """
     window = recording.window
     groups = list(_groups(recording.events))
-    if any(event.source for group in groups for event in _trained(group)):
-        ahead = ahead or any(_is_without_batch(group) for group in groups[1:])
+    if any(event.source for event in recording.events):
+        ahead = ahead or any(map(_is_without_batch, groups[1:]))
     groups = list(_divided(groups, ahead=ahead))
     tail = _cut_tail(groups)
     ends = []
@@ -52,28 +52,13 @@ def split_iterations(
         ends.append(following[0].stamp if asks(following[0]) else group[-1].stamp)
     ends.append(tail[0].stamp if tail else window.end)
     batches = [_trained(group) for group in groups]
-    sizes = []
-    for group in batches:
-        sizes.append([event.samples for event in group if event.kind is Kind.BATCH])
+    sizes = [_sizes(group) for group in batches]
     accumulate = _usual([*map(len, sizes)], ahead=ahead)
-    last_stall_s = clock.seconds(ends[-1], window.end) if tail else 0.0
-    stalls_s: list[float] = []
-    by_batch_s: list[float] = []
-    for group in groups:
-        waits = [
-            (event, clock.seconds(first, last))
-            for event, first, last in timed_waits(group)
-        ]
-        stalls_s.append(sum(wait_s for _, wait_s in waits))
-        by_batch_s += _by_batch(waits)
-    times = IterationTimes(
-        np.array(
-            [clock.seconds(*of_step) for of_step in pairwise([window.start, *ends])]
-        ),
-        np.array(stalls_s),
-        last_stall_s,
-        np.array(by_batch_s) if by_batch_s and accumulate > 1 else None,
-    )
+    times = _times(clock, groups, [window.start, *ends])
+    if tail:
+        times = times._replace(last_stall_s=clock.seconds(ends[-1], window.end))
+    if accumulate <= 1:
+        times = times._replace(batch_stall_s=None)
     # else a step had no batch of its own
     ahead = ahead and max(map(len, sizes)) > accumulate
     fetched: list[int] = []
@@ -81,6 +66,28 @@ def split_iterations(
         sizes, fetched = _trained_sizes(recording, sizes, accumulate)
     samples = [sum(size) for size in sizes]
     return Iterations(times, samples, accumulate, groups, ends, batches, ahead, fetched)
+
+
+def _sizes(batches: Sequence[Event]) -> list[int]:
+    return [event.samples for event in batches if event.kind is Kind.BATCH]
+
+
+def _times(
+    clock: Clock, groups: Sequence[Sequence[Event]], bounds: Sequence[Stamp]
+) -> IterationTimes:
+    """Return the times of iterations between their bounds, and the waits for their batches."""
+    stalls_s: list[float] = []
+    by_batch_s: list[float] = []
+    for group in groups:
+        waits_s = [
+            (event, clock.seconds(first, last))
+            for event, first, last in timed_waits(group)
+        ]
+        stalls_s.append(sum(wait_s for _, wait_s in waits_s))
+        by_batch_s += _by_batch(waits_s)
+    steps_s = [clock.seconds(*of_step) for of_step in pairwise(bounds)]
+    of_batches = np.array(by_batch_s) if by_batch_s else None
+    return IterationTimes(np.array(steps_s), np.array(stalls_s), 0.0, of_batches)
 
 
 def _cut_tail(groups: list[list[Event]]) -> list[Event]:
@@ -120,38 +127,29 @@ def asks(event: Event) -> bool:
 def _groups(events: Sequence[Event]) -> Iterator[list[Event]]:
     """Yield the events of each iteration; the last may be without a step."""
     group: list[Event] = []
-    # events up to the last step, and to the last one before the last batch
-    stepped = trained = 0
+    stepped = 0  # events up to the last step
     for event in events:
-        if stepped and asks(event):
+        if stepped and begins_batch(event):
             yield group
-            group, stepped, trained = [], 0, 0
-        elif stepped and event.kind is Kind.STEPPED:  # without a request
-            end = trained or stepped
-            yield group[:end]
-            group, stepped, trained = group[end:], 0, 0
+            group, stepped = [], 0
+        elif stepped and event.kind is Kind.STEPPED:  # of a batch that was read ahead
+            yield group[:stepped]
+            group, stepped = group[stepped:], 0
         group.append(event)
         stepped = len(group) if event.kind in STEPS else stepped
-        trained = stepped if event.kind is Kind.BATCH else trained
     if group:
         yield group
 
 
-def _trained(group: Sequence[Event]) -> list[Event]:
-    """Return the batches that an iteration trains or fetches, and the end of their pass.
+def begins_batch(event: Event) -> bool:
+    """Return whether the script asks the outermost loader, or without one calls its model."""
+    return asks(event) or (event.kind is Kind.BATCH and event.source is None)
 
-    Without a loader these are the model's forward passes up to the first step: later ones, as those
-    of a GAN, train another model with the same batch.
-    """
-    first = next(
-        (n for n, event in enumerate(group) if event.kind is Kind.STEPPED), len(group)
-    )
-    got = [
-        (n, e)
-        for n, e in enumerate(group)
-        if e.kind in (Kind.BATCH, Kind.END) and e.is_counted
-    ]
-    return [event for number, event in got if event.source or number < first]
+
+def _trained(group: Sequence[Event]) -> list[Event]:
+    """Return the batches that an iteration trains or fetches, and the end of their pass."""
+    kinds = (Kind.BATCH, Kind.END)
+    return [event for event in group if event.kind in kinds and event.is_counted]
 
 
 def _is_without_batch(group: Sequence[Event]) -> bool:

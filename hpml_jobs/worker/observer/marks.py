@@ -6,20 +6,14 @@ from typing import NamedTuple
 from hpml_jobs.worker.instruments.phases import Gaps
 from hpml_jobs.worker.instruments.recorder import IterationMarks
 from hpml_jobs.worker.instruments.timing import Stamp
+from hpml_jobs.worker.observer import refusals
 from hpml_jobs.worker.observer.iterations import (
     Iterations,
-    asks,
+    begins_batch,
     count,
     timed_waits,
 )
 from hpml_jobs.worker.observer.recording import STEPS, Event, Kind
-
-SEVERAL = "an iteration has several steps, or several models"
-"""Why an iteration has no phases: the model is trained more than once in it, or another one is."""
-
-NO_FORWARD = (
-    "no forward pass of the model was seen between its batch and the optimizer's step"
-)
 
 
 class MicroStep(NamedTuple):
@@ -34,13 +28,13 @@ def mark_phases(start: Stamp, iterations: Iterations) -> list[MicroStep] | str:
     """Return the micro-steps of a window from its start, or why they cannot be told apart."""
     accumulate = iterations.accumulate
     if iterations.ahead and accumulate > 1:
-        return "batches are fetched ahead of the forward passes that accumulate their gradients"
+        return refusals.AHEAD_AND_ACCUMULATED
     result: list[MicroStep] = []
     for group, end in zip(iterations.groups, iterations.ends, strict=True):
         parts = _micro_steps(group) if accumulate > 1 else [group]
         is_last = group is iterations.groups[-1]
         if accumulate > 1 and len(parts) != accumulate and not is_last:
-            return "the number of batches whose gradients are accumulated changes"
+            return refusals.ACCUMULATION_CHANGES
         ends = [*(part[0].stamp for part in parts[1:]), end]
         for part, stepped in zip(parts, ends, strict=True):
             micro_step = _mark(part, start, stepped)
@@ -60,10 +54,10 @@ def _mark(part: list[Event], start: Stamp, end: Stamp) -> MicroStep | str:
     has_loader = place >= 0 and part[place].source is not None
     steps = [number for number, event in enumerate(part) if event.kind is Kind.STEP]
     if steps and count(part[steps[0] : steps[-1]], Kind.FORWARD):
-        return SEVERAL
+        return refusals.SEVERAL
     forward = _forward(part, place, before_step=bool(steps))
     if forward is None:
-        return NO_FORWARD
+        return refusals.NO_FORWARD
     step = part[steps[0]].stamp if steps else end
     batch = part[place].stamp if has_loader else start
     marks = IterationMarks(batch, *forward, step, step, end)
@@ -78,8 +72,7 @@ def _micro_steps(group: Sequence[Event]) -> list[list[Event]]:
     """Return the events of each batch of an iteration."""
     parts: list[list[Event]] = [[]]
     for event in group:
-        begins = asks(event) or (event.kind is Kind.BATCH and not event.source)
-        if begins and count(parts[-1], Kind.BATCH):
+        if begins_batch(event) and count(parts[-1], Kind.BATCH):
             parts.append([])
         parts[-1].append(event)
     return parts

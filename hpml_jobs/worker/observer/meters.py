@@ -1,7 +1,5 @@
 """What a window of a script is measured with: a clock of its GPU, and the system's accounts."""
 
-from collections.abc import Iterable
-
 import msgspec
 import torch
 from torch import Tensor
@@ -29,16 +27,16 @@ class PlacedClock(DeviceClock):
             return super().stamp()
 
 
-def parameters_of(optimizers: Iterable[Optimizer]) -> list[Tensor]:
-    """Return the parameters of optimizers, each once."""
-    groups = (group for optimizer in optimizers for group in optimizer.param_groups)
+def parameters_of(optimizer: Optimizer) -> list[Tensor]:
+    """Return the parameters of an optimizer, each once."""
+    groups = optimizer.param_groups
     return list({id(p): p for group in groups for p in group["params"]}.values())
 
 
 def devices_of(optimizer: Optimizer) -> Devices:
     """Return the devices of the optimizer's parameters that are like that of the first one."""
     devices = [
-        *dict.fromkeys(parameter.device for parameter in parameters_of([optimizer]))
+        *dict.fromkeys(parameter.device for parameter in parameters_of(optimizer))
     ]
     return tuple(device for device in devices if device.type == devices[0].type)
 

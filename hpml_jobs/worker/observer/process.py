@@ -1,11 +1,17 @@
-"""What the observer knows of a process without a session: its start, group, wrappers, captures.
+"""What the observer knows of a process without a session: start, group, wrappers, captures, faults.
 
 Nothing but torch is imported here: launchers and the workers of loaders need no more.
 """
 
+import os
+import signal
+import traceback
 import weakref
-from contextlib import AbstractContextManager
-from typing import Protocol
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
+from functools import partial, wraps
+from types import CodeType
+from typing import Any, ParamSpec, Protocol, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -18,9 +24,6 @@ other numbers, and a model that is saved with its hooks another content.
 
 WRAPPERS: "weakref.WeakSet[DistributedDataParallel]" = weakref.WeakSet()
 """The DDP wrappers of this process."""
-
-PROFILERS: list[object] = []
-"""What the script has of torch's profiler: another one beside it would cancel it."""
 
 
 class Start(Protocol):
@@ -62,6 +65,57 @@ def is_capturing() -> bool:
     return is_initialized and torch.cuda.is_current_stream_capturing()
 
 
-def script_has_profiler() -> bool:
-    """Return whether the script has made a profiler of torch in this process."""
-    return len(PROFILERS) > 0
+# ---- faults of the observer: they end the measurement, and never reach the script ----
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_failed: set[int] = set()
+"""The processes whose measurement has ended by a fault."""
+
+_handlers: list[Callable[[Exception], None]] = []
+"""What is called with a fault."""
+
+
+def call_on_fault(handler: Callable[[Exception], None]) -> None:
+    """Call a function with the fault that ends the measurement of a process."""
+    _handlers.append(handler)
+
+
+def guarded(hook: Callable[P, T]) -> Callable[P, T | None]:
+    """Keep every fault of a hook from the script: it is noted, and the measurement ends."""
+
+    @wraps(hook)
+    def call(*args: P.args, **options: P.kwargs) -> T | None:
+        if _failed and os.getpid() in _failed:
+            return None
+        try:
+            return hook(*args, **options)
+        except Exception as fault:
+            _failed.add(os.getpid())
+            for handler in _handlers:
+                with suppress(Exception):
+                    handler(fault)
+            if _is_of_signal(fault):  # the script's handler raised it while a hook ran
+                raise
+            return None
+
+    return call
+
+
+def _is_of_signal(fault: Exception) -> bool:
+    """Return whether an exception comes from a function that handles a signal."""
+    handlers = [signal.getsignal(number) for number in signal.valid_signals()]
+    codes = {*map(_code_of, handlers)} - {None}
+    return any(
+        frame.f_code in codes for frame, _ in traceback.walk_tb(fault.__traceback__)
+    )
+
+
+def _code_of(handler: Any) -> CodeType | None:
+    """Return the code that a handler runs: of a function, a method, a partial or an object."""
+    while isinstance(handler, partial):
+        handler = handler.func
+    is_function = hasattr(handler, "__code__") or not callable(handler)
+    code = getattr(handler if is_function else handler.__call__, "__code__", None)
+    return code if isinstance(code, CodeType) else None

@@ -1,6 +1,5 @@
 """What is seen of a script in a window, in order."""
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -28,11 +27,8 @@ class Kind(IntEnum):
     FORWARDED = 4
     STEP = 5
     STEPPED = 6  # the first step of an iteration
-    STEPPED_TOO = 7  # another one: of the same optimizer, or of another
+    STEPPED_TOO = 7  # another one with the same batch
     MADE = 8  # it has the iterator that it asked for, or an exception
-    UNTRAINED = (
-        9  # the model is called, without a loader, but nothing trains this alone
-    )
 
 
 STEPS = (Kind.STEPPED, Kind.STEPPED_TOO)
@@ -61,11 +57,12 @@ class Recording:
     """A window and what was seen in it.
 
     `owner` is the pass whose end is its end; None with window=. `outer` is the outermost pass: the
-    one that the script asks first in an iteration. `steps` are the iterations, `optimizers` what
-    stepped. `is_ending`: the pass has no more batches, but some that were fetched ahead are to be
-    trained; `after_end` are the steps since then. `fetched` are the samples of the batches that the
-    windows before it have fetched, but not trained. `has_repeats`: an optimizer steps several times
-    with a batch. `has_failed`: an exception ends the script in it.
+    one that the script asks first in an iteration. `steps` are the iterations. `is_ending`: the
+    pass has no more batches, but some that were fetched ahead are to be trained; `after_end` are
+    the steps since then. `beside` are loaders that are read between the steps of another's pass.
+    `fetched` are the samples of the batches that the windows before it have fetched, but not
+    trained. `has_repeats`: the optimizer steps several times with a batch. `has_others`: another
+    optimizer steps, too. `has_failed`: an exception ends the script in it.
     """
 
     window: Window
@@ -75,13 +72,13 @@ class Recording:
     owner: Pass | None = None
     outer: Pass | None = None
     steps: int = 0
-    optimizers: WeakSet[Any] = field(default_factory=WeakSet)
     is_ending: bool = False
     after_end: int = 0
+    beside: WeakSet[Any] = field(default_factory=WeakSet)
     fetched: list[int] = field(default_factory=list)
     has_repeats: bool = False
+    has_others: bool = False
     has_failed: bool = False
-    _stepped: set[int] = field(default_factory=set)
 
     def note(self, kind: Kind, source: Pass | None = None) -> None:
         """Note what is seen now."""
@@ -102,14 +99,13 @@ class Recording:
         samples = (drawn or batch_size) if batch_size else tokens_of(batch)
         self.events.append(Event(Kind.BATCH, stamp, source, samples, host_ns))
 
-    def note_step(self, optimizer: Any) -> bool:
-        """Note that an optimizer has stepped; return whether it is the first of an iteration."""
-        is_first = self._begins_iteration(id(optimizer))
-        if is_first:
-            self.steps += 1
-            self._stepped.clear()
-        self._stepped.add(id(optimizer))
-        self.optimizers.add(optimizer)
+    def note_step(self) -> bool:
+        """Note that the optimizer has stepped; return whether it is the first of an iteration."""
+        is_first = self._begins_iteration()
+        for one_pass in self.read():
+            if one_pass is not self.outer:
+                self.beside.add(one_pass.loader)
+        self.steps += is_first
         if self.outer:
             self.outer.steps += 1
         if self.is_ending:
@@ -117,22 +113,16 @@ class Recording:
         self.note(Kind.STEPPED if is_first else Kind.STEPPED_TOO)
         return is_first
 
-    def _begins_iteration(self, optimizer: int) -> bool:
-        """Return whether a step of an optimizer is the first of an iteration.
+    def _begins_iteration(self) -> bool:
+        """Return whether a step is the first of an iteration.
 
-        It is where the outermost pass was asked since the last one; where there is none, or it has
-        no more batches, where the same optimizer has stepped since.
+        It is where the outermost pass was asked since the last one; where it has no more batches,
+        unless the optimizer steps several times with each.
         """
-        if not self.steps:
-            return True
-        if self.outer is not None and self.outer in self._asked():
-            return True
-        if optimizer not in self._stepped:
-            return False
-        if self.outer is None:
+        if not self.steps or self.outer is None or self.outer in self._asked():
             return True
         is_first = self.outer.is_read and not self.has_repeats
-        self.has_repeats = self.has_repeats or not is_first
+        self.has_repeats = not is_first
         return is_first
 
     def _asked(self) -> Iterator[Pass | None]:
@@ -154,35 +144,6 @@ class Recording:
         ]
         passes = dict.fromkeys(source for source in reversed(sources) if source)
         return [one_pass for one_pass in passes if not one_pass.is_over]
-
-    def has_ended(self, loader: Any) -> bool:
-        """Return whether a pass over a loader has ended in this window."""
-        ended = (event.source for event in self.events if event.kind is Kind.END)
-        return any(
-            one_pass is not None and one_pass.loader is loader for one_pass in ended
-        )
-
-    def is_read_beside(self, loader: Any) -> bool:
-        """Return whether a loader is read beside the owner's, which has untrained batches.
-
-        The usual number of batches of an iteration shows how many steps are to come.
-        """
-        owner = self.owner
-        sources = {event.source for event in self.events if event.source}
-        is_read = any(
-            source.loader is loader and source is not owner for source in sources
-        )
-        if owner is None or owner.loader is loader or not is_read:
-            return False
-        batches = [0]
-        for event in self.events:
-            if event.kind is Kind.STEPPED:
-                batches.append(0)
-            elif event.kind is Kind.BATCH and event.source is owner:
-                batches[-1] += 1
-        between_steps = [number for number in batches[1:] if number] or batches[:1]
-        usual = Counter(between_steps).most_common(1)[0][0]
-        return owner.batches >= usual * (self.steps + 1)
 
     def find_outer(self, batch_size: int | None) -> None:
         """Find the outermost pass: of those that were read since the last iteration the first.

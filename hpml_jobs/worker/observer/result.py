@@ -6,7 +6,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
@@ -19,11 +19,10 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.distributed_c10d import _get_default_store
-from torch.optim import Optimizer
 
 from hpml_jobs.core.cell import Cell, CellFile
 from hpml_jobs.core.gpus import Card
-from hpml_jobs.core.measurements import Epoch, Role, Stage
+from hpml_jobs.core.measurements import Communication, Epoch, Role, Stage
 from hpml_jobs.core.processes import leave
 from hpml_jobs.core.rank import Rank
 from hpml_jobs.core.record import Facts, Model
@@ -46,9 +45,8 @@ from hpml_jobs.worker.instruments import facts
 from hpml_jobs.worker.instruments.collectives import Ledger, fingerprint
 from hpml_jobs.worker.instruments.phases import EpochPhases
 from hpml_jobs.worker.instruments.recorder import peak_memory_bytes
+from hpml_jobs.worker.observer.calls import WatchedModel
 from hpml_jobs.worker.observer.iterations import Iterations
-from hpml_jobs.worker.observer.meters import parameters_of
-from hpml_jobs.worker.observer.observed import Observed
 from hpml_jobs.worker.observer.process import (
     Start,
     global_rank,
@@ -56,6 +54,7 @@ from hpml_jobs.worker.observer.process import (
     world_size,
 )
 from hpml_jobs.worker.observer.recording import Kind
+from hpml_jobs.worker.observer.refusals import Observed
 from hpml_jobs.worker.observer.together import SAMPLES
 from hpml_jobs.worker.results import Arrays, instrumented_arrays, timed_arrays
 
@@ -118,8 +117,7 @@ class Findings:
     passes: Sequence[int]
     steps: int
     window: tuple[int, int] | None
-    model: nn.Module | None
-    wrapper: Strategy | None
+    model: WatchedModel
     ledger: Ledger | None
     loader_workers: int
     cards: tuple[Card, ...]
@@ -129,15 +127,12 @@ class Findings:
 class Writer:
     """Writes what a process saw of a training; made at the first step."""
 
-    def __init__(
-        self, subject: Subject, optimizer: Optimizer, device: torch.device
-    ) -> None:
+    def __init__(self, subject: Subject, device: torch.device) -> None:
         self._subject = subject
         self._folder = subject.folder
         self._device = device
         self._rank = global_rank(subject.start)
         self._world_size = world_size()  # the script may leave its group
-        self._first = self._parameters = parameters_of([optimizer])
         self._parameters_hash = ""
         self._progress = Progress(epochs=subject.cell.epochs)
         self._name = f"rank{self._rank}-{os.getpid()}"
@@ -147,18 +142,6 @@ class Writer:
         self._local_rank = int(local_rank or device.index or 0)
         self._node = None if self._local_rank else facts.read_node(subject.cell.device)
         self._folder.observed.mkdir(parents=True, exist_ok=True)
-
-    def is_other(self, optimizer: Optimizer) -> bool:
-        """Return whether an optimizer trains none of the parameters of the first one."""
-        return {*map(id, self._first)}.isdisjoint(map(id, parameters_of([optimizer])))
-
-    def add_optimizers(self, optimizers: Iterable[Optimizer]) -> None:
-        """Add the parameters that the optimizers of a window train."""
-        trained = {*map(id, self._parameters)}
-        self._parameters = [
-            *self._parameters,
-            *(p for p in parameters_of(optimizers) if id(p) not in trained),
-        ]
 
     def report(self, role: Role, results: Sequence[MeasuredWindow]) -> None:
         """Report the window that begins for `status`; rank 0 does."""
@@ -172,15 +155,16 @@ class Writer:
             )
             write_whole(self._folder.progress, encode(self._progress), sync=False)
 
-    def fingerprint(self, wrapper: Strategy | None) -> None:
+    def fingerprint(self, model: WatchedModel) -> None:
         """Keep the fingerprint of the parameters as they are now, unless it takes long."""
-        if wrapper is Strategy.FSDP:
+        if model.wrapper is Strategy.FSDP:
             return
-        size = sum(p.numel() * p.element_size() for p in self._parameters)
+        parameters = model.parameters
+        size = sum(p.numel() * p.element_size() for p in parameters)
         # no DTensor
-        is_replica = all(type(p.data) is torch.Tensor for p in self._parameters)
+        is_replica = all(type(p.data) is torch.Tensor for p in parameters)
         if is_replica and size <= FINGERPRINT_BYTES:
-            self._parameters_hash = fingerprint(self._parameters)
+            self._parameters_hash = fingerprint(parameters)
 
     def write(self, findings: Findings, *, is_cut: bool = False) -> None:
         """Write all that is known, without waiting for the disk."""
@@ -193,8 +177,8 @@ class Writer:
         observed = Observed(
             rank=self._describe_rank(findings),
             world_size=self._world_size,
-            wrapper=findings.wrapper,
-            model=self._describe_model(findings.model),
+            wrapper=findings.model.wrapper,
+            model=_describe_model(findings.model),
             steps=findings.steps,
             window=findings.window,
             passes=tuple(findings.passes),
@@ -212,10 +196,6 @@ class Writer:
     def _describe_rank(self, findings: Findings) -> Rank:
         epochs = tuple(result.epoch for result in findings.results)
         timed = next((epoch for epoch in epochs if epoch.role is Role.TIMED), None)
-        phases = next(
-            (result.phases for result in findings.results if result.phases), None
-        )
-        communication = phases.communication if phases else None
         return Rank(
             rank=self._rank,
             local_rank=self._local_rank,
@@ -229,26 +209,9 @@ class Writer:
             epochs=epochs,
             peak_memory_bytes=peak_memory_bytes(timed.memory) if timed else None,
             parameters_hash=self._parameters_hash,
-            communication=communication
-            if communication and communication.messages
-            else None,
+            communication=_communication(findings),
             cards=findings.cards,
             node=self._node,
-        )
-
-    def _describe_model(self, model: nn.Module | None) -> Model:
-        module = getattr(model, "module", model)
-        trained = [p for p in self._parameters if p.requires_grad]
-        sizes = _flat_sizes(model) or [(p.numel(), p.element_size()) for p in trained]
-        buffers = [*module.buffers()] if module is not None else []
-        return Model(
-            name=type(module).__name__ if module is not None else "",
-            parameters=sum(elements for elements, _ in sizes),
-            tensors=len(trained),
-            gradient_bytes=sum(elements * size for elements, size in sizes),
-            buffer_bytes=sum(
-                buffer.numel() * buffer.element_size() for buffer in buffers
-            ),
         )
 
     def leave(self, findings: Findings) -> None:
@@ -292,6 +255,34 @@ class Writer:
             # handlers of signals run meanwhile, as they would not in store.wait
             time.sleep(0.01)
         return True
+
+
+def _communication(findings: Findings) -> Communication | None:
+    """Return the communication of the instrumented window; None without messages."""
+    windows = [result.phases for result in findings.results if result.phases]
+    communication = windows[0].communication if windows else None
+    has_messages = communication is not None and len(communication.messages) > 0
+    return communication if has_messages else None
+
+
+def _describe_model(model: WatchedModel) -> Model:
+    module = model.inner
+    trained = [p for p in model.parameters if p.requires_grad]
+    sizes = _flat_sizes(model.module) or [
+        (p.numel(), p.element_size()) for p in trained
+    ]
+    return Model(
+        name=type(module).__name__ if module is not None else "",
+        parameters=sum(elements for elements, _ in sizes),
+        tensors=len(trained),
+        gradient_bytes=sum(elements * size for elements, size in sizes),
+        buffer_bytes=_buffer_bytes(module),
+    )
+
+
+def _buffer_bytes(model: nn.Module | None) -> int:
+    buffers = model.buffers() if model is not None else ()
+    return sum(buffer.numel() * buffer.element_size() for buffer in buffers)
 
 
 def _read_facts(subject: Subject) -> Facts:

@@ -1,270 +1,309 @@
-"""The measurement of a script in one of its processes, as states.
+"""The measurement of a script in one of its processes: which windows its events begin and end.
 
-A session is in one state, which sees every event:
+| event | before the first step | epochs of a loader | windows of iterations |
+|---|---|---|---|
+| pass begins | begin a warm-up | begin an epoch (1) | – |
+| batch requested | note | note | note, in the next window if this one is full |
+| pass ended | note | end the epoch (2) | note |
+| pass dropped | – | end the epoch with its last step | – |
+| stepped | begin the training | note: the pass that is read is the epoch's | note |
+| model called | – | – | note a batch, if there is no loader |
+| process ends | – | end the epoch if it is whole | end the window if it is full |
 
-| state | until | what it is |
-|---|---|---|
-| `BeforeFirstStep` | an optimizer steps | the device is unknown; the host stamps a warm-up |
-| `BetweenEpochs` | a pass begins | no window is open |
-| `EpochBegun` | a step | a window is open; its pass may train, or be a test's |
-| `InEpoch` | its pass ends or is left | an epoch is trained |
-| `AfterPass` | the last step | batches that were read ahead are trained |
-| `InWindow` | it has its iterations | a window of a number of iterations |
-| `Done` | the process ends | all windows are measured; passes and steps are counted |
-| `NOTHING` | | over; also inside of a CUDA graph |
+(1) Anew if no batch was read in the one that is open; after the one that is open if its own loader
+is begun again to train. (2) After the steps of batches that were read ahead.
 
-| event | without a window (1) | `EpochBegun` | `InEpoch` | `AfterPass` | `InWindow` |
-|---|---|---|---|---|---|
-| pass begins | open (2), note | open anew (3), note | end if left (4), note | end, open | note |
-| batch requested | – | note | note; end if full | note; end if full | note; next if full |
-| batch received | – | note | note | note | note |
-| pass ended | – | note | note; end or `AfterPass` | note | note |
-| pass dropped | – | – | end if its own | – | – |
-| step begins | – | note (5) | note (5) | note (5) | note (5) |
-| stepped | – (6) | `InEpoch` if a pass is read | note | note; end if the last | note |
-| model called | – | – | – | – | note; next if full |
-| process ends | `NOTHING` | `NOTHING` | end if whole | end | end if full |
-
-`note`: the event is noted in the window. `end`: the window ends and its times are taken; then comes
-`BetweenEpochs`, or `Done` after the last one. `next`: it ends, and the next one begins. `–`: passes
-and steps are counted. (1) `BeforeFirstStep`, `BetweenEpochs`, `Done`. (2) Not in `Done`; before the
-first step it is noted from then on. (3) If no batch was read in it. (4) If its own loader is begun
-again to train. (5) In an instrumented window. (6) The first one begins the training.
-
-With window= the states of epochs do not occur, nor where a script reads no loader, or reads it in a
-thread. The roles of windows (warm-up, timed, instrumented) are no states: a role says what is
-recorded in a window, not how it begins or ends.
+Warm-up, timed and instrumented windows begin and end alike: a role says what is recorded.
 """
 
 from multiprocessing.util import Finalize
 from typing import Any
 
+import torch
 from torch.optim import Optimizer
 
 from hpml_jobs.core.measurements import Role
 from hpml_jobs.core.stack_files import write_stacks_on_signals
 from hpml_jobs.worker.instruments.timing import HostClock
-from hpml_jobs.worker.observer.calls import Calls
-from hpml_jobs.worker.observer.epochs import BetweenEpochs, EpochBegun
-from hpml_jobs.worker.observer.guard import guarded
+from hpml_jobs.worker.observer import refusals
 from hpml_jobs.worker.observer.passes import Pass, Passes
-from hpml_jobs.worker.observer.process import Start, global_rank, is_capturing
+from hpml_jobs.worker.observer.process import Start, global_rank, guarded, is_capturing
 from hpml_jobs.worker.observer.recording import Kind, Recording
 from hpml_jobs.worker.observer.result import Subject
-from hpml_jobs.worker.observer.states import (
-    NOTHING,
-    Counting,
-    Done,
-    InWindow,
-    State,
-)
 from hpml_jobs.worker.observer.training import ObservedTraining, new_window
 
 USUAL_WINDOW = (50, 200)
 """window= of a script without a loader, or with one that does not say how long it is."""
 
 
-class BeforeFirstStep(State):
-    """Nothing is known of the training, nor of the device: the host stamps what may be a warm-up.
-
-    `recording` is the window that begins with a loader: with window= the first one that is read,
-    without it the one that is read when the first step comes.
-    """
-
-    def __init__(self, session: "Session") -> None:
-        self._session = session
-        self._passes = session.passes
-        self._window = session.subject.script.window
-        self._recording: Recording | None = None
-
-    def begin_pass(self, loader: Any) -> Pass:
-        """Begin a window, again if nothing was read in the one that is open."""
-        recording = self._recording
-        is_kept = recording is not None and (self._window or recording.read())
-        if not is_kept:
-            self._recording = new_window(Role.WARMUP, HostClock())
-            self._recording.window.__enter__()
-        one_pass = self._passes.begin(loader)
-        self.request(one_pass)
-        return one_pass
-
-    def request(self, one_pass: Pass) -> None:
-        """Note it."""
-        if self._recording:
-            self._recording.note(Kind.REQUEST, one_pass)
-
-    def make(self, one_pass: Pass) -> None:
-        """Note it."""
-        if self._recording:
-            self._recording.note(Kind.MADE, one_pass)
-
-    def receive(self, one_pass: Pass, batch: Any) -> None:
-        """Note it."""
-        one_pass.batches += 1
-        self._passes.latest = one_pass
-        if self._recording:
-            self._recording.note_batch(
-                batch, one_pass, batch_size=self._session.batch_size
-            )
-
-    def end_pass(self, one_pass: Pass) -> None:
-        """Note it."""
-        self._passes.end(one_pass)
-        if self._recording:
-            self._recording.note(Kind.END, one_pass)
-
-    def drop(self, one_pass: Pass) -> None:
-        """Count it."""
-        if not one_pass.is_over:
-            self._passes.end(one_pass)
-
-    def step(self, optimizer: Optimizer) -> None:
-        """Begin the training, whose warm-up is the window that is open."""
-        session, window = self._session, self._window
-        one_pass = self._passes.training_pass
-        if one_pass is None or not one_pass.length:
-            window = window or USUAL_WINDOW
-        with session.subject.start.apart():
-            training = session.begin_training(
-                optimizer, window, reads_loader=one_pass is not None
-            )
-        # Children of multiprocessing run no atexit, and the interpreter runs these at its end.
-        Finalize(session, session.close, exitpriority=100)
-        if self._recording:
-            session.enter(self._recording).step(optimizer)
-            return
-        self._passes.steps += 1
-        session.state = BetweenEpochs(session, training)
-        if window:
-            session.open()
-
-
 class Session:
-    """The state of the measurement, and what outlives it."""
+    """The measurement of a process.
+
+    `training` is None until an optimizer steps, `recording` while no window is open.
+    """
 
     def __init__(self, start: Start) -> None:
         self.subject = Subject.read(start)
         write_stacks_on_signals(str(self.subject.folder.stacks_of(global_rank(start))))
-        self.batch_size = self.subject.batch_size
         self.passes = Passes()
-        self.state: State = BeforeFirstStep(self)
-        self._training: ObservedTraining | None = None
+        self.training: ObservedTraining | None = None
+        self.recording: Recording | None = None
+        self._is_over = False
         self._has_noted_capture = False
 
     @property
-    def now(self) -> State:
-        """The state that sees an event: none inside of a CUDA graph, which takes no stamps."""
+    def is_watching(self) -> bool:
+        """Whether an event is to be seen: none inside of a CUDA graph, which takes no stamps."""
+        if self._is_over:
+            return False
         if not is_capturing():
-            return self.state
-        if self.state is not NOTHING and not self._has_noted_capture:
+            return True
+        if not self._has_noted_capture:
             self._has_noted_capture = True
-            self.subject.start.note(
-                f"what {self.subject.script.path} captures in a CUDA graph is not seen: let it "
-                "train without the graph"
-            )
-        return NOTHING
+            self.subject.start.note(refusals.in_graph(self.subject.script))
+        return False
 
-    @property
-    def training(self) -> ObservedTraining:
-        """The training that is measured; there is none before the first step."""
-        if self._training is None:
-            raise RuntimeError("no optimizer has stepped")
-        return self._training
+    def begin_pass(self, loader: Any) -> Pass:
+        """See that an iterator of a loader is made; return its pass."""
+        if self.training is None:
+            self._await_training()
+        elif not self.training.window:
+            self._begin_epoch(loader)
+        one_pass = self.passes.begin(loader)
+        self.request(one_pass)
+        return one_pass
 
-    def begin_training(
-        self,
-        optimizer: Optimizer,
-        window: tuple[int, int] | None,
-        *,
-        reads_loader: bool,
-    ) -> ObservedTraining:
-        """Learn what steps here, and forget all windows of a training before it."""
-        self.release()
-        calls = None if reads_loader else Calls(lambda inputs: self.now.call(inputs))  # noqa: PLW0108
-        self._training = ObservedTraining(
-            self.subject, self.passes, optimizer, window, calls
-        )
-        return self._training
+    def _await_training(self) -> None:
+        """Begin what may be the warm-up: the device is unknown until an optimizer steps.
 
-    def enter(self, recording: Recording) -> Counting:
-        """Go on in a window that has begun; return the state."""
-        state = InWindow if self.training.window else EpochBegun
-        self.state = following = state(self, self.training, recording)
-        return following
+        With window= it begins with the first loader that is read, without it with the loader that
+        is read when the first step comes.
+        """
+        recording = self.recording
+        if recording and (self.subject.script.window or recording.read()):
+            return
+        self.recording = new_window(Role.WARMUP, HostClock())
+        self.recording.window.__enter__()
 
-    def open(self) -> Counting:
-        """Begin the next window, if there is one; return the state that follows."""
-        recording = self.training.open()
+    def _begin_epoch(self, loader: Any) -> None:
+        """Begin a window with a pass, unless it is read within the one that is open."""
+        recording = self.recording
+        if recording and recording.owner:
+            if not self._is_left(recording, recording.owner, loader):
+                return
+            self._end_at_last_step(recording)
+        elif recording and recording.read():
+            return
+        self._open()
+
+    def _is_left(self, recording: Recording, owner: Pass, loader: Any) -> bool:
+        """Return whether a pass over a loader begins after the epoch that is open."""
+        if recording.is_ending:
+            return loader is owner.loader or loader not in recording.beside
+        if owner.loader is not loader or self._is_testing():
+            return False
+        self.passes.left = owner
+        return True
+
+    def _is_testing(self) -> bool:
+        """Return whether the script cannot train now: without gradients, or not for training."""
+        model = self.training.model.inner if self.training else None
+        return not torch.is_grad_enabled() or (model is not None and not model.training)
+
+    def request(self, one_pass: Pass) -> None:
+        """See that the script asks for a batch."""
+        if one_pass is self.passes.left:
+            self._refuse(refusals.reads_on(self.subject.script))
+            return
+        self._turn_over(one_pass)
+        self._note(Kind.REQUEST, one_pass)
+
+    def _note(self, kind: Kind, one_pass: Pass) -> None:
+        """Note what is seen of a pass, if a window is open."""
+        if self.recording:
+            self.recording.note(kind, one_pass)
+
+    def _turn_over(self, source: Pass | None) -> None:
+        """Begin the next window of iterations with this request if the one that is open is full."""
+        recording = self.recording
+        if recording and self._is_full(recording) and recording.is_asked_by(source):
+            recording.end_now()
+            self._take(recording)
+            self._open()
+
+    def _is_full(self, recording: Recording) -> bool:
+        if self.training is None:
+            return False
+        return recording.steps >= self.training.most_iterations(recording.role)
+
+    def make(self, one_pass: Pass) -> None:
+        """See that the script has the iterator that it asked for, or an exception."""
+        self._note(Kind.MADE, one_pass)
+
+    def receive(self, one_pass: Pass, batch: Any) -> None:
+        """See that the script gets a batch."""
+        one_pass.batches += 1
+        self.passes.latest = one_pass
+        if self.recording:
+            batch_size = self.subject.batch_size
+            self.recording.note_batch(batch, one_pass, batch_size=batch_size)
+
+    def end_pass(self, one_pass: Pass) -> None:
+        """See that the script is told that a pass has no more batches.
+
+        How many steps are to come is known after the first epoch.
+        """
+        self.passes.end(one_pass)
+        self._note(Kind.END, one_pass)
+        recording = self.recording
+        if recording and one_pass is recording.owner:
+            recording.is_ending = True
+            self._end_after_steps(recording)
+
+    def _end_after_steps(self, recording: Recording) -> None:
+        """End an epoch whose pass is over after the steps of the batches that were read ahead."""
+        steps = self.training.ahead if self.training else None
+        if recording.is_ending and steps is not None and recording.after_end >= steps:
+            recording.end_now()
+            self._take(recording)
+
+    def drop(self, one_pass: Pass) -> None:
+        """See that the script has left a pass, before its end or after it."""
+        if one_pass.is_over:
+            return
+        self.passes.end(one_pass)
+        if self.recording and one_pass is self.recording.owner:
+            self._end_at_last_step(self.recording)
+
+    def begin_step(
+        self, optimizer: Optimizer, args: tuple[Any, ...], options: dict[str, Any]
+    ) -> None:
+        """See that an optimizer begins to step."""
+        if self.training and self.training.is_own(optimizer):
+            self.training.exchange.begin_step(args, options)
+
+    def step(self, optimizer: Optimizer) -> None:
+        """See that an optimizer has stepped: an iteration is a step of the first one."""
+        training = self.training or self._begin_training(optimizer)
+        if not training.is_own(optimizer):
+            self._step_other(training)
+            return
+        training.model.awaits_batch = True
+        if self.recording and self.passes.goes_on_in_thread:
+            self._refuse(refusals.in_thread(self.subject.script))
+            return
+        recording = self.recording
         if recording:
-            return self.enter(recording)
-        self.state = done = Done(self, self.training)
-        return done
+            self._find_outer(training, recording)
+        if recording and (training.window or recording.owner):
+            self.passes.steps += recording.note_step()
+            self._end_after_steps(recording)
+            return
+        self.passes.steps += 1
+        if training.window:
+            self._open()
 
-    def end_now(self, recording: Recording) -> None:
-        """End a window now, and take its times."""
-        recording.end_now()
-        self._take(recording)
+    def _begin_training(self, optimizer: Optimizer) -> ObservedTraining:
+        """Learn what steps here; its warm-up is the window that is open."""
+        one_pass, window = self.passes.training_pass, self.subject.script.window
+        if one_pass is None or not one_pass.length:
+            window = window or USUAL_WINDOW
+        with self.subject.start.apart():
+            self.training = ObservedTraining(
+                self.subject,
+                self.passes,
+                optimizer,
+                window,
+                None if one_pass else self.call,
+            )
+        # Children of multiprocessing run no atexit, and the interpreter runs these at its end.
+        Finalize(self, self.close, exitpriority=100)
+        return self.training
 
-    def end_at_last_step(self, recording: Recording) -> None:
+    def _step_other(self, training: ObservedTraining) -> None:
+        """See that another optimizer than the first has stepped."""
+        if training.model.finds_batches:
+            self._refuse(refusals.several_optimizers(self.subject.script))
+        elif self.recording:
+            self.recording.has_others = True
+
+    def _find_outer(self, training: ObservedTraining, recording: Recording) -> None:
+        """Find the outermost pass: with the second iteration it is known, and ends an epoch."""
+        batch_size = self.subject.batch_size
+        if training.window is None:
+            if recording.steps < 2 and not recording.is_ending:
+                recording.find_outer(batch_size)
+                recording.owner = recording.outer
+        elif recording.outer is None or recording.outer.is_over:
+            recording.find_outer(batch_size)
+
+    def call(self, inputs: Any) -> None:
+        """See that a script without a loader calls its model with a batch to train."""
+        self._turn_over(None)
+        if self.recording:
+            self.recording.note_batch(inputs, batch_size=self.subject.batch_size)
+
+    def fail(self) -> None:
+        """See that an exception ends the script: the window is no whole one."""
+        if self.recording:
+            self.recording.has_failed = True
+
+    def _open(self) -> None:
+        """Begin the next window, if there is one."""
+        training = self.training
+        if training and training.role:
+            self.recording = training.open(training.role)
+
+    def _end_at_last_step(self, recording: Recording) -> None:
         """End a window that the script has left, with its last step, and take its times."""
         recording.end_at_last_step()
         self._take(recording)
 
     def _take(self, recording: Recording) -> None:
-        training = self.training
+        """Take the times of a window that has ended, and leave after the last one."""
+        self.recording, training = None, self.training
+        if training is None:
+            return
         with self.subject.start.apart():
-            following = training.find_next(recording)
-            if following is not None:  # later the first training is measured
-                recording.role = Role.WARMUP
-                training = self.begin_training(
-                    following, training.window, reads_loader=True
-                )
             training.take(recording)
             if training.role:
-                self.state = BetweenEpochs(self, training)
                 return
-            self.state = Done(self, training)
             training.model.unwatch()
             if self.subject.script.stop:
                 training.leave()
 
-    def measure_windows(self, optimizer: Optimizer) -> None:
-        """Begin anew at a step, with windows of iterations instead of epochs."""
-        self.passes.latest = self.passes.left = None
-        with self.subject.start.apart():
-            self.begin_training(optimizer, USUAL_WINDOW, reads_loader=False)
-        self.passes.steps += 1
-        self.open()
-
-    def refuse(self, reason: str) -> None:
+    def _refuse(self, reason: str) -> None:
         """End the measurement without a result."""
-        self.state = NOTHING
-        self.training.exchange.stop()
-        self.training.results.clear()
+        self._is_over = True
+        self.release()
         with self.subject.start.apart():
             self.subject.start.note(reason)
-            self.training.write()
-
-    def end(self) -> None:
-        """End the measurement with the process, and write its last result."""
-        self.state = NOTHING
-        self.training.write()
+            if self.training:
+                self.training.results.clear()
+                self.training.write()
 
     @guarded
     def close(self) -> None:
-        """See that the process ends, and leave nothing behind."""
-        with self.subject.start.apart():
-            self.now.close()
+        """See that the process ends: write the last result, and leave nothing behind."""
+        recording, training = self.recording, self.training
+        if training and self.is_watching:
+            with self.subject.start.apart():
+                if recording and self._is_whole(training, recording):
+                    self._end_at_last_step(recording)
+                self._is_over = True
+                training.write()
         self.release()
+
+    def _is_whole(self, training: ObservedTraining, recording: Recording) -> bool:
+        """Return whether a window has all its iterations, or the batches of the one before."""
+        if recording.has_failed or not recording.steps:
+            return False
+        if recording.owner is None:
+            return self._is_full(recording)
+        batches = training.results[-1].batches if training.results else None
+        return recording.is_ending or recording.owner.batches == batches
 
     def release(self) -> None:
         """Undo all that a window has changed in the script."""
-        if self._training:
-            self._training.exchange.stop()
-
-    @property
-    def starts_profiler(self) -> bool:
-        """Whether it is this session that makes a profiler now."""
-        return (
-            self._training is not None and self._training.exchange.profiler.is_starting
-        )
+        if self.training:
+            self.training.exchange.stop()

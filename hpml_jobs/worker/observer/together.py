@@ -100,16 +100,9 @@ def _later(result: RankResult, wait_s: float, role: Role) -> RankResult:
     if is_timed:
         changed["step_s"] = step_s
     elif phases:
-        less_s = _wait_by_column(arrays["parts_s"][0], wait_s)
-        changed["parts_s"] = parts_s = arrays["parts_s"].copy()
-        parts_s[0] -= [less_s[name] for name in COLUMNS]
-        phases = _without(phases, less_s)
-        if communication:
-            total = _without(
-                communication, {"total_s": less_s["comm_total_s"], **less_s}
-            )
-            communication, of_messages = _messages_without(total, arrays, wait_s)
-            changed |= of_messages
+        phases, communication, changed = _split_later(
+            phases, communication, arrays, wait_s
+        )
     epoch = msgspec.structs.replace(
         epoch,
         epoch_s=epoch_s,
@@ -123,6 +116,21 @@ def _later(result: RankResult, wait_s: float, role: Role) -> RankResult:
     epochs = tuple(epoch if other.role is role else other for other in rank.epochs)
     rank = msgspec.structs.replace(rank, epochs=epochs, communication=communication)
     return result._replace(rank=rank, arrays=arrays | changed)
+
+
+def _split_later(
+    phases: Phases, communication: Communication | None, arrays: Arrays, wait_s: float
+) -> tuple[Phases, Communication | None, Arrays]:
+    """Return phases and communication without a wait, and the arrays that change."""
+    less_s = _wait_by_column(arrays["parts_s"][0], wait_s)
+    parts_s = arrays["parts_s"].copy()
+    parts_s[0] -= [less_s[name] for name in COLUMNS]
+    changed: Arrays = {"parts_s": parts_s}
+    if communication:
+        total = _without(communication, {"total_s": less_s["comm_total_s"], **less_s})
+        communication, of_messages = _messages_without(total, arrays, wait_s)
+        changed |= of_messages
+    return _without(phases, less_s), communication, changed
 
 
 def _wait_by_column(first: Seconds, wait_s: float) -> dict[str, float]:

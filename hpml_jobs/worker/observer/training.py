@@ -1,7 +1,9 @@
 """A training of a script from its first step on: its instruments and its measured windows."""
 
+from collections.abc import Callable
 from math import ceil, inf
 from statistics import median
+from typing import Any
 from weakref import ref
 
 import msgspec
@@ -13,7 +15,7 @@ from hpml_jobs.core.script import READS_ALL
 from hpml_jobs.worker.instruments.phases import EpochPhases
 from hpml_jobs.worker.instruments.summary import time_epoch
 from hpml_jobs.worker.instruments.timing import Clock, HostClock, Window
-from hpml_jobs.worker.observer.calls import Calls, WatchedModel
+from hpml_jobs.worker.observer.calls import WatchedModel
 from hpml_jobs.worker.observer.exchange import ExchangeRecorder
 from hpml_jobs.worker.observer.iterations import Iterations, split_iterations
 from hpml_jobs.worker.observer.launches import least_launch_s, waits_for_device
@@ -45,11 +47,11 @@ def new_window(role: Role, clock: Clock) -> Recording:
 class ObservedTraining:
     """What is known of a training, and its windows, one after the other.
 
-    Without `window` a window is a pass over a loader in which an optimizer steps, with it so many
-    iterations. `calls` are those of the model of a script that reads no loader. `results` are those
-    of the windows that count, `passes` the batches of all windows. `ahead`: the steps of an epoch
-    after the loader has no more batches, because it is read ahead of training; None before the
-    first epoch has ended. `other`: the last other optimizer that has stepped.
+    Without `window` a window is a pass over a loader in which the optimizer steps, with it so many
+    iterations. `see_batch` is called with each batch of a script that reads no loader. `results`
+    are those of the windows that count, `passes` the batches of all windows. `ahead`: the steps of
+    an epoch after the loader has no more batches, because it is read ahead of training; None before
+    the first epoch has ended.
     """
 
     def __init__(
@@ -58,25 +60,27 @@ class ObservedTraining:
         loaders: Passes,
         optimizer: Optimizer,
         window: tuple[int, int] | None,
-        calls: Calls | None,
+        see_batch: Callable[[Any], None] | None,
     ) -> None:
         self.window = window
-        self.calls = calls
         self.results: list[MeasuredWindow] = []
         self.passes: list[int] = []
         self.ahead: int | None = None
-        self.optimizer = id(optimizer)
-        self.other: ref[Optimizer] | None = None
+        self._optimizer = ref(optimizer)
         self._subject = subject
         self._loaders = loaders
         self._unlike = ""
         self._clock: Clock = HostClock()
         self._devices = devices_of(optimizer)
-        self.model = WatchedModel(optimizer, calls)
+        self.model = WatchedModel(optimizer, see_batch)
         self.exchange = ExchangeRecorder(self.model)
-        self._writer = Writer(subject, optimizer, self._devices[0])
+        self._writer = Writer(subject, self._devices[0])
         self._meters = Meters(self._devices[0])
         self.write()
+
+    def is_own(self, optimizer: Optimizer) -> bool:
+        """Return whether an optimizer is the one whose steps are measured."""
+        return self._optimizer() is optimizer
 
     @property
     def role(self) -> Role | None:
@@ -87,22 +91,14 @@ class ObservedTraining:
         return next((role for role in ROLES if role not in measured), None)
 
     def most_iterations(self, role: Role) -> float:
-        """Return the iterations after which a window ends; a pass that is profiled may go on."""
+        """Return the iterations after which a window ends."""
         warm_up, measured = self.window or (inf, inf)
-        if role is Role.WARMUP:
-            return warm_up
-        profiled = self.exchange.profiler.most_iterations
-        if role is Role.INSTRUMENTED and profiled:
-            return min(measured, profiled)
-        return measured
+        return warm_up if role is Role.WARMUP else measured
 
-    def open(self) -> Recording | None:
-        """Begin the next window, and return it; None if there is none."""
+    def open(self, role: Role) -> Recording:
+        """Begin the next window, and return it."""
         with self._subject.start.apart():
             self.exchange.stop()
-            role = self.role
-            if role is None:
-                return None
             if not self._clock.runs_behind_host:
                 self._clock = clock_of(self._devices)
             self._clock.prepare(self._most_stamps(role))
@@ -110,7 +106,7 @@ class ObservedTraining:
             recording = new_window(role, self._clock)
             if self.window and self.results:
                 recording.fetched = self.results[-1].iterations.fetched
-            self.exchange.start(recording, self._devices[0])
+            self.exchange.start(recording)
             self._meters.start()
         recording.window.__enter__()
         return recording
@@ -130,11 +126,6 @@ class ObservedTraining:
         """Take the times of a window that has ended, if it is a whole one."""
         role = recording.role
         batches = recording.owner.batches if recording.owner else 0
-        is_profiled = (
-            role is Role.INSTRUMENTED and self.exchange.profiler.most_iterations
-        )
-        if is_profiled and self.results:
-            batches = self.results[-1].batches  # the pass may go on
         self.passes.append(batches)
         if self.results and batches < self.results[-1].batches:
             self._unlike = unlike(f"{self.results[-1].batches} batches", str(batches))
@@ -142,10 +133,9 @@ class ObservedTraining:
             return
         if not self.results:
             self.ahead = recording.after_end
-        is_ahead = bool(self.ahead) or any(
-            result.iterations.ahead for result in self.results
+        iterations = split_iterations(
+            recording.clock, recording, ahead=self._is_ahead()
         )
-        iterations = split_iterations(recording.clock, recording, ahead=is_ahead)
         phases = self._split(recording, iterations, batches)
         self.exchange.stop()
         if phases or role is not Role.INSTRUMENTED:
@@ -154,9 +144,14 @@ class ObservedTraining:
             self._add_launches(recording.clock, iterations)
         if role is Role.TIMED:
             self._meters.cards.read()
-            self.exchange.prepare(iterations)
-            self._writer.fingerprint(self.model.wrapper)
+            self.exchange.prepare(recording, iterations)
+            self._writer.fingerprint(self.model)
         self.write()
+
+    def _is_ahead(self) -> bool:
+        """Return whether the loader was read ahead of training in a window before."""
+        were_ahead = [result.iterations.ahead for result in self.results]
+        return bool(self.ahead) or any(were_ahead)
 
     def _split(
         self, recording: Recording, iterations: Iterations, batches: int
@@ -168,11 +163,7 @@ class ObservedTraining:
         size, timed_size = (
             median(of_window.samples) for of_window in (iterations, timed.iterations)
         )
-        if not self.has_trained(recording):
-            self.exchange.missing = (
-                "another optimizer steps now than in the first epoch"
-            )
-        elif batches > timed.batches:
+        if batches > timed.batches:
             self.exchange.missing = unlike(f"{timed.batches} batches", str(batches))
         elif abs(size - timed_size) > LIKE * timed_size:
             samples = f"{timed_size:g} samples an iteration"
@@ -198,7 +189,6 @@ class ObservedTraining:
         )
         if recording.role is not Role.WARMUP:
             epoch = self._meters.add_to(epoch)
-        self._writer.add_optimizers(recording.optimizers)
         self.results.append(
             MeasuredWindow(epoch, iterations, batches, len(recording.events), phases)
         )
@@ -212,26 +202,6 @@ class ObservedTraining:
         launch_s = least_launch_s(timed.iterations)
         epoch = msgspec.structs.replace(timed.epoch, launch_s=launch_s)
         self.results[number] = timed._replace(epoch=epoch)
-
-    def has_trained(self, recording: Recording) -> bool:
-        """Return whether the optimizer of the first step has stepped in a window."""
-        return self.optimizer in map(id, recording.optimizers)
-
-    def find_next(self, recording: Recording) -> Optimizer | None:
-        """Return the optimizer of the training that comes after this one, a pretraining.
-
-        It is the last one of an epoch that has trained another model only; None without one.
-        """
-        if (
-            recording.role is Role.WARMUP
-            or not recording.owner
-            or self.has_trained(recording)
-        ):
-            return None
-        other = self.other() if self.other else None
-        if other is None or not self._writer.is_other(other):
-            return None
-        return other
 
     def write(self) -> None:
         """Write what is known."""
@@ -247,8 +217,7 @@ class ObservedTraining:
             passes=self.passes,
             steps=self._loaders.steps,
             window=self.window,
-            model=self.model.module,
-            wrapper=self.model.wrapper,
+            model=self.model,
             ledger=self.exchange.ledger,
             loader_workers=self._loaders.loader_workers,
             cards=self._meters.cards.state,
@@ -258,7 +227,7 @@ class ObservedTraining:
     def _missing(self) -> list[str]:
         """Return a reason for each value that could not be measured."""
         missing = [*self._meters.missing]
-        phases = self.exchange.missing or self._unlike or self.exchange.postponed
+        phases = self.exchange.missing or self._unlike
         if phases and not any(result.phases for result in self.results):
             missing.append(f"phases: {phases}")
         if self._subject.cell.processes > 1 and self._loaders.reads_all:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sized
 from contextlib import suppress
 from functools import wraps
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Concatenate
 
 import torch
 import torch.optim.optimizer as optimizers
@@ -24,8 +24,15 @@ from torch.optim.optimizer import Optimizer
 from torch.utils.data import DataLoader, get_worker_info
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-from hpml_jobs.worker.observer.guard import call_on_fault, guarded
-from hpml_jobs.worker.observer.process import KEY, PROFILERS, WRAPPERS, Start
+from hpml_jobs.worker.observer.process import (
+    KEY,
+    WRAPPERS,
+    P,
+    Start,
+    T,
+    call_on_fault,
+    guarded,
+)
 
 if TYPE_CHECKING:
     from hpml_jobs.worker.observer.passes import Pass
@@ -67,6 +74,20 @@ def session() -> "Session":
     return _sessions[os.getpid()]
 
 
+def _seen(
+    event: Callable[Concatenate["Session", P], T],
+) -> Callable[P, T | None]:
+    """Let the session see an event, unless it is over or inside of a CUDA graph."""
+
+    @guarded
+    @wraps(event)
+    def see(*args: P.args, **options: P.kwargs) -> T | None:
+        observer = session()
+        return event(observer, *args, **options) if observer.is_watching else None
+
+    return see
+
+
 def _end_by(fault: Exception) -> None:
     """End the measurement of this process, and undo what it has changed in the script."""
     observer = _sessions.get(os.getpid())
@@ -95,47 +116,41 @@ def install(beginning: Start) -> None:
     _watch_loaders()
     optimizers._global_optimizer_pre_hooks[KEY] = _before_step  # type: ignore[index]
     optimizers._global_optimizer_post_hooks[KEY] = _after_step  # type: ignore[index]
-    _watch_made(DistributedDataParallel, WRAPPERS.add, is_after=True)
-    _watch_made(torch.autograd.profiler.profile, _note_profiler)
+    _watch_wrappers()
     _report_exceptions()
 
 
-def _watch_made(
-    kind: Any, see: Callable[[Any], None], *, is_after: bool = False
-) -> None:
-    """Let a function see each object of a class, before or after it is made."""
-    make, see = kind.__init__, guarded(see)
+def _watch_wrappers() -> None:
+    """Keep every DDP wrapper that the script makes in `WRAPPERS`."""
+    make, keep = DistributedDataParallel.__init__, guarded(WRAPPERS.add)
 
     @wraps(make)
     def __init__(self: Any, *args: Any, **options: Any) -> None:  # noqa: N807
-        if not is_after:
-            see(self)
         make(self, *args, **options)
-        if is_after:
-            see(self)
+        keep(self)
 
-    kind.__init__ = __init__
-
-
-def _note_profiler(_profiler: object) -> None:
-    observer = _sessions.get(os.getpid())
-    if observer is None or not observer.starts_profiler:
-        PROFILERS.append(True)
-    if observer:
-        observer.now.use_profiler()
+    DistributedDataParallel.__init__ = __init__  # type: ignore[method-assign]
 
 
 @_disable_dynamo
-@guarded
-def _before_step(_optimizer: Optimizer, args: Any, options: Any) -> Any:
-    observer = _sessions.get(os.getpid())
-    return observer.now.begin_step(args, options) if observer else None
+def _before_step(optimizer: Optimizer, args: Any, options: Any) -> None:
+    if os.getpid() in _sessions:
+        _begin_step(optimizer, args, options)
+
+
+@_seen
+def _begin_step(
+    observer: "Session", optimizer: Optimizer, args: Any, options: Any
+) -> None:
+    observer.begin_step(optimizer, args, options)
 
 
 @_disable_dynamo
-@guarded
-def _after_step(optimizer: Optimizer, _args: Any, _options: Any) -> None:
-    session().now.step(optimizer)
+@_seen
+def _after_step(
+    observer: "Session", optimizer: Optimizer, _args: Any, _options: Any
+) -> None:
+    observer.step(optimizer)
 
 
 def _watch_loaders() -> None:
@@ -156,10 +171,10 @@ def _watch_loaders() -> None:
     @wraps(load)
     def __next__(iterator: _BaseDataLoaderIter) -> Any:  # noqa: N807
         one_pass = getattr(iterator, PASS, None)
-        if one_pass is None or one_pass.in_thread:
+        if one_pass is None:
             return load(iterator)
         if threading.current_thread() is not threading.main_thread():
-            one_pass.in_thread = one_pass.is_over = True
+            one_pass.in_thread = True
             return load(iterator)
         _request(one_pass)
         try:
@@ -184,27 +199,27 @@ def _watch_loaders() -> None:
     _BaseDataLoaderIter.__next__ = __next__  # type: ignore[method-assign, assignment]
 
 
-@guarded
-def _begin_pass(loader: DataLoader[Any]) -> "Pass | None":
-    return session().now.begin_pass(loader)
+@_seen
+def _begin_pass(observer: "Session", loader: DataLoader[Any]) -> "Pass":
+    return observer.begin_pass(loader)
 
 
 @guarded
 def _begin_reading(iterator: _BaseDataLoaderIter, one_pass: "Pass | None") -> None:
     setattr(iterator, PASS, one_pass)
     if one_pass is not None:
-        session().now.make(one_pass)
+        _make(one_pass)
         one_pass.dropped = weakref.ref(iterator, lambda _: _drop(one_pass))
 
 
-@guarded
-def _request(one_pass: "Pass") -> None:
-    session().now.request(one_pass)
+@_seen
+def _request(observer: "Session", one_pass: "Pass") -> None:
+    observer.request(one_pass)
 
 
-@guarded
-def _make(one_pass: "Pass") -> None:
-    session().now.make(one_pass)
+@_seen
+def _make(observer: "Session", one_pass: "Pass") -> None:
+    observer.make(one_pass)
 
 
 @guarded
@@ -221,22 +236,29 @@ def _note_drawn(iterator: Any, indices: Sized) -> None:
 def _receive(iterator: _BaseDataLoaderIter, one_pass: "Pass", batch: object) -> None:
     sizes = getattr(iterator, DRAWN, ((), ()))[1]
     one_pass.drawn = sizes.popleft() if sizes else 0
-    session().now.receive(one_pass, batch)
+    _receive_batch(one_pass, batch)
 
 
-@guarded
-def _end_pass(one_pass: "Pass") -> None:
-    session().now.end_pass(one_pass)
+@_seen
+def _receive_batch(observer: "Session", one_pass: "Pass", batch: object) -> None:
+    observer.receive(one_pass, batch)
 
 
-@guarded
+@_seen
+def _end_pass(observer: "Session", one_pass: "Pass") -> None:
+    observer.end_pass(one_pass)
+
+
 def _drop(one_pass: "Pass") -> None:
     # A fork also drops what it has inherited, and a thread of autograd may collect garbage.
-    if (
-        os.getpid() in _sessions
-        and threading.current_thread() is threading.main_thread()
-    ):
-        session().now.drop(one_pass)
+    is_main = threading.current_thread() is threading.main_thread()
+    if is_main and os.getpid() in _sessions:
+        _leave_pass(one_pass)
+
+
+@_seen
+def _leave_pass(observer: "Session", one_pass: "Pass") -> None:
+    observer.drop(one_pass)
 
 
 def _report_exceptions() -> None:
@@ -262,4 +284,4 @@ def _report(kind: type[BaseException], error: BaseException) -> None:
 
         report_error(error, start)
     for observer in _sessions.values():
-        observer.now.fail()
+        observer.fail()

@@ -21,6 +21,7 @@ SUPPORTED = (
     "MaxPool2d, Flatten, Identity and Dropout in an nn.Sequential"
 )
 
+
 TEST_BYTES = 4_000_000_000
 """Memory for the test images at most; they are kept because every step evaluates them."""
 
@@ -138,6 +139,7 @@ def check_quantizable(cell: Cell, model: nn.Module, data: datasets.Data) -> None
         raise HpmlError(
             f"workload.data={name} has targets that are not class numbers, which quantization needs"
         )
+
     image_bytes = image.numel() * image.element_size()
     calibration = cell.quantize.calibration if cell.quantize else 0
     for part, number, limit_bytes, remedy in (
@@ -213,14 +215,9 @@ def scales(name: str, rows: Statistics, bound: Bound) -> Tensor:
         bounds = rows.percentile
     for row in torch.nonzero(bounds == 0).flatten().tolist():
         channel = f", output channel {row}," if len(bounds) > 1 else ""
-        if rows.least[row] == rows.most[row]:
-            raise HpmlError(
-                f"{name}{channel} are all 0, so their scale would be 0: train longer, or change "
-                "workload.lr="
-            )
         raise HpmlError(
-            f"{name}{channel} are 0 up to the percentile, so their scale would be 0: increase "
-            "quantize.percentile="
+            f"{name}{channel} are 0 up to their bound, so their scale would be 0: train longer, "
+            "change workload.lr=, or increase quantize.percentile="
         )
     return bounds / INT8_MAX
 

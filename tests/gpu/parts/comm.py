@@ -12,16 +12,12 @@ from hpml_jobs.core.formulas import union_s
 from hpml_jobs.core.measurements import CollectiveKind, Purpose
 from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.worker.epochs import EpochResult, instrumented_epoch
-from hpml_jobs.worker.instruments.trace import (
-    measured_window,
-    read_trace,
-    start_profiler,
-)
-from hpml_jobs.worker.probes import TRACED
+from hpml_jobs.worker.probes import TRACED, measured_window, start_profiler
 from hpml_jobs.worker.training import Training
 from tests.gpu.bench import Bench
 from tests.gpu.catalog import SPIN_MS
 from tests.gpu.figures import Figure, left_out
+from tests.unit.worker.traces import read_trace
 
 CYCLES = 10_000_000
 """Cycles that calibrate the kernel."""

@@ -1,10 +1,10 @@
-"""An unchanged script against its own clock; its exchange on two GPUs, by hook and by profiler."""
+"""An unchanged script against its own clock; its exchange on two GPUs."""
 
 import json
 from collections.abc import Iterator
 
 from hpml_jobs.core.cell import Protocol
-from hpml_jobs.core.measurements import Role
+from hpml_jobs.core.measurements import Purpose, Role
 from hpml_jobs.core.script import Script
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.core.workload import Workload
@@ -13,11 +13,11 @@ from tests.gpu.catalog import SCRIPTED, keys_of
 from tests.gpu.figures import Figure, left_out
 
 BATCH, ITERATIONS = 64, 40
-"""Of each epoch on two GPUs: the profiler is used for 50 iterations at most."""
+"""Of each epoch on two GPUs."""
 
 
 def measure(bench: Bench) -> Iterator[Figure]:
-    """Run scripts on one GPU against their own clock, and under DDP and FSDP on two."""
+    """Run scripts on one GPU against their own clock, and under DDP on two."""
     for name in SCRIPTED:
         run = _run(
             bench, Strategy(name), gpus=1, iterations=20 * bench.sizes.iterations
@@ -29,8 +29,7 @@ def measure(bench: Bench) -> Iterator[Figure]:
         keys = [key for key in keys_of("scripts") if not key.startswith("clock")]
         yield from left_out(keys, ONE_GPU)
         return
-    for name in SCRIPTED:
-        yield from _split(name, _run(bench, Strategy(name), gpus=2))
+    yield from _split(_run(bench, Strategy.DDP, gpus=2))
 
 
 def _clock(bench: Bench, key: str, run: CellRun) -> Figure:
@@ -77,23 +76,17 @@ def _run_script(
     )
 
 
-def _split(name: str, run: CellRun) -> Iterator[Figure]:
+def _split(run: CellRun) -> Iterator[Figure]:
     """Compare the bytes with the model's, and the phases with the epoch."""
     rank = run.record.ranks[0] if run.record and run.record.ranks else None
     if rank is None or rank.phases is None or rank.communication is None:
         missing = run.record.facts.missing if run.record and run.record.facts else ()
-        yield Figure(
-            key=f"{name}_bytes", value=None, note=run.reason + "; ".join(missing)
-        )
+        yield Figure(key="ddp_bytes", value=None, note=run.reason + "; ".join(missing))
         return
-    purpose, times = SCRIPTED[name]
-    expected = times * ITERATIONS * run.record.model.gradient_bytes
-    yield Figure(
-        key=f"{name}_bytes", value=rank.communication.bytes_of(purpose) / expected
-    )
+    expected = ITERATIONS * run.record.model.gradient_bytes
+    sent = rank.communication.bytes_of(Purpose.GRADIENTS)
+    yield Figure(key="ddp_bytes", value=sent / expected)
     exposed_s, total_s = rank.phases.exposed_s, rank.communication.total_s
-    yield Figure(key=f"{name}_exposed", value=exposed_s / total_s)
+    yield Figure(key="ddp_exposed", value=exposed_s / total_s)
     instrumented = rank.epoch(Role.INSTRUMENTED)
-    yield Figure(
-        key=f"{name}_overhead", value=instrumented.epoch_s / rank.timed.epoch_s
-    )
+    yield Figure(key="ddp_overhead", value=instrumented.epoch_s / rank.timed.epoch_s)

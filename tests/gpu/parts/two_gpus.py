@@ -1,15 +1,14 @@
 """Two GPUs: what the exchange costs, what hides it, and equal parameters under three strategies."""
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from hpml_jobs.core.cell import Protocol
-from hpml_jobs.core.measurements import NcclChoice, Role
-from hpml_jobs.core.record import Record
+from hpml_jobs.core.measurements import Role
 from hpml_jobs.core.strategies import Loader, Strategy
 from tests.gpu.bench import ONE_GPU, Bench, CellRun
-from tests.gpu.catalog import CHOICE_KINDS, CHOICE_SIZES, SAME_AS_DDP, keys_of
+from tests.gpu.catalog import SAME_AS_DDP, keys_of
 from tests.gpu.figures import Figure, left_out
 from tests.gpu.two_ranks import torchrun
 
@@ -23,11 +22,7 @@ def measure(bench: Bench) -> Iterator[Figure]:
         yield from left_out(keys_of("two_gpus"), ONE_GPU)
         return
     single = _run(bench, Strategy.SINGLE, gpus=1, protocol=Protocol.LAB, epochs=2)
-    ddp, fsdp = (
-        _run(bench, strategy, gpus=2) for strategy in (Strategy.DDP, Strategy.FSDP)
-    )
-    yield from _times(single, ddp)
-    yield from _choices(ddp, fsdp)
+    yield from _times(single, _run(bench, Strategy.DDP, gpus=2))
     yield from _parameters(bench)
 
 
@@ -53,53 +48,6 @@ def _times(single: CellRun, ddp: CellRun) -> Iterator[Figure]:
     unsynced = ddp.record.ranks[0].epoch(Role.UNSYNCED)
     if unsynced is not None:
         yield Figure(key="alone", value=unsynced.epoch_s / single.record.epoch_s)
-
-
-def _choices(*runs: CellRun) -> Iterator[Figure]:
-    """Count the sizes whose choice by NCCL has the bytes of a point of the microbenchmark."""
-    benchmarks = [run.record.microbenchmark for run in runs if run.record]
-    choices = [
-        choice
-        for benchmark in benchmarks
-        if benchmark
-        for choice in benchmark.nccl or ()
-    ]
-    for kind in CHOICE_KINDS:
-        of_kind = [choice for choice in choices if choice.kind is kind]
-        sizes = {choice.bytes for choice in of_kind}
-        if not sizes:
-            reasons = [
-                line for run in runs if run.record for line in _missing(run.record)
-            ]
-            yield Figure(
-                key=f"nccl_{kind}", value=None, note="; ".join(reasons) or "no choice"
-            )
-            continue
-        known = sum(size in sizes for size in CHOICE_SIZES)
-        yield Figure(key=f"nccl_{kind}", value=float(known), note=choices_text(of_kind))
-
-
-def choices_text(choices: Iterable[NcclChoice]) -> str:
-    """Return algorithms and protocols by size, the first size of each.
-
-    >>> from hpml_jobs.core.measurements import CollectiveKind
-    >>> sizes = ((1024, "TREE", "LL"), (2048, "TREE", "LL"), (4096, "RING", "SIMPLE"))
-    >>> kind = CollectiveKind.ALL_REDUCE
-    >>> choices_text(NcclChoice(kind=kind, bytes=n, algorithm=a, protocol=p) for n, a, p in sizes)
-    'TREE/LL from 1,024 bytes, RING/SIMPLE from 4,096'
-    """
-    parts: list[str] = []
-    name = ""
-    for choice in sorted(choices, key=lambda choice: choice.bytes):
-        if choice.name != name:
-            unit = "" if parts else " bytes"
-            parts.append(f"{choice.name} from {choice.bytes:,}{unit}")
-            name = choice.name
-    return ", ".join(parts)
-
-
-def _missing(record: Record) -> tuple[str, ...]:
-    return record.facts.missing if record.facts else ()
 
 
 def _parameters(bench: Bench) -> Iterator[Figure]:

@@ -17,7 +17,6 @@ from hpml_jobs.study.files import encode, write_whole
 from hpml_jobs.worker.process_group import Placement
 from tests.gpu.bench import ONE_GPU, Bench
 from tests.gpu.catalog import (
-    CHOICE_KINDS,
     PARTS,
     PATHS,
     SAME_AS_DDP,
@@ -61,8 +60,7 @@ NOT_MEASURED_HERE = {
     "ladder": {"largest", "peak_gb"},
     "ddp_paths": {key for key in keys_of("ddp_paths") if key.startswith("fp16")},
     "quantize": {"failed", "steps", "missing", "reference"},
-    "two_gpus": {f"nccl_{kind}" for kind in CHOICE_KINDS}
-    | {f"same_{n}" for n in SAME_AS_DDP},
+    "two_gpus": {f"same_{n}" for n in SAME_AS_DDP},
     "gpt": {"mfu"},
     "events": {"behind_graph_us"},
 }
@@ -95,7 +93,6 @@ ONLY_ON_GPU = {
     },
     "cells": DP | {"refused"},
     "endings": {"edge_oom"},
-    "two_gpus": {f"nccl_{kind}" for kind in CHOICE_KINDS},
     "ddp_paths": NOT_MEASURED_HERE["ddp_paths"],
 }
 """Figures that only a GPU gives."""

@@ -95,7 +95,7 @@ def try_code(slurm, working_folder, monkeypatch, request):
 REFUSED = {
     "exit_in_dataset": (
         "def dataset(train):\n    sys.exit(0)\n",
-        ":dataset called sys.exit: remove the call",
+        "SystemExit: 0",
     ),
     "no_module": (
         "def build():\n    return 3\n",
@@ -128,7 +128,7 @@ def test_code_that_gives_no_model_is_refused_at_submission(
 def test_misspelt_argument_is_refused(try_code, capsys):
     change = "def build(depth=1):\n    return GPT()\n"
     assert try_code(change, "+workload.args.deph=2") == 1
-    assert "none of your functions takes deph; did you mean depth?" in (
+    assert "none of your functions takes deph; they take depth" in (
         capsys.readouterr().err
     )
 

@@ -16,7 +16,7 @@ from torch import nn
 
 from hpml_jobs.core.built_in import TransformerShape
 from hpml_jobs.core.processes import leave
-from hpml_jobs.core.strategies import Device, Strategy, SyncBuffers
+from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.worker.instruments.collectives import Ledger, aggregate, fingerprint
 from hpml_jobs.worker.instruments.timing import HostClock
 from hpml_jobs.worker.models import token_cross_entropy
@@ -79,11 +79,9 @@ def train(
     return optimizer
 
 
-def train_single_process(
-    strategy: ParallelStrategy, *, batchnorm: bool = False
-) -> nn.Module:
+def train_single_process(strategy: ParallelStrategy) -> nn.Module:
     """Train one process on the global batch, from rank 0's parameters, as a strategy's cell."""
-    model = make_model(seed=0, batchnorm=batchnorm)
+    model = make_model(seed=0)
     single = SingleProcess(cpu_cell(strategy.cell.workload), Placement(0, 0, 1), CPU)
     train(single, model, model, range(strategy.placement.world_size))
     return model
@@ -146,25 +144,6 @@ def run_adamw(names: list[Strategy], processes: int, placement: Placement) -> di
         strategy = STRATEGIES[name](cell, placement, CPU)
         results[name.value] = run_strategy(strategy, instrumented=False)
     return results
-
-
-def run_sync_batchnorm(strategy: ParallelStrategy) -> dict:
-    """Compare SyncBatchNorm on every rank's share with one process on the global batch."""
-    from hpml_jobs.worker.batchnorm import (  # noqa: PLC0415 -- may be deleted
-        convert_sync_batchnorm,
-    )
-
-    replica = convert_sync_batchnorm(make_model(seed=0, batchnorm=True), Device.CPU)
-    train(strategy, strategy.wrap(replica), replica, own_batch(strategy))
-    expected = train_single_process(strategy, batchnorm=True).state_dict()
-    state = replica.state_dict()
-    assert list(state) == list(expected)
-    return {
-        "error": max(
-            float((state[name] - expected[name]).abs().max()) for name in state
-        ),
-        "buffers": fingerprint(replica.buffers()),
-    }
 
 
 def buffer_hashes(strategy: ParallelStrategy) -> dict:
@@ -238,9 +217,6 @@ def main() -> None:
                 run_strategy(strategy, instrumented=instrumented)
             )
         results[f"gpt {name.value}"] = of_all_ranks(run_gpt(strategy))
-    cell = cpu_cell(gpus=processes, sync_buffers=SyncBuffers.SYNCBN)
-    strategy = STRATEGIES[cell.strategy](cell, placement, CPU)
-    results["SyncBatchNorm"] = of_all_ranks(run_sync_batchnorm(strategy))
     results["adamw"] = of_all_ranks(run_adamw(names, processes, placement))
     if dist.get_rank() == 0:
         print(json.dumps(results))  # noqa: T201  (the test reads it)

@@ -53,7 +53,6 @@ def test_card_has_all_that_nvml_tells():
             max_pcie_width=16,
             nvlink_to=("00000000:D8:00.0",) * 2,
             nvlink_version=5,
-            ecc_corrected=3,
             ecc_uncorrected=1,
             remapped_rows=3,
             row_remapping="done",

@@ -101,11 +101,6 @@ def test_synthetic_data_has_requested_lengths_and_shapes(tmp_path):
         open_data(change_workload(synthetic, images=None), tmp_path)
 
 
-def test_unknown_data_set_lists_known_ones(tmp_path):
-    with pytest.raises(HpmlError, match="cifar10, digits, folder, synthetic"):
-        open_data(change_workload(SMALL_DIGITS, data="mnist"), tmp_path)
-
-
 @pytest.fixture
 def little_cifar(tmp_path, monkeypatch):
     """A CIFAR-10 of 50 + 10 images on a local server, which torchvision downloads from.

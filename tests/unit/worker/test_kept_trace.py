@@ -8,7 +8,7 @@ import torch
 from hpml_jobs.core.cell import Protocol
 from hpml_jobs.core.measurements import Role
 from hpml_jobs.worker import epochs, probes
-from hpml_jobs.worker.instruments.trace import content_of, events_in_window
+from tests.unit.worker.traces import content_of, events_in_window
 
 from .conftest import EXCHANGING, cpu_cell
 from .test_call_order import (

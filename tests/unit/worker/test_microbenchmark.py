@@ -1,7 +1,5 @@
 """The microbenchmark on a scripted device: launches are hidden, first uses are not judged."""
 
-from contextlib import contextmanager
-
 import pytest
 import torch
 import torch.distributed as dist
@@ -11,13 +9,11 @@ from hpml_jobs.core.measurements import (
     CollectiveKind,
     Communication,
     Message,
-    Microbenchmark,
     Purpose,
 )
 from hpml_jobs.worker import microbenchmark
 from hpml_jobs.worker.instruments.timing import HostClock
 from hpml_jobs.worker.microbenchmark import (
-    NcclLogError,
     collective_times,
     sizes_sent,
 )
@@ -160,8 +156,6 @@ def test_messages_have_the_bytes_of_the_whole_tensor(eight_ranks):
         "reduce_scatter": (1024, 128),
         "broadcast": (1000, 1000),
     }
-    with pytest.raises(ValueError, match="no microbenchmark of gather"):
-        microbenchmark.prepare(CollectiveKind.GATHER, 1000, CPU)
 
 
 def test_all_gather_is_in_place_as_that_of_fsdp(eight_ranks, monkeypatch):
@@ -209,51 +203,3 @@ def test_collectives_of_gradients_and_parameters_are_measured():
         Communication(total_s=1.0, gradients_s=1.0, messages=by_root)
     ) == {ALL_REDUCE: set()}
     assert sizes_sent(None) == {ALL_REDUCE: set()}
-
-
-@pytest.fixture
-def choices_with(eight_ranks, monkeypatch, tmp_path):
-    """Ask for NCCL's choices with a log of this content; None: NCCL has no log."""
-
-    def run(content):
-        @contextmanager
-        def log(path):
-            if content is None:
-                raise NcclLogError("NCCL's algorithm: undefined symbol")
-            yield path.write_text(content)
-
-        monkeypatch.setattr(microbenchmark, "nccl_log", log)
-        point = microbenchmark.summarize_trials(
-            ALL_REDUCE,
-            1024,
-            [microbenchmark.MessageTrial(1e-3, is_late=False)],
-            sent=False,
-        )
-        benchmark = Microbenchmark(
-            points=(point,), largest_asked_bytes=1024, seconds=1.0
-        )
-        path = tmp_path / "nccl.log"
-        return microbenchmark.with_nccl_choices(benchmark, (CPU,), path)
-
-    return run
-
-
-def test_nccl_choices_are_in_the_microbenchmark(choices_with):
-    line = "n1:1:1 [0] NCCL INFO AllReduce: 1024 Bytes -> Algo RING proto LL channel{Lo..Hi}={0..1}"
-    benchmark, reason = choices_with(line)
-    assert ([choice.text for choice in benchmark.nccl], reason) == (
-        ["RING/LL, 2 channels"],
-        None,
-    )
-
-
-@pytest.mark.parametrize(
-    ("content", "expected"),
-    [
-        ("", "NCCL's algorithm: no choice in its log nccl.log"),
-        (None, "NCCL's algorithm: undefined symbol"),
-    ],
-)
-def test_unknown_nccl_choices_are_none_with_the_reason(choices_with, content, expected):
-    benchmark, reason = choices_with(content)
-    assert (benchmark.nccl, reason) == (None, expected)

@@ -6,10 +6,11 @@ import pytest
 import torch
 
 from hpml_jobs.core.errors import HpmlError
-from hpml_jobs.core.strategies import Device, Strategy
+from hpml_jobs.core.strategies import Device, Strategy, SyncBuffers
 from hpml_jobs.worker.ddp import DDP
 from hpml_jobs.worker.process_group import Placement, SingleProcess, read_placement
 from hpml_jobs.worker.strategies import DP, STRATEGIES
+from hpml_jobs.worker.training import make_training
 
 from .conftest import cpu_cell, results_of_ranks
 
@@ -59,7 +60,7 @@ ELEMENTS = sum(PARAMETERS.values())
 
 @pytest.fixture(scope="module", params=[pytest.param(2, marks=pytest.mark.long), 4])
 def results(request, rank_server):
-    """Results of every strategy and of SyncBatchNorm with 2 and with 4 processes under gloo."""
+    """Results of every strategy with 2 and with 4 processes under gloo."""
     module = "tests.unit.worker.gradient_exchange"
     names = [name for name in Strategy if name.under_torchrun]
     return request.param, results_of_ranks(rank_server, module, request.param, *names)
@@ -69,16 +70,19 @@ def results(request, rank_server):
 def strategy_results(results):
     """Results of the strategies only."""
     processes, labels = results
-    others = ("SyncBatchNorm", "adamw", "gpt ")
+    others = ("adamw", "gpt ")
     return processes, {
         name: of for name, of in labels.items() if not name.startswith(others)
     }
 
 
-def test_syncbn_equals_one_process_on_global_batch(results):
-    _, labels = results
-    assert max(rank["error"] for rank in labels["SyncBatchNorm"]) < 1e-12
-    assert len({rank["buffers"] for rank in labels["SyncBatchNorm"]}) == 1
+def test_syncbn_on_cpus_is_refused(tmp_path):
+    cell = cpu_cell(gpus=2, sync_buffers=SyncBuffers.SYNCBN)
+    single = SingleProcess(cell, Placement(0, 0, 1), (torch.device("cpu"),))
+    with pytest.raises(
+        HpmlError, match="syncbn with device=cpu: torch's SyncBatchNorm"
+    ):
+        make_training(cell, single, tmp_path)
 
 
 def test_parameters_equal_on_all_ranks_and_in_one_process(strategy_results):

@@ -7,13 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from hpml_jobs.worker.instruments.trace import (
-    TraceEvent,
-    content_of,
-    events_in_window,
-    record_numbers,
-    start_profiler,
-)
+from hpml_jobs.worker.probes import start_profiler
+from tests.unit.worker.traces import TraceEvent, content_of, events_in_window
 
 
 def event(name, start, end, category="cpu_op", **args):
@@ -36,29 +31,12 @@ def window_of(events, processes=1):
 
 
 def test_stopped_profiler_has_made_no_objects_of_its_events():
-    """It would take 0.5 ms per operator, in a user's script too."""
+    """It would take 0.5 ms per operator."""
     profiler = start_profiler(torch.device("cpu"))
     torch.zeros(1)
     profiler.stop()
-    record_numbers(is_on=True)
     assert profiler.profiler._needs_processing
     assert "aten::zeros" in {each.name for each in profiler.events()}
-
-
-TRACES = Path(__file__).parents[2] / "data" / "traces"
-
-
-def trace_events(name):
-    """Return the events of a trace that was made by hand after Kineto's format."""
-    return json.loads((TRACES / name).read_text())["traceEvents"]
-
-
-def test_gpu_window_is_the_host_s_not_from_first_to_last_kernel():
-    """The same name is in the trace as gpu_user_annotation, here before the host's."""
-    window = window_of(trace_events("cuda-ddp.json"))[0]
-    assert window.end_s == pytest.approx(0.010)
-    with pytest.raises(ValueError, match="no window"):
-        window_of([event("hpml_jobs iterations", 0, 9, "gpu_user_annotation")])
 
 
 @pytest.mark.parametrize(

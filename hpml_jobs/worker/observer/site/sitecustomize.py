@@ -122,14 +122,7 @@ class _Finder:
         held = self._start.held.get(name)
         if held is None and not (name == "torch" and self._is_waiting):
             return None
-        finders = sys.meta_path
-        # one of them may ask all too
-        sys.meta_path = [f for f in finders if f is not self]
-        try:
-            specs = (finder.find_spec(name, path, target) for finder in sys.meta_path)
-            spec = next(filter(None, specs), None)
-        finally:
-            sys.meta_path = finders
+        spec = self._spec_of_others(name, path, target)
         if spec is None or spec.loader is None:
             return spec
         if held is not None:
@@ -146,6 +139,16 @@ class _Finder:
 
         loader.__dict__["exec_module"] = exec_module
         return spec
+
+    def _spec_of_others(self, name: str, path: Any, target: Any) -> ModuleSpec | None:
+        """Return what is found without this finder; others may ask all finders, too."""
+        finders = sys.meta_path
+        sys.meta_path = [finder for finder in finders if finder is not self]
+        try:
+            specs = (finder.find_spec(name, path, target) for finder in sys.meta_path)
+            return next(filter(None, specs), None)
+        finally:
+            sys.meta_path = finders
 
 
 def _watch(start: Start) -> None:

@@ -144,7 +144,6 @@ IN_THREAD = {
     "iterator of the main thread": BACKGROUND.format(iterator="iter(batches)"),
     "iterator of the thread": BACKGROUND.format(iterator="batches"),
     "executor": EXECUTOR.format(first=""),
-    "first batch in the main thread": EXECUTOR.format(first="yield next(iterator)"),
     "all batches before the first step": DEQUE.format(depth=20),
 }
 
@@ -161,6 +160,12 @@ def test_loader_whose_end_says_nothing_gives_windows(
     timed = record.ranks[0].timed
     assert (timed.iterations, timed.samples) == (200, 200 * SIZE)
     assert record.facts.in_windows
+
+
+def test_loader_that_a_thread_goes_on_to_read_is_refused(observe):
+    ahead = EXECUTOR.format(first="yield next(iterator)")
+    seen = observe(SCRIPT + ahead + EPOCHS, "4 1", gpus=1, batch=SIZE)
+    assert seen.reason.startswith("a thread of train.py goes on to read the loader")
 
 
 @pytest.mark.parametrize("ahead", [APEX, DEQUE.format(depth=3)], ids=["1", "3"])
@@ -250,7 +255,7 @@ def train(inputs, targets, index=0):
     first.zero_grad(); second.zero_grad()
 """,
         67,
-        True,
+        False,
     ),
     "generator and judge": (
         """
@@ -266,7 +271,7 @@ def train(inputs, targets, index=0):
     model(made).mean().backward()
     making.step()
 """,
-        79,
+        67,
         False,
     ),
     "generator first": (
@@ -283,7 +288,7 @@ def train(inputs, targets, index=0):
     (model(inputs).mean() - model(maker(torch.randn(len(inputs), 2)).detach()).mean()).backward()
     optimizer.step()
 """,
-        79,
+        12,
         False,
     ),
     "seldom": (
@@ -297,21 +302,7 @@ def train(inputs, targets, index=0):
     if index % 3 == 2:
         seldom.step(); seldom.zero_grad()
 """,
-        82,
-        False,
-    ),
-    "seldom first": (
-        """
-other = nn.Linear(4, 3)
-seldom = torch.optim.SGD(other.parameters(), 0.1)
-
-def train(inputs, targets, index=0):
-    (loss(inputs, targets) + other(inputs).mean()).backward()
-    if index % 3 == 0:
-        seldom.step(); seldom.zero_grad()
-    optimizer.step(); optimizer.zero_grad()
-""",
-        82,
+        67,
         False,
     ),
     "two views": (
@@ -365,17 +356,19 @@ def test_iterations_are_those_of_the_loop(
     assert (record.phases is not None) is has_phases
 
 
-@pytest.mark.parametrize(
-    "name", [name for name in STEPS if name != "two steps with a batch"]
-)
+@pytest.mark.parametrize("name", ["two views", "generator and judge"])
 def test_iterations_of_own_batches_are_those_of_the_loop(observe, name):
     step, parameters, _ = STEPS[name]
-    record = observe(
+    seen = observe(
         SCRIPT + step + OWN_BATCHES, "4 1", gpus=1, batch=SIZE, window=(6, 12)
-    ).record
-    timed = record.ranks[0].timed
+    )
+    if name == "generator and judge":
+        reason = "several optimizers step in train.py, which reads no DataLoader"
+        assert seen.reason.startswith(reason)
+        return
+    timed = seen.record.ranks[0].timed
     assert (timed.iterations, timed.samples) == (BATCHES, BATCHES * SIZE)
-    assert record.model.parameters == parameters
+    assert seen.record.model.parameters == parameters
 
 
 AHEAD_WITH_OTHERS = """
@@ -461,27 +454,6 @@ def test_epoch_of_other_batches_is_not_split(observe, size, number, words):
     assert record.facts.missing[0].startswith(
         f"rank 0: phases: the timed epoch has {words}: seconds"
     )
-
-
-PRETRAINING = """
-other = nn.Linear(4, 3)
-first = torch.optim.SGD(other.parameters(), 0.1)
-for epoch in range(2):
-    for inputs, targets in {first}:
-        nn.functional.cross_entropy(other(inputs), targets).backward()
-        first.step(); first.zero_grad()
-"""
-
-
-@pytest.mark.parametrize("is_ahead", [False, True])
-def test_loader_is_ahead_after_a_pretraining_of_another_model(observe, is_ahead):
-    plain, ahead = "loader(12)", "ahead(loader(12))"
-    body = PRETRAINING.replace("{first}", plain if is_ahead else ahead)
-    epochs = EPOCHS if is_ahead else EPOCHS.replace("ahead(batches)", "batches")
-    record = observe(SCRIPT + APEX + body + epochs, "4 1", gpus=1, batch=SIZE).record
-    assert roles(record) == ["warmup", "timed", "instrumented"]
-    for epoch in record.ranks[0].epochs[1:]:
-        assert (epoch.iterations, epoch.samples) == (BATCHES, BATCHES * SIZE)
 
 
 def test_windows_are_kept_when_a_thread_reads_a_loader_after_them(observe):

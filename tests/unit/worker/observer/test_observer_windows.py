@@ -11,15 +11,12 @@ from hpml_jobs.worker.instruments.collectives import Ledger
 from hpml_jobs.worker.instruments.phases import Gaps, split_phases
 from hpml_jobs.worker.instruments.recorder import IterationMarks
 from hpml_jobs.worker.instruments.timing import HostClock, Window
-from hpml_jobs.worker.instruments.trace import TraceEvent
-from hpml_jobs.worker.observer import traced
 from hpml_jobs.worker.observer.iterations import split_iterations
 from hpml_jobs.worker.observer.launches import least_launch_s
 from hpml_jobs.worker.observer.marks import mark_phases
 from hpml_jobs.worker.observer.meters import clock_of, devices_of
 from hpml_jobs.worker.observer.passes import Pass
 from hpml_jobs.worker.observer.recording import Event, Kind, Recording
-from hpml_jobs.worker.observer.traced import Trace, waits
 
 SIZE = 4
 NAMES = {"r": Kind.REQUEST, "b": Kind.BATCH, "e": Kind.END, "s": Kind.STEPPED}
@@ -267,101 +264,6 @@ def test_phases_that_cannot_be_told_apart_have_a_reason():
     assert "forward pass" in phases("rbSs" * 2)
     assert "ahead" in phases("rb" + "rbrbfFfFSs" * 3, ahead=True)
     assert "changes" in phases("rbfFrbfFSs" * 3 + "rbfFSs" + "rbfFrbfFSs")
-
-
-def test_messages_without_computation_are_waits():
-    def events(*times_ms):
-        return [TraceEvent("cpu_op", "", a / 1e3, b / 1e3, {}) for a, b in times_ms]
-
-    messages = events((0, 4), (3, 9), (20, 21), (30, 30.01))
-    computation = events((1, 2), (5, 5.5), (5.51, 6))
-    # 0.01 ms between operators is none
-    expected = [
-        (0, 1),
-        (2, 5),
-        (6, 9),
-        (20, 21),
-        (30, 30.01),
-    ]
-    found = waits(messages, computation)
-    assert [1e3 * end for wait in found for end in wait] == pytest.approx(
-        [*sum(expected, ())]
-    )
-
-
-def kernel(start_ms, end_ms, name="gemm", **details):
-    return TraceEvent("kernel", name, start_ms / 1e3, end_ms / 1e3, details)
-
-
-def nccl(start_ms, end_ms, collective, elements=4):
-    details = {"Collective name": collective, "dtype": "Float"}
-    details |= {"In msg nelems": elements, "Out msg nelems": elements}
-    return kernel(start_ms, end_ms, "ncclDevKernel_AllReduce_Sum_f32", **details)
-
-
-def split_of_gpu(monkeypatch, *events):
-    """Phases of one iteration: copied at 10 ms, forward until 40, backward until 80, step 100."""
-    trace = Trace.__new__(Trace)
-    state = {
-        "cut": "",
-        "_is_on": False,
-        "_on_cuda": True,
-        "_processes": 2,
-        "_profiler": None,
-    }
-    vars(trace).update(state | {"_clock": HostClock(), "_zero": 0})
-    monkeypatch.setattr(traced, "read_trace", lambda *_: [*events])
-    window = Window(HostClock(), lambda: None)
-    window.start, window.end = 0, 100_000_000
-    marks = IterationMarks(*(ms * 1_000_000 for ms in (5, 10, 40, 80, 80, 100)))
-    return trace.split(window, [marks], 1, is_sharded=True)
-
-
-def test_message_beside_a_kernel_is_hidden(monkeypatch):
-    events = kernel(11, 80), nccl(50, 75, "allreduce"), kernel(81, 99)
-    phases, _ = split_of_gpu(monkeypatch, *events)
-    assert phases.communication.gradients_s == pytest.approx(0.025)
-    assert phases.phases.exposed_s == 0
-
-
-def test_messages_are_named_by_their_phase(monkeypatch):
-    events = [
-        nccl(12, 20, "_allgather_base"),
-        kernel(20, 70),
-        nccl(70, 78, "_reduce_scatter_base"),
-        nccl(82, 90, "allreduce"),  # of the loss, or of the norm
-        nccl(90, 95, "barrier"),
-    ]
-    phases, ledger = split_of_gpu(monkeypatch, *events)
-    found = [(entry.purpose, entry.bytes) for entry in ledger.collectives]
-    assert found == [
-        ("parameters", 16),
-        ("gradients", 16),
-        ("outputs", 16),
-        ("outputs", 1),
-    ]
-    times_s = phases.phases.comm_forward_s, phases.phases.comm_exposed_s
-    assert times_s == pytest.approx((0.008, 0.008))
-    assert phases.phases.comm_optimizer_s == pytest.approx(0.013)
-
-
-def test_message_of_unknown_size_leaves_the_times(monkeypatch):
-    phases, _ = split_of_gpu(monkeypatch, nccl(50, 75, "allreduce", elements=0))
-    assert phases.communication.messages == ()
-    assert phases.phases.comm_exposed_s == pytest.approx(0.025)
-
-
-@pytest.mark.parametrize(
-    ("events", "words"),
-    [
-        ((), "CUPTI gave no events of the GPU"),
-        ((kernel(0, 9),), "no message of NCCL"),
-        ((nccl(0, 9, "send"),), "unknown collective"),
-    ],
-)
-def test_trace_without_known_messages_is_refused(monkeypatch, events, words):
-    with pytest.raises(ValueError, match=words):
-        split_of_gpu(monkeypatch, *events)
 
 
 @pytest.mark.parametrize("seed", range(5))

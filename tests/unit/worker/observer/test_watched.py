@@ -191,21 +191,10 @@ for n in range(3): train(n)
 """
 
 
-TRACED = """
-from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
-model.register_comm_hook(None, allreduce_hook)
-"""
-
-
-@pytest.mark.parametrize("hook", ["", TRACED])
-def test_numbers_of_hooks_and_variables_stay(written, hook):
-    """Also while torch's profiler records the exchange."""
+def test_numbers_of_hooks_and_variables_stay(written):
     ours = ("FILES", "HPML_JOBS_OBSERVE", "MASTER_PORT")
-    script = (
-        PRELUDE
-        + hook
-        + HOOKS.replace("dict(os.environ)", f"sorted({{*os.environ}} - {{*{ours}}})")
-    )
+    variables = f"sorted({{*os.environ}} - {{*{ours}}})"
+    script = PRELUDE + HOOKS.replace("dict(os.environ)", variables)
     alone, watched, seen = written(script, 2)
     assert seen.record.exchange.collectives
     assert_own(alone, watched, is_cut=True)
@@ -222,7 +211,7 @@ def test_three_ranks_with_gradients_in_buckets(written):
     alone, watched, seen = written(
         IN_VIEWS + "for n in range(5): train(n)", 3, stop=False
     )
-    assert seen.record.exchange.collectives
+    assert "exchange more than" in seen.record.facts.missing[0]
     assert_own(alone, watched, is_cut=False)
 
 

@@ -1,17 +1,13 @@
-"""What a process of a script saw of the training in it, and why that may be no measurement."""
-
-import re
+"""What a process of a script wrote, and every reason why it is not measured, or not split."""
 
 from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.measurements import Role
 from hpml_jobs.core.rank import Rank
 from hpml_jobs.core.record import Facts, Model
-from hpml_jobs.core.script import LOCAL_RANK, LOCAL_RANK_REMEDY, Script
+from hpml_jobs.core.script import Script
 from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.core.text import counted
 from hpml_jobs.core.value import Value
-
-DATA_PARALLEL = re.compile(r"\bDataParallel\b")
 
 _NAMES = {Strategy.DDP: "DistributedDataParallel", Strategy.FSDP: "FSDP"}
 
@@ -39,10 +35,67 @@ class Observed(Value, frozen=True, kw_only=True):
     is_cut: bool = False
 
 
-def unmeasured(
-    cell: Cell, script: Script, ranks: list[Observed], source: str = ""
-) -> str | None:
-    """Return the sentence why a script with this source has no times that count; None if it has."""
+# ---- in the process: what ends the measurement of a script ----
+
+
+def in_graph(script: Script) -> str:
+    """Return what is said of a CUDA graph, in which nothing is seen."""
+    return (
+        f"what {script.path} captures in a CUDA graph is not seen: let it train without "
+        "the graph"
+    )
+
+
+def reads_on(script: Script) -> str:
+    """Return why epochs are no measurement: a pass that was taken for one is read further."""
+    return (
+        f"{script.path} reads the loader that it trains on within an epoch of it, so its epochs "
+        "cannot be told apart: give the iterations to warm up and to time, e.g. window=50,200"
+    )
+
+
+def in_thread(script: Script) -> str:
+    """Return why epochs are no measurement: their end is not seen."""
+    return (
+        f"a thread of {script.path} goes on to read the loader of which its main thread has read a "
+        "batch: its epochs cannot be told apart; read it in one thread"
+    )
+
+
+def several_optimizers(script: Script) -> str:
+    """Return why iterations are no measurement: without a loader, only steps show them."""
+    return (
+        f"several optimizers step in {script.path}, which reads no DataLoader: iterations are told "
+        "apart by the steps of one; let it read its batches from a DataLoader"
+    )
+
+
+# ---- in the process: why an epoch is not split into computation and communication ----
+
+SEVERAL = "an iteration has several steps, or several optimizers"
+CLOSURE = "the optimizer steps with a closure"
+NO_MODEL = "no forward pass of a model with the optimizer's parameters was seen"
+NO_FORWARD = (
+    "no forward pass of the model was seen between its batch and the optimizer's step"
+)
+COMPILED_WRAPPER = (
+    "DistributedDataParallel is compiled: wrap the compiled model instead"
+)
+NOT_BY_DDP = (
+    "its processes exchange more than the gradients and buffers of DistributedDataParallel: by "
+    "FSDP, by SyncBatchNorm, by a hook or by collectives of the script"
+)
+AHEAD_AND_ACCUMULATED = (
+    "batches are fetched ahead of the forward passes that accumulate their gradients"
+)
+ACCUMULATION_CHANGES = "the number of batches whose gradients are accumulated changes"
+
+
+# ---- after the processes have ended: why there is no record ----
+
+
+def unmeasured(cell: Cell, script: Script, ranks: list[Observed]) -> str | None:
+    """Return the sentence why a script has no times that count; None if it has."""
     name = script.path
     if not ranks:
         return (
@@ -51,7 +104,7 @@ def unmeasured(
         )
     return (
         _elsewhere(cell, name, ranks)
-        or _not_together(cell, script, ranks, source)
+        or _not_together(cell, script.path, ranks)
         or _not_timed(script, ranks)
         or _not_equal(cell, name, ranks)
         or _other_batch(cell, script, ranks)
@@ -70,11 +123,8 @@ def _elsewhere(cell: Cell, name: str, ranks: list[Observed]) -> str | None:
     return None
 
 
-def _not_together(
-    cell: Cell, script: Script, ranks: list[Observed], source: str
-) -> str | None:
+def _not_together(cell: Cell, name: str, ranks: list[Observed]) -> str | None:
     """Return why the processes do not train one model together."""
-    name = script.path
     if len(ranks) != cell.processes:
         return (
             f"{counted(len(ranks), 'process')} of {name} trained, {cell.processes} of "
@@ -84,14 +134,10 @@ def _not_together(
         return None
     sizes = {observed.world_size for observed in ranks}
     if sizes != {cell.processes}:
-        remedy = "wrap its model in DistributedDataParallel, or use gpus=1"
-        if DATA_PARALLEL.search(source):
-            remedy = "for DataParallel use launcher=python strategy=dp"
-        elif LOCAL_RANK.search(source):
-            remedy = LOCAL_RANK_REMEDY
         return (
             f"the {cell.processes} processes of {name} do not train in one process group of torch, "
-            f"but in groups of {min(sizes)}: {remedy}"
+            f"but in groups of {min(sizes)}: wrap its model in DistributedDataParallel, or use "
+            "gpus=1 (launcher=python strategy=dp where it has DataParallel)"
         )
     wrapper, wanted = (
         ranks[0].wrapper,
@@ -122,9 +168,9 @@ def _not_timed(script: Script, ranks: list[Observed]) -> str | None:
         )
     sizes = f" ({', '.join(map(str, first.passes[:4]))} batches)" * bool(first.passes)
     return (
-        f"{counted(len(first.passes), 'whole epoch')} of {name} seen{sizes}; two with as many "
-        "batches are needed: pass e.g. --epochs 3 in args=, or the iterations to warm up and to "
-        f"time, window=50,200"
+        f"{counted(len(first.passes), 'whole epoch')} of {name} seen{sizes}, of the optimizer that "
+        "steps first; two with as many batches are needed: pass e.g. --epochs 3 in args=, or the "
+        "iterations to warm up and to time, window=50,200"
     )
 
 
@@ -149,17 +195,20 @@ def _not_equal(cell: Cell, name: str, ranks: list[Observed]) -> str | None:
 def _other_batch(cell: Cell, script: Script, ranks: list[Observed]) -> str | None:
     """Return how the batches differ from the cell's."""
     size = next((size for observed in ranks for size in observed.batches), None)
-    is_global = script.has_placeholder("global_batch") or cell.processes < cell.gpus
-    allowed = {cell.batch, cell.batch * cell.gpus} if is_global else {cell.batch}
-    if size is None or size in allowed:
+    if size is None or _is_allowed(size, cell, script):
         return None
-    if cell.workload.samples_are_tokens and any(size % batch == 0 for batch in allowed):
-        return None
-    remedy = f"pass {{batch}} in args=, or use batch={size}"
-    if script.has_placeholder("batch") and size * cell.processes == cell.batch:
-        remedy = (
-            "it takes that of all GPUs: pass {global_batch} in args= instead of {batch}"
-        )
-    elif script.takes_batch:
-        remedy = "pass {batch} in args= where it takes the samples of one GPU"
-    return f"batch={cell.batch}, but the batches of {script.path} have {size} samples: {remedy}"
+    return (
+        f"batch={cell.batch}, but the batches of {script.path} have {size} samples: pass {{batch}} "
+        f"in args= where it takes those of one GPU, {{global_batch}} for those of all, or use "
+        f"batch={size}"
+    )
+
+
+def _is_allowed(size: int, cell: Cell, script: Script) -> bool:
+    """Return whether a batch has the samples of one GPU, or of all where the script takes those."""
+    allowed = {cell.batch}
+    if script.has_placeholder("global_batch") or cell.processes < cell.gpus:
+        allowed.add(cell.batch * cell.gpus)
+    if cell.workload.samples_are_tokens:
+        return any(size % batch == 0 for batch in allowed)
+    return size in allowed

@@ -1,23 +1,17 @@
-"""What torch.profiler has of a window: the operators, kernels and collectives of this process."""
+"""What a trace of torch.profiler has of a window: operators, kernels and collectives."""
 
 import math
-import os
 import re
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 import torch
-from torch.profiler import ProfilerActivity, profile, record_function
+from torch.profiler import profile
 
 from hpml_jobs.core.measurements import CollectiveKind
-from hpml_jobs.worker.instruments.timing import Devices, synchronize
-
-MARK = "hpml_jobs iterations"
-"""The annotation of the part of a trace to evaluate."""
+from hpml_jobs.worker.probes import MARK
 
 _GLOO, _NCCL, _OPERATOR = "gloo:", "nccl", "aten::"
 """Parts of the profiler's names of gloo's collectives, NCCL's kernels and torch's operators."""
@@ -54,12 +48,6 @@ _KINDS = {
 """Collectives by a part of their names, without signs; a part of another name comes after it."""
 
 
-NO_DEVICE_EVENTS = (
-    "CUPTI gave no events of the GPU: it is missing, not allowed for this user or container, or in "
-    "use by another tool (nsys, ncu); run the cell with KINETO_LOG_LEVEL=0 to see why"
-)
-
-
 class TraceEvent(NamedTuple):
     """One event of a trace; times are in seconds since the start of the window.
 
@@ -85,11 +73,6 @@ class TraceEvent(NamedTuple):
             return _NCCL in self.name.lower()
         return self.name.startswith(_GLOO)
 
-    def computes(self, *, on_cuda: bool) -> bool:
-        """Whether it is computation: a kernel or copy of a GPU, an operator of torch on a CPU."""
-        is_computing = self.on_device if on_cuda else self.name.startswith(_OPERATOR)
-        return is_computing and not self.is_collective
-
     @property
     def kind(self) -> CollectiveKind | None:
         """The collective, as torch named it, else by the name of the kernel; None if unknown.
@@ -105,50 +88,6 @@ class TraceEvent(NamedTuple):
         """The letters of its name, of a collective those of torch's name for it."""
         name = str(self.details.get("Collective name") or self.name)
         return re.sub("[^a-z]", "", name.lower())
-
-
-def start_profiler(device: torch.device) -> profile:
-    """Start the profiler for this process and its device, with the shapes of messages.
-
-    Raises:
-        Exception: the driver refuses it, which it may do in many ways.
-    """
-    if device.type == "cpu":
-        # Keep its messages (no CUDA) out of the cell's log; with CUDA they say why a trace has no
-        # events of the GPU.
-        os.environ.setdefault("KINETO_LOG_LEVEL", "99")
-    else:
-        # to start it again may break CUDA graphs
-        os.environ.setdefault("TEARDOWN_CUPTI", "0")
-    activities = [ProfilerActivity.CPU]
-    activities += [ProfilerActivity.CUDA] if device.type == "cuda" else []
-    # torch 2.11 warns at a start without acc_events; a stop with it takes 0.5 ms per operator.
-    profiler = profile(activities=activities, record_shapes=True, acc_events=True)
-    profiler.start()
-    if profiler.profiler is not None:
-        profiler.profiler.acc_events = False
-    record_numbers(is_on=False)
-    return profiler
-
-
-def record_numbers(*, is_on: bool) -> None:
-    """Let profilers record numbers and lists that operators are called with, as they do by default.
-
-    With many small operators on a CPU that takes half as long as they do; no shape needs it.
-    """
-    set_on = getattr(
-        torch._C._profiler, "_set_record_concrete_inputs_enabled_val", None
-    )
-    if set_on is not None:
-        set_on(is_on)
-
-
-@contextmanager
-def measured_window(devices: Devices) -> Iterator[None]:
-    """Mark the part of the trace to evaluate: the block, until the devices are done."""
-    with record_function(MARK):
-        yield
-        synchronize(devices)
 
 
 def read_trace(profiler: profile, processes: int) -> list[TraceEvent]:

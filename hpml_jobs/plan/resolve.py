@@ -58,6 +58,7 @@ def make_plan(
         _check_this_machine(drafts, notify, sending=sending)
     _say_sizes_of_iterations(sweep, notify)
     rules.refuse(rules.RULES_OF_OPTIONS, sweep.settings)
+    rules.refuse([rules.syncbn_runs_on_gpus], [draft.cell for draft in drafts])
     # from the cluster and the study
     cluster = _checked_cluster(first.cluster, sending=sending, fetch=fetch)
     drafts = _with_gpu_types(drafts, cluster, notify)

@@ -16,10 +16,11 @@ from hpml_jobs.core.built_in import (
     SHAPE_KEYS,
     TOKEN_DATA,
 )
+from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.data_files import BYTE_DATA, TOKENS
 from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.script import ScriptLauncher
-from hpml_jobs.core.strategies import Device, Loader, Strategy
+from hpml_jobs.core.strategies import Device, Loader, Strategy, SyncBuffers
 from hpml_jobs.core.text import alike, did_you_mean
 from hpml_jobs.core.workload import Loss, Optimizer, Workload
 from hpml_jobs.plan.settings import Settings, Sweep
@@ -204,6 +205,17 @@ def workers_need_their_loader(sweep: Sequence[Settings]) -> str | None:
     return (
         f"loader_workers={workers} with loader=device: the device makes the batches; leave "
         "loader_workers= out"
+    )
+
+
+def syncbn_runs_on_gpus(cells: Sequence[Cell]) -> str | None:
+    """sync_buffers=syncbn is given with GPUs: torch's SyncBatchNorm refuses CPUs."""
+    on_cpus = [cell for cell in cells if cell.device is Device.CPU]
+    if all(cell.sync_buffers is not SyncBuffers.SYNCBN for cell in on_cpus):
+        return None
+    return (
+        "sync_buffers=syncbn with device=cpu: torch's SyncBatchNorm needs GPUs; leave "
+        "sync_buffers= out"
     )
 
 

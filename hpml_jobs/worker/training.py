@@ -1,7 +1,7 @@
 """The inputs of an epoch: data, model and optimizer, wrapped by the cell's strategy."""
 
 import gc
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from math import ceil
@@ -14,8 +14,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import RandomSampler
 
 from hpml_jobs.core.cell import Cell
-from hpml_jobs.core.errors import HpmlError
-from hpml_jobs.core.strategies import Device, Loader, SyncBuffers
+from hpml_jobs.core.strategies import Loader, SyncBuffers
 from hpml_jobs.worker import models
 from hpml_jobs.worker.data import datasets
 from hpml_jobs.worker.data.loaders import (
@@ -230,21 +229,6 @@ def _steps(
     )
 
 
-def _with_sync_batchnorm(model: nn.Module, cell: Cell) -> nn.Module:
-    """Return a model whose BatchNorm is over the samples of all ranks.
-
-    Raises:
-        HpmlError: the ranks are on CPUs.
-    """
-    if cell.device is Device.CPU:
-        raise HpmlError(
-            "sync_buffers=syncbn with device=cpu: torch's SyncBatchNorm needs GPUs; leave "
-            "sync_buffers= out"
-        )
-    convert: Callable[[nn.Module], nn.Module] = nn.SyncBatchNorm.convert_sync_batchnorm
-    return convert(model)
-
-
 def make_training(
     cell: Cell,
     strategy: ParallelStrategy,
@@ -277,7 +261,8 @@ def make_training(
 
         check_quantizable(cell, replica, data)
     if cell.sync_buffers is SyncBuffers.SYNCBN:
-        replica = _with_sync_batchnorm(replica, cell)
+        # torch annotates no types here
+        replica = nn.SyncBatchNorm.convert_sync_batchnorm(replica)  # type: ignore[no-untyped-call]
     compiler = Compiler(cell.path.compile, strategy.devices[0])
     compiled = compiler.compiled(replica)
     model = strategy.wrap(compiled)

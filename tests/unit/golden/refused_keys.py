@@ -252,6 +252,7 @@ OF_KEYS = {
         """,
     "BatchNorm's buffers": """
         gpus=2 sync_buffers=syncbn
+        gpus=2 sync_buffers=syncbn protocol=lab device=cpu
         gpus=2 strategy=allreduce sync_buffers=on
         gpus=2 strategy=fsdp sync_buffers=on
         gpus=2 strategy=zero1 sync_buffers=off

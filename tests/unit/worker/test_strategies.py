@@ -6,11 +6,10 @@ import pytest
 import torch
 
 from hpml_jobs.core.errors import HpmlError
-from hpml_jobs.core.strategies import Device, Strategy, SyncBuffers
+from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.worker.ddp import DDP
 from hpml_jobs.worker.process_group import Placement, SingleProcess, read_placement
 from hpml_jobs.worker.strategies import DP, STRATEGIES
-from hpml_jobs.worker.training import make_training
 
 from .conftest import cpu_cell, results_of_ranks
 
@@ -74,15 +73,6 @@ def strategy_results(results):
     return processes, {
         name: of for name, of in labels.items() if not name.startswith(others)
     }
-
-
-def test_syncbn_on_cpus_is_refused(tmp_path):
-    cell = cpu_cell(gpus=2, sync_buffers=SyncBuffers.SYNCBN)
-    single = SingleProcess(cell, Placement(0, 0, 1), (torch.device("cpu"),))
-    with pytest.raises(
-        HpmlError, match="syncbn with device=cpu: torch's SyncBatchNorm"
-    ):
-        make_training(cell, single, tmp_path)
 
 
 def test_parameters_equal_on_all_ranks_and_in_one_process(strategy_results):

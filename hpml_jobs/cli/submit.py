@@ -20,12 +20,17 @@ from hpml_jobs.core.text import (
     PROGRAM,
     counted,
     hours_text,
+    nearest,
     with_command,
 )
 from hpml_jobs.study.selection import all_studies
 
 if TYPE_CHECKING:
     from hpml_jobs.plan.cells import Plan
+
+
+SIMILAR = 0.75
+"""How much the name of a new study is like that of a study that is probably meant, at least."""
 
 
 def submit(
@@ -94,10 +99,15 @@ def _refuse_name_alone(words: list[str]) -> None:
     """Refuse to add the default cell to a study that was probably to be shown."""
     from hpml_jobs.plan.user_config import user_outputs
 
-    for study in all_studies(user_outputs().expanduser()):
-        if words == [f"study={study.name}"]:
-            sentence = f"study {study.name} exists; name the cell to add, e.g. gpus=1; to see it"
-            raise UsageError(with_command(sentence, f"{PROGRAM} status {study.name}"))
+    name = words[0].removeprefix("study=") if len(words) == 1 else ""
+    if words != [f"study={name}"]:
+        return
+    names = [study.name for study in all_studies(user_outputs().expanduser())]
+    if shown := nearest(name, names, SIMILAR):
+        sentence = (
+            f"study={name} alone names no cell: add e.g. gpus=1; to see study {shown}"
+        )
+        raise UsageError(with_command(sentence, f"{PROGRAM} status {shown}"))
 
 
 def _batch_of_ladder(

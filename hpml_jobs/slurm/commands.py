@@ -256,20 +256,17 @@ def about_allocation(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: v for name, v in environment.items() if _ALLOCATION.fullmatch(name)}
 
 
-LIMITS = ("MaxJobs", "MaxSubmit", "GrpTRES", "MaxTRES")
-ASSOCIATION_FIELDS = ",".join(("Cluster", "Account", "QOS", "DefaultQOS", *LIMITS))
+ASSOCIATION_FIELDS = "Cluster,Account,QOS"
 
 ACCOUNT = re.compile(r"\w[\w.+-]*", re.ASCII)
 """The name of an account."""
 
 
 class Association(NamedTuple):
-    """An account that the user may charge, the QOS that jobs of it may have, and its limits."""
+    """An account that the user may charge, and the QOS that jobs of it may have."""
 
     account: str
     qos: tuple[str, ...] = ()
-    default_qos: str = ""
-    limits: Mapping[str, str] = {}  # of those in LIMITS what is set, as SLURM prints it
 
 
 def ask_associations(user: str, timeout_s: float = ASK_TIMEOUT_S) -> CommandAnswer:
@@ -281,29 +278,17 @@ def ask_associations(user: str, timeout_s: float = ASK_TIMEOUT_S) -> CommandAnsw
 def parse_associations(text: str, cluster: str) -> tuple[Association, ...]:
     """Parse the answer of `ask_associations`; each account of this cluster once.
 
-    Of an account with several partitions, the first one that sets a limit gives it.
-
-    >>> (lab,) = parse_associations("rig|lab|normal,long|normal|8|100||\\nold|x||||||\\n", "rig")
-    >>> lab.qos, lab.default_qos, lab.limits
-    (('normal', 'long'), 'normal', {'MaxJobs': '8', 'MaxSubmit': '100'})
+    >>> parse_associations("rig|lab|normal,long\\nold|x|\\n", "rig")
+    (Association(account='lab', qos=('normal', 'long')),)
     """
-    rows = [line.strip().split("|") for line in text.splitlines()]
     clusters = (cluster.lower(), "")
-    accounts: dict[str, Association] = {}
-    for row in rows:
-        if len(row) != 4 + len(LIMITS) or row[0].lower() not in clusters:
+    qos_of: dict[str, dict[str, None]] = {}
+    for line in text.splitlines():
+        row = line.strip().split("|")
+        if len(row) != 3 or row[0].lower() not in clusters:
             continue
-        _, account, qos, default_qos, *values = row
+        _, account, qos = row
         if ACCOUNT.fullmatch(account):
-            earlier = accounts.get(account, Association(account))
-            every = dict.fromkeys((*earlier.qos, *filter(None, qos.split(","))))
-            given = {
-                name: text for name, text in zip(LIMITS, values, strict=True) if text
-            }
-            accounts[account] = Association(
-                account,
-                tuple(every),
-                earlier.default_qos or default_qos,
-                given | dict(earlier.limits),
-            )
-    return tuple(accounts.values())
+            names = dict.fromkeys(filter(None, qos.split(",")))
+            qos_of.setdefault(account, {}).update(names)
+    return tuple(Association(account, tuple(qos)) for account, qos in qos_of.items())

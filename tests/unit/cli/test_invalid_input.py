@@ -301,8 +301,8 @@ def test_misspelt_name_of_a_study_alone_is_refused(slurm, working_folder, capsys
     StudyBuilder(working_folder / "outputs" / "cifar10")
     assert run(["study=cifra10"]) == 2
     fault = capsys.readouterr().err
-    assert "no study cifra10; did you mean cifar10? For a new study, name" in fault
-    assert fault.endswith("; to see cifar10:\nhpml-jobs status cifar10\n")
+    assert "study=cifra10 alone names no cell: add e.g. gpus=1" in fault
+    assert fault.endswith("; to see study cifar10:\nhpml-jobs status cifar10\n")
     assert slurm.scripts == []
 
 

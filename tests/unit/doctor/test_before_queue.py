@@ -6,7 +6,7 @@ from hpml_jobs.cli.main import run
 
 WORDS = ("cluster=greene", "workload=digits", "study=mine", "gpus=1")
 
-LAB = "greene|lab|normal,long|normal||||\ngreene|old|normal|||||\n"
+LAB = "greene|lab|normal,long\ngreene|old|normal\n"
 
 
 @pytest.fixture

@@ -20,9 +20,9 @@ cs001|(null)|48|190000|cpu
 """
 
 ASSOCIATIONS = """\
-hpc1|physics|normal,long|normal||||
-hpc1|maths|normal|||||
-elsewhere|old|normal|||||
+hpc1|physics|normal,long
+hpc1|maths|normal
+elsewhere|old|normal
 """
 
 

@@ -158,8 +158,10 @@ def test_nodes_partitions_and_limits_are_read(recorded):
 def test_accounts_are_read(recorded):
     user = ("show", "associations", "user=root", f"format={ASSOCIATION_FIELDS}")
     accounts = parse_associations(recorded("sacctmgr", "-n", "-P", *user).text, "rig")
-    limits = {account.account: account.limits for account in accounts}
-    assert limits == {"lab": {"MaxSubmit": "100"}, "root": {}}
+    assert {(account.account, account.qos) for account in accounts} == {
+        ("lab", ("normal",)),
+        ("root", ("normal",)),
+    }
 
 
 def test_answers_of_sbatch_and_its_log_path_are_read(recorded):

@@ -31,7 +31,7 @@ from hpml_jobs.results.rows import Row, Scaling
 
 SCALING = (
     "{what}; in stall the device waits for a batch{sum}. {unit}/s: {processed} processed, padding "
-    "of the sampler included, / epoch. Step: median of the iterations with a full batch. "
+    "of the sampler included, / time. Step: median of the iterations with a full batch. "
 )
 TOKENS = "tokens of the samples"
 AGAINST = (
@@ -41,14 +41,14 @@ AGAINST = (
 )
 SMALLEST = "the smallest size of the strategy at the batch, 1 {unit} where there is such a cell"
 MEASURED = (
-    "Epoch: the longest of all ranks; train + stall = epoch of the rank with the largest stall in "
+    "Time: the longest of all ranks; train + stall = time of the rank with the largest stall in "
     "every run"
 )
 WINDOW = (
     "Time: seconds of {work} at the rate of the timed window, of the slowest process; train + "
     "stall = time"
 )
-REPORTED = "As reported by the source: epoch = train + stall"
+REPORTED = "As reported by the source: time = train + stall"
 MEDIANS = " (medians of several runs need not add up)"
 
 

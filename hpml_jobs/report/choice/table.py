@@ -157,7 +157,7 @@ def choice_table(
         unit=reference.timing.unit.value,
         against=f" (against {size})" if reference.row.gpus > 1 else "",
         cost=f"cost per {captions.work_text(group.work)}",
-        seconds=captions.cost_unit(device, short=True),
+        seconds=f"{captions.unit(device)}-s",
         hours=captions.hours_unit(device),
     )
     items = [

@@ -40,11 +40,6 @@ def work_text(work: Work | None) -> str:
     return "epoch" if work is None else f"{count(work.samples)} {work.name}"
 
 
-def time_word(work: Work | None) -> str:
-    """Return the short name of a time: `epoch`, or `time` where it is of other work."""
-    return "epoch" if work is None else "time"
-
-
 def one_work(work: Work | None) -> str:
     """Return the same with an article: `one epoch`, or `1,000,000 tokens`."""
     return "one epoch" if work is None else work_text(work)
@@ -66,11 +61,6 @@ def unit(device: Device) -> str:
 def units(device: Device) -> str:
     """Return the plural of `unit`."""
     return _UNITS[device][1]
-
-
-def cost_unit(device: Device, *, short: bool = False) -> str:
-    """Return the unit of cost: a GPU or a process for a second; `short` in the head of a table."""
-    return f"{unit(device)}-{'s' if short else 'seconds'}"
 
 
 def hours_unit(device: Device) -> str:
@@ -176,39 +166,28 @@ def place_label(setup: Setup, device: Device, strategy: str = "") -> str:
 
 def setting(group: ConditionGroup) -> str:
     """Return what was trained, and on what, in one line."""
-    if group.imported:
-        return _setting_of_import(group)
     cell = group.a_cell
-    device = hardware(group) or "hardware unknown (no record yet)"
-    torch = f"torch {group.conditions.get(TORCH, 'unknown (no record yet)')}"
+    device = hardware(group) or "unknown hardware"
+    torch = f"torch {group.conditions.get(TORCH, UNKNOWN)}"
     if cell.script is not None:
         parameters = _parameters(group, "trained parameters")
         text = f"{cell.script.text}, unchanged, measured from outside"
         return f"{text}; {parameters}; {device}, {torch}."
-    return (
-        f"{cell.workload.model}, {_parameters(group, 'parameters')}; {_optimizer(group)}"
-        f"{_data(cell.workload)}; {device}, {torch}{_precision(group)}."
-    )
-
-
-def _setting_of_import(group: ConditionGroup) -> str:
-    """Return what a source reports of the model, the data and the hardware."""
-    workload = group.a_cell.workload
-    device = hardware(group) or "hardware that is not reported"
-    model = workload.model
-    parameters = "parameters not reported"
+    model = cell.workload.model
     if model == UNREPORTED_MODEL:
         model = "model not reported"
-    if workload.parameters is not None:
-        parameters = f"{count(workload.parameters)} parameters"
-    return f"{model}, {parameters}; {_data(workload)}; measured elsewhere on {device}."
+    what = f"{model}, {_parameters(group, 'parameters')}"
+    data = _data(cell.workload)
+    if group.imported:
+        return f"{what}; {data}; measured elsewhere on {device}."
+    return f"{what}; {_optimizer(group)}{data}; {device}, {torch}{_precision(group)}."
 
 
 def _parameters(group: ConditionGroup, name: str) -> str:
     """Return the number of parameters of the model."""
-    if group.model is None:
-        return f"{name} unknown (no record yet)"
-    return f"{count(group.model.parameters)} {name}"
+    model = group.model
+    number = model.parameters if model else group.a_cell.workload.parameters
+    return f"{name} unknown" if number is None else f"{count(number)} {name}"
 
 
 def _optimizer(group: ConditionGroup) -> str:

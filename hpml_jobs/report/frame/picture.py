@@ -140,14 +140,13 @@ def _add_legend(figure: "Figure", legend: Mapping[str, Entry]) -> None:
     )
 
 
-def logarithmic(  # noqa: PLR0913  (what an axis has)
+def logarithmic(
     axis: Axes,
     which: str,
     label: str,
     *,
     at: Sequence[float] = (1, 2, 5),
     base: int = 10,
-    text: Callable[[float], str] = "{:g}".format,
 ) -> None:
     """Set a logarithmic x or y axis with plain numbers, by default at 1, 2 and 5.
 
@@ -158,7 +157,7 @@ def logarithmic(  # noqa: PLR0913  (what an axis has)
     axis.set(**{f"{which}scale": "log", f"{which}label": f"{label} (log)"})
     numbers = axis.xaxis if which == "x" else axis.yaxis
     numbers.set_major_locator(ticker.LogLocator(base=base, subs=at))
-    numbers.set_major_formatter(ticker.FuncFormatter(lambda value, _: text(value)))
+    numbers.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:g}"))
     numbers.set_minor_locator(ticker.NullLocator())
 
 

@@ -232,11 +232,10 @@ def _table(  # noqa: PLR0913, PLR0917  (the parts of a table)
     sheet: Sheet,
     notes: Iterable[str],
 ) -> Table:
-    is_imported = bool(groups) and all(group.imported for group in groups)
     return Table(
         label=text.label,
         title=text.title,
-        corner="" if is_imported else text.corner,
+        corner=text.corner,
         columns=tuple(column for column in columns.values() if column.is_on_page),
         lines=tuple(lines),
         caption=tuple(filter(None, text.caption)),

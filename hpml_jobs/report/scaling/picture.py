@@ -28,7 +28,7 @@ LINES = 24
 """The most lines in a panel."""
 
 CAPTION = (
-    "Speedup: {time} of the smallest size / {time} of N {units}, at the same batch per {unit} "
+    "Speedup: time of the smallest size / time of N {units}, at the same batch per {unit} "
     "(weak scaling) or the same global batch (strong scaling). Timed epoch, the longest of all "
     "ranks; medians over runs. Bars: intervals of the ratio. Hollow: doubtful. Dashed: ideal."
 )
@@ -84,8 +84,6 @@ def speedup(groups: Sequence[ConditionGroup]) -> Picture | None:
     legend: dict[str, Entry] = {
         label: look.line | {"ms": 4.5} for label, look in looks.items()
     }
-    works = {group.work for group in groups}
-    time = captions.time_word(works.pop()) if len(works) == 1 else "time"
     device = scaled[0][0].device
     gpu = captions.unit(device)
     gpus = captions.units(device)
@@ -94,7 +92,7 @@ def speedup(groups: Sequence[ConditionGroup]) -> Picture | None:
         drawn,
         partial(_draw, looks=looks),
         alt="Speedup: ",
-        caption=[CAPTION.format(time=time, unit=gpu, units=gpus)],
+        caption=[CAPTION.format(unit=gpu, units=gpus)],
         legend=legend | {"ideal": style.IDEAL},
         missing=[group.name for group, _ in scaled[GROUPS:]] + left_out,
         file="scaling.csv",

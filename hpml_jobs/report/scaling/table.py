@@ -31,24 +31,24 @@ from hpml_jobs.results.rows import Row, Scaling
 
 SCALING = (
     "{what}; in stall the device waits for a batch{sum}. {unit}/s: {processed} processed, padding "
-    "of the sampler included, / epoch. Step: median of the iterations with a full batch. "
+    "of the sampler included, / time. Step: median of the iterations with a full batch. "
 )
 TOKENS = "tokens of the samples"
 AGAINST = (
-    "Speedup: {time}(g, b) / {time}(N, b), where g is {size}; effic.: speedup x g / N; weak: "
+    "Speedup: time(g, b) / time(N, b), where g is {size}; effic.: speedup x g / N; weak: "
     "step(g, b) / step(N, b) at the same batch per {unit}; cost/t, against 1 {unit}: 1 / effic. - "
     "1, the cost of N {units} per second of computation on 1."
 )
 SMALLEST = "the smallest size of the strategy at the batch, 1 {unit} where there is such a cell"
 MEASURED = (
-    "Epoch: the longest of all ranks; train + stall = epoch of the rank with the largest stall in "
+    "Time: the longest of all ranks; train + stall = time of the rank with the largest stall in "
     "every run"
 )
 WINDOW = (
     "Time: seconds of {work} at the rate of the timed window, of the slowest process; train + "
     "stall = time"
 )
-REPORTED = "As reported by the source: epoch = train + stall"
+REPORTED = "As reported by the source: time = train + stall"
 MEDIANS = " (medians of several runs need not add up)"
 
 
@@ -67,7 +67,6 @@ def scaling(group: ConditionGroup) -> Table | None:
     heads = columns_of(
         ScalingLine,
         without=() if strong else STRONG_FIELDS,
-        time=captions.time_word(group.work),
         unit=group.a_cell.workload.throughput_unit.value,
         against=captions.against(rows, group.device),
         against_global=captions.against(rows, group.device, "global batch"),
@@ -99,7 +98,6 @@ def _against(group: ConditionGroup) -> str:
 
 def _with_units(group: ConditionGroup, text: str) -> str:
     return text.format(
-        time=captions.time_word(group.work),
         unit=captions.unit(group.device),
         units=captions.units(group.device),
     )
@@ -112,7 +110,7 @@ class ScalingLine(NamedTuple):
     at the same global batch.
     """
 
-    epoch_s: Annotated[float, Column("{time}", seconds, "seconds")]
+    epoch_s: Annotated[float, Column("time", seconds, "seconds")]
     train_s: Annotated[Number, Column("train", seconds, "seconds", doubt="doubts_s")]
     stall_s: Annotated[Number, Column("stall", seconds, "seconds")]
     step_s: Annotated[Number, Column("step", seconds, "seconds", doubt="doubts_s")]
@@ -198,7 +196,7 @@ def _strong_ratios(pair: Pair | None) -> dict[str, object]:
 
 STRONG = (
     "Same global batch G on g {units} (1, or the smallest size of the strategy) and on N (strong "
-    "scaling): speedup = {time}(g, G/g) / {time}(N, G/N), for every pair in the grid. Karp-Flatt: "
+    "scaling): speedup = time(g, G/g) / time(N, G/N), for every pair in the grid. Karp-Flatt: "
     "the serial fraction that explains it by Amdahl's law, against 1 {unit} and if it is between "
     "0 and 1; exchange of gradients counts as serial, too."
 )

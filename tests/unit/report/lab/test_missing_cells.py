@@ -150,7 +150,7 @@ def test_study_without_records_still_has_tables(builder):
     table = builder.table("table1-ddp")
     assert texts_by_label(table) == {"1-GPU": ("–", "–"), "2-GPU": ("–", "–")}
     assert len(table.notes) == 2
-    assert "parameters unknown (no record yet)" in table.setting
+    assert table.setting.endswith("unknown hardware, torch unknown.")
 
 
 def test_cell_without_state_is_noted_as_unknown(builder):

@@ -42,14 +42,6 @@ class QuantizedParts(StrEnum):
     ALL = "integers"  # int8 weights and activations, int32 bias
 
 
-class Implementation(StrEnum):
-    """The implementation of a network whose latency was measured."""
-
-    FP32 = "fp32"
-    OURS = "ours int8"
-    TORCH = "torch int8"  # the converted network as inductor compiles it: oneDNN's int8 kernels
-
-
 class Spread(Value, frozen=True, kw_only=True):
     """The distribution of one tensor: the weights of a layer, the input, or a layer's outputs.
 
@@ -123,17 +115,6 @@ class TorchReference(Value, frozen=True, kw_only=True):
         return self.correct / self.samples
 
 
-class Latency(Value, frozen=True, kw_only=True):
-    """The latency of a batch on one CPU thread: median and percentiles of `runs`."""
-
-    what: Implementation
-    batch: int
-    runs: int
-    median_s: float
-    p10_s: float
-    p90_s: float
-
-
 class Quantized(Value, frozen=True, kw_only=True):
     """The results of quantizing a trained network.
 
@@ -144,7 +125,6 @@ class Quantized(Value, frozen=True, kw_only=True):
     bias: bool
     spreads: tuple[Spread, ...]
     steps: tuple[QuantizationStep, ...]
-    latencies: tuple[Latency, ...] = ()
     reference: TorchReference | None = None
     missing: tuple[str, ...] = ()
 

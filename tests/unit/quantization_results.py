@@ -4,7 +4,6 @@ from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.quantization import (
     BINS,
     Bound,
-    Latency,
     Layer,
     QuantizationStep,
     Quantized,
@@ -22,7 +21,7 @@ def part(**settings: object) -> Quantize | None:
 def quantized_result(of: Cell) -> Quantized:
     """Of 10,000 test images fp32 has 6,500 right; every step after it loses ten more.
 
-    Two layers, the second with a bias for lenet_bias; a latency of each way at batch 1.
+    Two layers, the second with a bias for lenet_bias.
     """
     bias = of.workload.model == "lenet_bias"
     schemes = [
@@ -64,11 +63,6 @@ def quantized_result(of: Cell) -> Quantized:
             for layer in layers
         ),
         steps=tuple(steps),
-        latencies=(
-            a_latency("fp32", 2e-3),
-            a_latency("ours int8", 5e-3),
-            a_latency("torch int8", 1e-3),
-        ),
         reference=TorchReference(
             how="pt2e 0.18", correct=6_480, samples=10_000, bytes=63_000
         ),
@@ -105,15 +99,4 @@ def a_spread(layer: str, what: str) -> Spread:
         sigma=0.2,
         percentile=0.9,
         counts=tuple(min(n, BINS - 1 - n) for n in range(BINS)),
-    )
-
-
-def a_latency(what: str, median_s: float) -> Latency:
-    return Latency(
-        what=what,
-        batch=1,
-        runs=50,
-        median_s=median_s,
-        p10_s=0.9 * median_s,
-        p90_s=1.5 * median_s,
     )

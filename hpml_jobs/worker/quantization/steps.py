@@ -5,19 +5,15 @@ uint8 per tensor with a zero point; weights int8 per output channel, symmetric. 
 fails the cell: it becomes one line of text.
 """
 
-import tempfile
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import wraps
 from importlib.metadata import version
 from operator import attrgetter
 from textwrap import shorten
-from time import perf_counter
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import msgspec
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils.data import Subset
@@ -25,8 +21,6 @@ from torch.utils.data import Subset
 from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.quantization import (
     Bound,
-    Implementation,
-    Latency,
     QuantizationStep,
     Quantized,
     QuantizedParts,
@@ -130,17 +124,13 @@ def quantize(
     ]
     for what in (QuantizedParts.WEIGHTS, QuantizedParts.ALL):
         steps += [variant_step(network, variant, test, what) for variant in variants]
-    with one_thread():
-        torch_result, latencies, missing = compare_with_torch(
-            model, variants[0].integers, calibration, test
-        )
+    reference, missing = compare_with_torch(model, calibration, test)
     return Quantized(
         calibration=_count_images(calibration),
         bias=network.stages[-1].layer.bias is not None,
         spreads=distributions.spreads,
         steps=tuple(steps),
-        latencies=tuple(latencies),
-        reference=torch_result,
+        reference=reference,
         missing=(*impossible, *missing),
     )
 
@@ -218,34 +208,20 @@ def variant_step(
 
 
 def compare_with_torch(
-    model: nn.Module,
-    ours: IntegerNetwork,
-    calibration: Sequence[Batch],
-    test: Sequence[Batch],
-) -> tuple[TorchReference | None, list[Latency], list[str]]:
-    """Return torch's own quantization, the latency of all networks, and reasons for what failed."""
-    batches = batches_of(test[0][0])
-    latencies = [
-        measure_latency(Implementation.FP32, model, batch) for batch in batches
-    ]
-    latencies += [
-        measure_latency(Implementation.OURS, ours, batch) for batch in batches
-    ]
+    model: nn.Module, calibration: Sequence[Batch], test: Sequence[Batch]
+) -> tuple[TorchReference | None, list[str]]:
+    """Return torch's own quantization, or the reason why it failed."""
     try:
         converted = convert(model, [images for images, _ in calibration])
-        torch_result = TorchReference(
+        reference = TorchReference(
             how=converted.how,
             correct=_count_correct(converted.graph, test),
             samples=_count_images(test),
             bytes=converted.bytes,
         )
     except NoReferenceError as error:
-        return None, latencies, [str(error)]
-    try:
-        latencies += measure_latencies(converted, batches)
-    except NoReferenceError as error:
-        return torch_result, latencies, [str(error)]
-    return torch_result, latencies, []
+        return None, [str(error)]
+    return reference, []
 
 
 def _count_images(batches: Sequence[Batch]) -> int:
@@ -259,57 +235,8 @@ def _count_correct(network: Network, test: Sequence[Batch]) -> int:
     )
 
 
-BATCHES = (1, 100)
-"""Batch sizes."""
-
-WARMUP_RUNS = 5
-MIN_RUNS, MAX_RUNS = 20, 500
-BUDGET_S = 0.3
-"""The timed runs stop after this time, but not before `MIN_RUNS`."""
-
 P = ParamSpec("P")
 R = TypeVar("R")
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Let torch compute on one thread inside the block."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
-
-
-@torch.no_grad()
-def measure_latency(what: Implementation, network: Network, images: Tensor) -> Latency:
-    """Time the network repeatedly on these images as one batch."""
-    for _ in range(WARMUP_RUNS):
-        network(images)
-    seconds: list[float] = []
-    end = perf_counter() + BUDGET_S
-    while len(seconds) < MIN_RUNS or (len(seconds) < MAX_RUNS and perf_counter() < end):
-        start = perf_counter()
-        network(images)
-        seconds.append(perf_counter() - start)
-    p10_s, median_s, p90_s = (
-        float(np.percentile(seconds, percent)) for percent in (10, 50, 90)
-    )
-    return Latency(
-        what=what,
-        batch=len(images),
-        runs=len(seconds),
-        median_s=median_s,
-        p10_s=p10_s,
-        p90_s=p90_s,
-    )
-
-
-def batches_of(images: Tensor) -> list[Tensor]:
-    """Return a batch of each size in `BATCHES`; images repeat if there are too few."""
-    repeated = images.repeat(-(-max(BATCHES) // len(images)), *[1] * (images.ndim - 1))
-    return [repeated[:size].contiguous() for size in BATCHES]
 
 
 class NoReferenceError(HpmlError):
@@ -387,33 +314,3 @@ def convert(model: nn.Module, images: Sequence[Tensor]) -> Converted:
             f"but those in fp32: install the versions of {NEWER_LOCK}"
         )
     return converted
-
-
-@_raises_one_line(f"the latency of {Implementation.TORCH}")
-def measure_latencies(converted: Converted, batches: Sequence[Tensor]) -> list[Latency]:
-    """Compile the network with inductor and frozen weights, and time it on each batch.
-
-    It needs a C++ compiler. It uses a temporary cache, so that no earlier result is read.
-
-    Raises:
-        NoReferenceError: there is no compiler, or something in torch failed.
-    """
-    from torch._inductor import config  # noqa: PLC0415 -- seconds
-
-    with _temporary_cache(), config.patch(freezing=True, compile_threads=1):
-        network: Network = torch.compile(converted.graph, dynamic=False)
-        return [
-            measure_latency(Implementation.TORCH, network, batch) for batch in batches
-        ]
-
-
-@contextmanager
-def _temporary_cache() -> Iterator[None]:
-    from torch._inductor.utils import fresh_inductor_cache  # noqa: PLC0415 -- seconds
-
-    with tempfile.TemporaryDirectory(prefix="hpml-jobs-inductor-") as folder:
-        try:
-            with fresh_inductor_cache(dir=folder):
-                yield
-        finally:
-            torch.compiler.reset()

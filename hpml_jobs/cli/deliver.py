@@ -149,12 +149,10 @@ def _confirm(
         return
     from hpml_jobs.submit.job_requests import gpu_hours_of
 
-    later = selection.plan.later_gpu_hours
-    hours = gpu_hours_of(requests) + later
+    hours = gpu_hours_of(requests)
     cells, jobs = counted(len(selection.send), "cell"), counted(len(requests), "job")
-    rest = f", and then {hours_text(later)} of them" if later else ""
     most = f"up to {hours_text(hours)} GPU-hours: " if hours else ""
-    say(f"{most}{cells} as {jobs}{rest}")
+    say(f"{most}{cells} as {jobs}")
     limit = selection.plan.cluster.confirm_gpu_hours
     if limit is not None and hours > limit:
         _ask(f"more than cluster.confirm_gpu_hours={limit:g}; submit?", manner)
@@ -314,8 +312,7 @@ def _print_result(
             "running or unknown"
         )
     if followup:
-        fits = "submits the cells of the batch that fits"
-        print(f"then job {followup} {fits if plan.then else 'writes the report'}")
+        print(f"then job {followup} writes the report")
     print(f"study {study.name} in {study.root}")
     has_active = any(outcome.may_run for outcome in outcomes)
     print(next_commands(study_words(study), watch=bool(jobs) or has_active))

@@ -115,7 +115,7 @@ class TorchReference(Value, frozen=True, kw_only=True):
         return self.correct / self.samples
 
 
-class Quantized(Value, frozen=True, kw_only=True):
+class Quantized(Value, frozen=True, kw_only=True, forbid_unknown_fields=False):
     """The results of quantizing a trained network.
 
     `bias`: whether its last layer has one. `missing` lists results that failed, with the reason.

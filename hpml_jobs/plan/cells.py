@@ -52,7 +52,6 @@ class Plan(NamedTuple):
     `pack`: cells share allocations. `collect_after`: a follow-up job writes the report.
     `retries`: the follow-up job resubmits cells that were lost to the cluster, at most this many
     times each.
-    `then`: the words of a submission that the follow-up job makes, of `later_gpu_hours`.
     `is_retry`: a follow-up job makes this submission. `exclude`: nodes that jobs must avoid.
     `origins`: where the value of each key comes from.
     """
@@ -65,15 +64,13 @@ class Plan(NamedTuple):
     pack: bool = False
     collect_after: bool = False
     retries: int = 0
-    then: tuple[str, ...] = ()
-    later_gpu_hours: float = 0.0
     is_retry: bool = False
     exclude: tuple[str, ...] = ()
 
     @property
     def has_followup(self) -> bool:
         """Whether a follow-up job comes after the cells."""
-        return self.collect_after or self.retries > 0 or bool(self.then)
+        return self.collect_after or self.retries > 0
 
 
 class ResolvedWorkload(NamedTuple):

@@ -21,7 +21,7 @@ from hydra.core.override_parser.types import (
 )
 from hydra.errors import HydraException
 
-from hpml_jobs.core.errors import HpmlError, UsageError, example
+from hpml_jobs.core.errors import UsageError, example
 from hpml_jobs.core.text import alike, did_you_mean, one_of
 from hpml_jobs.core.workload import arg_text
 from hpml_jobs.plan.config_folders import GROUPS
@@ -43,7 +43,6 @@ NAMES_OF_TYPES = {
     float: "a number",
     str: "a word",
     tuple: "a list, e.g. [a,b],",
-    typing.Literal: "auto",
 }
 """What a message calls the types of values."""
 
@@ -106,17 +105,13 @@ def words_of_type(key: str) -> list[str]:
 def type_words(key: str) -> str:
     """Return what a key needs, in words.
 
-    >>> type_words("gpus"), type_words("largest_batch")
-    ('a whole number', 'a whole number or auto')
+    >>> type_words("gpus"), type_words("study")
+    ('a whole number', 'a word')
     """
     kinds = [typing.get_origin(kind) or kind for kind in members_of(type_of(key))]
     return " or ".join(
         NAMES_OF_TYPES.get(kind, "a group of keys and values") for kind in kinds
     )
-
-
-class LadderFirstError(HpmlError):
-    """The batch is the largest that fits, which a ladder finds first: `largest_batch=auto`."""
 
 
 def make_settings(
@@ -126,12 +121,9 @@ def make_settings(
 
     Raises:
         UsageError: a wrong type, choice or number; the message names the key as it is typed.
-        LadderFirstError: the batch is not known before a ladder has found it.
     """
     for key, number in _numbers(values if changed is None else changed):
         _check_number(key, number, _as_yaml(number))
-    if values.get("batch") in ("auto", "ladder"):
-        raise LadderFirstError(f"largest_batch={values['batch']}")
     try:
         return msgspec.convert(values, Settings)
     except msgspec.ValidationError as error:

@@ -2,7 +2,7 @@
 
 import operator
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -75,7 +75,7 @@ class Settings(Value, frozen=True, kw_only=True):
     minutes: int
     ladder: Ladder
     pack: bool
-    largest_batch: int | Literal["auto", "ladder"]
+    largest_batch: int
     collect_after: bool
     retries: int
     trace: bool

@@ -224,7 +224,7 @@ def check_submission(selection: Selection, requests: Iterable[JobRequest]) -> No
     if selection.plan.has_followup and lacks_partition(cluster):
         raise UsageError(
             f"cluster={cluster.name} needs a partition for the follow-up job: add "
-            "cluster.cpu_partition=NAME, or leave collect_after, retries and largest_batch=auto out"
+            "cluster.cpu_partition=NAME, or leave collect_after and retries out"
         )
     budget = cluster.gpu_hours_budget
     if budget is None:

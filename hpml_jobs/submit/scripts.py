@@ -200,7 +200,7 @@ def followup_script(plan: Plan, jobs: Iterable[str]) -> str:
         options,
         *_user_setup(cluster),
         *([shlex.join(resubmit)] if plan.retries else []),
-        shlex.join([*program, *(plan.then or ("collect", *arguments))]),
+        shlex.join([*program, "collect", *arguments]),
     )
 
 

@@ -1,10 +1,8 @@
 """Submission to SLURM: one sbatch call per job request, between two lines of the manifest."""
 
 import contextlib
-import hashlib
 import os
 import re
-import shlex
 import signal
 import subprocess
 import uuid
@@ -317,10 +315,6 @@ def send_followup(selection: Selection, jobs: Iterable[str]) -> str | None:
     if not (plan.has_followup and awaited):
         return None
     task = f"report, retries={plan.retries}"
-    if plan.then:  # by its hash: its arguments may be secret
-        task = (
-            f"submit {hashlib.sha256(shlex.join(plan.then).encode()).hexdigest()[:12]}"
-        )
     waiting = None if new else _waiting_followup(study, task, selection.status.history)
     if waiting:
         return waiting

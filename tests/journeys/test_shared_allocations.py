@@ -19,11 +19,11 @@ SIDE_BY_SIDE = ("cluster.isolate=off", "loader_workers=0")
 @pytest.fixture(scope="module")
 def studies(submit):
     """Three studies submitted together: they wait for SLURM more than for the processor."""
-    largest = (*OWN[1:], *SIDE_BY_SIDE, "grid=largest", "largest_batch=auto", "gpus=1")
+    ladder = (*OWN[1:], *SIDE_BY_SIDE, "grid=ladder", "gpus=1")
     models = "workload.model=user_code:build,user_code:RaisingModel"
     return {
         "killed": submit(
-            "killed", *largest, "workload.model=user_code:MemoryExhausting"
+            "killed", *ladder, "workload.model=user_code:MemoryExhausting"
         ),
         "packed": submit(
             *("packed", *OWN, *SIDE_BY_SIDE, "-m", "gpus=1,2", models),
@@ -129,14 +129,3 @@ def test_ladder_ends_at_first_batch_out_of_memory(studies, login):
     assert "memory limit exceeded" in killed["reason"]
     shown = login.ok("collect", ladder.name, "--all")
     assert "OOM" in shown
-
-
-def test_grid_of_the_largest_batch_follows_its_ladder(studies, rig):
-    ladder = studies["killed"]
-    closing = ladder.answer["closing"]
-    assert rig.wait_for_state(closing, {"COMPLETED"}, timeout_s=240) == ["COMPLETED"]
-    states = ladder.wait_until_finished(timeout_s=240)
-    (slug,) = states.keys() - ladder.jobs.keys()
-    assert "-b32-" in slug
-    assert states[slug]["outcome"] == "ok"
-    assert not ladder.alive_processes()

@@ -222,7 +222,6 @@ def test_user_config_overrides_defaults_not_command_line(
         ("window", "5,10", (5, 10)),
         ("window", "null", None),
         ("compile", "true", True),
-        ("largest_batch", "auto", "auto"),
     ],
 )
 def test_words_are_read_alike_wherever_they_are(

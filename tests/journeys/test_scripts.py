@@ -67,8 +67,9 @@ def test_epochs_of_script_are_measured(program, script, words, roles):
     lines = re.findall(r"epoch (\d+) ([\d.]+)$", "".join(logs), re.M)
     printed = {int(number): float(seconds) for number, seconds in lines}
     assert len(printed) == len(lines)  # each is kept once
-    assert record.ranks[0].timed.epoch_s < printed[1]
     is_split = Role.INSTRUMENTED in roles
+    # one that is not split is ended with its timed epoch
+    assert not is_split or record.ranks[0].timed.epoch_s < printed[1]
     reason = "by FSDP" if script == "fsdp" else "an iteration has several steps, or"
     assert is_split or reason in record.facts.missing[0]
     assert is_split == (not record.facts.missing)

@@ -18,7 +18,7 @@ EDITS = (
     ("report/scaling/table.py", r"def scaling\(", MORE, REPORT, ": scaling,"),
     ("report/quantization.py", r"def quantization\(", MORE, REPORT, ": quantization,"),
     (
-        "report/communication/messages.py",
+        "report/communication/table.py",
         r"def messages\(",
         MORE,
         REPORT,

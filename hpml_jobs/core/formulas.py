@@ -1,7 +1,6 @@
 """Formulas of all derived numbers of a study; names carry the units."""
 
-from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from math import ceil, hypot, log2
 from statistics import quantiles
 
@@ -462,20 +461,3 @@ def training_left_s(elapsed_s: float, epoch_s: float, epochs_after: int) -> floa
     (480, 0)
     """
     return max(epoch_s - elapsed_s, 0) + epochs_after * epoch_s
-
-
-def interpolated_s(times_s: Mapping[int, float], message_bytes: int) -> float | None:
-    """Return the time of a message by linear interpolation; None outside the measured sizes.
-
-    >>> interpolated_s({100: 1.0, 300: 2.0}, 200), interpolated_s({100: 1.0, 300: 2.0}, 400)
-    (1.5, None)
-    """
-    sizes: Sequence[int] = sorted(times_s)
-    if not sizes or not sizes[0] <= message_bytes <= sizes[-1]:
-        return None
-    index = bisect_left(sizes, message_bytes)
-    if sizes[index] == message_bytes:
-        return times_s[message_bytes]
-    low, high = sizes[index - 1], sizes[index]
-    share = (message_bytes - low) / (high - low)
-    return times_s[low] + share * (times_s[high] - times_s[low])

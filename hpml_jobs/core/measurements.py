@@ -467,7 +467,3 @@ class Microbenchmark(Value, frozen=True, kw_only=True, forbid_unknown_fields=Fal
     def points_of(self, kind: CollectiveKind) -> tuple[MicrobenchmarkPoint, ...]:
         """Return the points of one collective, by size."""
         return tuple(point for point in self.points if point.kind is kind)
-
-    def times_of(self, kind: CollectiveKind) -> dict[int, float]:
-        """Return the typical seconds by message bytes: lower quartiles of the trials."""
-        return {point.bytes: point.typical_s for point in self.points_of(kind)}

@@ -9,7 +9,6 @@ from hpml_jobs.core.cell import Cell, Outcome
 from hpml_jobs.core.formulas import (
     communication_cost_s,
     cost_resolution_s,
-    interpolated_s,
     overhead,
     waiting_s,
 )
@@ -19,7 +18,6 @@ from hpml_jobs.core.measurements import (
     Exchange,
     Microbenchmark,
     Phases,
-    Purpose,
     Role,
     Volume,
 )
@@ -435,20 +433,6 @@ class Record(Value, frozen=True, kw_only=True, dict=True):
             rank.communication.gradients_s for rank in self.ranks if rank.communication
         ]
         return min(of_ranks, default=None)
-
-    @cached_property
-    def same_sizes_s(self) -> float | None:
-        """Seconds of the epoch's gradient messages on idle devices, by the microbenchmark."""
-        if self.microbenchmark is None or self.communication is None:
-            return None
-        total = 0.0
-        for message in self.communication.sent(Purpose.GRADIENTS):
-            times_s = self.microbenchmark.times_of(message.kind)
-            alone_s = interpolated_s(times_s, message.bytes)
-            if alone_s is None:
-                return None
-            total += message.count * alone_s
-        return total or None
 
     @property
     def comm_cost_s(self) -> float | None:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from hpml_jobs.core.collective_times import begins_of, paired, service_s
-from hpml_jobs.core.formulas import bus_gb_per_s, interpolated_s
+from hpml_jobs.core.formulas import bus_gb_per_s
 from hpml_jobs.core.measurements import CollectiveKind
 from hpml_jobs.study.study import Study
 from tests.conftest import Program
@@ -53,10 +53,10 @@ def test_table_3_is_the_speed_of_the_link(program, tmp_path, capsys):
         served_s = service_s(collectives, arrays["parts_s"], begins)
         for kind in record.microbenchmark.kinds:
             of_kind = arrays["collective_kind"][0] == list(arrays["kinds"]).index(kind)
-            alone = record.microbenchmark.times_of(kind)
-            alone_s = sum(
-                interpolated_s(alone, size) for size in sent[of_kind].tolist()
-            )
+            points = record.microbenchmark.points_of(kind)
+            sizes = [point.bytes for point in points]
+            times_s = [point.typical_s for point in points]
+            alone_s = np.interp(sent[of_kind], sizes, times_s).sum()
             trained_s = served_s[of_kind].sum()
             with capsys.disabled():
                 speeds = [

@@ -139,7 +139,6 @@ MOVED: dict[str, dict[str, str]] = {
     },
     "scaling": {
         "karp_flatt": "of a fixed global batch, which a serial fraction needs",
-        "weak_efficiency": "the efficiency, by steps instead of epochs",
         "images_per_s": "units_per_s",
     },
 }

@@ -10,7 +10,7 @@ from typing import Any
 from typer.main import get_command
 
 from hpml_jobs.cli.commands import typer_program
-from hpml_jobs.cli.help import GROUPS, KeyDoc, description, keys
+from hpml_jobs.cli.help import GROUPS, KeyDoc, keys
 from hpml_jobs.core.paths import conf_folder
 from hpml_jobs.core.text import PROGRAM
 
@@ -39,10 +39,8 @@ FIELDS_OF_STATUS = """\
 | `usage` | GPU-hours and waits of the study, over all runs of a requeued job |
 """
 
-RECIPES = """\
-### Recipes
-
-[Learning-rate recipes](keys.md#learning-rate-recipes), `recipe=`, and their keys.
+CHOICES = """\
+`hpml-jobs help clusters`, `help workloads` and `help grids` list choices and recipes.
 """
 
 AFTER = {"status": FIELDS_OF_STATUS}
@@ -71,8 +69,7 @@ def page() -> str:
     parts += [_command(name, command, common) for name, command in commands.items()]
     parts += _keys_of_study()
     parts += [_keys_of_group(group, f"{GROUPS[group]}.yaml") for group in TITLES]
-    parts += [_choices(group) for group in (*TITLES, "grid")]
-    parts.append(RECIPES)
+    parts.append(CHOICES)
     return "\n".join(parts)
 
 
@@ -176,12 +173,6 @@ def _key_table(docs: Iterable[KeyDoc]) -> str:
         (f"`{doc.key}`", f"`{doc.value}`", _PAGE.sub("", doc.comment)) for doc in docs
     ]
     return _table(("key", "default", "meaning"), rows)
-
-
-def _choices(group: str) -> str:
-    files = sorted((conf_folder() / group).glob("*.yaml"))
-    rows = [(f"`{group}={file.stem}`", description(file.read_text())) for file in files]
-    return f"### Choices of {group}\n\n{_table(('choice', 'what it is'), rows)}"
 
 
 def _table(titles: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:

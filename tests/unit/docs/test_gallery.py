@@ -40,16 +40,11 @@ def outputs(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize(
-    ("number", "words"), [(0, ()), (1, ("--all",))], ids=["answer", "tables"]
-)
-def test_page_shows_what_collect_says_of_the_gallery(
-    number, words, outputs, capsys, monkeypatch
-):
+def test_page_shows_what_collect_says_of_the_gallery(outputs, capsys, monkeypatch):
     monkeypatch.chdir(outputs.parent)
-    assert run(["collect", "cifar10", *words, "--to", "report"]) == 0
+    assert run(["collect", "cifar10", "--to", "report"]) == 0
     text = printed(capsys)
-    parts = shown("tables.md", "Example")[number]
+    (parts,) = shown("tables.md", "Example")
     assert len(parts) > 1
     for part in parts:
         assert part in text
@@ -104,12 +99,6 @@ def first_columns(text):
     ]
 
 
-def test_page_has_the_number_of_tables_of_the_gallery(labels):
-    assert re.findall(r"--all` prints (\d+) tables", section("Example")) == [
-        str(len(labels))
-    ]
-
-
 def test_page_lists_every_table_and_every_sheet_and_counts_them(labels):
     text = section("Tables of a report")
     of_tables, of_sheets = first_columns(text)
@@ -120,5 +109,5 @@ def test_page_lists_every_table_and_every_sheet_and_counts_them(labels):
 
 
 def test_page_lists_every_picture():
-    (names,) = first_columns(section("Pictures"))
-    assert names == [*PLOTS]
+    text = section("Pictures")
+    assert all(f"`{name}`" in text for name in PLOTS)

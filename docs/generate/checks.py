@@ -21,7 +21,7 @@ most parts. [tables.md](tables.md#warnings) says what failures, warnings and not
 | column | value | meaning |
 |---|---|---|
 | shown | number | `!` in the tables it affects; so is every failure |
-| | table | a line that begins with note: the number is right, its meaning is limited |
+| | table | a line below the tables: the number is right, its meaning is limited |
 | | list | only in `checks.csv` and `status --json` |
 | | list with X | in the list where the record violates check X too, which explains it |
 | affects | T1, T2, T3 | Tables 1 to 3 |

@@ -17,6 +17,28 @@ hpml_jobs {version}: how does PyTorch training scale on a SLURM cluster?
   hpml-jobs -m gpus=1,2,4 batch=32,128,512   submit a study of 3 x 3 cells
   hpml-jobs collect --wait                   wait for them, say how many to use
 
+  init                       write your defaults from what this cluster says
+  doctor KEY=VALUE...        check the setup, with a short diagnostic job
+  plan KEY=VALUE...          show cells, job scripts, GPU-hours; submit nothing
+  status [STUDY] [PATTERN]   show the state of every cell, and what to do next
+  logs [STUDY] [PATTERN]     show why cells failed; -f follows a running cell
+  resubmit [STUDY] ...       submit cells again: --failed, --oom, --timeout, ...
+  cancel [STUDY] [PATTERN]   cancel this study's jobs
+  collect [STUDY]            print how much faster more GPUs are, and why
+  compare A [B]              say which cells of B are faster or slower than A's
+
+A study is a set of cells; a cell is one measurement, e.g. 4 GPUs with batch 128.
+  hpml-jobs COMMAND --help   options of a command, and an example
+  hpml-jobs help WORD        a term, a check or a key; help keys: the main keys
+  hpml-jobs --help --all     all commands and topics
+"""
+
+WHOLE_PAGE = """\
+hpml_jobs {version}: how does PyTorch training scale on a SLURM cluster?
+
+  hpml-jobs -m gpus=1,2,4 batch=32,128,512   submit a study of 3 x 3 cells
+  hpml-jobs collect --wait                   wait for them, say how many to use
+
 A study is a set of cells; a cell is one measurement, e.g. on 4 GPUs with batch
 128. Submitted again, a study skips its finished, pending and running cells. On
 a machine without SLURM they run now, one after another. python -m hpml_jobs is
@@ -50,7 +72,7 @@ Commands (hpml-jobs COMMAND --help shows its options and an example)
 
 More
   hpml-jobs help WORD        a term, a check or a key: help speedup, help gpus
-  hpml-jobs help keys        every key, with its default
+  hpml-jobs help keys        the main keys with their defaults; --all: every key
   hpml-jobs help workloads   models and data, and the keys of a workload
   hpml-jobs help clusters    clusters, and the keys of a cluster
   hpml-jobs help grids       predefined studies, and learning-rate recipes
@@ -135,22 +157,24 @@ TOPICS: Mapping[str, Sequence[str]] = {
 """The groups on each page; that without groups has the other keys."""
 
 
-def topic(name: str, conf: Path) -> str:
-    """Return the page of a topic."""
+def topic(name: str, conf: Path, *, is_whole: bool) -> str:
+    """Return the page of a topic; that of the keys is of the main ones unless `is_whole`."""
     parts = [_choices(group, conf) for group in TOPICS[name]]
     for group in TOPICS[name]:
         if file := GROUPS[group]:
             title = f"Keys of a {group}, with the values of {group}={file}"
             parts.append(f"{title}\n{_lines(_keys_of(group, conf))}")
-    return "\n".join([*(parts or _all_sections(conf)), CONFIGS])
+    return "\n".join([*(parts or _all_sections(conf, is_whole=is_whole)), CONFIGS])
 
 
-def _all_sections(conf: Path) -> Iterator[str]:
+def _all_sections(conf: Path, *, is_whole: bool) -> Iterator[str]:
     yield "Keys, with their defaults: key=value on the command line, with -m also key=a,b,c\n"
     docs = keys((conf / "config.yaml").read_text())
     for section, of_section in groupby(docs, key=lambda doc: doc.section):
         yield f"{section[0].upper()}{section[1:]}\n{_lines(of_section)}"
-    yield "docs/keys.md explains them. Groups: cluster= workload= recipe= grid="
+        if not is_whole:  # the main keys are first
+            break
+    yield f"{PROGRAM} help keys --all: every key. Groups: cluster= workload= recipe= grid="
 
 
 def _keys_of(group: str, conf: Path) -> Iterator[KeyDoc]:

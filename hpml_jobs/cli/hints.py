@@ -62,17 +62,14 @@ def _blocked(cells: list[CellState], study: str) -> Iterator[str]:
 
 
 def _unknown(cells: list[CellState], study: str) -> Iterator[str]:
-    """Yield hints on cells of which SLURM gives no state."""
-    unknown = [state for state in cells if state.outcome is Outcome.UNKNOWN]
-    unconfirmed = sum(not state.job for state in unknown)
-    if unconfirmed:
+    """Yield a hint on cells of which it is unknown whether they have a job."""
+    unknown = (state for state in cells if state.outcome is Outcome.UNKNOWN)
+    if unconfirmed := sum(not state.job for state in unknown):
         yield with_command(
             f"for {counted(unconfirmed, 'cell')} it is unknown whether SLURM accepted the job "
             "(squeue --me); to submit what was not accepted, once SLURM answers",
             f"{PROGRAM} resubmit {study} --missing",
         )
-    if any(state.job for state in unknown):
-        yield "SLURM does not say how the unknown cells are: try again later; no data is lost"
 
 
 def changed_code(snapshots: Iterable[FolderSnapshot]) -> dict[str, bool]:

@@ -117,18 +117,21 @@ def _show_hydra_page(words: list[str]) -> None:
 
 def _help(words: list[str]) -> int:
     """Print the first page, or that of a topic (`help keys`), a command or another word."""
-    from hpml_jobs.cli.help import PAGE, TOPICS, entry, explanations, topic
+    from hpml_jobs.cli.help import PAGE, TOPICS, WHOLE_PAGE, entry, explanations, topic
 
+    is_whole = "--all" in words
+    words = [word for word in words if word != "--all"]
     named = words[1] if words[0] == "help" and words[1:] else ""
     if named in TOPICS:
-        print(topic(named, conf_folder()), end="")
+        print(topic(named, conf_folder(), is_whole=is_whole), end="")
     elif named in COMMANDS:
         print(explanations().get(named, ""), end="")
         return _run_command([named, "--help"])
     elif named:
         print(entry(named, conf_folder()), end="")
     else:
-        print(PAGE.format(version=VERSION), end="")
+        page = WHOLE_PAGE if is_whole else PAGE
+        print(page.format(version=VERSION), end="")
     return 0
 
 

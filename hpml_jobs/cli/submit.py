@@ -17,17 +17,11 @@ from hpml_jobs.cli.terminal import repeated
 from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.text import (
     PROGRAM,
-    nearest,
     with_command,
 )
-from hpml_jobs.study.selection import all_studies
 
 if TYPE_CHECKING:
     pass
-
-
-SIMILAR = 0.75
-"""How much the name of a new study is like that of a study that is probably meant, at least."""
 
 
 def submit(
@@ -76,15 +70,8 @@ def plan(
 
 
 def _refuse_name_alone(words: list[str]) -> None:
-    """Refuse to add the default cell to a study that was probably to be shown."""
-    from hpml_jobs.plan.user_config import user_outputs
-
-    name = words[0].removeprefix("study=") if len(words) == 1 else ""
-    if words != [f"study={name}"]:
-        return
-    names = [study.name for study in all_studies(user_outputs().expanduser())]
-    if shown := nearest(name, names, SIMILAR):
-        sentence = (
-            f"study={name} alone names no cell: add e.g. gpus=1; to see study {shown}"
-        )
-        raise UsageError(with_command(sentence, f"{PROGRAM} status {shown}"))
+    """Refuse to submit the default cell where a study was probably to be shown."""
+    if len(words) == 1 and words[0].startswith("study="):
+        name = words[0].removeprefix("study=")
+        sentence = f"{words[0]} alone names no cell: add e.g. gpus=1; to see the study"
+        raise UsageError(with_command(sentence, f"{PROGRAM} status {name}"))

@@ -24,7 +24,7 @@ class Tier(StrEnum):
 
     NUMBER = "number"  # beside the number in its table: the number may be wrong
     TABLE = "table"  # once, in one line: the number is right, its meaning is limited
-    LIST = "list"  # only in checks.csv and `record`
+    LIST = "list"  # only in checks.csv and status --json
 
 
 class Affected(StrEnum):

@@ -43,7 +43,7 @@ class Figures(Value, frozen=True, kw_only=True):
 
     What a record does not have is None: the instrumented epoch with protocol=lab, communication on
     one GPU, everything but a few timings in imported records. To add a figure, add a field here; if
-    it is of one rank, or not the property of the same name of a record, its rule is in `_Run`.
+    it is not the property of the same name of a record, its rule is in `figures_of`.
 
     `train_s` is without waiting for data, `step_s` the median of the iterations with a full batch,
     `joules` the energy of all GPUs. Of one run, `comm_exposed_s` = `exchange_s` + `waiting_s`;

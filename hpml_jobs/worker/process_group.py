@@ -239,7 +239,8 @@ class SingleProcess(ParallelStrategy):
 class ProcessGroup(ParallelStrategy):
     """Base of the strategies with one process per device, a process group and sharded images.
 
-    A strategy that exchanges gradients by hand overrides `reduce_gradients` only.
+    A strategy that exchanges gradients by hand overrides `reduce_gradients`, and
+    `stamps_of_messages` if it sends more than a few.
     """
 
     _timeout = COLLECTIVE_TIMEOUT

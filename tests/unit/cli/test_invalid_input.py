@@ -20,7 +20,7 @@ from hpml_jobs.plan.sweep import expand
 from hpml_jobs.study.files import encode, write_whole
 from hpml_jobs.study.study import Study
 from tests.unit.builders import a_record
-from tests.unit.study_builder import StudyBuilder, write_record
+from tests.unit.study_builder import write_record
 
 DIGITS = "workload=digits"
 
@@ -297,12 +297,11 @@ def test_user_without_home_folder_has_no_defaults(laptop, monkeypatch, capsys):
     )
 
 
-def test_misspelt_name_of_a_study_alone_is_refused(slurm, working_folder, capsys):
-    StudyBuilder(working_folder / "outputs" / "cifar10")
-    assert run(["study=cifra10"]) == 2
+def test_name_of_a_study_alone_is_refused(slurm, working_folder, capsys):
+    assert run(["study=cifar10"]) == 2
     fault = capsys.readouterr().err
-    assert "study=cifra10 alone names no cell: add e.g. gpus=1" in fault
-    assert fault.endswith("; to see study cifar10:\nhpml-jobs status cifar10\n")
+    assert "study=cifar10 alone names no cell: add e.g. gpus=1" in fault
+    assert fault.endswith("; to see the study:\nhpml-jobs status cifar10\n")
     assert slurm.scripts == []
 
 

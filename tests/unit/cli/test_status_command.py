@@ -116,7 +116,6 @@ def test_memory_of_the_job_is_doubled_in_the_suggested_command(slurm, builder):
         ),
         (Outcome.CANCELLED, "--cancelled"),
         (Outcome.MISSING, "--missing"),
-        (Outcome.UNKNOWN, "SLURM does not say how the unknown cells are: try again"),
     ],
 )
 def test_hints_exist_for_every_outcome(outcome, words):

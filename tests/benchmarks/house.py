@@ -1,7 +1,6 @@
 """The size and the density of the code, its budget, and its circles of imports.
 
-    python -m tests.benchmarks.house             # a report
-    python -m tests.benchmarks.house --check     # one line; fails on circles, sizes above limits
+    python -m tests.benchmarks.house             # one line; fails on circles, sizes above limits
     python -m tests.benchmarks.house --lower     # lower the budget of folders that are smaller now
 
 Tokens are those of `tokenize` without comments, line ends, indentation and docstrings; a string
@@ -16,11 +15,11 @@ import argparse
 import ast
 import io
 import tokenize
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
-from statistics import mean, quantiles
+from statistics import mean
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
@@ -53,7 +52,6 @@ _NO_TOKENS = {
 _F_STRING_BEGINS = getattr(tokenize, "FSTRING_START", None)  # from Python 3.12 on
 _F_STRING_ENDS = getattr(tokenize, "FSTRING_END", None)
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _BRANCHES = (
     ast.If,
     ast.IfExp,
@@ -97,11 +95,6 @@ class Module:
         return self.text.count("\n")
 
     @cached_property
-    def written_lines(self) -> int:
-        """Lines that are not empty."""
-        return sum(bool(line.strip()) for line in self.text.splitlines())
-
-    @cached_property
     def tokens(self) -> Counter[int]:
         """The number of tokens by the line on which they begin; lines they end on have 0."""
         counted = Counter[int]()
@@ -132,10 +125,6 @@ class Module:
         """Comments, noqa and others included."""
         tokens = tokenize.generate_tokens(io.StringIO(self.text).readline)
         return sum(token.type == tokenize.COMMENT for token in tokens)
-
-    def count(self, *kinds: type[ast.AST]) -> int:
-        """Return how many nodes of these kinds there are."""
-        return sum(isinstance(node, kinds) for node in ast.walk(self.tree))
 
     @cached_property
     def functions(self) -> list[Function]:
@@ -253,12 +242,12 @@ class Budget(NamedTuple):
         path.write_text("".join(rows))
 
 
-def tokens_of_folders(modules: Mapping[str, Module]) -> dict[str, int]:
+def tokens_of_folders(modules: Mapping[str, Module]) -> Counter[str]:
     """Return the tokens of each folder of the package."""
     tokens = Counter[str]()
     for name, module in modules.items():
         tokens[folder_of(name)] += module.tokens.total()
-    return dict(sorted(tokens.items()))
+    return tokens
 
 
 def check(modules: Mapping[str, Module]) -> str:
@@ -271,9 +260,10 @@ def check(modules: Mapping[str, Module]) -> str:
     functions = [
         function for module in modules.values() for function in module.functions
     ]
-    density = _density(modules.values())
     branches = mean(function.branches for function in functions)
     tokens = tokens_of_folders(modules)
+    code_lines = sum(len(module.tokens) for module in modules.values())
+    density = tokens.total() / (code_lines or 1)
     faults = [f"circle of imports: {' <-> '.join(names)}" for names in circles(modules)]
     faults += [
         f"{name} has {module.lines} lines (limit {MOST_LINES}): split it"
@@ -297,18 +287,9 @@ def check(modules: Mapping[str, Module]) -> str:
     if faults:
         raise SystemExit("\n".join(faults))
     return (
-        f"{sum(tokens.values()):,} tokens, {density:.2f} per line, {branches:.2f} branches per "
+        f"{tokens.total():,} tokens, {density:.2f} per line, {branches:.2f} branches per "
         "function, no circle of imports"
     )
-
-
-def _tokens(modules: Iterable[Module]) -> int:
-    return sum(module.tokens.total() for module in modules)
-
-
-def _density(modules: Iterable[Module]) -> float:
-    modules = list(modules)
-    return _tokens(modules) / (sum(len(module.tokens) for module in modules) or 1)
 
 
 def folder_of(name: str) -> str:
@@ -317,98 +298,18 @@ def folder_of(name: str) -> str:
     return parts[0] if parts else PACKAGE
 
 
-def report(modules: Mapping[str, Module], root: Path) -> Iterator[str]:
-    """Yield the lines of all measures."""
-    yield from _sizes(modules)
-    yield ""
-    yield from _functions(list(modules.values()))
-    groups = circles(modules)
-    yield f"circles between modules: {len(groups)}"
-    yield from ("  " + " <-> ".join(names) for names in groups)
-    entries = sorted(path.name for path in root.iterdir() if path.name != "__pycache__")
-    yield f"entries of {PACKAGE}/: {len(entries)}: {' '.join(entries)}"
-    homes = _homes_of_classes(modules.values())
-    yield f"class names of several modules: {len(homes)}"
-    yield from (f"  {name}: {', '.join(names)}" for name, names in homes.items())
-    yield "the densest functions, in tokens per line:"
-    for function in by_density(modules.values())[:50]:
-        yield f"  {function.density:5.2f} {function.module}: {function.name}"
-
-
-def _sizes(modules: Mapping[str, Module]) -> Iterator[str]:
-    folders = defaultdict(list)
-    for name, module in modules.items():
-        folders[folder_of(name)].append(module)
-    rows = {
-        **dict(sorted(folders.items())),
-        "all": list(modules.values()),
-    }
-    head = f"{'folder':24}{'files':>6}{'lines':>8}{'code':>8}{'tokens':>9}{'a line':>8}"
-    yield head + "  longest function"
-    for name, files in rows.items():
-        lines = sum(module.lines for module in files)
-        code = sum(len(module.tokens) for module in files)
-        sizes = f"{len(files):6}{lines:8,}{code:8,}{_tokens(files):9,}{_density(files):8.2f}"
-        yield f"{name:24}{sizes}  {_longest(files)}"
-
-
-def _longest(modules: Iterable[Module]) -> str:
-    functions = [function for module in modules for function in module.functions]
-    if not functions:
-        return ""
-    longest = max(functions, key=lambda function: function.lines)
-    return f"{longest.lines} {longest.module.rpartition('.')[2]}.{longest.name}"
-
-
-def _functions(modules: Sequence[Module]) -> Iterator[str]:
-    functions = [function for module in modules for function in module.functions]
-    branches = [function.branches for function in functions]
-    over_10 = sum(number > 10 for number in branches) / len(branches)
-    yield f"mean function: {mean(function.lines for function in functions):.1f} lines"
-    yield (
-        f"branches per function: mean {mean(branches):.2f}, p90 {quantiles(branches, n=10)[-1]:g}, "
-        f"over 10: {over_10:.1%}"
-    )
-    per_1000 = 1000 / sum(module.written_lines for module in modules)
-    conditionals = sum(module.count(ast.IfExp) for module in modules)
-    comprehensions = sum(module.count(*_COMPREHENSIONS) for module in modules)
-    comments = sum(module.comments for module in modules)
-    yield (
-        f"per 1,000 lines that are not empty: {conditionals * per_1000:.1f} conditional "
-        f"expressions, {comprehensions * per_1000:.1f} comprehensions, "
-        f"{comments * per_1000:.1f} comments"
-    )
-
-
-def _homes_of_classes(modules: Iterable[Module]) -> dict[str, list[str]]:
-    homes = defaultdict(list)
-    for module in modules:
-        for node in ast.walk(module.tree):
-            if isinstance(node, ast.ClassDef):
-                homes[node.name].append(module.name.removeprefix(f"{PACKAGE}."))
-    return {name: names for name, names in sorted(homes.items()) if len(names) > 1}
-
-
 def main() -> None:
-    """Print the report, or check or shrink the list of dense functions."""
+    """Check the package, or lower its budget."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument(
-        "--root", type=Path, default=ROOT / PACKAGE, help="folder of the package"
-    )
-    parser.add_argument(
-        "--check", action="store_true", help="fail on circles, sizes above limits"
-    )
     parser.add_argument(
         "--lower", action="store_true", help="lower budgets to what folders have"
     )
     options = parser.parse_args()
-    modules = read(options.root)
+    modules = read(ROOT / PACKAGE)
     if options.lower:
         Budget.read().lowered(tokens_of_folders(modules)).write()
-    elif options.check:
-        print(check(modules))
     else:
-        print("\n".join(report(modules, options.root)))
+        print(check(modules))
 
 
 if __name__ == "__main__":

@@ -2,16 +2,16 @@
 
     python tests/benchmarks/timed_epoch.py [--images FOLDER] [--pairs 20] [--ranks 1 2]
         [--limit 512] [--device cpu|cuda] [--batch 32] [--workers 2] [--model resnet18] [--ddp]
-        [--ours worker|job] [--json FILE]
+        [--json FILE]
 
 FOLDER holds train/<class>/<image>; without it, one of JPEG images of scikit-learn's digits is made.
 A pair is one launch of a loop in plain PyTorch and one of ours, in alternating order: the same
 model, images, augmentation, loader, sampler, batch and threads; DDP (gloo, with CUDA NCCL) from two
-ranks on, with --ddp also with one. Ours is the worker's functions under the same launcher, or
-(--ours job) a cell as its job runs it: the wrapper, the worker, the record. Each launch runs a
-warm-up epoch and a timed one. The table shows the median of the ratios with an interval that
-contains the true median with at least 95 % (order statistics), and the same ratio for the wait for
-the first batch and for the median iteration. Never more ranks than cores, or than GPUs.
+ranks on, with --ddp also with one. Ours is a cell as its job runs it: the wrapper, the worker, the
+record. Each launch runs a warm-up epoch and a timed one. The table shows the median of the ratios
+with an interval that contains the true median with at least 95 % (order statistics), and the same
+ratio for the wait for the first batch and for the median iteration. Never more ranks than cores, or
+than GPUs.
 """
 
 import argparse
@@ -22,14 +22,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from datetime import timedelta
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 # Nothing of hpml_jobs, and no torch, is imported here: the bare loop must not contain it.
 
-RANKS = int(os.environ.get("WORLD_SIZE", "1"))
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)
 
 Times = dict[str, float]
@@ -137,34 +135,6 @@ def our_cell(options: argparse.Namespace, ranks: int) -> Any:
     )
 
 
-def our_epochs(options: argparse.Namespace) -> Times:
-    """Train a warm-up and a timed epoch as a cell does; return the times on this rank."""
-    import torch  # noqa: PLC0415
-
-    from hpml_jobs.core.measurements import Role  # noqa: PLC0415
-    from hpml_jobs.worker.devices import devices_for  # noqa: PLC0415
-    from hpml_jobs.worker.epochs import train_epoch  # noqa: PLC0415
-    from hpml_jobs.worker.process_group import read_placement  # noqa: PLC0415
-    from hpml_jobs.worker.strategies import STRATEGIES  # noqa: PLC0415
-    from hpml_jobs.worker.training import make_training  # noqa: PLC0415
-
-    torch.set_num_threads(1)
-    cell = our_cell(options, RANKS)
-    placement = read_placement(cell)
-    devices = devices_for(cell, placement.local_rank)
-    strategy = STRATEGIES[cell.strategy](cell, placement, devices)
-    strategy.setup(timedelta(minutes=5))
-    training = make_training(cell, strategy, options.images)
-    train_epoch(training, 0, Role.WARMUP)
-    result = train_epoch(training, 1, Role.TIMED)
-    times = result.times
-    return {
-        "epoch": result.epoch.epoch_s,
-        "first": float(times.stall_s[0]),
-        "step": median(times.step_s[1:].tolist()),
-    }
-
-
 def job_epochs(options: argparse.Namespace, ranks: int) -> Times:
     """Run the cell through its job's wrapper; return the times of its record."""
     from jobs import run_job  # noqa: PLC0415
@@ -178,14 +148,12 @@ def job_epochs(options: argparse.Namespace, ranks: int) -> Times:
     }
 
 
-def launch(which: str, ranks: int, options: argparse.Namespace) -> Times:
-    """Run one of the loops in new processes; return the slowest rank's times."""
-    if which == "job":
-        return job_epochs(options, ranks)
+def launch_bare(options: argparse.Namespace, ranks: int) -> Times:
+    """Run the bare loop in new processes; return the slowest rank's times."""
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1"]
     launcher = [*torchrun, f"--nproc-per-node={ranks}"] if options.ddp else []
     with tempfile.TemporaryDirectory() as folder:
-        words = [*sys.argv[1:], "--as-rank", which, "--out", folder]
+        words = [*sys.argv[1:], "--out", folder]
         words += ["--images", str(options.images), *(["--ddp"] if options.ddp else [])]
         subprocess.run(
             [sys.executable, *launcher, __file__, *words],
@@ -199,7 +167,7 @@ def launch(which: str, ranks: int, options: argparse.Namespace) -> Times:
 
 def run_rank(options: argparse.Namespace) -> None:
     """Run one rank of one launch and write its times."""
-    times = bare_epochs(options) if options.as_rank == "bare" else our_epochs(options)
+    times = bare_epochs(options)
     path = options.out / os.environ.get("RANK", "0")
     path.write_text(json.dumps(times))
     sys.stdout.flush()
@@ -218,11 +186,12 @@ def with_interval(values: list[float]) -> str:
 
 def compare(ranks: int, options: argparse.Namespace) -> list[float]:
     """Run the pairs of one number of ranks and print their line; return the epochs' ratios."""
-    launches: dict[str, list[Times]] = {"bare": [], options.ours: []}
+    bare: list[Times] = []
+    ours: list[Times] = []
+    loops = [(bare, launch_bare), (ours, job_epochs)]
     for number in range(options.pairs):
-        for which in [*launches][:: 1 if number % 2 else -1]:
-            launches[which].append(launch(which, ranks, options))
-    bare, ours = launches.values()
+        for times, launch in loops[:: 1 if number % 2 else -1]:
+            times.append(launch(options, ranks))
     ratios = {
         name: [our[name] / their[name] for our, their in zip(ours, bare, strict=True)]
         for name in ("epoch", "step")
@@ -253,9 +222,7 @@ def parse_options() -> argparse.Namespace:
         "--model", choices=("resnet18", "resnet18_cifar"), default="resnet18"
     )
     parser.add_argument("--ddp", action="store_true")
-    parser.add_argument("--ours", choices=("worker", "job"), default="worker")
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--as-rank", choices=("bare", "worker"), help=argparse.SUPPRESS)
     parser.add_argument("--out", type=Path, help=argparse.SUPPRESS)
     return parser.parse_args()
 
@@ -272,7 +239,7 @@ def number_of_places(device: str) -> int:
 def main() -> None:
     """Run the pairs for every number of ranks and print the table."""
     options = parse_options()
-    if options.as_rank:
+    if options.out:
         run_rank(options)
         return
     places = number_of_places(options.device)
@@ -304,7 +271,7 @@ def main() -> None:
                 continue
             options.ddp = always_ddp or ranks > 1
             ratios = compare(ranks, options)
-            key = f"{'ddp' if options.ddp else 'single'}_{options.ours}"
+            key = f"{'ddp' if options.ddp else 'single'}_job"
             figures[key] = {"value": median(ratios), "note": with_interval(ratios)}
     if options.json:
         options.json.write_text(json.dumps(figures))

@@ -75,30 +75,6 @@ def test_gradients_that_are_not_awaited_give_different_replicas(run_cell):
     assert "replicas" in failed
 
 
-def test_time_read_in_the_loop_raises(run_cell):
-    error = run_cell(short_cell(), device.NAME, "time_read_in_loop").error
-    assert "Both events must be completed" in error.reason
-
-
 def test_host_that_waits_in_the_loop_is_found(run_cell):
     error = run_cell(short_cell(), device.NAME, "hits_counted_on_host").error
     assert "the host waited for the device in the loop" in error.reason
-
-
-def test_batch_that_is_not_awaited_has_no_labels(run_cell):
-    error = run_cell(short_cell(), device.NAME, "batch_not_awaited").error
-    assert "Target -1 is out of bounds" in error.reason
-
-
-def test_losses_that_are_not_awaited_are_nan(run_cell):
-    error = run_cell(short_cell(), device.NAME, "losses_not_awaited").error
-    assert "the loss is not finite from iteration 1 of the warmup epoch" in error.reason
-
-
-def test_batch_overwritten_before_its_copy_changes_the_losses(run_cell):
-    on_cpu = trained(run_cell(short_cell(), "cpu"))
-    assert trained(run_cell(short_cell(), device.NAME, "batch_overwritten")) != on_cpu
-
-
-def test_parameters_read_in_place_crash(run_cell):
-    assert run_cell(short_cell(), device.NAME, "parameters_read_in_place").code == -11

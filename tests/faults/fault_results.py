@@ -65,7 +65,6 @@ class FaultResults:
             wait_until(
                 lambda: not case.alive_processes(),
                 "no process of the study is left",
-                timeout_s=30,
             )
         outcomes = Counter(state["outcome"] for state in states.values())
         seen = ", ".join(

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from hpml_jobs.study.study import Study
-from tests.conftest import Program
+from tests.conftest import PATIENCE_S, Program
 from tests.journeys.conftest import HERE
 from tests.rig import Rig, processes
 
@@ -18,15 +18,12 @@ OWN_CODE = (
     "workload.data=blocking_models:dataset",
 )
 BUILT_IN = ("workload=digits", "data.limit=256")  # a submission need not import torch
-PATIENCE_S = 240
 
 
-def wait_until(
-    true: Callable[[], object], what: str, timeout_s: float = PATIENCE_S
-) -> None:
-    deadline = time.monotonic() + timeout_s
+def wait_until(true: Callable[[], object], what: str) -> None:
+    deadline = time.monotonic() + PATIENCE_S
     while not true():
-        assert time.monotonic() < deadline, f"not within {timeout_s} s: {what}"
+        assert time.monotonic() < deadline, f"not within {PATIENCE_S} s: {what}"
         time.sleep(0.3)
 
 
@@ -150,22 +147,6 @@ class FaultStudy:
             pid for pid, line in commands.items() if b"hpml_jobs.worker.agent" in line
         ]
         return torchrun
-
-    def rank_pid(self, rank: int) -> int:
-        """Return the pid of a rank, a child of torchrun."""
-        torchrun = self.torchrun_pid()
-        ranks = [
-            pid
-            for pid in self.alive_processes()
-            if processes.parent_of(pid) == torchrun
-        ]
-        wanted = f"RANK={rank}".encode()
-        (pid,) = [
-            pid
-            for pid in ranks
-            if wanted in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-        ]
-        return pid
 
     def wrapper_pid(self) -> int:
         """Return the pid of the job's wrapper, the parent of torchrun."""

@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from tests.conftest import PATIENCE_S
 from tests.faults.conftest import login_program
 from tests.faults.fault_study import FaultStudy, wait_until, write_fake_sbatch
 from tests.rig import Accounting, Rig, missing_requirement
@@ -33,7 +34,7 @@ def test_submit_controller_restart_loses_no_cell(breakable_study, record_fault):
     (folder / "away").touch()
     time.sleep(2)  # sbatch gets no answer
     rig.start_daemon("slurmctld")
-    _, complaint = sending.communicate(timeout=120)
+    _, complaint = sending.communicate(timeout=PATIENCE_S)
     assert sending.returncode in (0, 1), complaint  # depends on SLURM's own time-outs
     case.wait_until_finished()
     case.submit().wait_until_finished()  # the same command submits the rest

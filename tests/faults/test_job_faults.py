@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from tests.conftest import PATIENCE_S
 from tests.faults.fault_study import wait_until
 
 pytestmark = [pytest.mark.journey, pytest.mark.fault]
@@ -28,7 +29,7 @@ def faulted_studies(make_study):
         "step": make_study("step", *TWO, model="Blocking"),
     }
     for process in [case.start_submit() for case in cases.values()]:
-        _, stderr = process.communicate(timeout=120)
+        _, stderr = process.communicate(timeout=PATIENCE_S)
         assert process.returncode == 0, stderr
     return cases
 
@@ -39,16 +40,6 @@ def test_killed_worker_fails_cell_and_names_rank(faulted_studies, rig, record_fa
     assert rig.wait_for_state(case.job, {"FAILED"}) == ["FAILED"]
     assert "rank 1 killed by signal 9 (out of memory?)" in case.state["reason"]
     record_fault("kill -9 of a worker", case, "1 failed", "rank and signal are named")
-
-
-@pytest.mark.long
-def test_scancel_gives_outcome_cancelled(make_study, rig, record_fault):
-    case = make_study("cancelled", *TWO, model="Blocking").submit()
-    case.wait_until_blocked(2)
-    rig.run("scancel", case.job).check_returncode()
-    assert rig.wait_for_state(case.job, {"CANCELLED"}) == ["CANCELLED"]
-    case.wait_until_finished()
-    record_fault("scancel by hand", case, "1 cancelled")
 
 
 def test_killed_wrapper_ends_its_workers(faulted_studies, rig, record_fault):
@@ -73,7 +64,7 @@ def test_preempted_cell_is_requeued_and_writes_one_record(
     preempting = rig.sbatch(
         "--nodelist=gv001", "--gres=gpu:v100:2", "--time=5", script="true"
     )
-    rig.wait_for_state(preempting, {"COMPLETED"}, timeout_s=180)
+    rig.wait_for_state(preempting, {"COMPLETED"})
     rig.run(
         "scontrol", "update", "PartitionName=preempt", "GraceTime=2"
     ).check_returncode()
@@ -125,45 +116,13 @@ def test_suspended_job_is_called_disturbed(make_study, login, rig, record_fault)
 
 
 @pytest.mark.long
-def test_stopped_rank_is_called_disturbed(make_study, login, record_fault):
-    """SIGSTOP and SIGCONT of one rank by hand: SLURM knows nothing of it."""
-    case = make_study("stopped", *TWO, model="BlockingWhenTimed").submit()
-    case.wait_until_blocked(2)
-    rank = case.rank_pid(1)
-    os.kill(rank, signal.SIGSTOP)
-    case.release()
-    time.sleep(2)
-    os.kill(rank, signal.SIGCONT)
-    ((_, state),) = case.wait_until_finished().items()
-    assert state["outcome"] == "ok", state["reason"]
-    collected = login.ok("collect", "stopped")
-    assert "disturbed: rank 1 on" in collected
-    assert "was stopped, for about" in collected
-    record_fault(
-        "SIGSTOP of a rank in the timed epoch", case, "1 ok", "check disturbed, seconds"
-    )
-
-
-@pytest.mark.long
-def test_failing_cell_gives_outcome_failed_and_reason(
-    make_study, login, rig, record_fault
-):
-    case = make_study("failing", *TWO, model="user_code:RaisingModel").submit()
-    case.wait_until_finished()
-    assert rig.wait_for_state(case.job, {"FAILED"}) == ["FAILED"]
-    assert "rank 1: ValueError: this model cannot count" in case.state["reason"]
-    shown = login.ok("logs", "failing")
-    assert "rank 1 failed first" in shown
-    assert "this model cannot count" in shown
-    assert "user_code.py" in shown
-    record_fault("a rank raises", case, "1 failed", "the first failing rank is named")
-
-
-@pytest.mark.long
 def test_cell_over_time_limit_gives_outcome_timeout(make_study, rig, record_fault):
-    case = make_study("timeout", *TWO, "minutes=1", model="Blocking").submit()
+    case = make_study("timeout", *TWO, model="Blocking").submit()
     case.wait_until_blocked(2)
-    assert rig.wait_for_state(case.job, {"TIMEOUT"}, timeout_s=300) == ["TIMEOUT"]
+    # shorter only now: on a busy machine the ranks take more than a minute to start
+    limit = ("scontrol", "update", f"JobId={case.job}", "TimeLimit=1")
+    rig.run(*limit).check_returncode()
+    assert rig.wait_for_state(case.job, {"TIMEOUT"}) == ["TIMEOUT"]
     case.wait_until_finished()
     assert "ranks 0-1 were in " in case.state["reason"]
     assert "in block" in case.state["reason"]
@@ -187,7 +146,7 @@ def test_killed_slurmstepd_leaves_no_process(make_study, rig, record_fault):
     case.wait_until_blocked(2)
     os.kill(case.step_daemon_pid(), signal.SIGKILL)
     # unnoticed
-    assert rig.wait_for_state(case.job, {"COMPLETED"}, 240) == ["COMPLETED"]
+    assert rig.wait_for_state(case.job, {"COMPLETED"}) == ["COMPLETED"]
     case.wait_until_finished()
     record_fault(
         "kill -9 of the step's slurmstepd",

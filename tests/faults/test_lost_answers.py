@@ -51,11 +51,8 @@ ENDS = {
 }
 ROWS = [
     *(("array", end) for end in ENDS),
-    *(("pack", end) for end in ("killed", "interrupted", "unreachable")),
-    *(
-        ("follow-up", end)
-        for end in ("killed", "interrupted", "unreachable", "refused")
-    ),
+    ("pack", "killed"),
+    *(("follow-up", end) for end in ("killed", "unreachable", "refused")),
 ]
 HELD = ("-m", "gpus=1", "batch=16,32", "minutes=4", "+cluster.sbatch.hold=true")
 WORDS = {

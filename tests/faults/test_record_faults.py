@@ -1,19 +1,15 @@
-"""Faults around a record: full disk, truncated or hostile files, lost folders, wrong clock."""
+"""Faults around a record: full disk, truncated files, lost folders, wrong clock."""
 
-import io
-import os
 import shutil
 import subprocess
-import zipfile
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from hpml_jobs.core.validation import InvalidRecordError
 from hpml_jobs.study.study import Study
 from tests.conftest import Program
-from tests.faults.fault_study import FaultStudy
+from tests.faults.fault_study import FaultStudy, wait_until
 
 pytestmark = [pytest.mark.journey, pytest.mark.fault, pytest.mark.long]
 
@@ -51,7 +47,7 @@ def remove_during_run(case, remove):
     case.submit().wait_until_blocked(1)
     job = case.job
     remove(case.study.root)  # with it the file that the rank waits for
-    assert case.rig.wait_for_state(job, {"FAILED"}, timeout_s=120) == ["FAILED"]
+    assert case.rig.wait_for_state(job, {"FAILED"}) == ["FAILED"]
     assert not case.study.root.exists()  # the job has not made it again
 
 
@@ -78,33 +74,6 @@ def test_deleted_study_folder_is_not_made_again(make_study, record_fault):
     )
 
 
-def test_cell_that_others_can_change_runs_no_code(make_study, record_fault):
-    case = make_study("exchanged", *ONE, "+cluster.sbatch.hold=true").submit()
-    (slug,) = case.states()
-    # as a file that the group has replaced
-    case.study.cell(slug).cell_json.chmod(0o666)
-    case.rig.run("scontrol", "release", case.job).check_returncode()
-    case.wait_until_finished()
-    assert "cell.json: other users can write there" in case.state["reason"]
-    record_fault(
-        "others can write a cell.json", case, "1 failed", "no code of the cell is run"
-    )
-
-
-def test_record_of_another_study_is_not_believed(make_study, record_fault):
-    case, other = (make_study(name, *ONE).submit() for name in ("believed", "foreign"))
-    (slug,) = case.wait_until_finished()
-    other.wait_until_finished()
-    shutil.copy(other.study.cell(slug).record_json, case.study.cell(slug).record_json)
-    assert "which this cell does not have" in case.state["reason"]
-    record_fault(
-        "record.json is that of another study",
-        case,
-        "1 invalid",
-        "its attempt is named",
-    )
-
-
 def test_truncated_record_is_invalid_and_rerun(make_study, record_fault):
     case = make_study("truncated", *ONE).submit()
     (slug,) = case.wait_until_finished()
@@ -118,67 +87,17 @@ def test_truncated_record_is_invalid_and_rerun(make_study, record_fault):
     record_fault("the same command after a truncated record", case, "1 ok")
 
 
-def link_to_zeros(path):
-    path.unlink()
-    path.symlink_to("/dev/zero")
-
-
-def make_fifo(path):
-    path.unlink()
-    os.mkfifo(path)
-
-
-def lie_in_header(path):
-    """Give every array a header of 8 TB."""
-    header = io.BytesIO()
-    facts = {"descr": "<f8", "fortran_order": False, "shape": (10**12,)}
-    np.lib.format.write_array_header_1_0(header, facts)
-    with zipfile.ZipFile(path, "w") as file:
-        for name in ("curve_loss", "curve_step_s", "curve_lr"):
-            file.writestr(f"{name}.npy", header.getvalue())
-
-
-def write_bomb(path):
-    """Write 1 GB of zeros as 1 MB."""
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
-        for name in ("curve_loss", "curve_step_s", "curve_lr"):
-            with file.open(f"{name}.npy", "w", force_zip64=True) as member:
-                for _ in range(340):
-                    member.write(bytes(2**20))
-
-
-HOSTILE_RECORDS = {
-    "a FIFO": make_fifo,
-    "a link to /dev/zero": link_to_zeros,
-    "nested 100,000 deep": lambda path: path.write_bytes(b'{"a":' * 100_000),
-}
-HOSTILE_ARRAYS = {"a lying header": lie_in_header, "a zip bomb": write_bomb}
-
-
-def test_hostile_and_lost_files_cost_their_own_cell(make_study, record_fault):
-    case = make_study("hostile", "-m", "gpus=1", "batch=16,32").submit()
+def test_lost_files_cost_their_own_cell(make_study, record_fault):
+    case = make_study("lost", "-m", "gpus=1", "batch=16,32").submit()
     slug, _ = sorted(case.wait_until_finished())
     folder = case.study.cell(slug)
-    for what, damage in HOSTILE_RECORDS.items():
-        damage(folder.record_json)
-        record_fault(
-            f"record.json is {what}",
-            case,
-            "1 invalid, 1 ok",
-            "its numbers are in no table",
-        )
-        folder.record_json.unlink()
-        case.collect()  # it restores the record from its attempt
     folder.record_json.unlink()
     record_fault("record.json deleted", case, "2 ok", "restored from its attempt")
-    for what, damage in HOSTILE_ARRAYS.items():
-        damage(folder.iterations)
-        record_fault(
-            f"iterations.npz has {what}", case, "2 ok", "the tables are complete"
-        )
     _collect_read_only(case)
     record_fault("the study is read-only", case, "2 ok", "collect prints the tables")
     shutil.rmtree(folder.root)
+    # for a minute after its job, a file system may not show its record yet
+    wait_until(lambda: case.states()[slug]["outcome"] == "missing", "it is missing")
     record_fault(
         "a cell's folder deleted",
         case,
@@ -203,8 +122,8 @@ def _collect_read_only(case):
         text=True,
         check=True,
     )
-    assert "Read-only file system; hpml-jobs collect hostile --to FOLDER" in done.stderr
-    assert "1-process" in done.stdout
+    assert "Read-only file system; --to FOLDER writes elsewhere" in done.stderr
+    assert "of 2 cells" in done.stdout
 
 
 @pytest.fixture

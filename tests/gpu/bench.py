@@ -4,7 +4,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -39,10 +38,9 @@ ONE_GPU = "it needs two GPUs, and torch sees one"
 
 
 class Finished(NamedTuple):
-    """A process that has ended: its exit code, seconds, and the end of its output."""
+    """A process that has ended: its exit code and the end of its output."""
 
     code: int
-    seconds: float
     output: str
 
     @property
@@ -58,7 +56,6 @@ def run_command(
     words: Sequence[str], variables: Mapping[str, str], limit_s: float
 ) -> Finished:
     """Run a command with more environment variables; past the limit it is killed, code 124."""
-    begin = time.monotonic()
     try:
         process = subprocess.run(
             words,
@@ -71,10 +68,8 @@ def run_command(
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return Finished(124, time.monotonic() - begin, f"stopped after {limit_s:g} s")
-    return Finished(
-        process.returncode, time.monotonic() - begin, process.stdout[-4000:]
-    )
+        return Finished(124, f"stopped after {limit_s:g} s")
+    return Finished(process.returncode, process.stdout[-4000:])
 
 
 class CellRun(NamedTuple):
@@ -82,7 +77,6 @@ class CellRun(NamedTuple):
 
     end: AttemptEnd | None
     record: Record | None
-    seconds: float
 
     @property
     def is_ok(self) -> bool:
@@ -171,37 +165,32 @@ class Bench:
 
     # Cells as users run them: cell.json, the job's wrapper, workers, record.json.
 
-    def cell_folder(
-        self, label: str, cell: Cell, *, root: Path, trace: bool
-    ) -> CellFolder:
-        """Write the file of a cell into a folder of its own."""
-        place = self.folder / "cells" / re.sub(r"\W+", "_", label) / cell.slug
-        file = CellFile(
-            cell=cell, data_root=str(root), code_root=str(ROOT), trace=trace
-        )
-        folder = CellFolder(place)
-        write_whole(folder.cell_json, encode(file))
-        return folder
-
     def run_cell(
         self,
         label: str,
         *,
-        root: Path | None = None,
         trace: bool = False,
         limit_s: float = 300,
         **settings: Any,
     ) -> CellRun:
-        """Run a cell through the job's wrapper, to its end."""
-        folder = self.cell_folder(
-            label, self.cell(**settings), root=root or self.folder, trace=trace
+        """Run a cell in a folder of its own through the job's wrapper, to its end."""
+        cell = self.cell(**settings)
+        place = self.folder / "cells" / re.sub(r"\W+", "_", label) / cell.slug
+        file = CellFile(
+            cell=cell,
+            data_root=str(self.folder),
+            code_root=str(ROOT),
+            trace=trace,
         )
-        finished = self.command(job_command(folder), {JOB_VARIABLE: "gpu"}, limit_s)
+        folder = CellFolder(place)
+        write_whole(folder.cell_json, encode(file))
+        words = [sys.executable, "-m", "hpml_jobs.job", str(folder.root)]
+        self.command(words, {JOB_VARIABLE: "gpu"}, limit_s)
         end = folder.last_end()
         try:
-            return CellRun(end, folder.read_record(), finished.seconds)
+            return CellRun(end, folder.read_record())
         except HpmlError:
-            return CellRun(end, None, finished.seconds)
+            return CellRun(end, None)
 
     # Trainings in this process, for what a cell cannot show of itself.
 
@@ -238,16 +227,3 @@ class Bench:
     def synchronize(self) -> None:
         """Wait for the device."""
         synchronize((self.torch_device,))
-
-    def seconds(self, action: Callable[[], object]) -> float:
-        """Return the seconds of an action on the host's clock, the device's work included."""
-        self.synchronize()
-        begin = time.perf_counter()
-        action()
-        self.synchronize()
-        return time.perf_counter() - begin
-
-
-def job_command(folder: CellFolder) -> list[str]:
-    """Return the command that runs a cell as its job does."""
-    return [sys.executable, "-m", "hpml_jobs.job", str(folder.root)]

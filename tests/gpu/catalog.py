@@ -26,9 +26,6 @@ CELLS = {
 }
 """The cells that one GPU can hold, by the name of their figures."""
 
-TWO_RANKS = ("ddp", "allreduce", "allreduce_flat")
-"""Strategies that two ranks on one card run under gloo."""
-
 SPIN_MS = (0.2, 1.0, 3.0)
 """Milliseconds of the stand-ins for a collective."""
 
@@ -55,8 +52,6 @@ GPT2_ELSEWHERE = "468,000 on an H100 (KellerJordan/modded-nanogpt README)"
 
 PATHS = ("fp32", "tf32", "tf32 nhwc", "bf16", "bf16 nhwc", "bf16 nhwc compiled")
 """Training paths of cells with their images on the device."""
-
-LOADER_WORKERS = (0, 2, 4, 8, 14)
 
 OPTIMIZERS = ("sgd", "adamw")
 
@@ -125,25 +120,6 @@ def _fp16() -> Iterator[Expected]:
         )
 
 
-def _threads() -> Iterator[Expected]:
-    for search, words in (("on", "with cudnn.benchmark"), ("off", "without")):
-        yield Expected(f"same_{search}_ms", f"forward in the same thread {words}, ms")
-        limits = (100, 1500) if search == "on" else (None, 30)
-        yield Expected(
-            f"new_{search}_ms", f"forward in a new thread {words}, ms", *limits
-        )
-    yield Expected.exactly("dp_searches", "dp trains with cudnn.benchmark (1: yes)", 0)
-
-
-def _probe() -> Iterator[Expected]:
-    yield Expected(
-        "alone_us", "all-reduce of 1 KiB on an idle device, one rank, us", 15, 70
-    )
-    yield Expected("queued_us", "the same behind other work, us", None, 10)
-    yield Expected("ours_us", "the microbenchmark's median at 1 KiB, us", None, 10)
-    yield Expected("ours_1m_us", "the microbenchmark's median at 1 MiB, us")
-
-
 def _comm() -> Iterator[Expected]:
     for ms in SPIN_MS:
         words = f"stand-in of {ms:g} ms"
@@ -155,15 +131,6 @@ def _comm() -> Iterator[Expected]:
             f"exposed_{ms:g}", f"{words}: exposed / the last one's length", 0.98, None
         )
     yield Expected("profiler", "communication in the profiler / ours", 0.95, 1.05)
-
-
-def _nvml() -> Iterator[Expected]:
-    yield Expected("open_ms", "opening NVML and looking up the card, ms")
-    yield Expected("card_first_ms", "state of the card, first reading, ms")
-    yield Expected("card_again_ms", "state of the card, later readings, ms", None, 50)
-    yield Expected("energy_us", "energy counter, one reading, us", None, 20_000)
-    yield Expected.exactly("cards", "cards whose state was read", 1)
-    yield Expected("missing", "reasons for values that could not be read", None, 2)
 
 
 def _cell(key: str, words: str) -> Iterator[Expected]:
@@ -187,37 +154,7 @@ def cell_keys(key: str) -> list[str]:
 def _cells() -> Iterator[Expected]:
     for key, words in CELLS.items():
         yield from _cell(key, words)
-    for name in TWO_RANKS:
-        words = f"{name}, 2 ranks on one card (gloo)"
-        yield Expected.exactly(
-            f"two_{name}_equal", f"{words}: replicas are equal (1: yes)", 1
-        )
-        yield Expected.exactly(
-            f"two_{name}_bytes", f"{words}: gradient bytes / expected", 1
-        )
     yield Expected.exactly("refused", "ddp, gpus=2 on one GPU: is refused (1: yes)", 1)
-
-
-def _endings() -> Iterator[Expected]:
-    yield Expected("largest", "largest batch that fits, searched to 256")
-    yield Expected.exactly(
-        "edge_oom", "cells beyond it that end out of memory / all of them", 1
-    )
-    yield Expected.exactly(
-        "edge_full", "whole protocol at the largest batch ends ok (1: yes)", 1
-    )
-    yield Expected.exactly(
-        "held", "a card that another process holds is refused (1: yes)", 1
-    )
-    for key, words in (
-        ("killed", "a rank is killed"),
-        ("stopped", "the job gets SIGTERM"),
-    ):
-        yield Expected(f"{key}_s", f"{words}: seconds to the end", None, 10)
-        yield Expected.exactly(f"{key}_left", f"{words}: ranks left", 0)
-        yield Expected(
-            f"{key}_gb", f"{words}: GB of the card not given back", None, 0.2
-        )
 
 
 def _overhead() -> Iterator[Expected]:
@@ -317,48 +254,12 @@ def _graphs() -> Iterator[Expected]:
     yield from _cell("graphs", "the same by CUDA graphs")
 
 
-def _quantize() -> Iterator[Expected]:
-    yield Expected.exactly("ok", "LeNet: trained and quantized (1: yes)", 1)
-    yield Expected.exactly("failed", "LeNet: checks that fail", 0)
-    yield Expected("steps", "LeNet: int8 networks")
-    yield Expected("missing", "LeNet: results that failed")
-    yield Expected("reference", "LeNet: torchao's int8 beside ours (1: yes)")
-
-
-def _loaders() -> Iterator[Expected]:
-    for workers in LOADER_WORKERS:
-        words = f"JPEG files, {workers} workers"
-        rate, stall = (
-            ((6_000, 16_000), (40, 75)) if workers == 2 else ((None, None),) * 2
-        )
-        card = H200 if workers == 2 else ""
-        yield Expected(f"rate_{workers}", f"{words}: images/s", *rate, card)
-        yield Expected(
-            f"stall_{workers}", f"{words}: stall, % of the epoch", *stall, card
-        )
-        yield Expected(f"first_{workers}", f"{words}: wait for the first batch, ms")
-        yield Expected(f"last_{workers}", f"{words}: end of the loader, ms")
-    yield Expected("rate_device", "images on the device: images/s")
-    yield Expected(
-        "stall_device", "images on the device: stall, % of the epoch", None, 5
-    )
-    yield Expected("first_device", "images on the device: wait for the first batch, ms")
-    yield Expected("last_device", "images on the device: end of the loader, ms")
-
-
-def _accuracy() -> Iterator[Expected]:
-    yield Expected("fp32", "test accuracy in fp32, median over seeds")
-    yield Expected("bf16", "test accuracy in bf16, median over seeds")
-    yield Expected("difference", "bf16 - fp32, mean of pairs of a seed")
-    yield Expected("noise", "that difference / its standard error", -3, 3)
-
-
 SCRIPTED = ("ddp", "fsdp")
 """Strategies of scripts; only the exchange of ddp is split."""
 
 
 def _scripts() -> Iterator[Expected]:
-    for key in (*SCRIPTED, "compiled"):
+    for key in SCRIPTED:
         words = f"script, {key}, 1 GPU: our timed epoch / that by its own clock"
         # the end of a window (files, NVML: 50 to 100 ms) is inside the script's own epoch
         yield Expected(f"clock_{key}", words, 0.9, 1)
@@ -367,18 +268,6 @@ def _scripts() -> Iterator[Expected]:
     yield Expected.exactly("ddp_bytes", bytes_of, 0.99, 1.01)
     yield Expected.exactly("ddp_exposed", f"{words}: exposed / all communication", 0, 1)
     yield Expected("ddp_overhead", f"{words}: instrumented / timed epoch")
-
-
-def _front_door() -> Iterator[Expected]:
-    for key, words in (
-        ("submit", "hpml-jobs -m gpus=1 …"),
-        ("collect", "hpml-jobs collect"),
-    ):
-        yield Expected.exactly(f"{key}_code", f"{words}: exit code", 0)
-        yield Expected(f"{key}_s", f"{words}: seconds")
-    yield Expected.exactly("cells", "cells that end ok", 2)
-    yield Expected.exactly("doctor_code", "hpml-jobs doctor --gpus 1: exit code", 0)
-    yield Expected("doctor_s", "hpml-jobs doctor --gpus 1: seconds")
 
 
 PARTS = (
@@ -419,8 +308,7 @@ PARTS = (
     ),
     Part(
         "cells",
-        "Every strategy on one GPU by the job's wrapper: phases, overhead, checks; two "
-        "ranks on one card.",
+        "Every strategy on one GPU by the job's wrapper: phases, overhead, checks.",
         9,
         tuple(_cells()),
         gates=("single_ok", "single_closure", "ddp_ok"),
@@ -517,52 +405,12 @@ PARTS = (
         least_s=45,
     ),
     Part(
-        "probe",
-        "What the microbenchmark shows where nothing is sent.",
-        2,
-        tuple(_probe()),
-        short_s=30,
-        least_s=15,
-    ),
-    Part(
-        "threads",
-        "Whether new threads, as in DataParallel, search cuDNN's algorithms again.",
-        2,
-        tuple(_threads()),
-        short_s=45,
-        least_s=15,
-    ),
-    Part(
         "ceilings",
         "A bare loop by precision, memory format and compilation (tests/benchmarks/ceilings.py).",
         6,
         tuple(_ceilings()),
         short_s=120,
         least_s=40,
-    ),
-    Part(
-        "nvml",
-        "Cost of reading the state and energy of a card.",
-        1,
-        tuple(_nvml()),
-        short_s=25,
-        least_s=10,
-    ),
-    Part(
-        "quantize",
-        "int8 quantization after training on the GPU.",
-        3,
-        tuple(_quantize()),
-        short_s=90,
-        least_s=25,
-    ),
-    Part(
-        "endings",
-        "The largest batch and beyond; a card that is held; a killed rank; a stopped job.",
-        9,
-        tuple(_endings()),
-        short_s=200,
-        least_s=60,
     ),
     Part(
         "launched",
@@ -572,30 +420,6 @@ PARTS = (
         tuple(_launched()),
         short_s=100,
         least_s=50,
-    ),
-    Part(
-        "loaders",
-        "JPEG files by loader workers, and images on the device (tests/benchmarks/loaders.py).",
-        8,
-        tuple(_loaders()),
-        short_s=100,
-        least_s=40,
-    ),
-    Part(
-        "accuracy",
-        "Test accuracy in bf16 and in fp32 with the same seeds, after a short training.",
-        8,
-        tuple(_accuracy()),
-        short_s=200,
-        least_s=100,
-    ),
-    Part(
-        "front_door",
-        "The commands of a user on a machine without SLURM: submission, tables, doctor.",
-        8,
-        tuple(_front_door()),
-        short_s=240,
-        least_s=100,
     ),
 )
 """All parts, by value: a short visit runs the first of them."""

@@ -34,8 +34,8 @@ need two.
 """
 
 NOT_RUN = """\
-**Not yet run on hardware.** The tests execute every part with stand-ins for CUDA's events, streams
-and NVML; those figures mean nothing and are not kept.
+**Not yet run on hardware.** The tests execute every part with stand-ins for CUDA's events and
+streams; those figures mean nothing and are not kept.
 """
 
 

@@ -1,12 +1,9 @@
-"""Stand-ins for CUDA and NVML, with which every part runs on the CPU; the figures mean nothing."""
+"""Stand-ins for CUDA, with which every part runs on the CPU; the figures mean nothing."""
 
 import contextlib
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 from unittest import mock
 
 import torch
@@ -36,20 +33,13 @@ SMALL = Sizes(
     iterations=12,
     stamps=50,
     late_s=0.005,
-    repeats=2,
     probe_s=0.2,
-    largest_batch=2048,
-    batch_step=1024,
     cell_epoch_images=2_048,
-    hold_bytes=1_000,
-    accuracy_seeds=2,
-    accuracy_epochs=2,
     rounds=2,
     pairs=1,
     launched_images=8,
     launched_workers=0,
     launched_model="resnet18",
-    loader_images=40,
     ladder_batch=256,
 )
 
@@ -94,51 +84,9 @@ class HostStream:
         """Return at once."""
 
 
-class Nvml:
-    """The calls of pynvml that read one card's state."""
-
-    NVMLError = RuntimeError
-
-    def __init__(self) -> None:
-        self._millijoules = 0
-
-    def nvmlDeviceGetTotalEnergyConsumption(self, _handle: object) -> int:  # noqa: N802
-        self._millijoules += 100
-        return self._millijoules
-
-    def nvmlDeviceGetMigMode(self, _handle: object) -> tuple[int, int]:  # noqa: N802
-        return 0, 0
-
-    def nvmlDeviceGetMemoryInfo(self, _handle: object) -> Any:  # noqa: N802
-        return SimpleNamespace(used=1, free=9, total=10)
-
-    def nvmlDeviceGetComputeRunningProcesses(self, _handle: object) -> list[Any]:  # noqa: N802
-        return []
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("NVML_"):
-            return 0
-        if not name.startswith("nvml"):
-            raise AttributeError(name)
-        return lambda *_arguments: 0
-
-
 def host_sleep(cycles: int) -> None:
     """Take as long as a kernel of these cycles would at 1 GHz."""
     time.sleep(cycles / CYCLES_PER_S)
-
-
-@contextlib.contextmanager
-def replaced_module(name: str, module: Any) -> Iterator[None]:
-    """Put another module in place; modules that are imported meanwhile stay."""
-    before = sys.modules.get(name)
-    sys.modules[name] = module
-    try:
-        yield
-    finally:
-        del sys.modules[name]
-        if before is not None:
-            sys.modules[name] = before
 
 
 @contextlib.contextmanager
@@ -159,7 +107,6 @@ def rehearsal(folder: Path, command: Command = run_command) -> Iterator[Bench]:
             ("_sleep", host_sleep),
         ):
             stack.enter_context(mock.patch.object(torch.cuda, name, value))
-        stack.enter_context(replaced_module("pynvml", Nvml()))
         stack.enter_context(
             mock.patch.object(facts, "device_uuids", lambda _devices: ("GPU-0",))
         )

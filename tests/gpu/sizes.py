@@ -74,25 +74,18 @@ class Sizes(NamedTuple):
     iterations: int = 100
     stamps: int = 20_000
     late_s: float = 0.03
-    repeats: int = 4
     probe_s: float = 5.0
-    largest_batch: int = 16_384
-    batch_step: int = 256
     cell_epoch_images: int = 50_000
-    hold_bytes: int = 3 * 10**9
-    accuracy_seeds: int = 6
-    accuracy_epochs: int = 8
     rounds: int = 8
     pairs: int = 6
     launched_images: int = 25_600
     launched_workers: int = 8
     launched_model: str = "resnet18_cifar"
-    loader_images: int = 20_480
     ladder_batch: int = 65_536
 
     def at(self, pace: Pace) -> "Sizes":
         """Return the sizes for a card that does less work in the time."""
-        names = ("iterations", "cell_epoch_images", "launched_images", "loader_images")
+        names = ("iterations", "cell_epoch_images", "launched_images")
         return self._replace(
             **{name: int(getattr(self, name) * pace.work) for name in names}
         )
@@ -101,15 +94,11 @@ class Sizes(NamedTuple):
 SHORT = Sizes(
     iterations=60,
     stamps=5_000,
-    repeats=3,
     probe_s=1.0,
     cell_epoch_images=12_800,
-    accuracy_seeds=3,
-    accuracy_epochs=4,
     rounds=3,
     pairs=2,
     launched_images=6_400,
     launched_workers=4,
-    loader_images=5_120,
 )
 """Sizes of a visit of some minutes: less work, so more noise."""

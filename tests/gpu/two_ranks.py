@@ -1,6 +1,6 @@
-"""One of two ranks: messages and replicas on one device under gloo, parameters on two GPUs.
+"""One of two ranks, each on a GPU: parameters that the strategies train.
 
-torchrun --nproc-per-node=2 -m tests.gpu.two_ranks replicas|parameters DEVICE RESULT.json
+torchrun --nproc-per-node=2 -m tests.gpu.two_ranks DEVICE RESULT.json
 """
 
 import json
@@ -14,51 +14,26 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from hpml_jobs.core.measurements import Purpose, Role
+from hpml_jobs.core.measurements import Role
 from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.core.training_path import Precision, TrainingPath
-from hpml_jobs.worker.epochs import instrumented_epoch, train_epoch
-from hpml_jobs.worker.instruments.collectives import fingerprint
+from hpml_jobs.worker.epochs import train_epoch
 from hpml_jobs.worker.instruments.timing import HostClock
 from hpml_jobs.worker.process_group import Placement
 from hpml_jobs.worker.strategies import STRATEGIES
 from hpml_jobs.worker.training import Training, make_training
 from tests.gpu.bench import Bench
-from tests.gpu.catalog import SAME_AS_DDP, TWO_RANKS
+from tests.gpu.catalog import SAME_AS_DDP
 from tests.gpu.rehearsal import SMALL
 
 IMAGES, BATCH = 512, 64
 
 
-def torchrun(measure: str, device: Device, path: Path) -> list[str]:
+def torchrun(device: Device, path: Path) -> list[str]:
     """Return the command that runs two ranks, of which the first writes the result."""
     options = ["--standalone", "--local-addr=127.0.0.1", "--nproc-per-node=2"]
-    module = ["-m", "tests.gpu.two_ranks", measure, device.value, str(path)]
+    module = ["-m", "tests.gpu.two_ranks", device.value, str(path)]
     return [sys.executable, "-m", "torch.distributed.run", *options, *module]
-
-
-def replicas(bench: Bench, placement: Placement) -> dict[str, dict[str, float]]:
-    """Train with each strategy; return whether replicas are equal, and counted / sent bytes."""
-    return {name: _of_strategy(bench, placement, Strategy(name)) for name in TWO_RANKS}
-
-
-def _of_strategy(
-    bench: Bench, placement: Placement, name: Strategy
-) -> dict[str, float]:
-    training = _training(bench, placement, name)
-    train_epoch(training, 0, Role.WARMUP)
-    training.rewrap(instrumented=True)
-    result = instrumented_epoch(training, 1)
-    hashes: list[str | None] = [None] * placement.world_size
-    dist.all_gather_object(hashes, fingerprint(training.replica.parameters()))
-    assert result.phases is not None
-    messages = result.phases.communication.messages
-    counted = sum(m.bytes * m.count for m in messages if m.purpose is Purpose.GRADIENTS)
-    of_model = sum(4 * p.numel() for p in training.replica.parameters())
-    return {
-        "equal": float(len({*hashes}) == 1),
-        "bytes": counted / (result.epoch.iterations * of_model),
-    }
 
 
 def _training(
@@ -113,18 +88,16 @@ def _vector(training: Training) -> Tensor:
 
 def main() -> None:
     """Run this rank; rank 0 writes the result."""
-    measure = {"replicas": replicas, "parameters": parameters}[sys.argv[1]]
-    device, path = Device(sys.argv[2]), Path(sys.argv[3])
+    device, path = Device(sys.argv[1]), Path(sys.argv[2])
     rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    # NCCL refuses two on one
-    on_two_gpus = device is Device.CUDA and measure is parameters
+    on_gpus = device is Device.CUDA
     torch.set_num_threads(1)
-    if device is Device.CUDA:
-        torch.cuda.set_device(rank if on_two_gpus else 0)
-    own = torch.device("cuda", rank) if on_two_gpus else None
-    dist.init_process_group("nccl" if on_two_gpus else "gloo", device_id=own)
+    if on_gpus:
+        torch.cuda.set_device(rank)
+    own = torch.device("cuda", rank) if on_gpus else None
+    dist.init_process_group("nccl" if on_gpus else "gloo", device_id=own)
     bench = Bench(path.parent, device, SMALL if device is Device.CPU else None)
-    result = measure(bench, Placement(rank, rank, world))
+    result = parameters(bench, Placement(rank, rank, world))
     if rank == 0:
         path.write_text(json.dumps(result))
     dist.barrier()

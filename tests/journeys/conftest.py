@@ -51,9 +51,9 @@ class SubmittedStudy:
         (job,) = self.jobs.values()
         return job
 
-    def wait_until_finished(self, timeout_s: float = 240) -> dict[str, dict[str, Any]]:
+    def wait_until_finished(self) -> dict[str, dict[str, Any]]:
         """Wait until no cell is pending or running; return the states by slug."""
-        self.login.ok("status", self.name, "--watch", timeout_s=timeout_s)
+        self.login.ok("status", self.name, "--watch")
         return self.states()
 
     def states(self) -> dict[str, dict[str, Any]]:

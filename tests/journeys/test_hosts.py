@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from hpml_jobs.study.study import Study
+from tests.conftest import PATIENCE_S
 from tests.rig.hosts import wait_until
 
 CELL = ("workload=digits", "batch=16", "loader_workers=0")
@@ -59,16 +60,6 @@ def test_cells_train_on_two_and_four_hosts(hosts):
             "[a,b] outputs=private",
             "/private/bad is not shared with a, b: mount it there",
         ),
-        (
-            "[a,b] nodes=3 gpus=3",
-            "nodes=3: cluster.hosts has 2; name more, or use nodes=2 or less",
-        ),
-        (
-            "[a,b] gpus=3",
-            "gpus=3 does not divide over the 2 machines of cluster.hosts; take gpus=4",
-        ),
-        ("[a,a]", "cluster.hosts=[a,a]: name each machine once, as ssh knows it"),
-        ("[-oX]", "cluster.hosts=[-oX]: name each machine once, as ssh knows it"),
     ],
 )
 def test_fault_of_hosts_is_one_line_and_leaves_no_study(hosts, words, message):
@@ -89,18 +80,9 @@ def test_fault_of_hosts_is_one_line_and_leaves_no_study(hosts, words, message):
     wait_until(lambda: not hosts.processes())
 
 
-@pytest.mark.parametrize(
-    ("names", "seen"),
-    [
-        ("a,b", "ok      hosts          a, b answer, share "),
-        ("a,twin", "problem hosts          twin and a are the same machine"),
-    ],
-)
-def test_doctor_checks_the_hosts(hosts, names, seen):
-    shown = hosts.program(
-        "doctor", f"cluster.hosts=[{names}]", "--no-job", *CELL
-    ).stdout
-    assert seen in shown
+def test_doctor_checks_the_hosts(hosts):
+    done = hosts.program("doctor", "cluster.hosts=[a,b]", "--no-job", *CELL)
+    assert "ok      hosts          a, b answer, share " in done.stdout
 
 
 def test_run_is_for_this_machine(hosts):
@@ -127,7 +109,7 @@ def test_ending_leaves_no_process_on_hosts(hosts, ending):
                 signal.SIGINT if ending == "interrupt" else signal.SIGKILL
             )
         try:
-            running.wait(60)
+            running.wait(PATIENCE_S)
         finally:
             running.kill()
     wait_until(lambda: not hosts.processes())
@@ -164,7 +146,7 @@ def test_command_given_twice_at_once_runs_each_cell_once(hosts):
         )
         for _ in range(2)
     ]
-    said = [process.communicate(timeout=200)[0] for process in begun]
+    said = [process.communicate(timeout=PATIENCE_S)[0] for process in begun]
     assert sorted(text.splitlines()[0] for text in said) == [
         "study both: 0 cells to run, 1 left out (finished, pending or running)",
         "study both: 1 cell to run",

@@ -34,7 +34,7 @@ def studies(submit):
 
 @pytest.fixture(scope="module")
 def lab_study(studies):
-    studies["lab"].wait_until_finished(timeout_s=900)
+    studies["lab"].wait_until_finished()
     return studies["lab"]
 
 

@@ -44,19 +44,15 @@ def test_three_sbatch_templates_write_the_same_records(
     cell = submit_script(
         *SMALL, "sbatch/cell.sbatch", *CELL, "gpus=2", "batch=64", "study=byhand"
     )
-    assert rig.wait_for_state(cell, {"COMPLETED", "FAILED"}, timeout_s=240) == [
-        "COMPLETED"
-    ]
+    assert rig.wait_for_state(cell, {"COMPLETED", "FAILED"}) == ["COMPLETED"]
     words = ("--array=0-1%1", "sbatch/grid.sbatch", *CELL, "gpus=1", "batch=128,512")
     grid = submit_script(*SMALL, *words, "study=byhand")
-    done = rig.wait_for_state(grid, {"COMPLETED", "FAILED"}, timeout_s=360)
+    done = rig.wait_for_state(grid, {"COMPLETED", "FAILED"})
     assert done == ["COMPLETED"] * 2
     tables = submit_script(
         f"--dependency=afterany:{grid}", "sbatch/collect.sbatch", "byhand"
     )
-    assert rig.wait_for_state(tables, {"COMPLETED", "FAILED"}, timeout_s=180) == [
-        "COMPLETED"
-    ]
+    assert rig.wait_for_state(tables, {"COMPLETED", "FAILED"}) == ["COMPLETED"]
     report = login.folder / "outputs" / "byhand" / "report" / "report.md"
     assert "batch 64 per process" in report.read_text()
 

@@ -8,7 +8,7 @@ from hpml_jobs.core.quantization import quantized_of
 
 pytestmark = pytest.mark.journey
 
-SMALL = ("workload.data=digits", "data.limit=512", "loader_workers=0", "minutes=5")
+SMALL = ("workload.data=digits", "data.limit=512", "loader_workers=0", "minutes=20")
 
 
 @pytest.fixture(scope="module")

@@ -47,7 +47,7 @@ def test_unusual_folder_name_reaches_job_and_back(unusual_folder, rig):
         unusual_folder.ok("status", name, "--watch")
         (state,) = json.loads(unusual_folder.ok("status", name, "--json"))["cells"]
         assert (state["outcome"], state["reason"]) == ("ok", "")
-    rig.wait_for_state(array["closing"], {"COMPLETED"}, timeout_s=120)
+    rig.wait_for_state(array["closing"], {"COMPLETED"})
     study = Study(Path(array["folder"]))
     assert (study.report / "report.md").exists()
     assert Path(pack["folder"]).is_relative_to(unusual_folder.folder)
@@ -64,12 +64,3 @@ def test_submit_into_folder_of_another_user_is_refused(unusual_folder):
     done = unusual_folder(*BUILT_IN, "study=open")
     assert done.returncode == 1
     assert "study open belongs to 12345, and jobs run files in it" in done.stderr
-
-
-def test_folder_name_unusable_for_slurm_logs_is_refused(login):
-    folder = login.folder / "a\nb"
-    folder.mkdir()
-    done = Program(folder, login.environment)(*BUILT_IN, "study=array")
-    assert done.returncode == 1
-    assert "SLURM cannot write logs to a path with" in done.stderr
-    assert len(done.stderr.strip().splitlines()[-1].split("hpml-jobs: ")) == 2

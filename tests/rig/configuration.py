@@ -110,7 +110,7 @@ def create_empty_database(folder: Path) -> None:
         check=False,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=600,
     )
     if done.returncode:
         raise RuntimeError(f"mariadb-install-db failed: {done.stdout}{done.stderr}")

@@ -30,8 +30,8 @@ from tests.rig.configuration import (
 )
 from tests.rig.processes import descendants, reap_children, terminate
 
-_START_PATIENCE_S = 60
-_COMMAND_PATIENCE_S = 15
+_START_PATIENCE_S = 600
+_COMMAND_PATIENCE_S = 300
 _END_PATIENCE_S = 1.5  # nothing that they would still write is kept
 _DAEMON_PATIENCE_S = 10  # a daemon that will start again saves its state first
 _PR_SET_CHILD_SUBREAPER = 36

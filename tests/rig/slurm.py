@@ -182,7 +182,7 @@ class Rig:
         self.stop()
 
     def run(
-        self, *command: str, timeout_s: float = 60
+        self, *command: str, timeout_s: float = 600
     ) -> subprocess.CompletedProcess[str]:
         """Run a command on this cluster; the caller checks the exit code."""
         return subprocess.run(
@@ -227,7 +227,7 @@ class Rig:
         ]
 
     def wait_for_state(
-        self, job_id: str, states: Collection[str], timeout_s: float = 60
+        self, job_id: str, states: Collection[str], timeout_s: float = 1200
     ) -> list[str]:
         """Wait until the job, or each task of the array, is in one of `states`; return theirs.
 

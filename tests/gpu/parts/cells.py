@@ -1,6 +1,5 @@
-"""Cells of every strategy on one GPU, through the job's wrapper; two ranks on one card."""
+"""Cells of every strategy on one GPU, through the job's wrapper."""
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,9 +9,8 @@ from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.results.checks.study import check_record
 from tests.gpu.bench import Bench, CellRun
-from tests.gpu.catalog import CELLS, TWO_RANKS
+from tests.gpu.catalog import CELLS
 from tests.gpu.figures import Figure, left_out
-from tests.gpu.two_ranks import torchrun
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "single": {},
@@ -28,7 +26,7 @@ TRACED = ("single", "ddp")
 
 
 def measure(bench: Bench) -> Iterator[Figure]:
-    """Run every cell, then the two ranks."""
+    """Run every cell."""
     for key in CELLS:
         settings = SETTINGS[key]
         if bench.device is Device.CPU and settings.get("strategy") is Strategy.DP:
@@ -37,7 +35,6 @@ def measure(bench: Bench) -> Iterator[Figure]:
         workload = bench.workload_of(bench.sizes.cell_epoch_images)
         run = bench.run_cell(key, workload=workload, trace=key in TRACED, **settings)
         yield from figures_of(key, run)
-    yield from _two_ranks(bench)
     yield from _refused(bench)
 
 
@@ -68,20 +65,6 @@ def figures_of(key: str, run: CellRun) -> Iterator[Figure]:
 def checks_of(record: Record, level: Level) -> list[str]:
     """Return the names of the checks that gave this result."""
     return [result.check for result in check_record(record) if result.level is level]
-
-
-def _two_ranks(bench: Bench) -> Iterator[Figure]:
-    """Run two ranks under torchrun on one card; gloo, because NCCL refuses two on one card."""
-    path = bench.folder / "replicas.json"
-    words = torchrun("replicas", bench.device, path)
-    finished = bench.command(words, {"OMP_NUM_THREADS": "1"}, 120)
-    results = json.loads(path.read_text()) if path.exists() else {}
-    for name in TWO_RANKS:
-        result = results.get(name)
-        note = "" if result else finished.last_line
-        for word in ("equal", "bytes"):
-            value = result[word] if result else None
-            yield Figure(key=f"two_{name}_{word}", value=value, note=note)
 
 
 def _refused(bench: Bench) -> Iterator[Figure]:

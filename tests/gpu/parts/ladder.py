@@ -1,11 +1,12 @@
 """A ladder of batches by the command line, until the card's memory is full."""
 
+import sys
 from collections.abc import Iterator
 
 from hpml_jobs.core.cell import Outcome
+from hpml_jobs.study.cell_folder import CellFolder
 from tests.gpu.bench import Bench
 from tests.gpu.figures import Figure
-from tests.gpu.parts.front_door import run_study
 
 FACTOR = 4
 
@@ -13,9 +14,17 @@ FACTOR = 4
 def measure(bench: Bench) -> Iterator[Figure]:
     """Run a ladder of at most four batches; the largest is beyond the memory of any card."""
     largest = bench.sizes.ladder_batch
-    words = ["grid=ladder", "gpus=1", f"ladder.start={largest // FACTOR**3}"]
-    words += [f"ladder.factor={FACTOR}", "protocol=lab", "loader=device"]
-    finished, folders = run_study(bench, "ladder", words, images=largest, limit_s=240)
+    outputs = bench.folder / "outputs"
+    words = [
+        *(sys.executable, "-m", "hpml_jobs", "-m", "grid=ladder", "gpus=1"),
+        *(f"ladder.start={largest // FACTOR**3}", f"ladder.factor={FACTOR}"),
+        *("protocol=lab", "loader=device", "workload=synthetic"),
+        *(f"workload.images={largest}", "workload.parameters=null"),
+        *(f"workload.model={bench.sizes.workload.model}", "study=ladder"),
+        *("cluster=local", f"device={bench.device.value}", f"outputs={outputs}"),
+    ]
+    finished = bench.command(words, {}, 240)
+    folders = [CellFolder(path) for path in (outputs / "ladder" / "cells").glob("*")]
     yield Figure(key="code", value=float(finished.code), note=finished.last_line)
     ends = {folder.read().cell.batch: folder.last_end() for folder in folders}
     outcomes = {batch: end.outcome for batch, end in sorted(ends.items()) if end}

@@ -12,7 +12,7 @@ def measure(bench: Bench) -> Iterator[Figure]:
     yield from run_benchmark(
         bench,
         "timed_epoch",
-        *("--ours", "job", "--ranks", 1, "--ddp", "--pairs", bench.sizes.pairs),
+        *("--ranks", 1, "--ddp", "--pairs", bench.sizes.pairs),
         *("--batch", bench.sizes.batch, "--limit", bench.sizes.launched_images),
         *(
             "--workers",

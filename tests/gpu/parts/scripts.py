@@ -23,8 +23,6 @@ def measure(bench: Bench) -> Iterator[Figure]:
             bench, Strategy(name), gpus=1, iterations=20 * bench.sizes.iterations
         )
         yield _clock(bench, f"clock_{name}", run)
-    images = f"--images {4 * BATCH * bench.sizes.iterations}"
-    yield _clock(bench, "clock_compiled", _run_script(bench, "compiled", images))
     if not bench.has_two_gpus:
         keys = [key for key in keys_of("scripts") if not key.startswith("clock")]
         yield from left_out(keys, ONE_GPU)
@@ -48,23 +46,12 @@ def _run(
     bench: Bench, strategy: Strategy, *, gpus: int, iterations: int = ITERATIONS
 ) -> CellRun:
     words = f"--parallel {strategy} --number {gpus * BATCH * iterations}"
-    return _run_script(bench, "on_gpus", words, strategy, gpus=gpus)
-
-
-def _run_script(
-    bench: Bench,
-    name: str,
-    words: str,
-    strategy: Strategy = Strategy.SINGLE,
-    *,
-    gpus: int = 1,
-) -> CellRun:
     script = Script(
-        path=str(ROOT / "tests" / "scripts" / f"{name}.py"),
+        path=str(ROOT / "tests" / "scripts" / "on_gpus.py"),
         args=f"{words} --batch-size {{batch}} --times {bench.folder / 'times.json'}",
     )
     return bench.run_cell(
-        f"script {name} {strategy} {gpus}",
+        f"script {strategy} {gpus}",
         script=script,
         gpus=gpus,
         batch=BATCH,

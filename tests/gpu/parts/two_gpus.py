@@ -52,7 +52,7 @@ def _times(single: CellRun, ddp: CellRun) -> Iterator[Figure]:
 
 def _parameters(bench: Bench) -> Iterator[Figure]:
     path = bench.folder / "parameters.json"
-    words = torchrun("parameters", bench.device, path)
+    words = torchrun(bench.device, path)
     finished = bench.command(words, {"OMP_NUM_THREADS": "1"}, 120)
     results = json.loads(path.read_text()) if path.exists() else {}
     note = "" if results else finished.last_line

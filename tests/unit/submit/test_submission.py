@@ -20,15 +20,20 @@ def test_logs_are_where_submitit_looks_for_them(slurm):
     assert plan.study.slurm_log("17", 0) == paths.stderr
 
 
-def test_preview_says_cells_and_hours_of_each_block(slurm, capsys):
-    words = ["plan", "grid=hw5", "cluster=greene", "gpu_type=rtx8000", "minutes=60"]
+BLOCKS = """\
+blocks:
+- {name: Q1, gpus: [1], batch: [8, 16]}
+- {name: Q2, gpus: [1, 2], batch: [16]}
+"""
+
+
+def test_preview_says_cells_and_hours_of_each_block(slurm, working_folder, capsys):
+    (working_folder / "grid").mkdir()
+    (working_folder / "grid" / "two.yaml").write_text(BLOCKS)
+    words = ["plan", "grid=two", "--config-dir", ".", *WORDS[2:], "minutes=60"]
     assert run([*words, "--json"]) == 0
     blocks = json.loads(capsys.readouterr().out)["blocks"]
     assert [(b["block"], b["cells"], b["gpu_hours"]) for b in blocks] == [
-        ("Q1, large batches", 3, 3),
-        ("Q1 to Q3, Q6", 9, 21),
-        ("Q4", 12, 39),
-        ("Q5", 6, 24),
-        ("Q7", 6, 24),  # three are those of Q4
-        ("part B", 2, 2),
+        ("Q1", 2, 2),
+        ("Q2", 1, 2),  # another one is that of Q1
     ]

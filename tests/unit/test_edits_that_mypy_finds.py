@@ -16,14 +16,6 @@ MORE = "more, "
 
 EDITS = (
     ("report/scaling/table.py", r"def scaling\(", MORE, REPORT, ": scaling,"),
-    ("report/quantization.py", r"def quantization\(", MORE, REPORT, ": quantization,"),
-    (
-        "report/communication/table.py",
-        r"def messages\(",
-        MORE,
-        REPORT,
-        ": messages,",
-    ),
     (
         "worker/sharding/fsdp.py",
         r"class FSDP\((?s:.*?)self, ",
@@ -31,19 +23,10 @@ EDITS = (
         STRATEGIES,
         r"FSDP\(",
     ),
-    (
-        "worker/data/text.py",
-        r"def open_text\(",
-        MORE,
-        "worker/data/datasets.py",
-        r"open_text\(",
-    ),
     ("results/checks/waiting.py", r"def imbalance\(", MORE, CHECKS, r'"Waiting": \('),
     (LISTING, r"def list_\(", MORE, LISTING, r"def list_\("),
     (COMMANDS, "status import list_", "x", COMMANDS, "import list_x"),
     (STRATEGIES, ": DDP", "x", STRATEGIES, ": DDPx"),
-    ("worker/models.py", ": lenet", "x", "worker/models.py", ": lenetx"),
-    (REPORT, ": phases", "x", REPORT, ": phasesx"),
 )
 """A file, the first place in it, the text that is added there; where mypy must find the fault."""
 

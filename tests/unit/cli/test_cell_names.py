@@ -33,11 +33,6 @@ def planned(*words, capsys):
     return {cell["cell"]: cell["why"] for cell in cells}
 
 
-def test_plan_shows_both_cells_of_one_name(slurm, capsys):
-    both = f"{FIRST},{SECOND.partition('=')[2]}"
-    assert planned("-m", both, capsys=capsys) == {SHORT: "new", LONG: "new"}
-
-
 @pytest.mark.parametrize("first", [FIRST, SECOND])
 def test_second_cell_of_a_name_is_sent_with_a_digit_more(
     first, slurm, working_folder, capsys
@@ -88,18 +83,3 @@ def test_resubmission_keeps_the_longer_name(slurm, working_folder, capsys):
         folder.slug for folder in Study(working_folder / "outputs" / "mine").cells()
     }
     assert names == {SHORT, LONG}
-
-
-def test_resubmit_of_a_cell_with_nan_names_the_way_out(slurm, working_folder, capsys):
-    assert run([*WORDS]) == 0
-    (folder,) = Study(working_folder / "outputs" / "mine").cells()
-    folder.cell_json.write_text(folder.cell_json.read_text().replace("20.0", "null"))
-    Study(
-        working_folder / "outputs" / "mine"
-    ).manifest.unlink()  # it has a copy since 0.6.0
-    capsys.readouterr()
-    assert run(["resubmit", "mine", folder.slug]) != 0
-    shown = capsys.readouterr().err.splitlines()[-1]
-    assert (
-        "probe_s was nan or inf when the cell was submitted: remove the cell's" in shown
-    )

@@ -26,15 +26,6 @@ def builder(slurm, working_folder):
     return builder
 
 
-def test_collect_prints_tables_and_names_files(builder, capsys):
-    assert run(["collect", "mine"]) == 0
-    out = capsys.readouterr().out
-    assert "Table 1" in out
-    assert "1.25" in out  # speedup of 2 GPUs
-    assert "tables and pictures: outputs/mine/report/report.html" in out
-    assert (builder.study.report / "report.md").exists()
-
-
 def test_collect_json_prints_json_and_writes_nothing(builder, capsys):
     assert run(["collect", "mine", "--json"]) == 0
     out = capsys.readouterr().out
@@ -71,13 +62,3 @@ def test_collect_wait_reports_after_the_last_cell(builder, slurm, capsys, monkey
     assert [cell["outcome"] for cell in group["missing_cells"]] == ["timeout"]
     assert "1 running" in err  # the states go to standard error
     assert len(pauses) == 1
-
-
-def test_collect_wait_returns_at_once_without_active_cells(
-    builder, slurm, capsys, monkeypatch
-):
-    slurm.set_output("squeue")
-    slurm.set_output("sacct", sacct_line("17_2", "TIMEOUT"))
-    monkeypatch.setattr(watch, "sleep", None)
-    assert run(["collect", "mine", "--wait"]) == 0
-    assert "Table 1" in capsys.readouterr().out

@@ -29,12 +29,10 @@ def edit(study, key, value):
     return folder
 
 
-@pytest.mark.parametrize("change", [("batch", 64), ("gpus", 4)])
-@pytest.mark.parametrize("words", [["--failed"], ["*"]])
-def test_resubmit_of_edited_cell_is_refused(slurm, study, capsys, change, words):
+def test_resubmit_of_edited_cell_is_refused(slurm, study, capsys):
     slurm.set_output("sacct", sacct_line("101", "FAILED", "1:0"))
-    folder = edit(study, *change)
-    assert run(["resubmit", "mine", *words]) == 1
+    folder = edit(study, "batch", 64)
+    assert run(["resubmit", "mine", "*"]) == 1
     error = capsys.readouterr().err
     assert f"cells/{folder.slug}/cell.json describes another cell, ddp-" in error
     assert "repeat the command that submitted the study, which restores it" in error
@@ -74,12 +72,3 @@ def test_run_takes_over_with_its_option(slurm, study, monkeypatch):
     latest = folder.latest_attempt()
     assert latest is not None
     assert latest.job.startswith("here-")
-
-
-def test_run_inside_its_own_job_is_no_second_one(slurm, study, monkeypatch, capsys):
-    slurm.set_output("squeue", squeue_line("101", "RUNNING", node="gr001"))
-    monkeypatch.setattr("hpml_jobs.job.run.run_workers", lambda *_: (1, False))
-    monkeypatch.setenv("SLURM_JOB_ID", "101")
-    assert run(["run", *WORDS]) == 1
-    assert "--take-over" not in capsys.readouterr().err
-    assert list(study.cells_folder.glob("*/attempts/101.r0"))

@@ -1,7 +1,6 @@
 """What is said of a study does not depend on the modification times of its files."""
 
 import os
-import shutil
 
 import pytest
 
@@ -10,7 +9,6 @@ from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.record import Attempt
 from hpml_jobs.study.attempt import AttemptEnd
 from hpml_jobs.study.files import encode, write_whole
-from hpml_jobs.study.selection import find
 from tests.unit.builders import a_cell, lab_cell, lab_record
 from tests.unit.study_builder import StudyBuilder
 
@@ -19,7 +17,7 @@ JOB = "local-999999999-1"
 ATTEMPT = Attempt(id=f"{JOB}.r0", job=JOB, started="2026-10-01T10:00:00+00:00")
 
 
-def build(folder, *, has_end_time):
+def build(folder):
     """A study that ran on this machine: measured cells, and one that failed after 90 s."""
     builder = StudyBuilder(folder / "mine")
     for gpus in (1, 2):
@@ -28,7 +26,7 @@ def build(folder, *, has_end_time):
     attempt = builder.folder(64).attempt(ATTEMPT.id)
     write_whole(attempt.about, encode(ATTEMPT))
     write_whole(builder.folder(64).current, ATTEMPT.id.encode())
-    ended = "2026-10-01T10:01:30+00:00" if has_end_time else ""
+    ended = "2026-10-01T10:01:30+00:00"
     about = Attempt(id=ATTEMPT.id, job=JOB, started=ATTEMPT.started, ended=ended)
     end = AttemptEnd(attempt=about, outcome=Outcome.FAILED, reason="rank 0: no")
     write_whole(attempt.end, encode(end))
@@ -37,7 +35,7 @@ def build(folder, *, has_end_time):
 
 @pytest.mark.parametrize("seconds", [0, 1_000_000_000, 4_000_000_000])
 def test_copied_study_says_the_same(laptop, capfd, seconds):
-    build(laptop / "outputs", has_end_time=True)
+    build(laptop / "outputs")
     assert run(["collect", "mine"]) == 0
     capfd.readouterr()
 
@@ -52,26 +50,3 @@ def test_copied_study_says_the_same(laptop, capfd, seconds):
     for path in (laptop / "outputs").rglob("*"):
         os.utime(path, (seconds, seconds))
     assert said() == before
-
-
-def test_usage_of_an_end_without_a_time_is_unknown(laptop, capfd):
-    build(laptop / "outputs", has_end_time=False)
-    run(["status", "mine"])
-    assert "used" not in capfd.readouterr().out
-
-
-def test_most_recent_study_is_told_by_its_manifest(laptop):
-    for name in ("old", "new"):
-        StudyBuilder(laptop / "outputs" / name).with_batches(64).sent_as("101_0")
-    shutil.copytree(laptop / "outputs" / "old", laptop / "outputs" / "copy")
-    os.utime(laptop / "outputs" / "old" / "manifest.jsonl")
-    assert find(laptop / "outputs", None).name == "new"
-
-
-def test_refused_command_does_not_make_a_study_the_most_recent(laptop, capfd):
-    for name in ("old", "new"):
-        StudyBuilder(laptop / "outputs" / name).with_batches(64).sent_as("101_0")
-    write_whole(laptop / "outputs" / "old" / "study.json", b'{"schema": 99}')
-    assert run(["resubmit", "old", "--failed"]) == 1
-    assert find(laptop / "outputs", None).name == "new"
-    capfd.readouterr()

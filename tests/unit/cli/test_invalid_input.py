@@ -4,19 +4,16 @@ The lines of most wrong commands are in tests/data/golden/refusals.
 """
 
 import os
-import pwd
 import shlex
 import subprocess
 import sys
 from pathlib import Path
 
-import msgspec
 import pytest
 
 import hpml_jobs
 from hpml_jobs.cli.main import run
 from hpml_jobs.core.answers import NO_TORCH_CODE
-from hpml_jobs.plan.sweep import expand
 from hpml_jobs.study.files import encode, write_whole
 from hpml_jobs.study.study import Study
 from tests.unit.builders import a_record
@@ -34,15 +31,6 @@ def last_line(capsys):
     return errors[0]
 
 
-def flat(values, prefix=""):
-    """Every key of nested settings, dotted, with its value."""
-    for key, value in values.items():
-        if isinstance(value, dict):
-            yield from flat(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
-
-
 def with_workload(words):
     """The words of a row; the digits unless it names a workload."""
     return [*words.split(), *([] if "workload=" in words else [DIGITS])]
@@ -55,26 +43,14 @@ FLOATS = (
 )
 
 
-@pytest.mark.parametrize("value", ["nan", "inf", "-inf"])
 @pytest.mark.parametrize("key", FLOATS)
-def test_nan_and_inf_are_refused_for_every_number(
-    key, value, slurm, working_folder, capsys
-):
-    assert run([DIGITS, f"{key}={value}"]) == 2
-    assert last_line(capsys) == f"hpml-jobs: {key}={value}: must be a finite number"
+def test_nan_is_refused_for_every_number(key, slurm, working_folder, capsys):
+    assert run([DIGITS, f"{key}=nan"]) == 2
+    assert last_line(capsys) == f"hpml-jobs: {key}=nan: must be a finite number"
     assert list(working_folder.iterdir()) == []
 
 
-def test_every_key_with_a_fraction_is_tried_with_nan(slurm):
-    (settings,) = expand([DIGITS], multirun=False).settings
-    values = msgspec.to_builtins(settings)
-    of_kernel = {name: value for name, value in values.items() if name != "quantize"}
-    keys = {name for name, value in flat(of_kernel) if isinstance(value, float)}
-    unset = {"cluster.gpu_hours_budget", "cluster.confirm_gpu_hours"}
-    assert keys | unset == set(FLOATS)
-
-
-@pytest.mark.parametrize("words", ["gpus=0", "study=../x", "cluster=torch", "gpus=12"])
+@pytest.mark.parametrize("words", ["gpus=0", "cluster=torch"])
 def test_plan_usage_error_creates_no_folder(words, slurm, working_folder, capsys):
     assert run(["plan", *with_workload(words)]) == 2
     assert last_line(capsys)
@@ -89,17 +65,6 @@ def test_cluster_on_laptop_is_planned_but_not_submitted(laptop, capsys):
     )
     assert run(["plan", DIGITS, "cluster=greene", "--all"]) == 0
     assert "#SBATCH --gres=gpu:rtx8000:1" in capsys.readouterr().out
-    assert list(laptop.iterdir()) == []
-
-
-def test_login_node_without_sbatch_does_not_train(laptop, monkeypatch, capsys):
-    monkeypatch.undo()
-    monkeypatch.chdir(laptop)
-    monkeypatch.setenv("PATH", str(laptop))
-    monkeypatch.setenv("SLURM_CONF", "/somewhere/slurm.conf")
-    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
-    assert run([DIGITS]) == 2
-    assert "sbatch is not on PATH, but SLURM_CONF shows" in last_line(capsys)
     assert list(laptop.iterdir()) == []
 
 
@@ -151,13 +116,6 @@ def test_missing_data_or_code_is_named_with_exit_code_1(
     assert list(desk.iterdir()) == []
 
 
-def test_missing_account_is_reported_before_download(slurm, working_folder, capsys):
-    assert run(["cluster=torch", "workload=resnet18_cifar10"]) == 2
-    shown = capsys.readouterr().err
-    assert "needs an account" in shown
-    assert "downloading" not in shown
-
-
 # ---- folders ----
 
 
@@ -172,27 +130,12 @@ def test_unwritable_outputs_folder_is_named(slurm, working_folder, capsys):
     assert slurm.scripts == []
 
 
-def test_unwritable_cell_file_is_named(slurm, working_folder, capsys):
-    assert run([DIGITS, "study=mine"]) == 0
-    capsys.readouterr()
-    study = Study(working_folder / "outputs" / "mine")
-    (folder,) = study.cells()
-    folder.cell_json.unlink()
-    folder.root.rmdir()
-    folder.root.write_text("a file stands here")
-    assert run([DIGITS, "study=mine"]) == 1
-    assert "cell.json cannot be written" in last_line(capsys)
-    assert len(slurm.scripts) == 1
-
-
 @pytest.mark.parametrize(
     "words",
     [
         [DIGITS],
-        ["plan", DIGITS],
         ["status", "mine"],
         ["collect", "mine"],
-        ["logs", "mine"],
     ],
     ids=lambda words: words[0].split("=")[0],
 )
@@ -223,26 +166,12 @@ def test_truncated_record_is_shown_and_cell_resubmitted(slurm, working_folder, c
     half.record_json.write_bytes(text[: len(text) // 2])
     capsys.readouterr()
 
-    assert run(["status", "mine"]) == 0
-    assert "is not a whole record: Input data was truncated" in capsys.readouterr().out
-
-    assert run(["collect", "mine"]) == 0
-    shown = capsys.readouterr().out
-    assert "ddp-2gpu-b512" in shown
-    assert "not a whole record" in " ".join(shown.split())
-
     assert run(words) == 0
     shown = capsys.readouterr().out
     assert "invalid before" in shown
     assert "submitted 1 cell" in shown
     assert len(slurm.scripts) == 3
     assert list(study.history().jobs) == [whole.slug, half.slug]
-
-
-def test_home_folder_is_expanded_without_quotes(laptop, monkeypatch, capsys):
-    monkeypatch.setenv("HOME", str(laptop))
-    assert run(["plan", DIGITS, "cluster=local", "outputs=~/runs"]) == 0
-    assert f"in {laptop}/runs/digits-local" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", ["random.py", "select/__init__.py"])
@@ -252,18 +181,6 @@ def test_file_named_as_a_module_of_python_is_refused(name, laptop, capsys):
     assert (
         f"{laptop}/{name.partition('/')[0]} has the name of a module of Python"
         in last_line(capsys)
-    )
-
-
-def test_folder_that_was_removed_is_named(laptop, capsys):
-    gone = laptop / "gone"
-    gone.mkdir()
-    os.chdir(gone)
-    gone.rmdir()
-    assert run(["status"]) == 1
-    assert (
-        last_line(capsys)
-        == "hpml-jobs: the current folder was removed: cd to another one"
     )
 
 
@@ -284,28 +201,3 @@ def test_full_device_for_the_output_is_one_line(laptop):
         1,
         "hpml-jobs: the output: No space left on device\n",
     )
-
-
-def test_user_without_home_folder_has_no_defaults(laptop, monkeypatch, capsys):
-    for name in ("HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(pwd, "getpwuid", lambda uid: {}[uid])
-    assert run(["plan", DIGITS, "cluster=local"]) == 0
-    assert run(["plan", DIGITS, "cluster=local", "outputs=~/x"]) == 2
-    assert "~/x: there is no such home folder; write the whole path" in last_line(
-        capsys
-    )
-
-
-def test_name_of_a_study_alone_is_refused(slurm, working_folder, capsys):
-    assert run(["study=cifar10"]) == 2
-    fault = capsys.readouterr().err
-    assert "study=cifar10 alone names no cell: add e.g. gpus=1" in fault
-    assert fault.endswith("; to see the study:\nhpml-jobs status cifar10\n")
-    assert slurm.scripts == []
-
-
-@pytest.mark.parametrize("words", [["collect", "-h"], ["version"]])
-def test_usual_words_for_help_and_version_work(words, laptop, capsys):
-    assert run(words) == 0
-    assert capsys.readouterr().out

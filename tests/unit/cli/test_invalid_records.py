@@ -36,80 +36,15 @@ BAD = {
         edit_timed_epoch(epoch_s=float("nan")),
         "is not a whole record: JSON is malformed",
     ),
-    "nan_loss": (
-        edit_timed_epoch(loss=float("nan")),
-        "is not a whole record: JSON is malformed",
-    ),
-    "infinity": (
-        edit_timed_epoch(epoch_s=float("inf")),
-        "is not a whole record: JSON is malformed",
-    ),
-    "beyond_a_float": (
-        lambda text: text.replace(b'"loss": 1.5', b'"loss": 1e999'),
-        "is not a whole record",
-    ),
     "negative": (
         edit_timed_epoch(epoch_s=-1.0),
         "ranks[2].epochs[1].epoch_s is negative: -1.0",
-    ),
-    "negative_phase": (
-        edit_values(lambda v: v["ranks"][0]["epochs"][2]["phases"].update(h2d_s=-0.5)),
-        "phases.h2d_s is negative: -0.5",
-    ),
-    "negative_bytes": (
-        edit_values(
-            lambda v: v["ranks"][0]["communication"]["messages"][0].update(bytes=-4)
-        ),
-        "bytes is negative: -4",
-    ),
-    "zero": (edit_timed_epoch(epoch_s=0.0), "impossible times in the timed epoch"),
-    "more_stall_than_epoch": (
-        edit_timed_epoch(stall_s=99.0),
-        "impossible times in the timed epoch",
-    ),
-    "a_rank_missing": (
-        edit_values(lambda v: v["ranks"].pop()),
-        "ranks [0, 1, 2] are there, 4 were expected",
-    ),
-    "a_rank_twice": (
-        edit_values(lambda v: v["ranks"][3].update(rank=2)),
-        "ranks [0, 1, 2, 2] are there, 4 were expected",
-    ),
-    "iterations": (
-        edit_timed_epoch(iterations=97),
-        "rank 2 counted 97 iterations in its timed epoch, not 98",
-    ),
-    "samples": (
-        edit_timed_epoch(samples=50_000),
-        "rank 2 counted 50000 samples in its timed epoch, not",
-    ),
-    "closure": (
-        edit_values(lambda v: v["ranks"][0]["epochs"][2].update(closure=0.5)),
-        "closure 0.5 is not that of the phases",
-    ),
-    "a_part_of_the_test_set": (
-        edit_values(
-            lambda v: v["ranks"][0]["epochs"][1].update(
-                share={"loss_sum": 1.0, "correct": 1, "samples": 2}
-            )
-        ),
-        "all ranks together tested 2 images after epoch 2, not ",
-    ),
-    "older_schema": (
-        edit_values(lambda v: v.update(schema=1)),
-        "has record schema 1, this hpml_jobs",
     ),
     "newer_schema": (
         edit_values(lambda v: v.update(schema=99)),
         "has record schema 99, this hpml_jobs",
     ),
-    "no_schema": (edit_values(lambda v: v.pop("schema")), "has record schema None"),
     "half": (lambda text: text[: len(text) // 2], "is not a whole record"),
-    "nothing": (lambda _: b"", "is not a whole record"),
-    "text_for_a_number": (
-        edit_timed_epoch(epoch_s="fast"),
-        "Expected `float`, got `str`",
-    ),
     "of_another_cell": (
         lambda text: text.replace(b'"slug": "ddp-4gpu', b'"slug": "ddp-8gpu'),
         "is the record of ddp-8gpu",

@@ -6,8 +6,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from hpml_jobs import __version__
 from hpml_jobs.cli.commands import COMMANDS, GONE
 from hpml_jobs.study.study import Study
@@ -59,14 +57,6 @@ def test_help_loads_no_heavy_packages(slurm):
     assert set(COMMANDS) - {"submit"} <= named
     assert not set(GONE) & named
     assert len(shown.splitlines()) <= 60
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_help_of_every_command_shows_an_example(command, slurm):
-    shown, end = login_node(command, "--help")
-    assert "Example: hpml-jobs" in " ".join(shown.split())
-    assert end["code"] == 0
-    assert not {"hydra", "pandas", "submitit"} & set(end["loaded"])
 
 
 def test_plan_submit_status_and_collect_work_without_torch(slurm, working_folder):

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from hpml_jobs.cli.main import run
-from tests.unit.builders import a_cell
 from tests.unit.study_builder import StudyBuilder
 
 
@@ -20,30 +19,6 @@ def study(laptop):
 def output_of(capsys, *words):
     assert run([*words]) == 0
     return capsys.readouterr().out
-
-
-def test_list_counts_cells_by_state(study, capsys):
-    StudyBuilder(Path("outputs") / "other").with_cell(a_cell())
-    out = output_of(capsys, "list")
-    assert out.startswith("study")
-    (line,) = [line for line in out.splitlines() if line.startswith("mine")]
-    assert line.rstrip().endswith("3 ok")
-    assert "digits" in line
-
-
-def test_list_marks_imported_studies(study, capsys):
-    Path("times.csv").write_text("run,gpus,batch,epoch_s\na,1,128,40\nb,4,128,24\n")
-    output_of(capsys, "import", "times.csv", "study=times")
-    shown = dict(
-        line.split(maxsplit=1) for line in output_of(capsys, "list").splitlines()
-    )
-    assert shown["times"].split()[-3:] == ["imported", "2", "ok"]
-    assert shown["mine"].split()[-3:] == ["digits", "3", "ok"]
-
-
-def test_list_without_studies_says_what_to_do(laptop, capsys):
-    assert run(["list"]) == 1
-    assert "submit one first" in capsys.readouterr().err
 
 
 def test_study_that_may_not_be_read_is_listed_with_the_reason(

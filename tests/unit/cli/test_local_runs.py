@@ -33,18 +33,6 @@ def dataset(train):
 """
 
 
-def test_cell_of_40_iterations_prints_them(tmp_path):
-    program = local_program(tmp_path)
-    program.ok(
-        "iterations=40", "batch=8", *(word for word in HERE if "limit" not in word)
-    )
-    shown = program.ok("collect", "--all").splitlines()
-    (line,) = (line for line in shown if "b8 │" in line and " 40 │" in line)
-    assert re.fullmatch(
-        r"single 1-process b8 │ +!?\d+\.?\d* │ 40 │ \d\.\d{4} +\d\.\d{4}", line
-    )
-
-
 def study_with_faulty_model(program, act):
     """A study of one cell whose model does `act` in its first forward."""
     (program.folder / "faulty.py").write_text(CODE.format(act=act))
@@ -111,25 +99,6 @@ def test_local_failure_exits_1_and_logs_give_reason(program):
     assert state["outcome"] == "failed"
     assert "rank 0: ValueError: a bad day" in state["reason"]
     assert "failed: rank 0: ValueError: a bad day" in program.ok("collect")
-
-
-def test_failure_comes_last(program):
-    fault = "1 // (0 if self.training and len(x) > 8 else 1)"
-    *words, _ = study_with_faulty_model(program, fault)
-    done = program("-m", *words, "batch=8,16", "study=half")
-    assert "next:" not in done.stdout
-    assert done.stderr.endswith(
-        "1 of 2 cells did not finish; to see why:\nhpml-jobs logs half\n"
-    )
-
-
-def test_study_that_is_removed_while_it_runs_is_a_failure(program):
-    root = program.folder / "outputs" / "gone"
-    act = f"import shutil; shutil.rmtree({str(root)!r}, ignore_errors=True)"
-    done = program(*study_with_faulty_model(program, act), "study=gone")
-    assert done.returncode == 1
-    assert done.stderr.endswith(f"{root} was removed while its cells were running\n")
-    assert "next:" not in done.stdout
 
 
 def test_local_interrupt_leaves_no_process_and_reports_cells(program):

@@ -1,10 +1,7 @@
 """Deleted folders and records stay visible, and come back from what is left of them."""
 
-import errno
 import json
-import os
 import shutil
-import tempfile
 
 import pytest
 
@@ -12,9 +9,8 @@ from hpml_jobs.cli.main import run
 from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.validation import decode
 from hpml_jobs.study.files import encode, write_whole
-from hpml_jobs.study.manifest import ManifestEvent
-from tests.unit.builders import a_record, lab_cell, lab_record
-from tests.unit.slurm_output import sacct_line, squeue_line
+from tests.unit.builders import a_record
+from tests.unit.slurm_output import sacct_line
 from tests.unit.study_builder import StudyBuilder
 
 GREENE = ("cluster=greene", "gpu_type=v100", "workload=digits", "gpus=4", "study=mine")
@@ -73,25 +69,6 @@ def test_cell_without_folder_is_missing_and_restored(sent, slurm, capsys):
     assert len(slurm.scripts) == 2
 
 
-def test_deleted_folder_of_queued_cell_is_named(sent, slurm, capsys):
-    _, lost = sent
-    job = cells(capsys)[lost.name]["job"]
-    slurm.set_output("squeue", squeue_line(job, "PENDING"))
-    shutil.rmtree(lost)
-    state = cells(capsys)[lost.name]
-    assert state["outcome"] == "pending"
-    assert state["reason"].endswith("its folder is gone, so the job will fail")
-
-
-def test_same_command_submits_cell_without_folder(sent, slurm, capsys):
-    study, lost = sent
-    finish(slurm, study, capsys)
-    shutil.rmtree(lost)
-    assert run(["batch=64", *GREENE]) == 0
-    assert "missing before" in capsys.readouterr().out
-    assert (lost / "cell.json").exists()
-
-
 def test_damaged_cell_file_is_restored_from_the_manifest(sent, slurm, capsys):
     study, lost = sent
     finish(slurm, study, capsys)
@@ -101,31 +78,6 @@ def test_damaged_cell_file_is_restored_from_the_manifest(sent, slurm, capsys):
     )
     assert "submitted 1 cell" in capsys.readouterr().out
     assert json.loads((lost / "cell.json").read_bytes())["cell"]["batch"] == 64
-
-
-def test_cell_without_folder_and_copy_is_named(sent, slurm, capsys):
-    """Manifests of earlier versions have no copies."""
-    study, lost = sent
-    finish(slurm, study, capsys)
-    manifest = study / "manifest.jsonl"
-    lines = [json.loads(line) for line in manifest.read_text().splitlines()]
-    manifest.write_text(
-        "".join(json.dumps(line | {"files": {}}) + "\n" for line in lines)
-    )
-    shutil.rmtree(lost)
-    reason = cells(capsys)[lost.name]["reason"]
-    assert (
-        "has no copy of its cell.json: repeat the command that submitted it" in reason
-    )
-    assert run(["resubmit", "mine", "--missing"]) == 1
-    (line,) = capsys.readouterr().err.splitlines()
-    assert "nothing was resubmitted: " in line
-    assert run(["resubmit", "mine", "--missing", "--failed"]) == 0
-    out, err = capsys.readouterr()
-    assert "submitted 2 cells" in out
-    assert f"not resubmitted: {lost}/cell.json" in err.replace(
-        "outputs/mine", str(study)
-    )
 
 
 def test_damaged_manifest_lines_are_skipped(sent, slurm, capsys):
@@ -209,110 +161,3 @@ def test_record_that_was_not_published_is_not_used(builder, kind, capsys):
 
 
 # ---- studies that can only be read ----
-
-
-@pytest.fixture
-def measured(slurm, working_folder):
-    """Two measured cells, and one that timed out."""
-    builder = StudyBuilder(working_folder / "outputs" / "mine")
-    builder.with_record(lab_record(lab_cell(1, 32), 10.0))
-    builder.with_record(lab_record(lab_cell(2, 32), 8.0))
-    builder.with_cell(lab_cell(4, 32)).with_event(
-        ManifestEvent.SENT, "17_0", "17_1", "17_2"
-    )
-    slurm.set_output("sacct", sacct_line("17_2", "TIMEOUT"))
-    return builder
-
-
-@pytest.fixture
-def read_only(measured, monkeypatch):
-    """A study that nobody can write, as on a file system that is mounted read-only."""
-    refuse_writing(monkeypatch, measured.study.root, errno.EROFS)
-    return measured
-
-
-def refuse_writing(monkeypatch, root, code):
-    """Let every system call that would write below a folder fail, for root too."""
-
-    def inside(path):
-        return isinstance(path, str | os.PathLike) and root in (
-            absolute := (root.parent.parent / os.fspath(path)),
-            *absolute.parents,
-        )
-
-    def refusing(
-        call, is_writing=lambda *_, **__: True, where=lambda path, *_, **__: path
-    ):
-        def refuse(*arguments, **options):
-            if inside(where(*arguments, **options)) and is_writing(
-                *arguments, **options
-            ):
-                raise OSError(code, os.strerror(code))
-            return call(*arguments, **options)
-
-        return refuse
-
-    def opens_to_write(_path, flags, *_arguments, **_options):
-        return bool(flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT))
-
-    for name in ("mkdir", "unlink", "utime", "replace", "chmod"):
-        monkeypatch.setattr(os, name, refusing(getattr(os, name)))
-    monkeypatch.setattr(os, "open", refusing(os.open, opens_to_write))
-    monkeypatch.setattr(
-        tempfile,
-        "mkstemp",
-        refusing(tempfile.mkstemp, where=lambda **options: options["dir"]),
-    )
-
-
-def test_read_only_study_is_collected_to_the_screen(read_only, capsys):
-    assert run(["collect", "mine"]) == 0
-    out, err = capsys.readouterr()
-    assert "1.25" in out
-    (line,) = err.splitlines()
-    assert line.startswith("no file was written: report ")
-    assert "Read-only file system; --to FOLDER writes elsewhere" in line
-    assert answer(capsys, "collect", "mine")["study"] == "mine"
-
-
-def test_read_only_study_is_collected_elsewhere(read_only, working_folder, capsys):
-    target = working_folder / "theirs"
-    target.mkdir()
-    (target / "shuffling.csv").write_text("mine")
-    assert run(["collect", "mine", "--to", str(target)]) == 0
-    assert str(target) in capsys.readouterr().out
-    assert "1.25" in (target / "report.md").read_text()
-    assert (target / "shuffling.csv").read_text() == "mine"  # not of an earlier report
-    capsys.readouterr()
-    (target / "tables.tex").write_text("mine")
-    (target / "tables.json").unlink()
-    for folder, code, fault in (
-        (read_only.study.root / "x", 1, "Read-only file system"),
-        (target / "tables.tex", 1, "a file is there; name a folder"),
-        (target, 2, "tables.tex would be written over"),
-    ):
-        assert run(["collect", "mine", "--to", str(folder)]) == code
-        out, err = capsys.readouterr()
-        assert out == ""  # refused before the tables are shown
-        assert fault in err
-
-
-@pytest.mark.parametrize("command", ["status", "logs", "cancel"])
-def test_read_only_study_can_be_looked_at(read_only, command, capsys):
-    assert run([command, "mine"]) == 0
-    assert capsys.readouterr().err == ""
-
-
-def test_read_only_study_refuses_submission(read_only, slurm, capsys):
-    assert run(["batch=32", *GREENE]) == 1
-    (line,) = capsys.readouterr().err.splitlines()
-    assert "cannot be written: Read-only file system" in line
-    assert slurm.scripts == []
-
-
-def test_full_disk_fails_collect_after_its_tables(measured, monkeypatch, capsys):
-    refuse_writing(monkeypatch, measured.study.root, errno.ENOSPC)
-    assert run(["collect", "mine"]) == 1
-    out, err = capsys.readouterr()
-    assert "1.25" in out
-    assert "cannot be written: " in err

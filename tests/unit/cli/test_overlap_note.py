@@ -30,8 +30,6 @@ def note(words, capsys):
     ("words", "count"),
     [
         (["-m", "gpus=1,2,4"], 2),
-        (["-m", "gpus=1", "batch=32,64,128,256,512"], 4),
-        (["-m", "gpus=2", "batch=32,64"], 2),
         (["-m", "gpus=1", "batch=32,64", "loader_workers=20"], 2),
     ],
 )
@@ -47,32 +45,13 @@ def test_cells_that_fit_on_a_node_are_announced(
     "words",
     [
         ["gpus=1"],
-        ["-m", "gpus=4", "batch=32,64"],
-        ["-m", "gpus=4,8"],
         ["gpus=1", "cluster.isolate=serial"],
         ["-m", "gpus=1", "batch=32,64", "cluster.isolate=exclusive"],
-        ["-m", "gpus=1", "batch=32,64", "pack=true"],
         ["-m", "gpus=1", "batch=32,64", "loader_workers=30"],
-        ["-m", "gpus=1", "batch=32,64", "cluster.mem_gb_per_gpu=120"],
     ],
 )
 def test_cells_that_cannot_share_a_node_are_not(slurm, working_folder, capsys, words):
     assert note(words, capsys) == ""
-
-
-def test_cells_run_one_by_one_unless_the_key_says_otherwise(
-    slurm, working_folder, capsys
-):
-    words = ["-m", "gpus=1,2", "batch=32,64", "minutes=10", "cluster.isolate=serial"]
-    serial = note(words, capsys)
-    assert serial.startswith(
-        "one cell at a time (cluster.isolate=serial): time limits of 40 min in all, "
-    )
-    assert "cluster.isolate=off is faster" in serial
-    assert (
-        run(["plan", *words[:-1], "workload=digits", "cluster=greene", "--json"]) == 0
-    )
-    assert json.loads(capsys.readouterr().out)["overlap"] == serial
 
 
 @pytest.mark.parametrize(
@@ -80,7 +59,6 @@ def test_cells_run_one_by_one_unless_the_key_says_otherwise(
     [
         (["-m", "gpus=1,2", "minutes=30"], "4 GPU-hours at most instead of 1.5"),
         (["gpus=4", "minutes=30"], "no more"),
-        (["gpus=1", "cluster.isolate=exclusive"], None),
         (["gpus=1", "device=cpu"], None),
     ],
 )
@@ -101,22 +79,3 @@ def test_plan_names_the_cost_of_whole_nodes(slurm, working_folder, capsys, words
     assert json.loads(capsys.readouterr().out)["exclusive"] == (
         expected if cost else ""
     )
-
-
-@pytest.mark.parametrize(
-    ("isolate", "words"), [("off", KEY), ("serial", "one cell at a time")]
-)
-def test_plan_and_submission_print_the_note_once(
-    isolate, words, slurm, working_folder, capsys
-):
-    command = [
-        "-m",
-        "gpus=1,2",
-        "workload=digits",
-        "cluster=greene",
-        f"cluster.isolate={isolate}",
-    ]
-    assert run(["plan", *command]) == 0
-    assert capsys.readouterr().out.count(words) == 1
-    assert run(["submit", *command]) == 0
-    assert capsys.readouterr().err.count(words) == 1

@@ -4,12 +4,8 @@ import json
 
 import pytest
 
-from hpml_jobs.cli.console import states_table
-from hpml_jobs.cli.hints import hints_for
 from hpml_jobs.cli.main import run
 from hpml_jobs.core.cell import Outcome
-from hpml_jobs.status.states import study_status
-from hpml_jobs.study.snapshot import CellState
 from hpml_jobs.study.study import Study
 from tests.unit.slurm_output import sacct_line, squeue_line
 from tests.unit.study_builder import StudyBuilder
@@ -51,37 +47,6 @@ def stdout_of(capsys, *words):
     return capsys.readouterr().out
 
 
-def test_status_shows_states_usage_and_next_commands(builder, capsys):
-    out = stdout_of(capsys, "status", "mine")
-    assert "4 cells: 1 ok, 1 timeout, 1 failed, 1 pending" in out
-    assert (
-        "used 0.1 of 3 requested GPU-hours, in 3 runs; median wait in the queue 30 s\n"
-    ) in out
-    assert (
-        "1 cell failed; to see why, and to submit again:\n"
-        "hpml-jobs logs mine\nhpml-jobs resubmit mine --failed\n"
-    ) in out
-    assert (
-        "1 cell reached the time limit; to see where each rank was, and if none was stuck:\n"
-        "hpml-jobs logs mine\nhpml-jobs resubmit mine --timeout --minutes 60\n"
-    ) in out
-    assert "1 pending cell cannot start without action from you; to remove" in out
-    assert "\nhpml-jobs cancel mine\n" in out
-    assert (
-        "held; release it with scontrol release JOB (JobHeldUser); you must act" in out
-    )
-    assert out.endswith(
-        "next:\nhpml-jobs status mine --watch\nhpml-jobs collect mine\n"
-    )
-
-
-def test_status_with_pattern_covers_its_cells_only(builder, capsys):
-    out = stdout_of(capsys, "status", "mine", "*-b64-*")
-    assert "1 cell: 1 failed" in out
-    assert "--timeout" not in out
-    assert "GPU-hours" not in out
-
-
 def test_status_json_has_usage_and_next_commands(builder, capsys):
     answer = json.loads(stdout_of(capsys, "status", "mine", "--json"))
     assert answer["usage"]["gpu_hours_used"] == pytest.approx(2 * 3 / 60)
@@ -91,55 +56,6 @@ def test_status_json_has_usage_and_next_commands(builder, capsys):
     by_outcome = {cell["outcome"]: cell for cell in answer["cells"]}
     assert by_outcome["timeout"]["minutes"] == 30
     assert by_outcome["pending"]["who"] == "you"
-
-
-def test_memory_of_the_job_is_doubled_in_the_suggested_command(slurm, builder):
-    slurm.set_output("sacct", sacct_line("17_2", "OUT_OF_MEMORY"))
-    states = study_status(builder.study).states
-    (state,) = [state for state in states if state.outcome is Outcome.OOM]
-    (hint,) = [hint for hint in hints_for([state], "mine") if "--oom" in hint]
-    assert state.mem_gb == 16
-    assert hint.endswith("resubmit mine --oom --mem 32")
-
-
-@pytest.mark.parametrize(
-    ("outcome", "words"),
-    [
-        (Outcome.INVALID, "resubmit mine --failed"),
-        (
-            Outcome.OOM,
-            "1 cell ran out of memory:\nhpml-jobs resubmit mine --oom --mem 64",
-        ),
-        (
-            Outcome.NODE_FAIL,
-            "1 cell lost to a node failure or preemption:\nhpml-jobs resubmit",
-        ),
-        (Outcome.CANCELLED, "--cancelled"),
-        (Outcome.MISSING, "--missing"),
-    ],
-)
-def test_hints_exist_for_every_outcome(outcome, words):
-    state = CellState(slug="ddp", outcome=outcome, job="17_0")
-    assert any(words in line for line in hints_for([state], "mine"))
-
-
-def test_hint_for_finished_cells_is_collect():
-    cells = [
-        CellState(slug="a", outcome=Outcome.OK, recorded=True),
-        CellState(slug="b", outcome=Outcome.OOM, recorded=True),
-        CellState(slug="c", outcome=Outcome.OOM, untried=True),
-    ]
-    assert hints_for(cells, "mine") == ["next:\nhpml-jobs collect mine"]
-
-
-def test_states_table_too_long_keeps_failed_cells():
-    cells = [CellState(slug=f"w{n}", outcome=Outcome.PENDING) for n in range(20)]
-    cells.insert(10, CellState(slug="broken", outcome=Outcome.FAILED))
-    table = states_table(cells, rows=5)
-    names = [str(cell) for cell in table.columns[0].cells]
-    assert "broken" in names
-    assert names[-1] == "… and 17 more"
-    assert len(names) == 5
 
 
 @pytest.mark.parametrize("is_repeated", [False, True])

@@ -26,11 +26,3 @@ def test_collect_compares_with_the_smallest_size(laptop, capsys):
     out = " ".join(capsys.readouterr().out.split())
     assert "2 -> 4 GPUs: !1.60 times as fast at batch 128" in out
     assert "baseline=smallest compares" not in out
-
-
-def test_commands_that_collect_suggests_find_the_study(laptop, capsys):
-    StudyBuilder(Path("elsewhere") / "mine").with_record(
-        a_record(a_cell(gpus=1), "101_0.r0", 8.0)
-    )
-    assert run(["collect", "mine", "--outputs", "elsewhere"]) == 0
-    assert "elsewhere/mine/report/report.html" in capsys.readouterr().out

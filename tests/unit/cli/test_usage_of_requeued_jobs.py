@@ -5,7 +5,7 @@ import json
 import pytest
 
 from hpml_jobs.cli.main import run
-from tests.unit.slurm_output import SUBMITTED, sacct_line, squeue_line
+from tests.unit.slurm_output import SUBMITTED, squeue_line
 
 WORDS = ["submit", "gpus=2", "workload=digits", "study=mine", "cluster=greene"]
 
@@ -42,14 +42,6 @@ def test_earlier_runs_of_requeued_job_count(slurm, usage):
     assert "-D" in slurm.calls("sacct")[-1].split()
 
 
-def test_pending_requeued_job_has_used_time(slurm, usage):
-    slurm.set_output("squeue", squeue_line("101", "PENDING", "BeginTime"))
-    slurm.set_output("sacct", run_row("REQUEUED", 30, 600))
-    used, outcome = usage()
-    assert outcome == "pending"
-    assert (used["runs"], used["used_s"]) == (1, 600)
-
-
 @pytest.mark.parametrize("last_row", ["", run_row("RUNNING", 900, 60)])
 def test_running_requeued_job_counts_no_run_twice(slurm, usage, last_row):
     line = squeue_line(
@@ -61,16 +53,6 @@ def test_running_requeued_job_counts_no_run_twice(slurm, usage, last_row):
     used, outcome = usage()
     assert outcome == "running"
     assert (used["runs"], used["used_s"]) == (2, 660)
-
-
-def test_completing_job_counts_once(slurm, usage):
-    line = squeue_line(
-        "101", "COMPLETING", node="gr001", start=str(SUBMITTED + 30), elapsed="1:00"
-    )
-    slurm.set_output("squeue", line)
-    slurm.set_output("sacct", sacct_line("101", "COMPLETED"))
-    used, _ = usage()
-    assert (used["runs"], used["used_s"]) == (1, 60)
 
 
 def test_budget_counts_earlier_runs(slurm, usage, capsys):

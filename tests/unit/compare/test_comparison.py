@@ -5,12 +5,11 @@ from msgspec.structs import replace
 
 from hpml_jobs.compare.comparison import make_comparison
 from hpml_jobs.compare.reference import reference_of
-from hpml_jobs.core.cell import Outcome, Protocol
+from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.check_result import Affected, CheckResult, Level
-from hpml_jobs.core.strategies import Device
 from hpml_jobs.results.decision import Decision
 from hpml_jobs.study.snapshot import read_snapshots
-from tests.unit.builders import RESNET, V100, a_cell, a_record, texts_by_label
+from tests.unit.builders import V100, a_cell, a_record, texts_by_label
 from tests.unit.check_cases import (
     change_scheduling,
 )
@@ -100,14 +99,6 @@ def test_unlike_hardware_is_shown_and_marked(studies):
     assert text.tables[0].notes == (
         "different (A | B): GPU model: Tesla V100-SXM2-16GB | NVIDIA A100-SXM4-80GB; torch: "
         "2.7.1+cu126 | 2.8.0",
-    )
-
-
-def test_other_settings_are_compared_and_listed(studies):
-    add_runs(studies[0], *OLD, device=Device.CPU)
-    add_runs(studies[1], *SLOWER, device=Device.CPU, loader_workers=0)
-    assert compared(studies).tables[0].notes == (
-        "different (A | B): DataLoader workers per process: 2 | 0",
     )
 
 
@@ -220,13 +211,3 @@ def test_limit_is_decided_by_the_runs(new, limit, failure, studies):
     text = compared(studies, limit)
     assert text.failure == failure
     assert text.document["passes"] is not bool(failure)
-
-
-def test_several_workloads_are_compared_each(studies):
-    for builder, times_s in zip(studies, (OLD, SLOWER), strict=True):
-        add_runs(builder, *times_s)
-        add_runs(builder, *OLD, workload=RESNET, protocol=Protocol.LAB)
-    text = compared(studies)
-    assert len(text.tables) == 2
-    assert ": 1 slower (" in text.answer
-    assert ", 1 no significant difference (" in text.answer

@@ -8,8 +8,7 @@ from hpml_jobs.core.cell import Cell, CellFile, Protocol, decode_cell_file
 from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.recipe import Recipe
 from hpml_jobs.core.script import Script
-from hpml_jobs.core.strategies import Device, Loader, Strategy, SyncBuffers
-from hpml_jobs.core.training_path import TrainingPath
+from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.study.files import encode
 from tests.unit.builders import DIGITS, a_cell
@@ -18,22 +17,8 @@ from tests.unit.builders import DIGITS, a_cell
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"repeat": -1}, "repeat=-1: use 0 or more"),
-        ({"epochs": 2}, "epochs=2: protocol=full needs 3 or more"),
         ({"gpus": 5, "nodes": 2}, "gpus=5 does not divide over nodes=2; take gpus=6"),
         ({"strategy": Strategy.SINGLE}, "strategy=single with gpus=4"),
-        (
-            {"strategy": Strategy.FSDP, "gpus": 1},
-            "use gpus=2 or more, or strategy=single",
-        ),
-        (
-            {"strategy": Strategy.ZERO1, "gpus": 1},
-            "nobody to share the optimizer's state with",
-        ),
-        (
-            {"strategy": Strategy.ZERO1, "path": TrainingPath(channels_last=True)},
-            "channels_last=true with strategy=zero1",
-        ),
     ],
 )
 def test_cell_invalid_is_refused_with_arithmetic(changes, words):
@@ -47,10 +32,6 @@ def test_field_of_a_version_before_1_0_is_in_the_name_only():
     cell = a_cell(strategy=Strategy.FSDP)
     older = msgspec.to_builtins(cell) | {"reshard": True}
     assert msgspec.convert(older, Cell) == cell
-
-
-def test_cell_batch_of_exactly_one_share_is_allowed():
-    assert a_cell(batch=5120).images_per_gpu == 5120
 
 
 def test_cell_with_replaced_workload_rechecks_batch():
@@ -88,58 +69,18 @@ def test_slug_and_hash_are_stable_across_versions():
     "change",
     [
         {"gpus": 2},
-        {"nodes": 2},
-        {"batch": 128},
-        {"strategy": Strategy.DP},
         {"workload": replace(DIGITS, lr=0.1)},
-        {"workload": replace(DIGITS, limit=2048, images=2048)},
         {"device": Device.CPU},
-        {"gpu_type": "v100"},
-        {"threads": 2},
-        {"loader_workers": 4},
-        {"seed": 1},
         {"repeat": 1},
-        {"epochs": 5},
-        {"epoch_iterations": 40},
-        {"probe_s": 3.0},
         {"protocol": Protocol.LAB, "epochs": 3},
         {"recipe": Recipe(name="scaled", scaled=True)},
         {"set_epoch": False},
-        {"sync_buffers": SyncBuffers.OFF},
-        {"evaluate": True},
-        {"loader": Loader.DEVICE, "loader_workers": 0},
         {"script": Script(path="train.py")},
     ],
 )
 def test_settings_that_affect_results_change_the_hash(change):
     assert a_cell(**change).digest != a_cell().digest
     assert a_cell(**change).slug != a_cell().slug
-
-
-def test_hash_covers_every_field_and_no_limit_or_path():
-    assert set(Cell.__struct_fields__) == {
-        *(
-            "gpus",
-            "nodes",
-            "batch",
-            "strategy",
-            "workload",
-            "protocol",
-            "device",
-            "gpu_type",
-        ),
-        *("threads", "loader_workers", "seed", "repeat", "epochs", "probe_s"),
-        *(
-            "recipe",
-            "set_epoch",
-            "sync_buffers",
-            "evaluate",
-            "quantize",
-            "loader",
-            "path",
-        ),
-        *("epoch_iterations", "script"),
-    }
 
 
 def test_paths_and_versions_do_not_change_the_hash():
@@ -164,17 +105,11 @@ def test_cell_file_round_trips():
             lambda text: text[: len(text) // 2],
             "cell.json cannot be read: Input data was truncated",
         ),
-        (lambda text: b"\xff\xfe" + text, "cell.json cannot be read"),
         (lambda text: b'{"name": "\xff"}', "cell.json cannot be read"),
-        (lambda text: b"[]", "cell.json cannot be read: Expected `object`"),
         (lambda text: text.replace(b'"gpus": 4', b'"gpus": "4"'), "`$.cell.gpus`"),
         (
             lambda text: text.replace(b'"gpus": 4', b'"gpus": 0'),
             "gpus=0: use 1 or more",
-        ),
-        (
-            lambda text: text.replace(b'"schema": 3', b'"schema": 1'),
-            "cell.json has schema 1",
         ),
         (
             lambda text: text.replace(b'"schema": 3', b'"schema": 4'),
@@ -213,21 +148,3 @@ def test_later_keys_at_their_default_leave_hash_and_slug_unchanged():
     assert later(**fields, precision="bf16").digest != now.digest
     fields["workload"] = replace(fields["workload"], augment=True)
     assert later(**fields).digest != now.digest
-
-
-def test_every_key_of_a_cell_changes_its_hash():
-    base = a_cell(evaluate=False)
-    assert a_cell(evaluate=True).digest != base.digest
-    assert a_cell(recipe=Recipe(name="mine")).digest != base.digest
-    other = replace(DIGITS, momentum=0.8)
-    assert a_cell(workload=other).digest != base.digest
-
-
-def test_number_that_was_nan_at_submission_is_named():
-    text = encode(CellFile(cell=a_cell(), data_root="", code_root=""))
-    document = msgspec.json.decode(text)
-    document["cell"]["probe_s"] = None
-    with pytest.raises(
-        UsageError, match=r"cell.json: probe_s was nan or inf when the cell was"
-    ):
-        decode_cell_file(msgspec.json.encode(document), "cell.json")

@@ -3,7 +3,7 @@
 import pytest
 from omegaconf import OmegaConf
 
-from hpml_jobs.cli.help import description, keys
+from hpml_jobs.cli.help import keys
 from hpml_jobs.core.paths import conf_folder
 
 FOLDERS = ("cluster", "workload", "recipe")
@@ -37,14 +37,3 @@ def test_keys_and_values_are_those_that_omegaconf_reads(file):
         doc.key: plain(f"value: {doc.value}")["value"] for doc in keys(file.read_text())
     }
     assert dict(leaves(values)) == dict(leaves(config))
-
-
-def test_every_key_of_config_yaml_has_section_and_comment():
-    docs = keys((conf_folder() / "config.yaml").read_text())
-    sections = ("main keys", "the cell", "data", "the study", "a script", "more keys")
-    assert {doc.section for doc in docs} == {*sections}
-    assert [doc.key for doc in docs if not doc.comment] == []
-
-
-def test_description_is_empty_without_comment():
-    assert description("name: hal\n# a comment\n") == ""

@@ -10,13 +10,12 @@ from hpml_jobs.core.disturbance import (
     outside_causes,
     withheld_share,
 )
-from hpml_jobs.core.measurements import Role, Step
+from hpml_jobs.core.measurements import Role
 from hpml_jobs.core.strategies import Device
 from tests.unit.builders import a_cell
 from tests.unit.check_cases import (
     change_epoch,
     change_facts,
-    change_microbenchmark,
     change_rank,
     change_scheduling,
     clean_record,
@@ -133,20 +132,6 @@ def test_waiting_for_a_cpu_counts_once_beside_a_stop():
     assert share == pytest.approx(2.4 / 8.0 + 8.0 / (8.0 * 9.6 + 8.0), rel=0.01)
 
 
-def test_step_after_the_epochs_is_watched_as_they_are():
-    record = change_microbenchmark(busy_s=8.0 * (3.6 + 6.0))(clean_record())
-    step = Step.MICROBENCHMARK
-    assert kinds(record, step) == [CauseKind.FOREIGN]
-    assert kinds(record) == []
-    assert kinds(clean_record(), step) == []  # not recorded before version 0.9.0
-
-
-def test_ticks_of_a_short_epoch_are_no_foreign_cpu():
-    short = clean_record(epoch_s=0.1)
-    noisy = change_scheduling("timed", busy_s=0.1 * 3.6 + 0.07)(short)
-    assert kinds(noisy) == []
-
-
 def test_hypervisor_is_judged_by_the_cpu_time_in_demand():
     """One busy CPU of 64 that loses a tenth of its time is disturbed; idle CPUs lose nothing."""
     record = clean_record()
@@ -157,22 +142,6 @@ def test_hypervisor_is_judged_by_the_cpu_time_in_demand():
     assert CauseKind.STOLEN not in kinds(
         change_scheduling("timed", stolen_s=0.3)(busy(record))
     )
-
-
-@pytest.mark.parametrize("field", ["busy_s", "cpu_s"])
-def test_unreadable_account_gives_no_foreign_cpu(field):
-    record = change_scheduling("timed", **{field: None})(clean_record())
-    assert foreign_cpu_share(record) is None
-
-
-def test_stop_is_a_cause_though_nothing_else_was_read():
-    unread = dict.fromkeys(
-        ("run_queue_s", "cpu_s", "busy_s", "stolen_s", "throttled_s")
-    )
-    change = change_scheduling("timed", **unread, continued_s=(1.0, 2.0))
-    record = change(clean_record())
-    assert kinds(record) == [CauseKind.STOPPED] * 4
-    assert "was stopped 2 times" in outside_causes(record)[0].text
 
 
 def test_continue_signal_without_pause_is_no_stop():

@@ -1,15 +1,13 @@
 """Installed packages are known by their metadata, wherever they are, and are never parsed."""
 
-import json
 import sys
 from importlib import import_module
 from pathlib import Path
-from zipfile import ZipFile
 
 import pytest
 
 from hpml_jobs.core import installed, source_files
-from hpml_jobs.core.source_files import imported_code, refuse_changed
+from hpml_jobs.core.source_files import imported_code
 
 PACKAGE = {
     "theirs/__init__.py": "from . import more\n",
@@ -47,13 +45,7 @@ RECORD = (
 )
 METADATA = {
     "pip --target": {"theirs-1.0.dist-info/RECORD": RECORD},
-    "no RECORD": {"theirs-1.0.dist-info/top_level.txt": "theirs\nsingle\n"},
     "egg": {"EGG-INFO/top_level.txt": "theirs\nsingle\n"},
-    "old pip": {
-        "theirs.egg-info/top_level.txt": "theirs\nsingle\n",
-        "theirs.egg-info/installed-files.txt": "",
-    },
-    "setup.py develop": {"theirs.egg-info/top_level.txt": "theirs\nsingle\n"},
 }
 
 
@@ -91,40 +83,6 @@ def test_project_that_is_installed_in_place_is_code_where_it_is_developed(
     assert local_files("train_here") == here
 
 
-def test_projects_in_place_are_read_from_metadata(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    origins = {
-        "edited": {
-            "url": f"file://{tmp_path}/my%20project",
-            "dir_info": {"editable": True},
-        },
-        "copied": {"url": f"file://{tmp_path}/other", "dir_info": {}},
-        "cloned": {
-            "url": "https://host/x.git",
-            "vcs_info": {"vcs": "git", "commit_id": "1"},
-        },
-    }
-    texts = {name: json.dumps(origin) for name, origin in origins.items()} | {
-        "broken": "{",
-        "": "",
-    }
-    for name, text in texts.items():
-        about = {
-            "METADATA": f"Name: {name or 'plain'}\n",
-            **({"direct_url.json": text} if text else {}),
-        }
-        write(tmp_path / f"{name or 'plain'}-1.dist-info", about)
-    monkeypatch.setattr(sys, "path", [str(tmp_path)])
-    assert [*installed._read_projects()] == [tmp_path / "my project"]
-
-
-def test_zip_on_the_path_has_no_files(place: Path) -> None:
-    with ZipFile(place, "w") as archive:
-        archive.writestr("theirs/__init__.py", "")
-    assert local_files() == ["train_there.py"]
-
-
 def test_imported_package_with_metadata_is_no_code_of_the_user(place: Path) -> None:
     write(
         place,
@@ -139,27 +97,3 @@ def test_imported_package_with_metadata_is_no_code_of_the_user(place: Path) -> N
     code = imported_code(before)
     assert [file.name for file in code.files] == ["own_helper_too.py"]
     assert code.packages == {"theirs_too", "msgspec"}
-
-
-@pytest.mark.parametrize(("limit", "value"), [("MOST_FILES", 3), ("MOST_BYTES", 40)])
-def test_parsing_has_a_limit_that_is_said_once(
-    place: Path, monkeypatch: pytest.MonkeyPatch, limit: str, value: int
-) -> None:
-    write(place, {"train_much.py": "import m0, m1, m2, m3, m4\n"})
-    write(place, {f"m{number}.py": "x = 10000\n" for number in range(5)})
-    monkeypatch.setattr(source_files, limit, value)
-    lines: list[str] = []
-    files = source_files.source_files(["train_much"], place, lines.append)
-    assert [file.name for file in files] == ["m3.py", "m4.py", "train_much.py"]
-    assert len(lines) == 1
-    assert (
-        "only 3 local files (4.6e-05 MB) that are imported are part of the cells, not m2.py"
-        in lines[0]
-    )
-
-
-def test_line_of_changed_files_is_short() -> None:
-    with pytest.raises(
-        Exception, match=r"m0.py, m1.py, m2.py, m3.py, m4.py and 995 more; submit"
-    ):
-        refuse_changed(f"m{number}.py" for number in range(1000))

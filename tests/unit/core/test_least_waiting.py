@@ -242,14 +242,6 @@ def test_exchange_and_waiting_add_up_and_are_never_negative():
     assert record.least_waiting.rank == 0
 
 
-def test_record_without_exchange_says_unknown_not_zero():
-    record = a_record(PAIR)
-    older = replace(record, exchange=replace(record.exchange, exchange_s=None))
-    assert (older.exchange_s, older.waiting_s) == (None, None)
-    single = a_record(a_cell(gpus=1))
-    assert (single.exchange_s, single.waiting_s) == (None, None)
-
-
 def test_minimum_over_ranks_is_taken_of_all_reduces_only():
     """A leaf returns from a gather when it has sent: its time is not what the link needed."""
     kinds, purposes = ("all_reduce", "gather", "broadcast"), ("gradients",) * 3

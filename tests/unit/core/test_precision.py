@@ -17,12 +17,7 @@ replace = msgspec.structs.replace
     [
         ("tf32 (convolutions)", {"compute_capability": "8.0"}),
         ("tf32", {"compute_capability": "9.0", "tf32_matmul": True}),
-        (
-            "tf32 (matrix products)",
-            {"compute_capability": "8.9", "tf32_matmul": True, "tf32_cudnn": False},
-        ),
         ("fp32", {"compute_capability": "8.0", "tf32_cudnn": False}),
-        ("fp32", {"compute_capability": "7.5"}),
         (
             "fp32",
             {"compute_capability": "8.0", "environment": {"NVIDIA_TF32_OVERRIDE": "0"}},
@@ -32,9 +27,7 @@ replace = msgspec.structs.replace
             ("fp32", {"gpu_model": name})
             for name in ("Tesla V100-SXM2-16GB", "Quadro RTX 8000")
         ),
-        ("unknown", {"gpu_model": "Riva 128"}),
         ("unknown", {"gpu_model": None}),
-        ("unknown", {"tf32_cudnn": None}),
         ("unknown", {"precision": "unknown"}),
     ],
 )

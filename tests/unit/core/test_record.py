@@ -61,14 +61,14 @@ def test_record_of_schema_3_is_upgraded():
     assert decode(encode(schema_3(full)), "record.json") == full
 
 
-@pytest.mark.parametrize("ranks", [5, "ranks", [None], [["rank"]], None])
+@pytest.mark.parametrize("ranks", [5, "ranks", None])
 def test_malformed_record_of_schema_3_is_refused(ranks):
     text = encode(schema_3(a_record(CELL)) | {"ranks": ranks})
     with pytest.raises(InvalidRecordError, match=r"record.json is not a whole record"):
         decode(text, "record.json")
 
 
-@pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.9, 0.99])
+@pytest.mark.parametrize("share", [0.0, 0.5, 0.9])
 def test_truncated_record_is_refused(share):
     text = change_record().rstrip()
     with pytest.raises(InvalidRecordError, match=r"record.json is not a whole record"):
@@ -79,37 +79,20 @@ def test_truncated_record_is_refused(share):
     ("text", "words"),
     [
         (b"[]", "Expected `object`, got `array`"),
-        (b"\xff\xfe{}", "is not a whole record"),
-        (b'{"slug": "\xff"}', "is not a whole record"),
-        (b"{}", "has record schema None"),
-        (change_record(schema=1), "has record schema 1, this hpml_jobs"),
         (change_record(schema=8), "has record schema 8, this hpml_jobs"),
-        (change_record().replace(b'"slug"', b'"slag"'), "unknown field `slag`"),
-        (
-            change_record().replace(b'"gpus": 4', b'"gpus": 0', 1),
-            "gpus=0: use 1 or more",
-        ),
         (
             change_rank(2, epoch_s=None),
             "Expected `float`, got `null` - at `$.ranks[2].epochs[1].epoch_s`",
         ),
-        (change_rank(2, iterations=9.5), "Expected `int`, got `float`"),
         (
             change_record().replace(b"1.5", b"NaN"),
             "is not a whole record: JSON is malformed",
         ),
-        (change_record().replace(b"1.5", b"1e999"), "is not a whole record"),
         (change_record(outcome=Outcome.RUNNING), "outcome running has no record"),
         (change_record(model=None), "outcome ok without model and facts"),
-        (change_record(facts=None), "outcome ok without model and facts"),
-        (change_record(ranks=()), "ranks [] are there, 4 were expected"),
         (
             change_record(ranks=a_record(CELL).ranks[:3]),
             "ranks [0, 1, 2] are there, 4 were expected",
-        ),
-        (
-            change_record(ranks=a_record(CELL).ranks[::-1]),
-            "ranks [3, 2, 1, 0] are there",
         ),
         (
             change_rank(1, role="warmup"),
@@ -123,15 +106,10 @@ def test_truncated_record_is_refused(share):
             change_rank(3, samples=5119),
             "rank 3 counted 5119 samples in its timed epoch, not 5120",
         ),
-        (change_rank(0, epoch_s=0.0), "impossible times in the timed epoch"),
         (change_rank(0, epoch_s=-1.0), "ranks[0].epochs[1].epoch_s is negative: -1.0"),
         (
             change_rank(0, stall_s=9.0),
             "impossible times in the timed epoch: 7.997 s, 9.0 s",
-        ),
-        (
-            change_rank(0, epoch=0, stall_s=-0.1),
-            "ranks[0].epochs[0].stall_s is negative: -0.1",
         ),
     ],
 )

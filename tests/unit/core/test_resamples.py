@@ -1,11 +1,10 @@
 """Resamples: each draw has the medians of its runs."""
 
 from math import nan
-from random import Random
 
 import pytest
 
-from hpml_jobs.core.resamples import RESAMPLES, drawn_medians, draws_of
+from hpml_jobs.core.resamples import drawn_medians, draws_of
 from hpml_jobs.report.scaling.gap import medians_of
 
 RUNS = [
@@ -26,13 +25,3 @@ def test_medians_of_a_draw_are_those_of_its_runs(number):
             assert known == pytest.approx(
                 dict.fromkeys(known, nan) | expected, nan_ok=True, abs=0
             )
-
-
-def test_draws_are_those_of_the_generator_of_python():
-    draws, random = draws_of(3, 2), Random(3_002)
-    pairs = zip(draws.of_row.tolist(), draws.of_reference.tolist(), strict=True)
-    expected = [
-        (random.choices(range(3), k=3), random.choices(range(2), k=2))
-        for _ in range(RESAMPLES)
-    ]
-    assert [*pairs] == expected

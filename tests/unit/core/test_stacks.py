@@ -4,7 +4,6 @@ import pytest
 
 from hpml_jobs.core.stacks import (
     Activity,
-    positions_text,
     rank_position,
     traceback_position,
 )
@@ -47,11 +46,6 @@ CASES = {
         Activity.CODE,
         f"in {NET}, line 7, in forward",
     ),
-    "loader without stacks of its workers": (
-        rank(LOADING),
-        Activity.DATA,
-        "waiting for its data loader",
-    ),
     "loader with a worker in user code": (
         rank(LOADING) + rank((NET, 9, "__getitem__"), LOADER_WORKER, LOADING),
         Activity.DATA,
@@ -61,23 +55,6 @@ CASES = {
         rank((NET, 9, "__getitem__"), LOADING),
         Activity.DATA,
         f"loading data in {NET}, line 9, in __getitem__",
-    ),
-    "torchrun before it starts a rank": (
-        dump(
-            (
-                f"{TORCH}/distributed/elastic/rendezvous/dynamic_rendezvous.py",
-                680,
-                "_record",
-            ),
-            (
-                f"{TORCH}/distributed/elastic/rendezvous/dynamic_rendezvous.py",
-                1162,
-                "next_rendezvous",
-            ),
-            (f"{TORCH}/distributed/run.py", 900, "main"),
-        ),
-        Activity.COLLECTIVE,
-        "waiting for the other nodes",
     ),
     "backward": (
         rank(BACKWARD),
@@ -95,30 +72,6 @@ CASES = {
         rank(*ALL_REDUCE, (NET, 12, "forward"), DDP),
         Activity.COLLECTIVE,
         f"waiting in all_reduce ({NET}, line 12, in forward)",
-    ),
-    "broadcast of buffers": (
-        rank(DDP),
-        Activity.COLLECTIVE,
-        "waiting in the collectives of ddp",
-    ),
-    "exchange by hand, inside C": (
-        rank(("/x/hpml_jobs/worker/strategies.py", 79, "reduce_gradients")),
-        Activity.COLLECTIVE,
-        "waiting in the exchange of gradients",
-    ),
-    "script": (
-        dump(
-            (NET, 7, "forward"),
-            (f"{TORCH}/x.py", 1, "call"),
-            ("train.py", 9, "<module>"),
-        ),
-        Activity.CODE,
-        f"in {NET}, line 7, in forward",
-    ),
-    "another part of this program": (
-        rank(),
-        Activity.CODE,
-        f"in {EPOCH}, line 140, in _run",
     ),
 }
 
@@ -168,13 +121,3 @@ def test_traceback_gives_its_innermost_place():
   File "{BACKWARD[0]}", line 1072, in _engine_run_backward
 RuntimeError: Timed out waiting 20000ms for recv operation to complete'''
     assert traceback_position(text).activity is Activity.BACKWARD
-
-
-def test_ranks_in_user_code_come_first():
-    waiting = rank_position(rank(BACKWARD))
-    looping = rank_position(rank((NET, 7, "forward")))
-    text = positions_text({0: waiting, 1: waiting, 2: looping, 3: waiting})
-    assert text == (
-        f"rank 2 was in {NET}, line 7, in forward; "
-        "ranks 0-1, 3 were in backward() or waiting in its collectives"
-    )

@@ -7,8 +7,6 @@ import pytest
 
 from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.conditions import measured_conditions, requested_conditions
-from hpml_jobs.core.errors import UsageError
-from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.core.training_path import CompileMode, Precision, TrainingPath
 from tests.unit.builders import V100, a_cell, a_record
 
@@ -46,19 +44,9 @@ def test_accumulated_batches_make_the_global_batch():
     assert cell.global_batch == 512
 
 
-def test_more_accumulated_batches_than_an_epoch_has_are_refused():
-    with pytest.raises(UsageError, match=r"than the 10 batches .* accumulate<=10"):
-        a_cell(path=TrainingPath(accumulate=11))
-
-
 def test_single_cell_is_the_baseline_of_its_path():
     assert all(a_cell(gpus=1, path=path).is_baseline for path in PATHS.values())
     assert not a_cell(path=PATHS["bf16"]).is_baseline
-
-
-def test_newer_gpu_types_compute_in_bf16():
-    for gpu_type in ("a100", "l4", "rtx_6000_ada", "h200", None):
-        assert a_cell(path=PATHS["bf16"], gpu_type=gpu_type).path == PATHS["bf16"]
 
 
 def conditions_of(cell: Cell, **facts):
@@ -80,11 +68,3 @@ def test_modes_that_no_key_set_are_other_conditions():
     assert conditions_of(a_cell(), cudnn_benchmark=False) != plain
     fp32 = a_cell(path=TrainingPath(precision=Precision.FP32))
     assert conditions_of(fp32, tf32_matmul=True) != plain
-
-
-def test_dp_searches_no_kernels():
-    dp = a_cell(strategy=Strategy.DP)
-    assert not dp.searches_kernels
-    assert a_cell().searches_kernels
-    assert not a_cell(device=Device.CPU).searches_kernels
-    assert conditions_of(dp, cudnn_benchmark=False) == conditions_of(a_cell())

@@ -1,6 +1,5 @@
 """The gallery: its tar file is a study that this version reads, and the pages say what it gives."""
 
-import json
 import re
 import shutil
 from pathlib import Path
@@ -10,8 +9,7 @@ import pytest
 
 from hpml_jobs.cli.main import run
 from hpml_jobs.core.measurements import Role
-from hpml_jobs.report.pictures import PLOTS
-from hpml_jobs.report.report import LABELS, SHEETS, TOGETHER, make_report
+from hpml_jobs.report.report import make_report
 from hpml_jobs.report.scaling.causes import GapCause
 from hpml_jobs.study.snapshot import read_snapshots
 from hpml_jobs.study.study import Study
@@ -69,45 +67,3 @@ def test_speedup_without_exchange_is_that_of_the_epochs_without_exchange(
     assert gap.is_measured
     speedup = gap.without[GapCause.EXCHANGE]
     assert alone_s / max(unsynced_s) <= speedup <= alone_s / min(unsynced_s)
-
-
-@pytest.fixture
-def labels(outputs, tmp_path, capsys):
-    """The labels of the gallery's tables, those of Tables 1 to 3 without their only strategy."""
-    assert (
-        run(["collect", "cifar10", "--outputs", str(outputs), "--to", str(tmp_path)])
-        == 0
-    )
-    (group,) = json.loads((tmp_path / "tables.json").read_text())["groups"]
-    return [table["label"].removesuffix("-ddp") for table in group["tables"]]
-
-
-def section(name):
-    return (
-        (DOCS / "tables.md")
-        .read_text()
-        .partition(f"\n## {name}\n")[2]
-        .partition("\n## ")[0]
-    )
-
-
-def first_columns(text):
-    """Return for each table of a text the words in the first column that are set as code."""
-    tables = re.findall(r"^\|-.*\n((?:\|.*\n)+)", text, re.MULTILINE)
-    return [
-        re.findall(r"`([\w-]+)`", re.sub(r"(?m)^\|([^|]*).*", r"\1", t)) for t in tables
-    ]
-
-
-def test_page_lists_every_table_and_every_sheet_and_counts_them(labels):
-    text = section("Tables of a report")
-    of_tables, of_sheets = first_columns(text)
-    of_lab = labels[: labels.index("choice")]
-    assert sorted(of_tables) == sorted([*of_lab, *LABELS, *TOGETHER])
-    assert sorted(of_sheets) == sorted(SHEETS)
-    assert re.findall(r"at most (\d+) tables", text) == [str(len(of_tables))]
-
-
-def test_page_lists_every_picture():
-    text = section("Pictures")
-    assert all(f"`{name}`" in text for name in PLOTS)

@@ -4,7 +4,6 @@ import pytest
 import yaml
 
 from hpml_jobs.cli.main import run
-from hpml_jobs.doctor.profile import ACCOUNTS_TOOL
 from hpml_jobs.plan.user_config import file_defaults
 
 PARTITIONS = "main*|up\npreempt|up\ncpu|up\nold|down\n"
@@ -78,25 +77,6 @@ def test_init_sets_defaults_of_slurm_and_names_the_rest(
     assert shown.err == ""
 
 
-def test_init_profile_plans_the_first_study(
-    site_without_defaults, user_config_file, capsys
-):
-    init(capsys, user_config_file)
-    assert run(["plan", "-m", "gpus=1,2", "workload=digits", "--all"]) == 0
-    shown = capsys.readouterr().out
-    assert "--gres=gpu:rtx8000:2" in shown
-    assert "#SBATCH --partition=main" in shown
-
-
-def test_init_chooses_no_account_if_slurm_names_none(
-    site_without_defaults, user_config_file, capsys
-):
-    settings, text, shown = init(capsys, user_config_file)
-    assert "account" not in settings["clusters"]["slurm"]
-    assert "    # account:  # yours: physics, maths\n" in text
-    assert "check: cluster.account (yours: physics, maths)\n" in shown.out
-
-
 def test_init_takes_folders_and_account_of_environment(
     site_without_defaults, user_config_file, tmp_path, capsys, monkeypatch
 ):
@@ -110,36 +90,6 @@ def test_init_takes_folders_and_account_of_environment(
     assert "# SBATCH_ACCOUNT" in text
 
 
-def test_init_takes_the_only_partition_with_gpus(
-    site_without_defaults, user_config_file, capsys
-):
-    nodes = "c|(null)|48|1900|cpu\ng|gpu:a100:4|48|190000|gpu\n"
-    set_nodes(site_without_defaults, "cpu*|up\ngpu|up\n", nodes)
-    settings, _, _ = init(capsys, user_config_file)
-    assert settings["clusters"]["slurm"] == {"gpu_type": "a100", "partition": "gpu"}
-    assert settings["minutes"] == 20
-
-
-def test_init_chooses_no_partition_among_several(
-    site_without_defaults, user_config_file, capsys
-):
-    nodes = "".join(f"{name}1|gpu:a100:4|8|1000|{name}\n" for name in "abc")
-    set_nodes(site_without_defaults, "cpu*|up\na|up\nb|up\nc|down\n", nodes)
-    settings, _, shown = init(capsys, user_config_file)
-    assert settings["clusters"]["slurm"] == {"gpu_type": "a100"}
-    choices = "(SLURM's default: cpu; suitable: a, b)"
-    assert f"check: cluster.partition {choices}\n" in shown.out
-
-
-def test_init_gpus_without_type_asks_for_the_feature(
-    site_without_defaults, user_config_file, capsys
-):
-    set_nodes(site_without_defaults, "main*|up\n", "g|gpu:4|48|190000|main\n")
-    settings, _, shown = init(capsys, user_config_file)
-    assert settings["clusters"]["slurm"] == {"partition": "main"}
-    assert "check: cluster.gpu_type (sinfo names none; ask the site" in shown.out
-
-
 def test_init_cluster_without_gpus_computes_on_cpus(
     site_without_defaults, user_config_file, capsys
 ):
@@ -148,38 +98,7 @@ def test_init_cluster_without_gpus_computes_on_cpus(
     assert settings["clusters"]["slurm"] == {"device": "cpu", "partition": "main"}
 
 
-@pytest.mark.parametrize(
-    ("name", "partition"),
-    [
-        ("torch", "# partition:  # SLURM's default: main; suitable: main, preempt"),
-        ("burst", "# partition:  # follows from gpu_type and gpus"),
-    ],
-)
-def test_init_on_nyu_clusters_sets_what_their_profiles_leave_open(
-    site_without_defaults, user_config_file, capsys, name, partition
-):
-    site_without_defaults.set_cluster_name(name)
-    settings, text, shown = init(capsys, user_config_file)
-    assert settings == {"clusters": {name: None}}
-    assert partition in text
-    assert "# gpu_type:  # default: l4" in text
-    assert "check: cluster.account (ask the site for yours)\n" in shown.out
-
-
-@pytest.mark.parametrize("code", [0, 1])
-def test_init_takes_accounts_of_the_sites_tool_without_sacctmgr(
-    site_without_defaults, user_config_file, capsys, code
-):
-    site_without_defaults.set_output("sacctmgr", code=code)
-    table = (
-        "Account          Descr\n---------------- -----\ntorch_pr_1_lab   our project\n"
-    )
-    site_without_defaults.set_output(ACCOUNTS_TOOL, table)
-    settings, _, _ = init(capsys, user_config_file)
-    assert settings["clusters"]["slurm"]["account"] == "torch_pr_1_lab"
-
-
-@pytest.mark.parametrize("fault", ["refused", "garbage", "silent"])
+@pytest.mark.parametrize("fault", ["refused", "garbage"])
 def test_init_with_broken_slurm_writes_what_is_left(
     fault, site_without_defaults, user_config_file, capsys, monkeypatch
 ):
@@ -217,9 +136,3 @@ def test_init_never_changes_an_existing_file(laptop, user_config_file, capsys):
     assert fault.count("\n") == 1
     assert "init --print prints the new one" in fault
     assert user_config_file.read_text() == "minutes: 5\n"
-
-
-def test_init_print_writes_nothing(laptop, user_config_file, capsys):
-    assert run(["init", "--print"]) == 0
-    assert capsys.readouterr().out.startswith("# Personal defaults for every study")
-    assert not user_config_file.exists()

@@ -1,16 +1,13 @@
 """The checks of a compute node for doctor, with a cell's file."""
 
 import json
-import sys
 
 import msgspec
 
-from hpml_jobs.core.answers import NodeAnswer, Severity, ok
+from hpml_jobs.core.answers import NodeAnswer, Severity
 from hpml_jobs.core.cell import CellFile
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.study.files import encode, write_whole
-from hpml_jobs.worker import node_check
-from hpml_jobs.worker.instruments import facts
 from hpml_jobs.worker.instruments.cards import CardReader
 from hpml_jobs.worker.node_check import (
     card_findings,
@@ -31,22 +28,6 @@ def test_working_node_has_no_problem():
     findings = findings_of(FILE)
     assert [name for name in findings if findings[name].level is Severity.PROBLEM] == []
     assert "26,154 parameters" in findings["node data"].seen
-
-
-def test_other_package_version_is_a_problem():
-    finding = findings_of(msgspec.structs.replace(FILE, hpml_jobs="0.0.1"))[
-        "node versions"
-    ]
-    assert finding.level is Severity.PROBLEM
-    assert finding.remedy.startswith("install 0.0.1")
-
-
-def test_data_missing_on_node_is_a_problem():
-    missing = msgspec.structs.replace(FILE.cell.workload, data="cifar10", name="there")
-    cell = msgspec.structs.replace(FILE.cell, workload=missing)
-    findings = findings_of(msgspec.structs.replace(FILE, cell=cell))
-    assert findings["node data"].level is Severity.PROBLEM
-    assert findings["devices"].level is Severity.OK
 
 
 def test_missing_gpu_is_a_problem(monkeypatch):
@@ -117,23 +98,3 @@ def test_health_of_each_gpu_is_one_line():
         Severity.WARNING
     ]
     assert findings[2].remedy == "report the node to the cluster's support"
-
-
-def test_health_without_nvml_says_why(monkeypatch):
-    monkeypatch.setitem(sys.modules, "pynvml", None)
-    (finding,) = card_findings(CardReader(("GPU-0",)))
-    assert (finding.level, finding.seen[:16]) == (Severity.OK, "not read: cards:")
-
-
-def test_gpus_that_compute_are_looked_at(monkeypatch):
-    cell = msgspec.structs.replace(FILE.cell, device=Device.CUDA)
-    monkeypatch.setattr(
-        node_check, "_devices", lambda _: ok("devices", "1 x A100 computes")
-    )
-    monkeypatch.setattr(node_check, "_devices_of", lambda _: ())
-    monkeypatch.setattr(facts, "device_uuids", lambda _: ("GPU-0",))
-    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml(FakeGpu()))
-    assert (
-        findings_of(msgspec.structs.replace(FILE, cell=cell))["gpu health"].level
-        is Severity.OK
-    )

@@ -6,15 +6,7 @@ from typing import NamedTuple
 
 import pytest
 
-from hpml_jobs.core.answers import Severity
 from hpml_jobs.core.cell import Outcome
-from hpml_jobs.doctor.controller import check_controller
-from hpml_jobs.slurm.commands import (
-    ASSOCIATION_FIELDS,
-    hosts_of_job,
-    neighbour_jobs,
-    parse_associations,
-)
 from hpml_jobs.slurm.jobs import (
     SACCT_FIELDS,
     SQUEUE_FORMAT,
@@ -155,15 +147,6 @@ def test_nodes_partitions_and_limits_are_read(recorded):
     assert (limits["ClusterName"], limits["MaxArraySize"]) == ("rig", "64")
 
 
-def test_accounts_are_read(recorded):
-    user = ("show", "associations", "user=root", f"format={ASSOCIATION_FIELDS}")
-    accounts = parse_associations(recorded("sacctmgr", "-n", "-P", *user).text, "rig")
-    assert {(account.account, account.qos) for account in accounts} == {
-        ("lab", ("normal",)),
-        ("root", ("normal",)),
-    }
-
-
 def test_answers_of_sbatch_and_its_log_path_are_read(recorded):
     wrap = ("--wrap=true", "--output=/dev/null")
     assert send.job_id(recorded("sbatch", *wrap).text) == "18"
@@ -173,17 +156,3 @@ def test_answers_of_sbatch_and_its_log_path_are_read(recorded):
     assert refusal.endswith("Requested node configuration is not available")
     shown = recorded("scontrol", "show", "job", "8_0").text
     assert query.output_path(shown) == "/tmp/8_0_log.out"
-
-
-def test_controller_hosts_and_neighbours_are_read(recorded, slurm, monkeypatch):
-    slurm.set_output("scontrol", recorded("scontrol", "ping").text)
-    assert check_controller().level is Severity.OK
-    monkeypatch.setenv("SLURM_JOB_ID", "3")
-    monkeypatch.setenv("SLURM_JOB_NODELIST", "gr[001-002]")
-    slurm.set_output(
-        "scontrol", recorded("scontrol", "show", "hostnames", "gr[001-002]").text
-    )
-    assert hosts_of_job() == ["gr001", "gr002"]
-    running = ("squeue", "-h", "-t", "RUNNING,SUSPENDED", "-w", "gr001", "-o", "%A|%u")
-    slurm.set_complete_output("squeue", recorded(*running).text)
-    assert neighbour_jobs() == {"12": "root"}

@@ -1,7 +1,6 @@
 """A script in a job: its command; as a task of srun it has what srun gives, and no more."""
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +9,6 @@ import pytest
 
 from hpml_jobs.core.cell import CellFile
 from hpml_jobs.core.cluster import Shape
-from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.script import Script, ScriptLauncher
 from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.job.script import (
@@ -20,7 +18,6 @@ from hpml_jobs.job.script import (
     task_environment,
 )
 from hpml_jobs.job.workers import Job, torchrun_command, worker_environment
-from hpml_jobs.slurm.commands import HOSTS_VARIABLE
 from hpml_jobs.study.attempt import AttemptFolder
 from tests.unit.builders import a_cell
 
@@ -61,7 +58,7 @@ def test_tasks_meet_wherever_their_script_chooses(
         cwd=SCRIPTS,
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=600,
         check=False,
     )
     assert run.returncode == 0, run.stderr
@@ -105,50 +102,6 @@ def test_task_has_the_variables_of_its_place() -> None:
     assert {name for name in task if name[:5] != "SLURM"} == {*GIVEN, "OMP_NUM_THREADS"}
 
 
-@pytest.mark.parametrize(
-    ("given", "expected"),
-    [
-        ({}, {"SLURM_JOB_ID": "812"}),
-        (
-            {HOSTS_VARIABLE: "a b", "SLURMD_NODENAME": "b"},
-            {"SLURM_JOB_NODELIST": "a,b", "SLURMD_NODENAME": "b"},
-        ),
-        (
-            {
-                HOSTS_VARIABLE: "x y",
-                "SLURM_JOB_ID": "17",
-                "SLURM_JOB_NODELIST": "gr[1-2]",
-            },
-            {"SLURM_JOB_ID": "17", "SLURM_JOB_NODELIST": "gr[1-2]"},
-        ),
-    ],
-    ids=["here", "hosts of ssh", "slurm"],
-)
-def test_job_is_the_same_in_every_task(
-    file: CellFile,
-    attempt: AttemptFolder,
-    monkeypatch: pytest.MonkeyPatch,
-    given: dict[str, str],
-    expected: dict[str, str],
-) -> None:
-    for name in [name for name in os.environ if name.startswith("SLURM")]:
-        monkeypatch.delenv(name)
-    for name, value in given.items():
-        monkeypatch.setenv(name, value)
-    environment = script_environment(SCRIPT, file, attempt)
-    assert {name: environment.get(name) for name in expected} == expected
-
-
-def test_options_of_a_script_are_not_torchruns(tmp_path):
-    script = Script(path="train.py", args="--n {batch}")
-    cell = a_cell(
-        gpus=1, strategy=Strategy.SINGLE, batch=32, script=script, device=Device.CPU
-    )
-    file = CellFile(cell=cell, data_root="", code_root=str(tmp_path))
-    command = script_command(script, file, AttemptFolder(tmp_path), ["torchrun"])
-    assert command == ["torchrun", "--", "train.py", "--n", "32"]
-
-
 @pytest.mark.parametrize("launcher", [*ScriptLauncher])
 def test_gpus_of_a_script_are_checked_on_each_node(tmp_path, launcher):
     script = Script(path="train.py", args="", launcher=launcher)
@@ -161,22 +114,3 @@ def test_gpus_of_a_script_are_checked_on_each_node(tmp_path, launcher):
     assert command[:6] == [sys.executable, *check, "2"]
     assert command[6] == sys.executable
     assert command[-1] == "train.py"
-
-
-@pytest.mark.parametrize(
-    ("variable", "device"),
-    [
-        ("CUDA_LAUNCH_BLOCKING=1", Device.CUDA),
-        ("TORCH_DISTRIBUTED_DEBUG=DETAIL", Device.CPU),
-    ],
-)
-def test_script_is_refused_in_an_environment_that_slows(
-    tmp_path, monkeypatch, variable, device
-):
-    monkeypatch.setenv(*variable.split("="))
-    script = Script(path="train.py", args="")
-    file = CellFile(
-        cell=a_cell(device=device, script=script), data_root="", code_root=""
-    )
-    with pytest.raises(HpmlError, match=f"{variable}: every .* unset it"):
-        script_command(script, file, AttemptFolder(tmp_path), ["torchrun"])

@@ -15,13 +15,11 @@ import pytest
 from hpml_jobs import __version__
 from hpml_jobs.core.cell import CellFile, Outcome
 from hpml_jobs.core.cluster import Shape
-from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.record import Attempt, Neighbours
-from hpml_jobs.core.script import Script, ScriptLauncher
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.core.validation import decode
 from hpml_jobs.job import workers as job_workers
-from hpml_jobs.job.end import apply_time_limit, judge, keep_measured, with_next_step
+from hpml_jobs.job.end import apply_time_limit, judge, keep_measured
 from hpml_jobs.job.run import attempt_cell
 from hpml_jobs.job.workers import (
     Callbacks,
@@ -74,13 +72,14 @@ def replace_workers(monkeypatch, code):
     monkeypatch.setattr(job_workers, "worker_command", command)
 
 
-def replace_workers_writing_record(monkeypatch, tmp_path, content):
-    """Workers that end well and leave a record."""
+def replace_workers_writing_record(monkeypatch, tmp_path, content, then=""):
+    """Workers that leave a record, and then do something or end well."""
     (tmp_path / "left").write_bytes(content)
     replace_workers(
         monkeypatch,
         "import sys, shutil, pathlib; root, attempt = sys.argv[1:]\n"
-        f"shutil.copy({str(tmp_path / 'left')!r}, f'{{root}}/attempts/{{attempt}}/record.json')",
+        f"shutil.copy({str(tmp_path / 'left')!r}, f'{{root}}/attempts/{{attempt}}/record.json')\n"
+        f"{then}",
     )
 
 
@@ -100,12 +99,6 @@ def test_local_run_inside_allocation_keeps_local_id(monkeypatch):
     monkeypatch.setenv("HPML_JOBS_JOB", "local-17-1700000000")
     monkeypatch.setenv("SLURM_RESTART_COUNT", "2")
     assert Job.current() == Job("local-17-1700000000", 0, 0)
-
-
-def test_job_without_slurm_is_named_after_its_process(monkeypatch):
-    for name in ("SLURM_ARRAY_JOB_ID", "SLURM_JOB_ID"):
-        monkeypatch.delenv(name)
-    assert Job.current().id.startswith(f"here-{os.getpid()}-")
 
 
 # ---- commands ----
@@ -153,12 +146,6 @@ def test_ddp_on_two_nodes_uses_first_host_as_rendezvous(node, monkeypatch):
     } <= set(command)
     assert command[command.index("--nproc-per-node") + 1] == "2"
     assert not any(word.startswith(("--standalone", "--node-rank")) for word in command)
-
-
-def test_two_nodes_without_host_list_are_an_error():
-    attempt = AttemptFolder(Path("/s/c/attempts/101_0.r0"))
-    with pytest.raises(HpmlError, match=r"the job's hosts are unknown"):
-        worker_command(a_cell(nodes=2), Path("/s/c"), attempt, ONE)
 
 
 def test_worker_environment_has_equal_threads_and_no_slurm(
@@ -230,16 +217,6 @@ def test_record_names_other_jobs_on_the_nodes(cell_folder, tmp_path, monkeypatch
     assert asked.read_text().count("-w gr[001-002]") == 2
 
 
-def test_squeue_that_fails_in_a_job_leaves_neighbours_unknown(
-    cell_folder, tmp_path, monkeypatch
-):
-    record = encode(a_record(cell_folder.read().cell))
-    replace_workers_writing_record(monkeypatch, tmp_path, record)
-    put_squeue_on_path(tmp_path, monkeypatch, "exit 1")
-    assert attempt_cell(cell_folder).outcome is Outcome.OK
-    assert cell_folder.read_record().attempt.neighbours is None
-
-
 @pytest.mark.parametrize(
     ("code", "outcome", "words"),
     [
@@ -270,31 +247,18 @@ def test_attempt_without_record_is_judged_by_exit_code(
     assert cell_folder.read_record() is None
 
 
-def test_killed_single_worker_is_named_rank_0(working_folder, monkeypatch):
-    folder = planned_cell(working_folder, a_cell(gpus=1, strategy=Strategy.SINGLE))
-    replace_workers(monkeypatch, "import os; os.kill(os.getpid(), 9)")
-    assert attempt_cell(folder).reason == "rank 0 killed by signal 9 (out of memory?)"
-    replace_workers(monkeypatch, "import os; os.kill(os.getpid(), 11)")
-    assert attempt_cell(folder).reason == "rank 0 killed by signal 11"
-
-
 ECHOES = (
     "[enforce] Connection closed by peer [127.0.0.1]:1",
     "DistBackendError: NCCL error",
-    "RuntimeError: NCCL communicator was aborted after a previous error",
 )
 
 
 @pytest.mark.parametrize("echo", ECHOES)
 def test_rank_with_secondary_error_is_not_blamed(cell_folder, monkeypatch, echo):
     """A node's clock may be ahead: the echo of an error can seem to come before the error."""
-    errors = cell_folder.attempt("101_0.r0").errors
-    for rank, (reason, time_ns) in enumerate([(echo, 1), ("ValueError: mine", 2)]):
-        error = RankError(
-            rank=rank, oom=False, reason=reason, traceback="", time_ns=time_ns
-        )
-        write_whole(errors / f"rank{rank}.json", encode(error))
-    replace_workers(monkeypatch, "raise SystemExit(1)")
+    replace_workers_raising(
+        monkeypatch, rank_error(0, 1, echo), rank_error(1, 2, "ValueError: mine")
+    )
     assert attempt_cell(cell_folder).reason == "rank 1: ValueError: mine"
 
 
@@ -302,7 +266,6 @@ def test_rank_with_secondary_error_is_not_blamed(cell_folder, monkeypatch, echo)
     ("reason", "outcome", "expected"),
     [
         ("ValueError: mine", Outcome.FAILED, "rank 1: ValueError: mine"),
-        ("Connection closed by peer", Outcome.CANCELLED, "received SIGTERM"),
         (
             "RuntimeError: DataLoader worker (pid 7) is killed by signal: Terminated.",
             Outcome.CANCELLED,
@@ -386,20 +349,8 @@ def test_killed_rank_outranks_errors_it_caused(cell_folder, monkeypatch):
     )
 
 
-def test_rank_that_exits_outranks_errors_it_caused(cell_folder, monkeypatch):
-    replace_workers_raising(
-        monkeypatch,
-        rank_error(0, 10, "RuntimeError: Connection closed by peer"),
-        report=TORCHRUN.replace("-9", "3"),
-    )
-    assert attempt_cell(cell_folder).reason.startswith("rank 2 ended with exit code 3")
-
-
-@pytest.mark.parametrize("secondary", [6, 15])
-def test_rank_ended_by_torchrun_or_nccl_is_not_blamed(
-    cell_folder, monkeypatch, secondary
-):
-    report = TORCHRUN.replace("-9", f"-{secondary}")
+def test_rank_ended_by_torchrun_or_nccl_is_not_blamed(cell_folder, monkeypatch):
+    report = TORCHRUN.replace("-9", "-6")
     replace_workers_raising(
         monkeypatch, rank_error(3, 10, "ValueError: no"), report=report
     )
@@ -447,13 +398,8 @@ def test_fault_of_the_hardware_is_the_nodes(cell_folder, monkeypatch):
 def test_failure_after_training_keeps_measured_record(
     cell_folder, tmp_path, monkeypatch
 ):
-    (tmp_path / "left").write_bytes(encode(a_record(a_cell())))
-    replace_workers(
-        monkeypatch,
-        "import sys, shutil; root, attempt = sys.argv[1:]\n"
-        f"shutil.copy({str(tmp_path / 'left')!r}, f'{{root}}/attempts/{{attempt}}/record.json')\n"
-        "raise SystemExit(3)",
-    )
+    text = encode(a_record(a_cell()))
+    replace_workers_writing_record(monkeypatch, tmp_path, text, "raise SystemExit(3)")
     end = attempt_cell(cell_folder)
     reason = "the workers ended with exit code 3"
     assert (end.outcome, end.reason) == (Outcome.OK, reason)
@@ -501,51 +447,6 @@ def test_timed_out_collective_is_read_from_the_log(cell_folder, monkeypatch):
     end = attempt_cell(cell_folder)
     expected = "a collective timed out: ranks 0, 3 waited 180 s in ALLREDUCE of 2,359,296 elements"
     assert (end.outcome, end.reason) == (Outcome.FAILED, expected)
-    echo = rank_error(1, 10, "DistBackendError: NCCL communicator was aborted")
-    replace_workers_raising(monkeypatch, echo, report=report)
-    monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
-    assert attempt_cell(cell_folder).reason == expected
-
-
-OTHER_WATCHDOG = """\
-[rank{0}]:[E1122 17:00:00.1 WorkNCCL.cpp:211] [TC][rank={0}][name=default_pg] \
-Operation timed out after 180032 ms
-"""
-ABORTED = """\
-[rank2]:[E1122 17:00:00.1 ProcessGroupNCCL.cpp:611] [TC][rank=2][name=default_pg] \
-Aborting process on rank 2 due to error - nccl hit async error: unhandled system error
-"""
-
-
-@pytest.mark.parametrize(
-    ("lines", "reason"),
-    [
-        (
-            OTHER_WATCHDOG.format(3) + OTHER_WATCHDOG.format(0),
-            "a collective timed out: ranks 0, 3 waited 180 s",
-        ),
-        (
-            ABORTED,
-            "rank 2 killed by signal 6: nccl hit async error: unhandled system error",
-        ),
-    ],
-)
-def test_words_of_the_newer_class_of_nccl(cell_folder, monkeypatch, lines, reason):
-    """torch's ProcessGroupNCCL2, which backend nccl is from 2.15 on."""
-    report = lines + TORCHRUN.replace("-9", "-6")
-    replace_workers(monkeypatch, f"print({report!r}); raise SystemExit(1)")
-    assert attempt_cell(cell_folder).reason == reason
-
-
-def test_watchdog_that_meets_a_broken_gpu_is_the_nodes_fault(cell_folder, monkeypatch):
-    report = (
-        "Process group watchdog thread terminated with exception: CUDA error: uncorrectable ECC "
-        f"error encountered\n{TORCHRUN.replace('-9', '-6')}"
-    )
-    replace_workers(monkeypatch, f"print({report!r}); raise SystemExit(1)")
-    end = attempt_cell(cell_folder)
-    assert (end.outcome, end.node) == (Outcome.NODE_FAIL, None)
-    assert end.reason == "rank 2 killed by signal 6: uncorrectable ECC error"
 
 
 def test_truncated_worker_record_is_invalid_and_unpublished(
@@ -637,24 +538,18 @@ def test_record_published_meanwhile_is_not_overwritten(
     cell_folder.attempt("99.r0").root.mkdir(parents=True)
     other = encode(a_record(a_cell(), attempt="99.r0"))
     (tmp_path / "other").write_bytes(other)
-    (tmp_path / "mine").write_bytes(encode(a_record(a_cell())))
-    replace_workers(
-        monkeypatch,
-        "import sys, shutil; root, attempt = sys.argv[1:]\n"
-        f"shutil.copy({str(tmp_path / 'mine')!r}, f'{{root}}/attempts/{{attempt}}/record.json')\n"
-        f"shutil.copy({str(tmp_path / 'other')!r}, f'{{root}}/record.json')",
+    then = f"shutil.copy({str(tmp_path / 'other')!r}, f'{{root}}/record.json')"
+    replace_workers_writing_record(
+        monkeypatch, tmp_path, encode(a_record(a_cell())), then
     )
     attempt_cell(cell_folder)
     assert cell_folder.record_json.read_bytes() == other
 
 
 def test_superseded_attempt_does_not_publish(cell_folder, tmp_path, monkeypatch):
-    (tmp_path / "mine").write_bytes(encode(a_record(a_cell())))
-    replace_workers(
-        monkeypatch,
-        "import sys, shutil, pathlib; root, attempt = sys.argv[1:]\n"
-        f"shutil.copy({str(tmp_path / 'mine')!r}, f'{{root}}/attempts/{{attempt}}/record.json')\n"
-        "pathlib.Path(root, 'attempts', 'current').write_text('202.r0')",
+    then = "pathlib.Path(root, 'attempts', 'current').write_text('202.r0')"
+    replace_workers_writing_record(
+        monkeypatch, tmp_path, encode(a_record(a_cell())), then
     )
     end = attempt_cell(cell_folder)
     assert end.outcome is Outcome.CANCELLED
@@ -678,7 +573,7 @@ STOPPED = """\
 import sys, pathlib
 from hpml_jobs.job import run as job, workers
 workers.worker_command = lambda cell, root, attempt, here: [
-    sys.executable, "-c", "import time, pathlib; pathlib.Path('started').touch(); time.sleep(60)"]
+    sys.executable, "-c", "import time, pathlib; pathlib.Path('started').touch(); time.sleep(3600)"]
 sys.argv = ["job", sys.argv[1]]
 cell = pathlib.Path(sys.argv[1])
 job.run_task(str(cell.parent), (cell.name,))
@@ -695,7 +590,7 @@ def test_wrapper_ignores_usr2_and_sigterm_ends_workers_first(
         stdout=subprocess.DEVNULL,
     )
     try:
-        for _ in range(200):
+        for _ in range(6000):
             if (working_folder / "started").exists():
                 break
             with pytest.raises(subprocess.TimeoutExpired):
@@ -704,7 +599,7 @@ def test_wrapper_ignores_usr2_and_sigterm_ends_workers_first(
         with pytest.raises(subprocess.TimeoutExpired):
             process.wait(timeout=0.3)
         process.terminate()
-        assert process.wait(timeout=20) == 1
+        assert process.wait(timeout=600) == 1
     finally:
         process.kill()
         process.wait()
@@ -724,7 +619,9 @@ def test_wrapper_ignores_usr2_and_sigterm_ends_workers_first(
 def test_time_limit_of_local_job_stops_its_workers(cell_folder, monkeypatch, job):
     alarm = partial(signal.setitimer, signal.ITIMER_REAL)
     monkeypatch.setattr(signal, "alarm", lambda seconds: alarm(seconds / 600))
-    replace_workers(monkeypatch, "import time; time.sleep(1)")
+    is_local = job.startswith("local")
+    seconds = 3600 if is_local else 1
+    replace_workers(monkeypatch, f"import time; time.sleep({seconds})")
     shape = Shape(
         nodes=1,
         gpus_per_node=1,
@@ -738,7 +635,7 @@ def test_time_limit_of_local_job_stops_its_workers(cell_folder, monkeypatch, job
     attempt.errors.mkdir(parents=True)
     callbacks = Callbacks(lambda: None, lambda: None)
     ended = run_workers(file, cell_folder, attempt, Job(job, 0, 0), callbacks)
-    assert ended == ((-signal.SIGTERM, True) if job.startswith("local") else (0, False))
+    assert ended == ((-signal.SIGTERM, True) if is_local else (0, False))
 
 
 DETACHED = """
@@ -824,16 +721,6 @@ def test_cell_cancelled_after_its_minutes_is_timeout():
         Outcome.TIMEOUT,
         "not finished within its 2 minutes (minutes=)",
     )
-    assert (
-        apply_time_limit(stopped, msgspec.structs.replace(file, shape=None), 1e9)
-        is stopped
-    )
-    stuck = msgspec.structs.replace(
-        stopped, activity="rank 0 was in net.py, line 7, in forward"
-    )
-    assert apply_time_limit(stuck, file, 121.0).reason == (
-        "not finished within its 2 minutes (minutes=): rank 0 was in net.py, line 7, in forward"
-    )
 
 
 TORCHRUN_REPORT = """train.py: error: unrecognized arguments: --local-rank=0
@@ -852,11 +739,6 @@ Root Cause (first observed failure):
 """
 
 
-OF_LAUNCHER = """Traceback (most recent call last):
-  File "/x/accelerate/commands/launch.py", line 1, in simple_launcher
-    raise subprocess.CalledProcessError(returncode=process.returncode, cmd=cmd)
-subprocess.CalledProcessError: Command '['python', 'train.py']' returned non-zero exit status 2.
-"""
 HYDRA = (
     "\nSet the environment variable HYDRA_FULL_ERROR=1 for a complete stack trace.\n"
 )
@@ -869,45 +751,10 @@ LOGS = {
         TORCHRUN_REPORT,
         "train.py: error: unrecognized arguments: --local-rank=0",
     ),
-    "traceback of a launcher": (
-        f"t.py: error: no --x\n{OF_LAUNCHER}",
-        "t.py: error: no --x",
-    ),
-    "click": (
-        "Usage: t.py\n\nError: No such option: --x\n",
-        "Error: No such option: --x",
-    ),
-    "box of typer": (
-        "Usage: t.py\n╭─ Error ──╮\n│ No such: --x  │\n╰──────────╯\n",
-        "No such: --x",
-    ),
-    "absl": (
-        "FATAL Flags parsing error:\n  Unknown flag 'x'. Did you mean: y ?\nPass --helpshort.\n",
-        "FATAL Flags parsing error: Unknown flag 'x'. Did you mean: y ?",
-    ),
-    "fire": (
-        "ERROR: Could not consume arg: --x\nUsage: t.py\n  -\nrun:\n  t.py --help\n",
-        "ERROR: Could not consume arg: --x",
-    ),
-    "override of hydra": (
-        f"Could not override 'x'.\nTo append use +x=1\nKey 'x' is not in struct\n{HYDRA}",
-        "Key 'x' is not in struct",
-    ),
     "exception in hydra": (
         f"Error executing job with overrides: []\nTraceback\n  File t\nValueError: x\n{HYDRA}",
         "ValueError: x",
     ),
-    "warning at the end": (
-        "no data found\n[rank0]:[W1126] Warning: destroy_process_group() was not called\n"
-        "/x.py:254: UserWarning: leaked semaphores\n  warnings.warn('leaked')\n",
-        "no data found",
-    ),
-    "lines without words": ("no such option\n=====\n  ^^^^\n...\n", "no such option"),
-    "an error that is a figure": (
-        "test error: 0.1\nno such folder\n",
-        "no such folder",
-    ),
-    "nothing": ("====\n", ""),
 }
 
 
@@ -915,49 +762,3 @@ LOGS = {
 def test_reason_is_what_the_program_itself_said_last(tmp_path, log, words):
     (tmp_path / "log.txt").write_text(log)
     assert AttemptFolder(tmp_path).last_words() == words
-
-
-READ = "let the script read LOCAL_RANK, or take both --local-rank and --local_rank"
-
-
-@pytest.mark.parametrize(
-    ("reason", "script", "nodes", "step"),
-    [
-        ("t.py: error: required: --local_rank", {}, 1, READ),
-        ("Error: Missing option '--local-rank'", {}, 2, READ),
-        ("KeyError: 'SLURM_PROCID'", {}, 1, "use launcher=srun"),
-        (
-            "KeyError: 'LOCAL_RANK'",
-            {"launcher": ScriptLauncher.SRUN},
-            1,
-            "use launcher=torchrun",
-        ),
-        (
-            "ValueError: environment variable RANK expected, but not set",
-            {"launcher": ScriptLauncher.PYTHON},
-            1,
-            "use launcher=torchrun",
-        ),
-        ("KeyError: 'SLURM_NODEID'", {"launcher": ScriptLauncher.SRUN}, 1, None),
-        ("KeyError: 'DATA'", {}, 1, None),
-    ],
-)
-def test_next_step_names_what_gives_a_script_its_rank(
-    tmp_path, reason, script, nodes, step
-):
-    (tmp_path / "t.py").write_text("p.add_argument('--local-rank', type=int)\n")
-    script = Script(**({"path": "t.py"} | script))
-    file = CellFile(
-        cell=a_cell(gpus=2, nodes=nodes, script=script),
-        data_root="",
-        code_root=str(tmp_path),
-    )
-    end = AttemptEnd(
-        attempt=Attempt(id="7.r0", job="7"), outcome=Outcome.FAILED, reason=reason
-    )
-    said = with_next_step(end, file).reason
-    assert (
-        said == reason
-        if step is None
-        else said.startswith(f"{reason}: ") and step in said
-    )

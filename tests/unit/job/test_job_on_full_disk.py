@@ -104,8 +104,3 @@ def test_removed_study_folder_is_not_made_again(
     with pytest.raises(HpmlError, match=r"was deleted or renamed while the cell ran"):
         attempt_cell(folder)
     assert not root.exists()
-
-
-def test_real_full_disk_is_recognized(tmp_path):
-    assert job_run._full_disk(tmp_path) == ""
-    assert job_run._full_disk(tmp_path / "nothing") == ""

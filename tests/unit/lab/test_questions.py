@@ -69,8 +69,3 @@ def test_question_without_cells_says_what_to_type(builder):
     assert texts["Q5"].startswith(
         "Not measured. To measure it:\nhpml-jobs grid=shuffling"
     )
-
-
-def test_network_of_part_b_does_not_answer_the_first_question(builder):
-    quantized(builder)
-    assert questions_of(builder)["Q1"][0].text.startswith("Not measured")

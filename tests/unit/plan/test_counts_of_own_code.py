@@ -97,17 +97,9 @@ REFUSED = {
         "def dataset(train):\n    sys.exit(0)\n",
         "SystemExit: 0",
     ),
-    "no_module": (
-        "def build():\n    return 3\n",
-        ":build returned int: return a torch.nn.Module",
-    ),
     "missing_arg": (
         "def build(depth):\n    return GPT()\n",
         ":build gets no value for depth: add +workload.args.depth=VALUE, or give it a default",
-    ),
-    "raising_model": (
-        "def build():\n    return GPT().tail\n",
-        "gpt: AttributeError: 'GPT' object has no attribute 'tail'",
     ),
 }
 
@@ -123,14 +115,6 @@ def test_code_that_gives_no_model_is_refused_at_submission(
     assert error.startswith("hpml-jobs: gpt: ")
     assert slurm.scripts == []
     assert not (try_code.folder / "outputs").exists()
-
-
-def test_misspelt_argument_is_refused(try_code, capsys):
-    change = "def build(depth=1):\n    return GPT()\n"
-    assert try_code(change, "+workload.args.deph=2") == 1
-    assert "none of your functions takes deph; they take depth" in (
-        capsys.readouterr().err
-    )
 
 
 @pytest.mark.parametrize(
@@ -159,20 +143,16 @@ def test_tokens_of_an_input_are_counted_and_compared(
     assert message in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    "reason", ["Found no NVIDIA driver on your system", "CUDA out of memory"]
-)
-def test_model_that_this_machine_cannot_build_is_submitted(reason, try_code, slurm):
-    change = f"def build():\n    raise RuntimeError({reason!r})\n"
+def test_model_that_this_machine_cannot_build_is_submitted(try_code, slurm):
+    change = "def build():\n    raise RuntimeError('CUDA out of memory')\n"
     assert try_code(change) == 0
     assert len(slurm.scripts) == 1
 
 
-@pytest.mark.parametrize("code", [3, 127, 255])
 def test_python_without_torch_is_a_note_with_given_images(
-    code, try_code, monkeypatch, capsys
+    try_code, monkeypatch, capsys
 ):
-    ended = subprocess.CompletedProcess([], code, "", "No module named torch")
+    ended = subprocess.CompletedProcess([], 3, "", "No module named torch")
     answer_prepare(monkeypatch, lambda _: ended)
     assert try_code("", "batch=32") == 1
     assert "or give workload.images=" in capsys.readouterr().err
@@ -188,14 +168,3 @@ def test_code_that_ends_the_process_is_refused(try_code, monkeypatch, capsys):
     assert "your code ended the process before a job could train (os._exit?)" in (
         capsys.readouterr().err
     )
-
-
-def test_own_data_that_is_no_tensor_is_refused_for_loader_device(try_code, capsys):
-    assert try_code("", "loader=device") == 1
-    assert "loader=device with workload.data=" in capsys.readouterr().err
-    tensors = (
-        "def rows(train):\n"
-        "    tokens = torch.arange(65).repeat(64, 1)\n"
-        "    return torch.utils.data.TensorDataset(tokens[:, :-1], tokens[:, 1:])\n"
-    )
-    assert try_code(tensors, "loader=device", function="rows") == 0

@@ -2,7 +2,6 @@
 
 import pytest
 
-from hpml_jobs.core.errors import UsageError
 from hpml_jobs.plan.sweep import expand
 
 
@@ -73,16 +72,3 @@ def grids(tmp_path):
         return tmp_path
 
     return write
-
-
-@pytest.mark.parametrize(
-    ("block", "device", "words"),
-    [
-        ("only_on: tpu", "cpu", r"own.yaml: only_on is one of cuda, cpu"),
-        ("only_on: [cuda]", "cpu", r"own.yaml: only_on is one of cuda, cpu"),
-    ],
-)
-def test_blocks_of_a_device_are_checked(grids, block, device, words):
-    folder = grids(f"blocks: [{{gpus: [1, 2], {block}}}]\n")
-    with pytest.raises(UsageError, match=words):
-        swept("grid=own", f"device={device}", key="gpus", config_dir=folder)

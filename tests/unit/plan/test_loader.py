@@ -3,7 +3,6 @@
 import pytest
 
 from hpml_jobs.core.strategies import Strategy
-from hpml_jobs.plan import machine
 from hpml_jobs.submit.explain import preview_of
 from hpml_jobs.submit.selection import select
 from tests.unit.plans import plan_of, plan_with_folder, send_cells
@@ -24,13 +23,6 @@ def fast_cards(slurm):
 
     nodes_of(96)
     return nodes_of
-
-
-def test_slow_gpus_and_cpus_keep_two_workers(slurm):
-    notes = []
-    for words in ([], ["gpu_type=v100"], ["device=cpu"]):
-        assert workers(plan_of("gpus=1,4", *words, notify=notes.append)) == {2}
-    assert not any("loader_workers" in note for note in notes)
 
 
 COMPARED = ("gpus=1", "batch=128", "loader_workers=2,null")
@@ -58,19 +50,6 @@ def test_lab_has_two_workers_which_a_sweep_compares_with_the_gpus_own(fast_cards
     )
 
 
-def test_workers_are_compared_again_in_a_study_with_cells_of_2(fast_cards):
-    for _ in range(2):
-        plan = plan_with_folder(*COMPARED, "gpu_type=h100", "study=mine")
-        assert workers(plan) == {2, 8}
-        send_cells(plan, plan.cells[:1])
-
-
-def test_loader_of_the_device_replaces_the_workers_of_the_lab(fast_cards):
-    assert workers(plan_of("grid=lab", "gpu_type=h100", "loader=device")) == {0}
-    for word, number in (("loader=workers", 2), ("loader_workers=null", 8)):
-        assert workers(plan_of("grid=lab", "gpu_type=h100", word)) == {number}
-
-
 def test_iterations_cut_an_epoch_and_equal_global_batches_share_it():
     plan = plan_of("gpus=1,2", "global_batch=256", "iterations=40", "workload=digits")
     assert [planned.cell.workload.images for planned in plan.cells] == [
@@ -82,21 +61,6 @@ def test_iterations_cut_an_epoch_and_equal_global_batches_share_it():
         row.key: (row.value, row.origin) for row in preview_of(select(plan)).values
     }
     assert shown["iterations"] == ("40", "command line")
-
-
-@pytest.mark.parametrize(
-    ("words", "is_noted"),
-    [
-        (("gpus=1,2", "batch=16,32"), True),
-        (("gpus=1,2", "global_batch=256"), False),
-        (("gpus=2", "batch=16,32"), False),
-    ],
-)
-def test_iterations_without_speedups_name_what_gives_them(words, is_noted):
-    notes = []
-    plan_of(*words, "iterations=40", "workload=digits", notify=notes.append)
-    text = "use data.limit=2560 instead, which is the same for all sizes"
-    assert any(note.endswith(text) for note in notes) is is_noted
 
 
 def test_fast_gpu_gets_more_workers_and_says_so(fast_cards):
@@ -131,14 +95,6 @@ def test_study_with_old_default_keeps_it(fast_cards):
         for note in notes
     )
     assert workers(plan_of("gpus=2", "gpu_type=h100", "study=other")) == {8}
-
-
-def test_local_gpu_chooses_by_its_name_and_cpus(laptop, monkeypatch):
-    monkeypatch.setattr(machine, "local_gpus", lambda: ("NVIDIA H200",))
-    monkeypatch.setattr("os.sched_getaffinity", lambda _: range(16))
-    assert workers(plan_of("workload=synthetic", "workload.images=64", "batch=8")) == {
-        8
-    }
 
 
 def test_loader_device_has_no_workers_and_its_own_name(slurm):

@@ -47,11 +47,6 @@ def test_cells_hold_the_script_and_its_local_modules(
     assert "never" not in "".join(capfd.readouterr())
 
 
-def test_a_study_has_a_name_also_if_the_script_has_a_strange_one(folder: Path) -> None:
-    (folder / "my train.py").write_text("import torch\n")
-    assert plan("batch=4", "script=my train.py", ARGS).study.name == "my_train-local"
-
-
 def test_another_text_or_another_argument_is_another_cell(folder: Path) -> None:
     first = plan("batch=4", "script=train.py", ARGS).cells[0].slug
     assert plan("batch=4", "script=train.py", f"{ARGS} --lr 1").cells[0].slug != first
@@ -63,14 +58,10 @@ def test_another_text_or_another_argument_is_another_cell(folder: Path) -> None:
     ("word", "args"),
     [
         ("args='-b {batch} --lr 1'", ["-b {batch} --lr 1"]),
-        ('args="-b {batch} --lr 1"', ["-b {batch} --lr 1"]),
         ("args='-b {batch} --name \\'a b\\''", ["-b {batch} --name 'a b'"]),
         ("args=\"-b {batch} --name 'a, b'\"", ["-b {batch} --name 'a, b'"]),
-        ("args='-b {batch}','-b {batch} --lr 2'", ["-b {batch}", "-b {batch} --lr 2"]),
         ("args='-b {batch}', \"--lr 2\"", ["-b {batch}", "--lr 2"]),
-        ("args='a' 'b' {batch}", ["'a' 'b' {batch}"]),
         ("args=-b {batch} --name 'a, b'", ["-b {batch} --name 'a, b'"]),
-        ("args='a',{batch},x=\"y\"", ["'a',{batch},x=\"y\""]),
     ],
 )
 def test_quotes_around_the_whole_value_are_those_of_hydra(
@@ -82,73 +73,17 @@ def test_quotes_around_the_whole_value_are_those_of_hydra(
     ]
 
 
-def test_the_files_of_a_module_and_of_a_script_in_the_arguments_count(
-    folder: Path,
-) -> None:
-    (folder / "pkg").mkdir()
-    (folder / "pkg" / "__init__.py").touch()
-    (folder / "pkg" / "train.py").write_text("from pkg import parts\n")
-    (folder / "pkg" / "parts.py").touch()
-    [cell] = (p.cell for p in plan("batch=4", "script=-m pkg.train", ARGS).cells)
-    assert cell.workload.name == "train"
-    assert [file.name for file in cell.workload.code] == [
-        *("pkg/__init__.py", "pkg/parts.py", "pkg/train.py"),
-    ]
-    launched = (
-        "launcher=python",
-        "script=-m accelerate.commands.launch",
-        f"{ARGS} train.py",
-    )
-    with pytest.raises(UsageError, match=r"no module accelerate in .* or installed"):
-        plan("batch=4", *launched)
-    [cell] = (
-        p.cell for p in plan("batch=4", "script=-m json.tool", f"{ARGS} train.py").cells
-    )
-    assert [file.name for file in cell.workload.code] == ["helper.py", "train.py"]
-
-
-def test_batch_of_a_script_is_the_given_one(folder: Path) -> None:
-    [cell] = (planned.cell for planned in plan("gpus=2", "script=train.py", ARGS).cells)
-    assert cell.batch == 128
-
-
-def test_what_a_script_may_lack_is_said_before_it_runs(folder: Path) -> None:
-    (folder / "alone.py").write_text("import torch\n")
-    notes: list[str] = []
-    plan("gpus=2", "script=alone.py", "batch=64", "args=--lr 1", notes=notes)
-    text = " ".join(notes)
-    assert "args has no {batch}: alone.py has to use batch 64 by itself" in text
-    notes.clear()
-    plan("gpus=2", "script=train.py", "batch=64", ARGS, notes=notes)
-    assert "args has no {batch}" not in " ".join(notes)
-
-
 SHARED = r"""
 torch.save({}, 'snapshot.pt')
 from torch import load; load("ck.pt")
-import torch as t; t.load("ck.pt")
 import torch.distributed.checkpoint as dcp; dcp.load({})
-torch.distributed.checkpoint.load({})
-from torch.distributed import checkpoint; checkpoint.save({})
 model.save_pretrained("out")
-accelerator.load_state("out")
-engine.load_checkpoint("out")
 from lightning import Trainer; Trainer(max_epochs=3)
-import lightning as L; L.Trainer()
 TrainingArguments("out")
-SummaryWriter()
 pd.DataFrame().to_csv("log.csv")
-np.savez("a", x)
-open(name, "a")
 open(name, mode="w")
-open(name, args.mode)
-open(name, "ab" if more else "r")
-Path("log").open("x")
 (folder / "log").write_text(f"{loss}")
-zipfile.ZipFile(name, "w")
 shutil.copy(name, "best.pt")
-profile.export_chrome_trace("t.json"); torch.onnx.export(model, x, "m.onnx")
-cv2.imwrite("x.png", x)
 print(\n  open(\n    name,\n    'w'\n  )\n)
 """
 NOT_SHARED = r"""
@@ -163,16 +98,13 @@ class Trainer: ...\nTrainer()
 
 
 @pytest.mark.parametrize("text", SHARED.strip().splitlines())
-@pytest.mark.parametrize("script", ["script=train.py", "script=-m train"])
-def test_script_that_shares_files_is_refused(
-    folder: Path, script: str, text: str
-) -> None:
+def test_script_that_shares_files_is_refused(folder: Path, text: str) -> None:
     source = text.replace(r"\n", "\n")
     (folder / "helper.py").write_text(f"import torch\n{source}\n")
     with pytest.raises(UsageError, match=r"\(helper.py, line [23]\), and args has no "):
-        plan("batch=4,8", script, ARGS)
-    plan("batch=4,8", script, f"{ARGS} --out {{folder}}")
-    plan("batch=4,8", script, ARGS, "shared_files=true")
+        plan("batch=4,8", "script=train.py", ARGS)
+    plan("batch=4,8", "script=train.py", f"{ARGS} --out {{folder}}")
+    plan("batch=4,8", "script=train.py", ARGS, "shared_files=true")
 
 
 @pytest.mark.parametrize("text", NOT_SHARED.strip().splitlines())
@@ -191,12 +123,7 @@ def code_of(*words: str, notes: list[str] | None = None) -> dict[str, str]:
     ("words", "names"),
     [
         ("--config cfg.json", ["cfg.json"]),
-        ("--config=cfg.json", ["cfg.json"]),
-        ("config=conf/more.yaml", ["conf/more.yaml"]),
-        ("--config ./conf/../cfg.json", ["cfg.json"]),
         ("--configs cfg.json,conf/more.yaml", ["cfg.json", "conf/more.yaml"]),
-        ("@cfg.json", ["cfg.json"]),
-        ("'my settings.txt'", ["my settings.txt"]),
         ("--root conf --weights large.bin --missing not.json", []),
         ("--config {seed}.json", []),
     ],
@@ -217,15 +144,6 @@ def test_files_that_arguments_name_are_part_of_the_cell(
         assert code_of("script=train.py", f"{ARGS} {words}")[name] != before[name]
 
 
-def test_file_beside_the_script_is_found_by_its_own_name(folder: Path) -> None:
-    (folder / "sub").mkdir()
-    (folder / "sub" / "train.py").write_text("import torch\n")
-    (folder / "sub" / "cfg.json").write_text("1\n")
-    (folder / "here.json").write_text("1\n")
-    code = code_of("script=sub/train.py", f"{ARGS} --x cfg.json --y here.json")
-    assert sorted(code) == ["../here.json", "cfg.json", "train.py"]
-
-
 STEP = "import torch\nloss.backward()\n"
 PARALLEL = f"{STEP}from torch.nn.parallel import DistributedDataParallel\n"
 
@@ -234,16 +152,10 @@ PARALLEL = f"{STEP}from torch.nn.parallel import DistributedDataParallel\n"
     ("text", "library"),
     [
         ("import tensorflow as tf", "tensorflow"),
-        ("import jax.numpy as np, torch", "jax"),
-        ("from flax import linen", "flax"),
         ("def train():\n    import keras", "keras"),
         (f"{STEP}import horovod.torch as hvd", "horovod"),
-        (f"{STEP}from ray import train", "ray"),
-        (f"{STEP}import deepspeed", "deepspeed"),
-        (f"{STEP}if 0:\n    import tensorflow", ""),
         (f"{PARALLEL}if 0:\n    import tensorflow, horovod, ray", ""),
         ('"""\nimport keras\nfrom ray tracing\n"""', ""),
-        ("from .ray import trace", ""),
     ],
 )
 def test_script_of_another_library_is_refused(

@@ -4,11 +4,9 @@ import pytest
 from msgspec.structs import replace
 
 from hpml_jobs.core.cluster import Cluster
-from hpml_jobs.core.errors import HpmlError, UsageError
+from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.text_data import text_files, total_bytes, windows
 from hpml_jobs.plan import data
-from hpml_jobs.plan.rules import RULES_OF_WORKLOAD, refuse
-from hpml_jobs.plan.sweep import expand
 from hpml_jobs.submit.explain import preview_of
 from hpml_jobs.submit.selection import select
 from tests.unit.builders import NANO
@@ -59,78 +57,11 @@ def test_windows_of_the_standard_library_are_counted(tmp_path):
     assert with_facts(tmp_path, context=64).images == windows(size, 64)
 
 
-def test_synthetic_tokens_train_a_model_of_ones_own(working_folder):
-    words = (
-        "workload=custom",
-        "workload.model=mygpt:build",
-        "workload.data=tokens",
-        "batch=2",
-    )
-    size = ("workload.vocab=50", "workload.context=8", "workload.images=64")
-    (settings,) = expand(
-        [*words, *size, "cluster=local", "device=cpu"], multirun=False
-    ).settings
-    refuse(RULES_OF_WORKLOAD, settings.workload)
-    assert (settings.workload.vocab, settings.workload.units_per_sample) == (50, 8)
-    with pytest.raises(
-        UsageError, match=r"needs workload.layers=, .*; workload=gpt_nano has them"
-    ):
-        refuse(RULES_OF_WORKLOAD, replace(settings.workload, model="gpt"))
-
-
-def test_text_without_a_window_asks_for_text(tmp_path):
-    (tmp_path / "train").mkdir()
-    (tmp_path / "train" / "a.txt").write_text("x")
-    with pytest.raises(UsageError, match=r"training text of .* \(1 bytes\); add text"):
-        with_facts(tmp_path, data="text_folder", context=1)
-
-
-def test_parameters_follow_from_the_shape(tmp_path):
-    assert with_facts(tmp_path, parameters=7).parameters == 224_640
-
-
-def test_unit_of_the_data_is_the_same_cell(working_folder):
-    words = ("workload=gpt_nano", "cluster=local", "device=cpu", "batch=16")
-    given, derived = plan_of(*words, "+workload.unit=tokens"), plan_of(*words)
-    assert given.cells[0].cell.workload == derived.cells[0].cell.workload
-    assert derived.cells[0].cell.workload.units_per_sample == 128
-
-
 def test_folder_of_text_is_counted_by_size(tmp_path):
     for part, text in (("train", "a" * 1000), ("test", "b" * 300)):
         (tmp_path / part).mkdir()
         (tmp_path / part / "a.txt").write_text(text)
     assert with_facts(tmp_path, data="text_folder", context=9).images == 111
-    with pytest.raises(
-        UsageError, match=r"context=300 is longer than the held-out text .*=299"
-    ):
-        with_facts(tmp_path, data="text_folder", context=300)
-    (tmp_path / "train" / "a.txt").unlink()
-    with pytest.raises(HpmlError, match=r"no files train/\*\*.txt"):
-        with_facts(tmp_path, data="text_folder")
-
-
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"context": 500_000}, r"context=500000 is longer than the held-out text"),
-        ({"data": "tokens", "vocab": None}, r"model=gpt needs workload.vocab="),
-        ({"classes": 5}, r"classes= with workload.data=text: tokens have no classes"),
-        ({"context": None}, r"workload.model=gpt needs workload.context="),
-        (
-            {"model": "lenet", "padded_vocab": 300},
-            r"padded_vocab=300 with workload.model=lenet: only",
-        ),
-    ],
-)
-def test_keys_that_do_not_fit_are_refused(tmp_path, changes, words):
-    with pytest.raises(UsageError, match=words):
-        with_facts(tmp_path, {f"workload.{key}" for key in changes}, **changes)
-
-
-def test_model_of_the_user_needs_no_shape():
-    own = replace(NANO, data="own:dataset", model="own:build", layers=None)
-    refuse(RULES_OF_WORKLOAD, own)
 
 
 def test_jobs_with_another_python_count_themselves(tmp_path, monkeypatch):

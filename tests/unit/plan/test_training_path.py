@@ -1,8 +1,6 @@
 """The keys of the training path on the command line."""
 
 from hpml_jobs.core.training_path import CompileMode, Precision
-from hpml_jobs.submit.explain import preview_of
-from hpml_jobs.submit.selection import select
 from tests.unit.plans import plan_of
 
 LOCAL = ("cluster=local", "device=cpu")
@@ -37,11 +35,3 @@ def test_global_batch_gives_the_batch_of_each_size(working_folder):
         *((1, 256), (1, 128), (2, 128), (2, 64), (4, 64), (4, 32)),
     ]
     assert {cell.global_batch for cell in cells} == {256}
-
-
-def test_plan_lists_every_key_of_the_path_with_its_origin(working_folder):
-    plan = plan_of(*LOCAL, "gpus=1,2", "global_batch=256", "precision=bf16")
-    rows = {row.key: (row.value, row.origin) for row in preview_of(select(plan)).values}
-    assert rows["precision"] == ("bf16", "command line")
-    assert rows["batch"] == ("256, 128", "global_batch / gpus / accumulate")
-    assert rows["accumulate"] == ("1", "conf/config.yaml")

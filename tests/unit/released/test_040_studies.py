@@ -254,11 +254,13 @@ def test_finished_cells_are_skipped(
     request,
     capsys,
 ):
-    """Commands of which 0.4.0 said that all cells are finished."""
+    """Commands of which 0.4.0 said that all cells are finished; syncbn is refused on CPUs now."""
     fake = request.getfixturevalue("slurm") if "cluster=rig" in words else None
     before = kept(desk / "outputs")
-    assert run(shlex.split(words)) == 0, capsys.readouterr().err
-    assert str(cells) in capsys.readouterr().out
+    code = run(shlex.split(words))
+    printed = capsys.readouterr()
+    assert code == (2 if "syncbn" in words else 0), printed.err
+    assert code or str(cells) in printed.out
     assert kept(desk / "outputs") == before
     assert fake is None or fake.scripts == []
 

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from hpml_jobs.core.measurements import CollectiveKind
 from hpml_jobs.core.strategies import Strategy
 from tests.unit.builders import lab_cell, lab_record
-from tests.unit.check_cases import change_epoch, change_every_rank
+from tests.unit.check_cases import change_epoch
 
 GRADIENT_BYTES = 44_695_848
 
@@ -170,20 +170,3 @@ def test_phases_add_up(builder):
     (row,) = csv_rows(builder, "phases")
     names = ("stall", "h2d", "forward", "backward", "comm_exposed", "optimizer")
     assert sum(row[f"phase_{name}_s"] for name in names) == pytest.approx(20.1)
-
-
-def test_replicas_table_has_accuracy_deviation_over_seeds(builder):
-    for seed, accuracy in ((0, 0.60), (1, 0.62)):
-        whole = lab_record(lab_cell(2, 128, seed=seed), 20.0)
-        builder.with_record(change_every_rank(test_accuracy=accuracy)(whole))
-    builder.with_record(
-        change_every_rank(parameters_hash="")(lab_record(lab_cell(4, 128), 20.0))
-    )
-    two = csv_row(builder, "replicas", gpus=2)
-    assert (two["parameters"], two["buffers"]) == ("equal", "differ")
-    assert two["test_accuracy"] == pytest.approx(0.61)
-    assert two["test_deviation"] == pytest.approx(0.014142, abs=1e-6)  # 0.01 x sqrt(2)
-    assert (two["test_accuracy_least"], two["test_accuracy_most"]) == (0.60, 0.62)
-    four = csv_row(builder, "replicas", gpus=4)
-    assert four["test_deviation"] is None
-    assert four["parameters"] is None

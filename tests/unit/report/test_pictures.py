@@ -1,15 +1,12 @@
 """Pictures of a study by their data: lines, bars, labels, alt texts and captions."""
 
-import msgspec
 import pytest
 
 from hpml_jobs.core.check_result import CheckResult, Level
 from hpml_jobs.core.strategies import Strategy
-from hpml_jobs.report import pictures as plots
-from hpml_jobs.report.communication import phases
 from hpml_jobs.report.frame import style
 from hpml_jobs.report.pictures import PLOTS
-from tests.unit.builders import PUBLISHED_S, V100, lab_cell, lab_record
+from tests.unit.builders import PUBLISHED_S, lab_cell, lab_record
 from tests.unit.study_builder import StudyBuilder
 
 pytestmark = pytest.mark.usefixtures("all_pictures")
@@ -71,34 +68,6 @@ def cell_labels(axis):
 # ---- all of them ----
 
 
-def test_pictures_have_names_words_and_alt_texts(repeated):
-    pictures = plots.pictures(repeated)
-    assert list(pictures) == ["speedup", "gap", "phases"]
-    for name, picture in pictures.items():
-        assert picture.name == name
-        assert picture.title
-        assert picture.caption.endswith(".")
-        assert picture.alt.endswith(".")
-        assert any(letter.isdigit() for letter in picture.alt)
-
-
-def test_pictures_same_strategy_has_same_colour(repeated):
-    used = {}
-    for picture in plots.pictures(repeated).values():
-        legend = picture.figure.legends[0]
-        for text, handle in zip(legend.get_texts(), legend.legend_handles, strict=True):
-            name = text.get_text()
-            if (name := name.split()[0]) in style.STRATEGY_COLOURS:
-                used.setdefault(name, set()).add(handle.get_color())
-    assert used == {name: {style.strategy_colour(name)} for name in used}
-    assert {"ddp", "gather_scatter"} <= set(used)
-
-
-def test_pictures_of_study_without_numbers_are_none(builder):
-    builder.with_cell(lab_cell(1, 128))
-    assert plots.pictures(builder.collect()) == {}
-
-
 # ---- speedup ----
 
 
@@ -134,39 +103,6 @@ def test_speedup_has_strong_beside_weak_and_ideal_line(lab):
     assert "ddp b512: 1.72 on 4 GPUs (efficiency 42.9 %)" in picture.alt
 
 
-def test_speedup_begins_hollow_where_its_baseline_is_doubtful(builder, given_checks):
-    for gpus in (1, 2):
-        builder.with_record(lab_record(lab_cell(gpus, 128), 20.0 / gpus))
-    doubt = CheckResult(check="made-up", level=Level.WARN, reason="of this test")
-    given_checks[lab_cell(1, 128).slug] = (doubt,)
-    (speedups,) = PLOTS["speedup"](builder.collect()).figure.axes
-    assert hollow(speedups) == pytest.approx([1, 2])
-
-
-def test_speedup_with_repeats_draws_intervals(repeated):
-    (above,) = PLOTS["speedup"](repeated).figure.axes
-    assert above.get_title("left") == "weak scaling, by batch per GPU"
-    bars = [bar for line in above.collections for bar in line.get_segments()]
-    assert len(bars) == 3
-    assert all(low < high for (_, low), (_, high) in bars)
-
-
-def test_speedup_without_single_gpu_cell_is_none(builder):
-    builder.with_record(lab_record(lab_cell(2, 128), 12.0))
-    report = builder.collect()
-    assert PLOTS["speedup"](report) is None
-
-
-def test_speedup_same_gpus_on_more_nodes_are_apart(builder):
-    for gpus, nodes, epoch_s in ((1, 1, 20.0), (2, 1, 12.0), (2, 2, 14.0), (4, 2, 8.0)):
-        builder.with_record(lab_record(lab_cell(gpus, 128, nodes=nodes), epoch_s))
-    (above,) = PLOTS["speedup"](builder.collect()).figure.axes
-    joined, alone = lines_of(above, style.BLUE)[:2]
-    assert joined == ([1, 2, 4], pytest.approx([1, 20 / 12, 20 / 8]))
-    assert alone == ([2], pytest.approx([20 / 14]))
-    assert texts(above) == ["2 nodes"]
-
-
 # ---- bars ----
 
 
@@ -193,14 +129,6 @@ def test_phases_are_stacked_and_add_up_to_the_epoch(repeated):
     assert axis.get_xlabel() == "seconds per epoch"
 
 
-def test_bars_mark_doubtful_cells_and_name_the_rest(builder, given_checks, monkeypatch):
-    monkeypatch.setattr(phases, "ROWS", 2)
-    builder.with_published_study()
-    drawn = PLOTS["phases"](builder.collect())
-    assert len(cell_labels(drawn.figure.axes[0])) == 2
-    assert "Not drawn, see phases.csv: single 1-GPU b512" in drawn.caption
-
-
 # ---- numbers that a check doubts, other references, several groups ----
 
 
@@ -224,57 +152,3 @@ def test_doubtful_numbers_are_hollow_and_explained(builder, given_checks):
         "! doubtful: Marked numbers on the page say why."
         in PLOTS["phases"](report).caption
     )
-
-
-def test_speedup_against_smallest_size_begins_there(builder):
-    for gpus, epoch_s in ((2, 12.0), (4, 8.0), (8, 6.0)):
-        builder.with_record(lab_record(lab_cell(gpus, 128), epoch_s))
-    picture = PLOTS["speedup"](builder.collect())
-    (above,) = picture.figure.axes
-    assert lines_of(above, style.BLUE) == [([2, 4, 8], pytest.approx([1, 1.5, 2]))]
-    ideal = above.lines[-1]
-    assert [2 * y for y in ideal.get_ydata()] == pytest.approx(list(ideal.get_xdata()))
-
-
-def test_groups_have_panels_of_their_own(builder):
-    other = msgspec.structs.replace(V100, gpu_model="NVIDIA A100-SXM4-40GB")
-    for facts in (V100, other):
-        for gpus in (1, 2):
-            cell = lab_cell(gpus, 128, seed=int(facts is other))
-            builder.with_record(lab_record(cell, 20.0 / gpus, facts=facts))
-    report = builder.collect()
-    assert titles(PLOTS["speedup"](report)) == [
-        f"group {n}: weak scaling, by batch per GPU" for n in (1, 2)
-    ]
-    label, *_ = cell_labels(PLOTS["phases"](report).figure.axes[0])
-    assert label.endswith("group 1: single 1-GPU b128")
-
-
-def test_logarithmic_axes_have_three_ticks(builder):
-    """Where GPUs are whole numbers, 1 and 2 are all that there are."""
-    for gpus in (1, 2):
-        builder.with_record(lab_record(lab_cell(gpus, 128), 30.0 / gpus))
-    report = builder.collect()
-    for axis in PLOTS["speedup"](report).figure.axes:
-        for numbers in (axis.xaxis, axis.yaxis):
-            least, most = numbers.get_view_interval()
-            ticks = [at for at in numbers.get_majorticklocs() if least <= at <= most]
-            is_of_gpus = numbers.get_label_text().startswith("GPUs")
-            assert len(ticks) >= (2 if is_of_gpus else 3)
-
-
-def test_axis_of_two_sizes_has_a_tick_between_them(builder):
-    for gpus in (1, 4):
-        builder.with_record(lab_record(lab_cell(gpus, 128), 30.0 / gpus))
-    axis, *_ = PLOTS["speedup"](builder.collect()).figure.axes
-    assert [*axis.get_xticks()] == [1, 2, 4]
-
-
-def test_logarithmic_axes_say_so(repeated):
-    for picture in plots.pictures(repeated).values():
-        for axis in picture.figure.axes:
-            for numbers in (axis.xaxis, axis.yaxis):
-                label = numbers.get_label_text()
-                assert not label or label.endswith("(log)") == (
-                    numbers.get_scale() == "log"
-                )

@@ -3,7 +3,6 @@
 import matplotlib as mpl
 import pytest
 
-from hpml_jobs.report import page
 from hpml_jobs.report.pictures import PLOTS, files, pictures
 from tests.unit.builders import lab_cell, lab_record
 
@@ -30,11 +29,3 @@ def test_plots_are_identical_despite_user_matplotlib_style(builder, few):
     assert all(first.values())
     with mpl.rc_context({"font.size": 30, "lines.linewidth": 9, "svg.hashsalt": None}):
         assert files(pictures(builder.collect()).values()) == first
-
-
-def test_png_beside_a_page_has_the_full_resolution(builder, few):
-    builder.with_record(lab_record(lab_cell(2, 512), 20.0))
-    alone = files(pictures(builder.collect()).values())
-    beside = page.files(builder.collect())
-    assert alone
-    assert all(beside[name] == png for name, png in alone.items())

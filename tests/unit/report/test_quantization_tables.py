@@ -1,11 +1,6 @@
 """Quantization: the lab's table over all networks, layers, spreads, latency, and their pictures."""
 
-import re
-import shutil
-from pathlib import Path
-
 import msgspec
-import pandas as pd
 import pytest
 from msgspec.structs import replace
 
@@ -64,54 +59,3 @@ def test_quantization_settings_split_rows_and_name_difference(builder):
         list(dict.fromkeys(line.label for line in combined_table(builder).lines))
         == named
     )
-
-
-def test_networks_differ_by_percentile_channels_and_epochs(builder):
-    add_quantized(builder, LENET, asked={"percentile": 99.0})
-    add_quantized(builder, LENET, asked={"per_channel": True})
-    add_quantized(builder, LENET, protocol=FULL)
-    assert set(networks_of(builder.collect().sources)) == {
-        "lenet_cifar10, percentile 99.0, per_channel no, epochs 2",
-        "lenet_cifar10, percentile 99.9, per_channel yes, epochs 2",
-        "lenet_cifar10, percentile 99.9, per_channel no, epochs 3",
-    }
-
-
-def test_per_channel_scales_are_separate_rows(builder):
-    add_quantized(builder, LENET, asked={"per_channel": True})
-    assert [line.texts[2] for line in combined_table(builder).lines[1:5]] == [
-        "layer",
-        "channel",
-    ] * 2
-
-
-def test_missing_quantization_results_are_noted(builder):
-    add_quantized(builder, LENET, reference=None, missing=("torch's own: no compiler",))
-    assert combined_table(builder).notes == (
-        "not measured: torch's own: no compiler (lenet_cifar10)",
-    )
-    assert not any("torch" in line.texts[0] for line in combined_table(builder).lines)
-
-
-def test_networks_of_one_name_are_labelled_by_group(builder):
-    add_quantized(builder, LENET)
-    add_quantized(builder, replace(LENET, lr=0.5))
-    names = {line.label for line in combined_table(builder).lines}
-    assert names == {
-        "lenet_cifar10, group 1, single 1-GPU b32",
-        "lenet_cifar10, group 2, single 1-GPU b32",
-    }
-
-
-def test_recipe_of_the_page_draws_each_distribution(working_folder):
-    root = Path(__file__).parents[3]
-    golden = root / "tests" / "data" / "golden" / "quantized" / "report" / "spreads.csv"
-    report = working_folder / "outputs" / "quantize" / "report"
-    report.mkdir(parents=True)
-    shutil.copy(golden, report)
-    page = (root / "docs" / "quantization.md").read_text()
-    (recipe,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    exec(recipe, {})  # noqa: S102 - the page's own
-    rows = pd.read_csv(golden)
-    drawn = {path.stem for path in working_folder.glob("*.png")}
-    assert drawn == {*(rows["network"] + " " + rows["layer"] + " " + rows["what"])}

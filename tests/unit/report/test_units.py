@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from hpml_jobs.core.built_in import UNREPORTED_DATA, Unit
+from hpml_jobs.core.built_in import Unit
 from hpml_jobs.core.cell import Protocol
 from hpml_jobs.core.workload import Workload
 from tests.unit.builders import DIGITS, a_cell, a_record, texts_by_label
@@ -44,7 +44,6 @@ def report(study):
     [
         ({}, Unit.IMAGES, 1, "images"),
         ({"data": "mine:dataset"}, Unit.SAMPLES, 1, "samples"),
-        ({"data": "mine:dataset", "unit": Unit.IMAGES}, Unit.IMAGES, 1, "images"),
         (
             {"data": "mine:dataset", "unit": Unit.TOKENS, "context": 1024},
             Unit.TOKENS,
@@ -52,7 +51,6 @@ def report(study):
             "samples of 1,024 tokens",
         ),
         ({"data": "mine:dataset", "unit": Unit.TOKENS}, Unit.TOKENS, None, "samples"),
-        ({"data": UNREPORTED_DATA}, Unit.IMAGES, 1, "images"),
     ],
 )
 def test_unit_follows_from_the_data_unless_given(changes, unit, per_sample, samples):

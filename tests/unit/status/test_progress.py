@@ -5,7 +5,6 @@ import pytest
 
 from hpml_jobs.status.rules import pace_of
 from hpml_jobs.study.attempt import AttemptFolder, Progress
-from hpml_jobs.worker import results
 from hpml_jobs.worker.results import ProgressWriter
 
 NOW = 1795279247.0
@@ -29,29 +28,6 @@ def test_only_rank_0_writes_progress_between_epochs(folder):
     ProgressWriter(folder, 0, epochs=3).begin("timed", 2, last_s=8.0)
     last = read_progress(folder)
     assert (last.epoch, last.epochs, last.role, last.last_s) == (2, 3, "timed", 8.0)
-
-
-def test_warmup_progress_is_counted_without_losing_batches(folder, monkeypatch):
-    monkeypatch.setattr(results, "INTERVAL_S", 0.0)
-    writer = ProgressWriter(folder, 0, epochs=2)
-    writer.begin("warmup", 1)
-    assert list(writer.count_batches("abc", 3)) == ["a", "b", "c"]
-    assert (read_progress(folder).iteration, read_progress(folder).iterations) == (2, 3)
-    writer.begin("timed", 2, last_s=4.0)
-    assert read_progress(folder).iterations == 0
-
-
-def test_progress_after_training_keeps_last_epoch(folder):
-    writer = ProgressWriter(folder, 0, epochs=2)
-    writer.begin("timed", 2, last_s=4.0)
-    writer.begin("test")
-    assert (read_progress(folder).epoch, read_progress(folder).role) == (2, "test")
-    assert pace_of(folder.read_progress(), NOW) == ("testing", 1.0, 0.0)
-
-
-def test_cell_without_progress_is_starting(folder):
-    assert pace_of(folder.read_progress(), NOW).doing == "starting"
-    assert pace_of(folder.read_progress(), NOW).done is None
 
 
 def test_progress_is_extrapolated_from_last_epoch():

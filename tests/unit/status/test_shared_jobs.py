@@ -2,11 +2,9 @@
 
 from datetime import UTC, datetime
 
-import msgspec
 import pytest
 
 from hpml_jobs.core.cell import Outcome
-from hpml_jobs.study.files import encode, write_whole
 from tests.unit.slurm_output import SUBMITTED, sacct_line, squeue_line
 from tests.unit.study_builder import StudyBuilder
 
@@ -46,11 +44,6 @@ def test_running_shared_job_state_follows_each_attempt(slurm, pack):
     assert pack.states_by_batch()[64].minutes == 20  # its own limit, not the pack's
 
 
-def test_pending_shared_job_leaves_all_cells_pending(slurm, pack):
-    slurm.set_output("squeue", squeue_line(JOB, "PENDING", "Priority"))
-    assert pack.outcomes() == [Outcome.PENDING] * 3
-
-
 def test_requeued_job_ignores_ends_of_earlier_run(slurm, pack):
     pack.end_attempt(32, JOB, Outcome.CANCELLED, "received SIGTERM")
     pack.end_attempt(64, JOB, Outcome.OK)
@@ -72,22 +65,11 @@ def test_requeued_job_ignores_ends_of_earlier_run(slurm, pack):
     assert pack.states_by_batch()[32].restarts == 1
 
 
-def test_record_not_visible_yet_is_awaited(slurm, pack):
-    slurm.set_output("squeue", squeue_line(JOB, "RUNNING", node="gr001"))
-    pack.end_attempt(32, JOB, Outcome.OK)
-    pack.folder(32).record_json.unlink()
-    assert pack.outcomes()[0] is Outcome.RUNNING
-    assert "its record is not visible yet" in pack.states_by_batch()[32].reason
-
-
 @pytest.mark.parametrize(
     ("job_state", "interrupted", "not_started"),
     [
         ("TIMEOUT", Outcome.TIMEOUT, Outcome.TIMEOUT),
-        ("CANCELLED by 0", Outcome.CANCELLED, Outcome.CANCELLED),
-        ("NODE_FAIL", Outcome.NODE_FAIL, Outcome.NODE_FAIL),
         ("PREEMPTED", Outcome.PREEMPTED, Outcome.PREEMPTED),
-        ("FAILED", Outcome.FAILED, Outcome.MISSING),
         ("COMPLETED", Outcome.MISSING, Outcome.MISSING),
     ],
 )
@@ -106,38 +88,6 @@ def test_job_timeout_outranks_wrapper_report(slurm, pack):
     slurm.set_output("sacct", sacct_line(JOB, "TIMEOUT"))
     pack.end_attempt(32, JOB, Outcome.CANCELLED, "received SIGTERM")
     assert pack.outcomes()[0] is Outcome.TIMEOUT
-
-
-def test_job_timeout_names_the_line_of_each_rank(slurm, pack):
-    slurm.set_output("sacct", sacct_line(JOB, "TIMEOUT"))
-    pack.end_attempt(32, JOB, Outcome.CANCELLED, "received SIGTERM")
-    attempt = pack.folder(32).latest_attempt()
-    activity = "rank 0 was in net.py, line 7, in forward"
-    end = msgspec.structs.replace(attempt.read_end(), activity=activity)
-    write_whole(attempt.end, encode(end))
-    assert pack.states_by_batch()[32].reason.startswith(f"{activity}; TIMEOUT")
-
-
-def test_oom_killer_is_found_in_log_of_the_cells_step(slurm, pack):
-    slurm.set_output("squeue", squeue_line(JOB, "RUNNING", node="gr001"))
-    pack.end_attempt(
-        32, JOB, Outcome.FAILED, "rank 0 killed by signal 9 (out of memory?)"
-    )
-    pack.end_attempt(
-        64, JOB, Outcome.FAILED, "rank 0 killed by signal 9 (out of memory?)"
-    )
-    words = "slurmstepd: error: Detected 1 oom-kill event(s) in StepId=17.0.\n"
-    (pack.study.slurm / f"{JOB}_{pack.folder(64).slug}_log.err").write_text(words)
-    assert pack.outcomes()[:2] == [Outcome.FAILED, Outcome.OOM]
-
-
-def test_job_outcome_is_no_warning_for_finished_cell(slurm, pack):
-    slurm.set_output("sacct", sacct_line(JOB, "TIMEOUT"))
-    pack.end_attempt(32, JOB, Outcome.OK)
-    assert (pack.states_by_batch()[32].outcome, pack.states_by_batch()[32].warning) == (
-        Outcome.OK,
-        "",
-    )
 
 
 # ---- ladders ----
@@ -172,13 +122,6 @@ def test_resubmitted_ladder_cell_is_pending(slurm, ladder):
     assert ladder.outcomes() == [Outcome.OOM, Outcome.OOM, Outcome.PENDING]
 
 
-def test_running_ladder_leaves_next_cells_pending(slurm, ladder):
-    slurm.set_output("squeue", squeue_line(JOB, "RUNNING", node="gr001"))
-    ladder.end_attempt(32, JOB, Outcome.OK)
-    ladder.begin_attempt(128, JOB)
-    assert ladder.outcomes() == [Outcome.OK, Outcome.RUNNING, Outcome.PENDING]
-
-
 def test_shared_job_cell_has_its_own_times(slurm, pack):
     """A cell's times are those of its attempt, not of the job that it shared."""
     slurm.set_output("sacct", sacct_line(JOB, "FAILED", "1:0"))
@@ -190,26 +133,3 @@ def test_shared_job_cell_has_its_own_times(slurm, pack):
     # the other one is sent again, and is alone in its job
     pack.sent_as("18", batches=(64,))
     assert (pack.states_by_batch()[32].warning, states[32].warning) == ("", "")
-
-
-@pytest.mark.parametrize("kind", ["pack", "ladder"])
-def test_script_that_ends_a_shared_job_is_the_reason_of_its_cells(slurm, pack, kind):
-    slurm.set_output("sacct", sacct_line(JOB, "FAILED", "127:0"))
-    words = (
-        "a line of cluster.setup ended the job with exit code 127: module load nosuch"
-    )
-    (pack.study.slurm / f"{JOB}_{kind}_log.err").write_text(f"hpml-jobs: {words}\n")
-    assert pack.outcomes() == [Outcome.FAILED] * 3
-    assert {state.reason for state in pack.states_by_batch().values()} == {
-        f"{words}; FAILED, exit code 127:0, job 17"
-    }
-
-
-def test_step_that_reaches_its_limit_before_the_start_is_a_timeout(slurm, pack):
-    slurm.set_output("sacct", sacct_line(JOB, "FAILED", "1:0"))
-    log = pack.study.slurm_log(JOB, pack.folder(32).slug)
-    log.write_text(
-        "slurmstepd: error: *** STEP 17.0 ON gr001 CANCELLED AT 1 DUE TO TIME LIMIT ***"
-    )
-    assert pack.outcomes() == [Outcome.TIMEOUT, Outcome.MISSING, Outcome.MISSING]
-    assert "minutes=" in pack.states_by_batch()[32].reason

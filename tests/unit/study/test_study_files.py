@@ -8,12 +8,11 @@ import socket
 import msgspec
 import pytest
 
-from hpml_jobs.core.cluster import Cluster
 from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.process_times import Process
 from hpml_jobs.study import files
 from hpml_jobs.study import study as study_module
-from hpml_jobs.study.files import hold_lock, read_from
+from hpml_jobs.study.files import hold_lock
 from hpml_jobs.study.study import Study
 
 
@@ -87,14 +86,6 @@ def test_link_of_an_ended_program_is_named_with_its_remedy(tmp_path, no_flock):
     assert held.exists()
 
 
-def test_submission_says_which_file_is_the_lock(study, no_flock):
-    with study.submitting() as note:
-        assert (
-            note
-            == f"the file system of {study.root} has no flock: {study.lock}.held is the lock"
-        )
-
-
 def test_concurrent_submission_is_refused_with_reason(study, monkeypatch):
     monkeypatch.setattr(study_module, "LOCK_S", 0)
     with (
@@ -103,44 +94,6 @@ def test_concurrent_submission_is_refused_with_reason(study, monkeypatch):
         study.submitting(),
     ):
         pass
-
-
-def test_read_from_returns_rest_or_end_of_file(tmp_path):
-    path = tmp_path / "log"
-    path.write_bytes(b"0123456789")
-    assert read_from(path, 7) == b"789"
-    assert read_from(path, -4) == b"6789"
-    assert read_from(path, -100) == b"0123456789"
-    assert read_from(tmp_path / "absent", 0) == b""
-
-
-def test_unreadable_study_json_is_named(study):
-    study.about.unlink()
-    study.about.mkdir()
-    with pytest.raises(HpmlError, match=r"study.json cannot be read: Is a directory"):
-        study.check_schema()
-
-
-def test_cluster_of_last_submission_round_trips(study):
-    cluster = Cluster(name="rig")
-    study.write_cluster(cluster)
-    assert study.read_cluster() == cluster
-
-
-def test_unreadable_cluster_file_is_named(study):
-    with pytest.raises(HpmlError, match=r"study mine was never submitted"):
-        study.read_cluster()
-    study.cluster.write_text("{")
-    with pytest.raises(HpmlError, match=r"cluster.json cannot be read"):
-        study.read_cluster()
-
-
-def test_unwritable_cluster_file_is_named(study):
-    study.cluster.mkdir()
-    with pytest.raises(
-        HpmlError, match=r"cluster.json cannot be written: Is a directory"
-    ):
-        study.write_cluster(Cluster(name="rig"))
 
 
 def test_files_are_private_where_the_umask_says_so(tmp_path, monkeypatch):

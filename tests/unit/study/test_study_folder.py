@@ -4,7 +4,6 @@ import pytest
 
 from hpml_jobs.core.errors import HpmlError, UsageError
 from hpml_jobs.core.validation import InvalidRecordError
-from hpml_jobs.study.files import write_whole
 from hpml_jobs.study.manifest import ManifestEvent, ManifestLine
 from hpml_jobs.study.selection import check_name, find
 from hpml_jobs.study.study import Study
@@ -23,64 +22,21 @@ def study(tmp_path):
     return made
 
 
-@pytest.mark.parametrize("name", ["digits-local", "2026", "a.b_c-D", "x" * 100])
-def test_name_of_letters_digits_and_marks_is_allowed(name):
-    assert check_name(name) == name
-
-
-def test_name_that_is_too_long_says_so():
-    assert check_name("x" * 100)
-    with pytest.raises(UsageError, match=r"has 101 characters: use at most 100"):
-        check_name("x" * 101)
-
-
 @pytest.mark.parametrize(
     "name",
-    ["", ".", "..", "../x", "a/b", "/abs", "a..b", "-x", ".x", "a b", "a\n", "é"],
+    ["", "..", "../x", "/abs", ".x", "a\n"],
 )
 def test_name_that_could_be_a_path_is_refused(name):
     with pytest.raises(UsageError, match=r"is not a name"):
         check_name(name)
 
 
-def test_create_makes_folders_and_protects_pickles(study):
-    assert study.slurm.stat().st_mode & 0o777 == 0o700
-    assert sorted(path.name for path in study.root.iterdir()) == [
-        "cells",
-        "slurm",
-        "study.json",
-    ]
-    study.create()
-    assert study.cells() == []
-
-
-def test_unwritable_outputs_folder_is_named(tmp_path):
-    (tmp_path / "outputs").write_text("a file stands here")
-    with pytest.raises(
-        HpmlError, match=r"cannot be written: Not a directory; give another"
-    ):
-        Study(tmp_path / "outputs" / "mine").create()
-
-
-@pytest.mark.parametrize(
-    "about",
-    [
-        '{"schema": 2, "hpml_jobs": "9.1"}',
-        '{"schema": 2, "hpml_jobs": "9.1", "new": [1]}',
-    ],
-)
-def test_study_of_newer_version_is_refused_and_unchanged(study, about):
+def test_study_of_newer_version_is_refused_and_unchanged(study):
+    about = '{"schema": 2, "hpml_jobs": "9.1", "new": [1]}'
     study.about.write_text(about)
     with pytest.raises(HpmlError, match=r"has schema 2, .* use hpml_jobs 9.1"):
         study.create()
     assert study.about.read_text() == about
-
-
-@pytest.mark.parametrize("about", ['{"sche', "[]", "\udcff"])
-def test_corrupt_study_file_is_named(study, about):
-    study.about.write_text(about, errors="surrogateescape")
-    with pytest.raises(HpmlError, match=r"study.json cannot be read"):
-        study.check_schema()
 
 
 def test_manifest_gives_latest_job_of_a_cell(study):
@@ -108,24 +64,6 @@ def test_manifest_foreign_lines_are_skipped(study):
     assert study.history().jobs == {"a": "17"}
 
 
-def test_unwritable_manifest_is_named(study):
-    study.manifest.mkdir()
-    with pytest.raises(
-        HpmlError, match=r"manifest.jsonl cannot be written: Is a directory"
-    ):
-        study.append(manifest_line(ManifestEvent.SENDING, "a"))
-
-
-def test_cells_are_sorted_numerically(study):
-    for name in ("ddp-16gpu-b32", "ddp-2gpu-b512", "ddp-2gpu-b64"):
-        study.cell(name).root.mkdir()
-    assert [c.slug for c in study.cells()] == [
-        "ddp-2gpu-b64",
-        "ddp-2gpu-b512",
-        "ddp-16gpu-b32",
-    ]
-
-
 def test_record_of_another_cell_is_rejected(study):
     folder = study.cell(a_cell().slug)
     assert folder.read_record() is None
@@ -134,18 +72,6 @@ def test_record_of_another_cell_is_rejected(study):
         folder.read_record()
     write_record(folder, a_record(a_cell()))
     assert folder.read_record() == a_record(a_cell())
-
-
-def test_attempt_without_exit_report_has_no_end(study):
-    folder = study.cell(a_cell().slug)
-    assert folder.latest_attempt() is None
-    write_whole(folder.current, b"17_0.r1\n")
-    attempt = folder.latest_attempt()
-    assert attempt is not None
-    assert attempt.id == "17_0.r1"
-    assert attempt.read_end() is None
-    write_whole(attempt.end, b'{"attempt": "\xff')
-    assert attempt.read_end() is None
 
 
 def test_study_is_found_by_name_or_most_recently_submitted(tmp_path):
@@ -161,17 +87,6 @@ def test_study_is_found_by_name_or_most_recently_submitted(tmp_path):
         HpmlError, match=r"no study other in .*outputs \(studies: new, old\)"
     ):
         find(outputs, "other")
-
-
-def test_missing_study_is_named_with_next_step(tmp_path):
-    with pytest.raises(
-        HpmlError, match=r"no study in .*: submit one first, or name the folder"
-    ):
-        find(tmp_path / "nothing", None)
-    with pytest.raises(HpmlError, match=r"no study in /x: it has no folder cells/"):
-        find(tmp_path, "/x")
-    with pytest.raises(UsageError, match=r"is not a name"):
-        find(tmp_path, "x..")
 
 
 def test_renamed_study_names_itself_in_its_commands(study):

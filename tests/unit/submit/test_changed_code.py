@@ -1,17 +1,15 @@
 """The user's code is part of the cell: what is said and refused when it changed."""
 
 import json
-import subprocess
 
 import msgspec
 import pytest
 
 from hpml_jobs.cli.main import run
 from hpml_jobs.core.answers import Counts
-from hpml_jobs.core.source_files import named_file, source_files
+from hpml_jobs.core.source_files import named_file
 from hpml_jobs.core.workload import SourceFile
 from hpml_jobs.plan import data
-from hpml_jobs.plan.own_code import working_tree
 from hpml_jobs.study.study import Study
 from tests.unit.builders import a_cell, a_record
 from tests.unit.slurm_output import sacct_line, squeue_line
@@ -58,15 +56,6 @@ def test_changed_code_is_another_cell_and_said_at_submission(own_code, slurm, ca
     assert " and 1 other were sent: 2 cells are new" in notes
 
 
-def test_plan_shows_files_of_the_code(own_code, capsys):
-    assert run(["plan", *WORDS, "--json"]) == 0
-    values = {
-        row["key"]: row["value"]
-        for row in json.loads(capsys.readouterr().out)["values"]
-    }
-    assert values["workload.code"].startswith("blocks.py ")
-
-
 def test_resubmit_refuses_changed_code_and_says_how_to_go_on(own_code, slurm, capsys):
     sent(capsys)
     slurm.set_output("sacct", sacct_line("101_0", "FAILED", "1:0"))
@@ -93,30 +82,6 @@ def test_imported_code_that_changed_is_another_cell(own_code, capsys, monkeypatc
     assert {*first} == {*again}
     assert not {*first} & {*changed}
     assert "helper.py changed since ddp-2gpu-b8-custom-" in notes
-
-
-def test_commit_of_working_tree_is_unknown_without_git(own_code, capsys):
-    first, _ = sent(capsys)
-    study = Study(own_code / "outputs" / "own")
-    files = [study.cell(slug).read() for slug in first]
-    assert {(file.code_commit, file.code_dirty) for file in files} == {(None, None)}
-
-
-def test_commit_and_state_of_working_tree_are_read(tmp_path):
-    own_code = tmp_path
-    (own_code / "mygpt.py").write_text("import blocks\n")
-    (own_code / "blocks.py").write_text("width = 1\n")
-    files = source_files(["mygpt:build"], own_code)
-    git = ("git", "-c", "user.name=ada", "-c", "user.email=ada@example.org")
-    for words in (("init", "-q"), ("add", "mygpt.py"), ("commit", "-qm", "first")):
-        subprocess.run([*git, *words], cwd=own_code, check=True)
-    commit, dirty = working_tree(own_code, files)
-    assert commit is not None
-    assert len(commit) == 40
-    assert dirty  # blocks.py is not in the commit
-    subprocess.run([*git, "add", "blocks.py"], cwd=own_code, check=True)
-    subprocess.run([*git, "commit", "-qm", "second"], cwd=own_code, check=True)
-    assert working_tree(own_code, files).dirty is False
 
 
 def test_helper_that_a_script_imported_when_it_ran_is_compared(

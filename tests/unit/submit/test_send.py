@@ -2,13 +2,11 @@
 
 import os
 import subprocess
-from pathlib import Path
 
 import pytest
 
 from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.study.manifest import ManifestEvent
-from hpml_jobs.study.study import Study
 from hpml_jobs.submit import send
 from hpml_jobs.submit.selection import select
 from hpml_jobs.submit.send import RefusedError
@@ -66,32 +64,6 @@ def test_array_is_split_at_max_array_size(slurm):
     assert [len(array.cells) for array in requests_of(plan)] == [3, 3, 2]
 
 
-def test_max_array_size_not_reported_uses_default(slurm):
-    slurm.set_output("scontrol", code=1)
-    plan = plan_with_folder("cluster=greene", "gpus=1", "repeats=1003")
-    assert [len(array.cells) for array in requests_of(plan)] == [1001, 2]
-
-
-def test_greene_script_requests_resources_of_cells(slurm):
-    plan = plan_with_folder("gpus=4", "batch=32,64", "gpu_type=v100", "study=mine")
-    (array,) = requests_of(plan)
-    options = sbatch_lines(script_of(plan, array))
-    assert {
-        *(
-            "job-name=hpml-mine",
-            "gres=gpu:v100:4",
-            "nodes=1",
-            "ntasks-per-node=1",
-            "time=30",
-        ),
-        *("cpus-per-task=16", "mem=128G", "requeue", "array=0-1%1", "signal=USR2@90"),
-    } <= options
-    assert not {
-        line for line in options if line.startswith(("partition", "account", "wckey"))
-    }
-    assert f"output={plan.study.slurm}/%A_%a_0_log.out" in options
-
-
 def test_srun_step_has_cpus_and_kill_on_bad_exit(slurm):
     plan = plan_with_folder("gpus=2")
     (array,) = requests_of(plan)
@@ -104,27 +76,6 @@ def test_srun_step_has_cpus_and_kill_on_bad_exit(slurm):
     assert "-u -m submitit.core._submit" in step
 
 
-def test_torch_and_burst_scripts_use_their_own_options(slurm, monkeypatch):
-    slurm.set_output("sinfo")
-    monkeypatch.setenv("SLURM_JOB_ID", "7")  # Burst's cells are submitted from a job
-    plan = plan_with_folder(
-        "cluster=torch", "cluster.account=mine", "gpus=4", "gpu_type=h200"
-    )
-    (array,) = requests_of(plan)
-    options = sbatch_lines(script_of(plan, array))
-    assert {"account=mine", "gres=gpu:4", "constraint=h200"} <= options
-    assert "comment='preemption=yes;requeue=true'" in options
-    plan = plan_with_folder("cluster=burst", "cluster.account=mine", "gpus=2")
-    (array,) = requests_of(plan)
-    options = sbatch_lines(script_of(plan, array))
-    assert {
-        "account=mine",
-        "partition=g2-standard-24",
-        "gres=gpu:2",
-        "requeue",
-    } <= options
-
-
 def test_isolated_study_uses_one_job_name_and_singleton(slurm):
     plan = plan_with_folder(
         "gpus=1,2", "repeats=2", "cluster.isolate=serial", "study=mine"
@@ -132,18 +83,6 @@ def test_isolated_study_uses_one_job_name_and_singleton(slurm):
     for array in requests_of(plan):
         options = sbatch_lines(script_of(plan, array))
         assert {"job-name=hpml-mine", "dependency=singleton", "array=0-1%1"} <= options
-
-
-def test_multi_node_hosts_are_resolved_outside_container(slurm):
-    plan = plan_with_folder(
-        "gpus=8", "cluster.container.image=/i.sif", "cluster.container.overlay=/o.ext3"
-    )
-    (array,) = requests_of(plan)
-    lines = script_of(plan, array).splitlines()
-    hosts = 'export HPML_JOBS_HOSTS="$(scontrol show hostnames | tr "\\n" " ")"'
-    step = next(line for line in lines if line.startswith("srun "))
-    assert lines.index("unset PYTHONPATH") < lines.index(hosts) < lines.index(step)
-    assert "singularity exec --nv --overlay /o.ext3:ro /i.sif /bin/bash -c" in step
 
 
 def test_send_writes_manifest_before_and_after_sbatch(slurm):
@@ -161,20 +100,6 @@ def test_send_writes_manifest_before_and_after_sbatch(slurm):
     assert len(slurm.scripts) == 2
     for folder in plan.study.cells():
         assert folder.read().cell.slug == folder.slug
-
-
-def test_single_cell_is_a_plain_job(slurm):
-    plan = plan_with_folder("gpus=2")
-    assert list(send_cells(plan).values()) == ["101"]
-    assert not any(line.startswith("array=") for line in sbatch_lines(slurm.scripts[0]))
-
-
-def test_sent_script_equals_planned_script(slurm):
-    plan = plan_with_folder("gpus=4", "repeats=3", "study=mine")
-    (array,) = requests_of(plan)
-    planned = script_of(plan, array)
-    send_cells(plan)
-    assert slurm.scripts[0] == planned
 
 
 def test_refusal_has_slurm_message_and_keeps_earlier_jobs(slurm):
@@ -209,22 +134,10 @@ REFUSALS = (
             "Access/permission denied",
             "Invalid account or account/partition combination specified",
             "Invalid generic resource (gres) specification",
-            "Invalid job array specification",
-            "Invalid partition name specified",
-            "Invalid qos specification",
-            "Job dependency problem",
             "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)",
-            "MaxJobCount limit reached",
-            "More processors requested than permitted",
-            "Node count specification invalid",
             "Requested node configuration is not available",
-            "Requested operation is presently disabled",
-            "Requested partition configuration not available now",
             "Requested time limit is invalid (missing or exceeds some limit)",
-            "Required partition not available (inactive or drain)",
-            "Time limit specification required, but not provided",
             "Unspecified error",
-            "User's group not permitted to use this partition",
         )
     ),
     "Invalid time specification (pos=0): x\nsbatch: error: Invalid --begin specification",
@@ -232,9 +145,7 @@ REFUSALS = (
     "sbatch: error: Ask for a GPU\nsbatch: error: cli_filter plugin terminated with error",
     "sbatch: fatal: --mem, --mem-per-cpu, and --mem-per-gpu are mutually exclusive.",
     "sbatch: option '--e=3' is ambiguous; possibilities: '--error' '--exclude'",
-    "/opt/slurm/bin/sbatch: unrecognized option '--exclusve'",
     "sh: 1: exec: sbatch: not found",
-    "sh: line 1: exec: /opt/sbatch: cannot execute: Permission denied",
 )
 UNANSWERED = (
     *(
@@ -242,20 +153,13 @@ UNANSWERED = (
         for words in (
             "Communication connection failure",
             "Connection reset by peer",
-            "Insane message length",
             "Invalid authentication credential",
-            "Message receive failure",
-            "Protocol authentication error",
-            "Resource temporarily unavailable",
             "Socket timed out on send/recv operation",
             "Unable to contact slurm controller (receive failure)",
-            "Unexpected message received",
-            "Zero Bytes were transmitted or received",
         )
     ),
     "",
     "Invalid accounts are closed today; access denied",
-    "sbatch: Job of an invalid QOS moved to partition main, access was denied",
     "sbatch: error: Munge encode failed: Permission denied",
     "/opt/site/sbatch: 12: exec: logger: not found",
 )
@@ -265,13 +169,6 @@ def test_only_words_that_refuse_are_a_refusal():
     """The messages of slurm_errno.c and of sbatch's options, 22.05 to 26.05."""
     assert [text for text in REFUSALS if not send.REFUSAL.search(text)] == []
     assert [text for text in UNANSWERED if send.REFUSAL.search(text)] == []
-
-
-def test_nothing_to_send_runs_no_sbatch(slurm):
-    plan = plan_with_folder("gpus=1")
-    assert send_cells(plan, []) == {}
-    assert slurm.scripts == []
-    assert not plan.study.manifest.exists()
 
 
 @pytest.mark.parametrize("inside", [False, True])
@@ -302,17 +199,6 @@ def test_surrounding_job_environment_is_not_inherited(slurm, monkeypatch, inside
     assert kept.keys() & environment.keys() == expected
     (array,) = requests_of(plan)
     assert ("account=mine" in sbatch_lines(script_of(plan, array))) is not inside
-
-
-def test_folder_unusable_for_slurm_logs_is_refused(slurm):
-    plan = plan_with_folder("gpus=1", "outputs=100%")
-    with pytest.raises(HpmlError, match=r"SLURM cannot write logs to a path with %"):
-        send_cells(plan)
-    other = plan._replace(study=Study(Path("a\\b").resolve()))
-    other.study.create()
-    with pytest.raises(HpmlError, match=r"choose another outputs="):
-        send_cells(other)
-    assert slurm.scripts == []
 
 
 def test_cells_in_a_group_folder_can_be_written_by_their_owner_only(slurm):

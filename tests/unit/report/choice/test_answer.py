@@ -1,22 +1,16 @@
 """The answer: a measured fact with its interval first, whatever the runs scatter; then a wish."""
 
-import io
 import json
 
 import pytest
 from msgspec.structs import replace
-from rich.console import Console
 
-from hpml_jobs.core.cell import Outcome
-from hpml_jobs.core.check_result import CheckResult, Level
 from hpml_jobs.core.recipe import Recipe
-from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.report.answer import answer_of
 from hpml_jobs.report.choice.cost import Wish
 from hpml_jobs.report.files.json_tables import document
-from hpml_jobs.report.files.screen import show_first
 from hpml_jobs.report.report import ReportOptions, make_report
-from hpml_jobs.study.snapshot import CellState, read_snapshots
+from hpml_jobs.study.snapshot import read_snapshots
 from tests.unit.builders import a_cell, a_record
 from tests.unit.check_cases import change_epoch
 
@@ -60,19 +54,9 @@ def test_two_sizes_are_a_ratio_with_its_interval(builder):
     )
 
 
-def test_three_sizes_are_listed(builder):
-    for gpus, times in ((1, (8.0, 8.0)), (2, (4.2, 4.4)), (4, (2.4, 2.6))):
-        add(builder, gpus, *times)
-    assert answer(builder).sentence == (
-        "1 -> 2 -> 4 GPUs: 1.00, 1.86, 3.20 times as fast at batch 128 (efficiency 93 and 80 %; "
-        "3.20: 2.96 to 3.46, 2 runs each)."
-    )
-
-
-@pytest.mark.parametrize("noise", [0.01, 0.1, 0.3])
-def test_noise_widens_the_interval_and_withholds_nothing(noise, builder):
-    add(builder, 1, 8.0, noise=noise)
-    add(builder, 2, 5.6, noise=noise)
+def test_noise_widens_the_interval_and_withholds_nothing(builder):
+    add(builder, 1, 8.0, noise=0.3)
+    add(builder, 2, 5.6, noise=0.3)
     assert answer(builder).sentence.startswith("1 -> 2 GPUs: 1.43 times as fast")
 
 
@@ -95,22 +79,6 @@ def test_treatments_are_no_sizes(builder):
     assert answer_of(report, group).sentence.startswith("1 -> 2 GPUs: 1.60")
     table = next(t for t in group.tables if t.label == "table1-ddp")
     assert [line.label for line in table.lines] == ["1-GPU", "2-GPU"]
-
-
-def test_same_global_batch_is_compared_where_no_other_is(builder):
-    add(builder, 1, 8.0, batch=256)
-    add(builder, 2, 5.0, batch=128)
-    assert answer(builder).sentence.startswith(
-        "1 -> 2 GPUs: 1.60 times as fast at global batch 256 ("
-    )
-
-
-def test_single_size_has_its_time_and_the_command_of_another(builder):
-    add(builder, 2, 5.0, strategy=Strategy.ALLREDUCE)
-    assert answer(builder, min_efficiency=0.7).sentence == (
-        "2 GPUs: 5.000 s per epoch at batch 128 (allreduce), 4,096 images/s. A speedup needs "
-        "another size:\nhpml-jobs -m gpus=1,2 batch=128 workload=digits study=hw5"
-    )
 
 
 def test_one_number_has_one_interval_everywhere(builder):
@@ -139,10 +107,6 @@ def test_one_number_has_one_interval_everywhere(builder):
             "Use 2 GPUs at batch 128, though it is close: 69.9 % (68 to 72 %), "
             "your limit is 70 %. To decide:\nhpml-jobs -m gpus=1,2 batch=128 repeats=6 ",
         ),
-        (
-            *(5.8, 0.7),
-            "Use 1 GPU at batch 128, though it is close: 2 GPUs have 69 % (67 to ",
-        ),
     ],
 )
 def test_wish_for_an_efficiency_asks_for_the_most_gpus(two_s, limit, start, builder):
@@ -161,34 +125,4 @@ def test_wish_within_a_budget_asks_for_the_fastest(builder):
     assert asked.training == "100 epochs on 2 GPUs take 33 min and 1.11 GPU-hours."
     assert answer(builder, epochs=100, gpu_hours=0.5).sentence == (
         "No cell does 100 epochs within 0.5 GPU-hours: 1 GPU, batch 128 needs least, 1.00."
-    )
-
-
-def test_doubt_is_a_mark_with_what_helps(builder, given_checks):
-    add(builder, 1, 8.0)
-    add(builder, 2, 5.0)
-    doubt = CheckResult(check="disturbed", level=Level.FAIL, reason="others")
-    given_checks[a_cell(gpus=2, batch=128).slug] = (doubt,)
-    shown = answer(builder)
-    assert shown.sentence.startswith("1 -> 2 GPUs: !1.60 times as fast at batch 128 (")
-    assert shown.marks == (
-        "! 1 of 2 runs was slowed down by other programs. Again:\n"
-        "hpml-jobs resubmit hw5 --disturbed",
-    )
-
-
-def test_cells_that_are_measured_again_are_said_first(builder):
-    """The numbers of before are shown, as those so far."""
-    add(builder, 1, 8.0)
-    add(builder, 2, 5.0)
-    states = [
-        CellState(slug=cell.slug, outcome=Outcome.RUNNING, reason="running")
-        for cell in builder.cells
-    ]
-    report = make_report("hw5", read_snapshots(builder.study.cells()), states)
-    console = Console(width=80, file=io.StringIO())
-    show_first(report, console)
-    assert console.file.getvalue().startswith(
-        "2 of 2 cells are pending or running; these are the numbers so far:\n"
-        "  hpml-jobs collect hw5 --wait\n1 -> 2 GPUs: 1.60 times as fast"
     )

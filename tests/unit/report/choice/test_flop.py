@@ -60,13 +60,6 @@ def test_padding_of_the_vocabulary_is_no_work():
     assert (flop.weights, flop.by_formula) == (plain.weights, plain.by_formula)
 
 
-def test_own_model_with_the_keys_of_a_shape_has_only_the_count(builder):
-    """It may ignore layers and width, or have other embeddings."""
-    record = gpt2_record(workload=replace(GPT2, model="mygpt:build"))
-    assert flop_of(record) == (1_024 * COUNTED, None, None)
-    assert "12 layers" not in builder.with_record(record).table("choice").setting
-
-
 def test_mfu_of_gpt2_by_hand(builder):
     """468,114 tokens/s x 855,166,464 FLOP = 400.3 TFLOP/s, of 989.4 at most."""
     table = builder.with_record(gpt2_record()).table("choice")

@@ -4,9 +4,7 @@ import io
 
 import pandas as pd
 
-from hpml_jobs.core.cell import Protocol
 from hpml_jobs.report.files.curves_csv import curves_csv
-from tests.unit.study_builder import write_tables
 from tests.unit.training_runs import two_gpu_cell_with_curves
 
 
@@ -46,19 +44,3 @@ def test_curves_csv_long_run_is_thinned_and_noted(builder):
     assert {row[-1] for row in rows} == {"3"}  # 294 iterations, 100 rows
     assert [int(row[10]) for row in rows[:49]] == list(range(1, 148, 3))
     assert len(rows) == 98
-
-
-def test_collect_removes_csv_of_deleted_curves(builder):
-    slug = two_gpu_cell_with_curves(builder, protocol=Protocol.LAB)
-    write_tables(builder.collect(), builder.study.report)
-    assert (builder.study.report / "curves.csv").read_text().count("\n") == 1 + 98
-    builder.study.cell(slug).iterations.unlink()
-    write_tables(builder.collect(), builder.study.report)
-    assert not (builder.study.report / "curves.csv").exists()
-
-
-def test_damaged_curves_are_left_out(builder):
-    two_gpu_cell_with_curves(builder)
-    bad = two_gpu_cell_with_curves(builder, batch=128)
-    builder.study.cell(bad).iterations.write_bytes(b"no arrays at all")
-    assert set(curves_frame(builder)["batch"]) == {512}

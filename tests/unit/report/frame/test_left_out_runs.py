@@ -1,14 +1,9 @@
 """A run that something disturbed is left out of medians where another run is there."""
 
-import csv
-
 import pytest
-from msgspec.structs import replace
 
-from hpml_jobs.cli.main import run
 from hpml_jobs.core.check_result import Affected
 from hpml_jobs.core.measurements import SlowIterations
-from hpml_jobs.report.answer import answer_of
 from hpml_jobs.results.checks.study import check_record
 from hpml_jobs.results.figures import counted_runs
 from tests.unit.builders import a_cell, a_record, texts_by_label
@@ -34,11 +29,6 @@ def add(builder, records):
         builder.with_record(record)
 
 
-def rows_of(path):
-    with path.open() as file:
-        return list(csv.DictReader(file))
-
-
 def row_of(builder, gpus):
     return next(
         row for row in builder.collect().groups[0].source.rows if row.gpus == gpus
@@ -56,21 +46,6 @@ def test_disturbed_run_is_not_in_the_median(builder, given_checks):
     note = "1 of 3 runs left out of the medians: the timed epoch was disturbed: rank 0 on gr001"
     assert any(note in line for line in builder.table("table1-ddp").notes)
     assert "!" not in texts_by_label(builder.table("table1-ddp"))["1-GPU"][0]
-
-
-def test_first_screen_counts_the_runs_and_has_one_next_step(builder, given_checks):
-    records = [
-        *runs(8.0, 30.0, 31.0, change=STOPPED, changed=[1, 2]),
-        *runs(4.0, 5.0, 30.0, gpus=4, change=STOPPED, changed=[2]),
-    ]
-    given_checks.update({record.slug: check_record(record) for record in records})
-    add(builder, records)
-    report = builder.collect()
-    (mark,) = answer_of(report, report.groups[0]).marks
-    assert mark == (
-        "3 of 6 runs were slowed down by other programs and left out. Again:\n"
-        f"hpml-jobs resubmit {report.study} --disturbed"
-    )
 
 
 def test_disturbed_run_alone_stays_and_is_marked(builder):
@@ -136,34 +111,3 @@ def test_disturbed_unsynced_epoch_is_left_out_of_the_cost_alone():
     assert all(values.compute_s is not None for values in counted.values)
     (left,) = counted.left_out
     assert not any(left.holds_for(affected) for affected in Affected)
-
-
-def test_cells_file_names_the_runs_left_out(builder, monkeypatch, capsys):
-    add(builder, runs(8.0, 9.0, 30.0, change=STOPPED, changed=[2]))
-    monkeypatch.chdir(builder.study.root.parent)
-    assert (
-        run(
-            ["collect", builder.study.name, "--outputs", str(builder.study.root.parent)]
-        )
-        == 0
-    )
-    capsys.readouterr()
-    cells = rows_of(builder.study.report / "cells.csv")
-    assert {cell["attempt_id"]: cell["left_out"] for cell in cells} == {
-        "100_0.r0": "",
-        "101_0.r0": "",
-        "102_0.r0": "all",
-    }
-
-
-def test_scatter_and_efficiency_ignore_a_disturbed_baseline(builder):
-    add(builder, runs(8.0, 8.1, 60.0, change=STOPPED, changed=[2]))
-    add(builder, [replace(record) for record in runs(4.0, gpus=4)])
-    checks = builder.collect().groups[0].source.checks
-    levels = {
-        (result.check, result.level.value)
-        for results in checks.values()
-        for result in results
-        if result.check in {"scatter", "efficiency"}
-    }
-    assert levels == {("scatter", "pass"), ("efficiency", "pass")}

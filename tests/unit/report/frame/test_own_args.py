@@ -1,12 +1,8 @@
 """Optimizer, recipe and args of own functions: in the setting of a table, with a baseline."""
 
-import csv
-
 from msgspec.structs import replace
 
-from hpml_jobs.core.recipe import PRESETS
 from tests.unit.builders import RESNET, lab_cell, lab_record
-from tests.unit.study_builder import write_tables
 
 OWN = replace(
     RESNET,
@@ -16,7 +12,6 @@ OWN = replace(
     optimizer="mygpt:lion",
     schedule="mygpt:decay",
 )
-ADAMW = replace(RESNET, optimizer="adamw")
 
 
 def add_sweep(builder):
@@ -40,25 +35,3 @@ def test_cells_with_other_args_are_compared_with_their_own_baseline(builder):
         "; optimizer mygpt:lion, schedule mygpt:decay; tied true, width 256; "
         in first.setting
     )
-
-
-def test_args_are_in_the_file_of_cells(builder, tmp_path):
-    add_sweep(builder)
-    write_tables(builder.collect(), tmp_path / "report")
-    with (tmp_path / "report" / "cells.csv").open() as file:
-        args = {row["workload_args"] for row in csv.DictReader(file)}
-    assert args == {"tied=True width=256", "tied=True width=512"}
-
-
-def test_another_cosine_of_old_cells_is_another_table(builder):
-    cosine = PRESETS["cosine"]
-    longer = replace(cosine, warmup_epochs=1.0)
-    for recipe, epoch_s in ((cosine, 20.0), (longer, 30.0)):
-        for gpus in (1, 4):
-            cell = lab_cell(gpus, 128, workload=ADAMW, recipe=recipe)
-            builder.with_record(lab_record(cell, epoch_s / gpus))
-    groups = builder.collect().groups
-    assert [[row.speedup for row in group.source.rows] for group in groups] == [
-        [1.0, 4.0]
-    ] * 2
-    assert "; AdamW, cosine 1; " in groups[1].setting

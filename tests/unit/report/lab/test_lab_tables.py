@@ -75,17 +75,3 @@ def test_failed_repeat_is_noted_and_others_are_used(builder):
     assert "Median of 1 to 2 runs." in table.caption[1]
     assert table.notes[0].startswith("2-GPU at batch 32: failed: rank 1 killed")
     assert table.notes[0].endswith("the other runs are used")
-
-
-def test_rows_are_sorted_numerically(builder):
-    for batch in (512, 32, 1024, 128):
-        for gpus in (16, 2, 1):
-            builder.with_record(lab_record(lab_cell(gpus, batch), 10.0))
-    table = builder.table("table1-ddp")
-    assert [block.head.split()[1] for block in table.blocks] == [
-        "32",
-        "128",
-        "512",
-        "1024",
-    ]
-    assert [line.label for line in table.lines] == ["1-GPU", "2-GPU", "16-GPU"]

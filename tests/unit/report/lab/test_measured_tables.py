@@ -55,15 +55,6 @@ def test_gather_scatter_shows_root_bandwidth_and_caption(builder):
     assert "not a bus bandwidth" in table.caption[0]
 
 
-def test_gather_scatter_root_carries_all_other_ranks_bytes(builder):
-    builder.with_record(
-        lab_record(lab_cell(4, 128, strategy=Strategy.GATHER_SCATTER), 10.0)
-    )
-    (row,) = builder.collect().groups[0].source.rows
-    ratio = row.bandwidth.root_wire_gb_per_s / row.bandwidth.algorithm_gb_per_s
-    assert ratio == pytest.approx(3)
-
-
 def test_dp_shows_nominal_ring_bandwidth_and_actual_bytes(builder):
     whole = lab_record(lab_cell(4, 128, strategy=Strategy.DP), 20.0)
     reduce = Message(
@@ -88,20 +79,6 @@ def test_dp_shows_nominal_ring_bandwidth_and_actual_bytes(builder):
     )
     assert row.bandwidth.bus_gb_per_s is None
     assert texts_by_label(builder.table("table3-dp"))["4-GPU"] == ("3.29",)
-
-
-@pytest.mark.usefixtures("no_checks")
-def test_bandwidth_without_gradient_time_is_a_dash(builder):
-    """Without gradient collective time no other time is used as divisor."""
-    whole = lab_record(lab_cell(2, 128), 20.0)
-    talk = whole.ranks[0].communication
-    silent = replace(talk, gradients_s=0.0, total_s=0.0)
-    builder.with_record(change_every_rank(communication=silent)(whole))
-    table = builder.table("table3-ddp")
-    assert texts_by_label(table)["2-GPU"] == ("–",)
-    assert table.notes == (
-        "not measured: the record has no times of the exchange: 2-GPU at batch 128",
-    )
 
 
 def test_mixed_study_shows_dash_with_reason(builder):
@@ -178,13 +155,6 @@ def test_imported_timings_appear_as_reported(builder):
     assert texts_by_label(residual)["2-GPU"] == ("15.00", "5.000")
     assert "with it where train_s is not reported" in residual.caption[0]
     assert texts_by_label(builder.table("q1"))["128"] == ("–", "30.00", "391")
-
-
-def test_imported_timings_never_mix_with_measured_ones(builder):
-    builder.with_published_study()
-    add_imported(builder, 2, 20.0)
-    report = builder.collect()
-    assert "measured: elsewhere | here" in report.differences
 
 
 @pytest.mark.parametrize("in_windows", [True, False])

@@ -1,10 +1,7 @@
 """What was learnt: Table 4 and accuracy by epoch, with their deviations."""
 
-from msgspec.structs import replace
-
 from hpml_jobs.core.cell import Protocol
-from hpml_jobs.core.record import Text
-from tests.unit.builders import NANO, V100, lab_cell, lab_record
+from tests.unit.builders import lab_cell, lab_record
 from tests.unit.check_cases import change_every_rank
 from tests.unit.training_runs import LAB
 
@@ -46,36 +43,3 @@ def test_runs_of_fewer_epochs_are_omitted(builder):
     assert builder.table("table4").lines[0].texts[-1] == "61.00 ± 1.41"
     assert builder.table("shuffling").lines[0].texts[1:3] == ("3 of 3", "2")
     assert builder.table("replicas").lines[0].texts[:2] == ("3", "2")
-
-
-def test_outputs_without_classes_show_dash_for_accuracy(builder):
-    whole = lab_record(lab_cell(2, 128, **LAB, evaluate=True), 15.0)
-    ranks = tuple(
-        replace(
-            rank, test_accuracy=None, epochs=tuple(map(without_accuracy, rank.epochs))
-        )
-        for rank in whole.ranks
-    )
-    builder.with_record(replace(whole, ranks=ranks))
-    assert builder.table("table4").lines[0].texts[-3:] == ("1.2000", "–", "–")
-    assert builder.table("replicas").lines[0].texts[2:7] == (
-        "1.200",
-        "–",
-        "–",
-        "–",
-        "–",
-    )
-
-
-def without_accuracy(epoch):
-    """An epoch of a network whose outputs are no class scores."""
-    return replace(epoch, accuracy=0.0, share=replace(epoch.share, correct=None))
-
-
-def test_cells_of_other_text_are_in_another_table(builder):
-    sizes = {"train_bytes": 10**6, "test_bytes": 10**5, "unigram_bits_per_byte": 4.5}
-    for gpus, digest in ((1, "5eed"), (2, "other")):
-        facts = replace(V100, text=Text(sha256=digest, **sizes))
-        cell = lab_cell(gpus, 64, workload=replace(NANO, images=8_192))
-        builder.with_record(lab_record(cell, 20.0, facts=facts))
-    assert len(builder.collect().groups) == 2

@@ -3,23 +3,11 @@
 from msgspec.structs import replace
 
 from hpml_jobs.core.cell import Outcome
-from hpml_jobs.core.rank import Startup
 from hpml_jobs.report.files.frames import flat
 from hpml_jobs.report.page.contents import environment
 from hpml_jobs.results.cells import CellResult
 from hpml_jobs.results.groups import group
 from tests.unit.report.frame.test_gpu_figures import measured
-
-
-def test_environment_of_the_page_has_the_time_to_start():
-    record = measured()
-    starts = [
-        Startup(**dict.fromkeys(Startup.__struct_fields__, s)) for s in (0.5, 0.75)
-    ]
-    ranks = zip(record.ranks, starts, strict=True)
-    ranks = tuple(replace(rank, startup=start) for rank, start in ranks)
-    facts = environment_of(replace(record, ranks=ranks))
-    assert facts["start of the job to the first iteration, s"] == "6.0"
 
 
 def environment_of(record):

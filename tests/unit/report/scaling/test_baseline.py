@@ -4,7 +4,6 @@ import pytest
 
 from hpml_jobs.core.place import Setup
 from hpml_jobs.core.strategies import Strategy
-from hpml_jobs.report.files.markdown import of_table
 from tests.unit.builders import PUBLISHED_S, a_cell, a_record
 
 pytestmark = pytest.mark.usefixtures("no_checks")
@@ -47,22 +46,6 @@ def test_published_study_without_single_cells_is_against_two(builder):
         assert four.scaling.efficiency == pytest.approx(speedup * 2 / 4)
         assert four.residual is None
         assert four.scaling.cost_per_compute is None
-
-
-TABLE1 = """\
-| Table 1 | batch 32 per GPU |         | batch 128 per GPU |         | batch 512 per GPU |         |
-|:--------|-----------------:|--------:|------------------:|--------:|------------------:|--------:|
-|         |          Time(s) | Speedup |           Time(s) | Speedup |           Time(s) | Speedup |
-| 2-GPU   |            30.82 |       1 |             20.92 |       1 |             15.66 |       1 |
-| 4-GPU   |            30.82 |    1.00 |             19.88 |    1.05 |             15.13 |    1.04 |"""  # noqa: E501 - as written
-
-
-def test_table1_starts_with_the_smallest_size(builder):
-    group = only_group(builder.with_published_study(but=WITHOUT_SINGLE))
-    table = table_of(group, "table1-ddp")
-    assert of_table(table) == TABLE1
-    assert "Speedup: Time of 2 GPUs / Time." in table.caption[0]
-    assert not any("single-GPU" in note for note in table.notes)
 
 
 def test_tables_of_the_residual_need_a_single_gpu_cell(builder):

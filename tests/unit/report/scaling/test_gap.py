@@ -10,9 +10,6 @@ from hpml_jobs.core import formulas
 from hpml_jobs.core.cell import Protocol
 from hpml_jobs.core.measurements import Exchange, Phases, Role, Scheduling
 from hpml_jobs.core.script import Script
-from hpml_jobs.core.strategies import Strategy
-from hpml_jobs.report.answer import answer_of
-from hpml_jobs.report.pictures import PLOTS
 from hpml_jobs.report.scaling.causes import COMPUTE, EPOCH, GapCause, parts
 from hpml_jobs.report.scaling.replay import IN_FORWARD, IN_OPTIMIZER, PARTS
 from hpml_jobs.worker.instruments.phases import IterationPhases
@@ -180,56 +177,6 @@ def test_waiting_for_cpus_is_at_most_what_computation_takes_longer(builder):
     assert "waiting for CPUs takes !1.40." in sentences(group)[0]
 
 
-def test_waiting_for_cpus_that_is_not_recorded_is_unexplained(builder):
-    record = a_run(4, 10.0, queued_s=6.0)
-    older = [
-        replace(
-            rank, epochs=tuple(replace(epoch, scheduling=None) for epoch in rank.epochs)
-        )
-        for rank in record.ranks
-    ]
-    group = group_of(builder, a_run(1, 26.0), replace(record, ranks=tuple(older)))
-    assert GapCause.CPUS not in values_of(group)
-    assert sentences(group) == ["Of the missing 1.40, an unknown cause takes 1.40."]
-
-
-@pytest.mark.parametrize(
-    ("run", "text"),
-    [
-        (
-            {"exchange_s": 1.0},
-            "Of the missing 1.40, an unknown cause takes 1.00.",
-        ),
-        (
-            {"exchange_s": 2.0, "stall_s": 0.2, "waits_s": (0.1, 0.1)},
-            "Of the missing 1.40, exchange takes 0.80.",
-        ),
-    ],
-    ids=["largest first", "smaller last"],
-)
-def test_unexplained_part_is_named_only_if_it_is_the_largest(run, text, builder):
-    group = group_of(builder, a_run(1, 26.0), a_run(4, 10.0, **run))
-    assert text == sentences(group)[0]
-
-
-def test_nearly_ideal_speedup_needs_no_explanation(builder):
-    group = group_of(
-        builder, a_run(1, 26.0), a_run(4, 6.8, exchange_s=0.3), a_run(2, 12.0)
-    )
-    assert sentences(group) == [
-        "More than the ideal speedup needs an explanation: measure both again.",
-        "",
-    ]
-
-
-def test_against_smallest_size_only_what_it_does_not_spend_is_lost(builder):
-    """On 2 GPUs 2 s of exchange; ideally 4 take 1 s."""
-    runs = a_run(2, 10.0, exchange_s=2.0), a_run(4, 6.0, exchange_s=2.0)
-    group = group_of(builder, *runs)
-    assert values_of(group)[GapCause.EXCHANGE] == pytest.approx(2 * 1.0 / 6.0, abs=1e-3)
-    assert sentences(group)[0].startswith("Of the missing 0.33, exchange takes")
-
-
 # ---- what is not measured is no part ----
 
 
@@ -242,13 +189,6 @@ def test_protocol_lab_splits_off_the_loader_only(builder):
         "protocol=lab ends before the instrumented epoch (protocol=full measures it)."
         in sentences(group)[0]
     )
-
-
-def test_one_process_with_all_gpus_waits_for_no_rank(builder):
-    run = a_run(4, 10.0, exchange_s=2.0, strategy=Strategy.DP)
-    group = group_of(builder, a_run(1, 26.0), run)
-    assert values_of(group)[GapCause.EXCHANGE] == 0.8
-    assert GapCause.WAITING not in values_of(group)
 
 
 # ---- repeats ----
@@ -275,30 +215,6 @@ def test_intervals_come_from_repeats_of_both_cells(builder):
 
 
 # ---- where it is shown ----
-
-
-def test_slower_cell_than_one_gpu_is_explained_as_well(builder):
-    """The answer is 1 GPU: the sentence says why not more."""
-    for record in (a_run(1, 20.0), a_run(2, 25.0, exchange_s=15.0)):
-        builder.with_record(record)
-    report = builder.collect()
-    answer = answer_of(report, report.groups[0])
-    assert "0.800 times as fast at batch 128, which is slower" in answer.sentence
-    assert "the missing 1.20, " in answer.why
-
-
-def test_picture_steps_from_ideal_to_measured(builder):
-    for record in (a_run(**ONE), late_rank_3()):
-        builder.with_record(record)
-    picture = PLOTS["gap"](builder.collect())
-    (axis,) = picture.figure.axes
-    ends = [(bar.get_x(), bar.get_x() + bar.get_width()) for bar in axis.patches]
-    steps = [(0, 4), (3.1, 4), (2.7, 3.1), (2.6, 2.7), (2.6, 2.6), (2.6, 2.6), (0, 2.6)]
-    assert ends == [pytest.approx(step) for step in steps]
-    assert picture.alt == (
-        "Gap to the ideal speedup: ddp 4-GPU b128: ideal 4, exchange 0.90, loader 0.40, waiting "
-        "0.10, CPUs 0, unexplained 0, measured 2.60."
-    )
 
 
 # ---- replayed ----
@@ -399,57 +315,6 @@ def test_epoch_without_exchange_is_what_was_measured(builder):
     assert sentences(group)[0].endswith(
         "exchange takes 0.48; measured without it: 1.81."
     )
-
-
-def test_waiting_for_cpus_that_ends_with_the_exchange_is_of_the_exchange(builder):
-    """Computation takes 11.8 s beside the exchange and 9.8 s without it."""
-    busy = SINGLE | {"backward": 0.0425}
-    replayable(builder, simulate(1, 391, **SINGLE), gpus=1)
-    replayable(builder, simulate(2, 196, **busy, exchange=0.025), gpus=2, alone_s=9.8)
-    (group,) = builder.collect().groups
-    assert values_of(group)[GapCause.CPUS] == 0.0
-    assert sentences(group)[0].endswith(
-        "exchange takes 0.85; measured without it: 1.99."
-    )
-
-
-def test_replay_that_misses_its_epoch_says_so_and_no_more(builder):
-    pair = simulate(2, 196, **SINGLE, exchange=0.025)
-    pair.arrays["collective_served_s"] *= 1.3  # as those of rooted collectives were
-    pair.arrays["collective_served_s"] += 0.005
-    replayable(builder, simulate(1, 391, **SINGLE), gpus=1)
-    replayable(builder, pair, gpus=2)
-    (group,) = builder.collect().groups
-    (sentence,) = sentences(group)
-    assert "without it" not in sentence
-    (table,) = [table for table in group.tables if table.label == "gap"]
-    why = "the replay takes 17.2 s, the instrumented epoch 14.7 s (limit 3 %)"
-    assert any(why in note for note in table.notes)
-
-
-def test_late_ranks_are_all_named(builder):
-    forward = np.full((4, 98), 0.015)
-    forward[[1, 2]] += 0.030
-    replayable(builder, simulate(1, 391, **SINGLE), gpus=1)
-    replayable(builder, simulate(4, 98, **SINGLE | {"forward": forward}), gpus=4)
-    (group,) = builder.collect().groups
-    assert sentences(group)[0].endswith(
-        "waiting for ranks 1 and 2 on node1 takes 1.50; replayed without it: 3.99."
-    )
-
-
-def test_damaged_arrays_are_not_replayed(builder):
-    group = exchanging_pair(builder)
-    slug = next(row for row in group.source.timed if row.gpus == 2).cells[0]
-    path = builder.study.cell(slug).iterations
-    with np.load(path) as file:
-        arrays = {name: file[name] for name in file}
-    arrays["collective_iteration"][1, 5] = 10**6
-    np.savez(path, **arrays)
-    (group,) = builder.collect().groups
-    (table,) = [table for table in group.tables if table.label == "gap"]
-    why = "the collectives of the ranks cannot be put on one timeline"
-    assert any(why in note for note in table.notes)
 
 
 def test_row_of_parts_is_the_shape_of_the_phases():

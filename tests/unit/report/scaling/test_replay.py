@@ -58,30 +58,8 @@ def slow(factor, slow_ranks=(1,)):
     return change
 
 
-def jitter(seconds):
-    def change(options, ranks, iterations, random):
-        forward = of_ranks(options, "forward", ranks, iterations)
-        return {"forward": forward + random.exponential(seconds, forward.shape)}
-
-    return change
-
-
 def prefetching(period):
     return lambda *_: {"period": period}
-
-
-def bursts(period, batches):
-    """Every `batches` batches come together, after `period`."""
-    return lambda *_: {"period": period, "burst": batches}
-
-
-def first_batch(seconds):
-    def change(options, ranks, iterations, _random):
-        loads = of_ranks(options, "loading", ranks, iterations)
-        loads[:, 0] += seconds
-        return {"loading": loads}
-
-    return change
 
 
 def loading(seconds, loading_ranks=None):
@@ -100,29 +78,15 @@ EXAMPLES = {
         for ranks in (2, 4)
         for name, example in {
             "exchange after backward": Example(0, {EXCHANGE: exchange(0.025)}),
-            "exchange, the last bucket is exposed": Example(
-                0, {EXCHANGE: exchange(0.025, 6)}
-            ),
             "exchange, longer than backward": Example(
                 0, {EXCHANGE: exchange(0.060, 6)}
-            ),
-            "late rank and exchange": Example(
-                0, {WAITING: late(0.020), EXCHANGE: exchange(0.025)}
             ),
             "slow rank hides its exchange": Example(
                 0, {WAITING: slow(2), EXCHANGE: exchange(0.060, 6)}
             ),
-            "rank slow by half": Example(
-                0, {WAITING: slow(1.5), EXCHANGE: exchange(0.030, 6)}
-            ),
             "shared disk without workers": Example(
                 0,
                 {LOADER: loading(0.030 * ranks), EXCHANGE: exchange(0.025)},
-                {LOADER: loading(0.030)},
-            ),
-            "own disk without workers": Example(
-                0,
-                {LOADER: loading(0.030), EXCHANGE: exchange(0.025)},
                 {LOADER: loading(0.030)},
             ),
             "shared disk, prefetching": Example(
@@ -131,33 +95,11 @@ EXAMPLES = {
                 {LOADER: prefetching(0.040)},
                 1,
             ),
-            "shared disk, prefetching, barely the limit": Example(
-                0,
-                {LOADER: prefetching(0.080), EXCHANGE: exchange(0.025)},
-                {LOADER: prefetching(0.080 / ranks)},
-                1,
-            ),
             "shared disk, prefetching, late rank": Example(
                 0,
                 {LOADER: prefetching(0.080), WAITING: late(0.020)},
                 {LOADER: prefetching(0.080 / ranks)},
                 1,
-            ),
-            "jitter and exchange": Example(
-                0,
-                {WAITING: jitter(0.005), EXCHANGE: exchange(0.010)},
-                {WAITING: jitter(0.005)},
-            ),
-            "loader of one rank": Example(
-                0, {LOADER: loading(0.030, (1,)), EXCHANGE: exchange(0.010)}
-            ),
-            "loader of rank 1, late rank 0": Example(
-                0,
-                {
-                    LOADER: loading(0.030, (1,)),
-                    WAITING: late(0.020, (0,)),
-                    EXCHANGE: exchange(0.010),
-                },
             ),
             "loader of rank 0, late rank 1": Example(
                 0,
@@ -171,15 +113,6 @@ EXAMPLES = {
     },
     "two of four late": Example(
         4, {WAITING: late(0.030, (1, 2)), EXCHANGE: exchange(0.010)}
-    ),
-    "three of four late": Example(
-        4, {WAITING: late(0.030, (1, 2, 3)), EXCHANGE: exchange(0.010)}
-    ),
-    "half of eight late": Example(
-        8, {WAITING: late(0.030, (4, 5, 6, 7)), EXCHANGE: exchange(0.010)}
-    ),
-    "one slow node of two": Example(
-        8, {WAITING: slow(1.5, (4, 5, 6, 7)), EXCHANGE: exchange(0.010)}
     ),
     "slow single process": Example(
         2, {EXCHANGE: exchange(0.025)}, always={"forward": 0.021, "backward": 0.042}
@@ -244,25 +177,6 @@ def test_parts_do_not_depend_on_the_numbers_of_the_ranks():
     assert parts[0] == pytest.approx(parts[1])
     assert parts[0][LOADER] == pytest.approx(parts[0][WAITING])
     assert sum(parts[0].values()) == pytest.approx(2.0 - said[SETS[0]])
-
-
-def test_batches_of_several_workers_may_come_in_bursts():
-    """Two workers bring two batches at once: a faster rank waits for them as long."""
-    said, true = speedups(
-        Example(2, {LOADER: bursts(0.160, 2), EXCHANGE: exchange(0.010)}, workers=2)
-    )
-    for causes in SETS:
-        assert said[causes] == pytest.approx(true[causes], rel=0.03), causes
-
-
-def test_stall_at_the_beginning_is_kept_where_the_loader_is_fast_enough():
-    """Workers that start once say nothing of how fast they are."""
-    example = Example(
-        2, {LOADER: first_batch(0.5), EXCHANGE: exchange(0.025)}, workers=2
-    )
-    said, true = speedups(example)
-    for causes in SETS:
-        assert said[causes] == pytest.approx(true[causes], rel=0.03), causes
 
 
 PAIRS = Path(__file__).parents[3] / "data" / "pairs"

@@ -1,7 +1,5 @@
 """Checks compare the runs of one table: cells under other conditions never share a row."""
 
-from msgspec.structs import replace
-
 from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.check_result import Affected, Level
 from hpml_jobs.core.strategies import Strategy
@@ -11,7 +9,6 @@ from tests.unit.builders import a_cell
 from tests.unit.check_cases import (
     attempt_between,
     change_facts,
-    check_records,
     clean_record,
     result_of,
 )
@@ -89,25 +86,3 @@ def test_efficiency_above_one_in_a_group_is_not_hidden_by_another():
     assert of_single.level is Level.FAIL
     assert warnings(after, "efficiency") == []
     assert not after.doubts(after.timed[0], Affected.TIME)
-
-
-def test_scatter_is_that_of_the_runs_of_a_row():
-    quiet = [measured(2, repeat, "2.7.1", 31.0) for repeat in (0, 1)]
-    scattered = [measured(2, 2 + n, "2.8.0", s) for n, s in enumerate((8.0, 7.2, 9.12))]
-    before, after = groups_of([*quiet, *scattered])
-    assert warnings(before, "scatter") == []
-    assert {reason[:23] for reason in warnings(after, "scatter")} == {
-        "3 runs from 7.2 to 9.12"
-    }
-
-
-def test_cells_that_request_other_threads_are_in_another_table():
-    cell = a_cell(batch=32, threads=4)
-    ranks = tuple(replace(rank, threads=4) for rank in clean_record(cell).ranks)
-    four = clean_record(cell, ranks=ranks)
-    results = check_records([four, measured(1, 0, "2.14.1", 30.0)])[four.slug]
-    threads = result_of(results, "threads")
-    assert (threads.level, threads.reason) == (
-        Level.PASS,
-        "4 threads per process, threads=4",
-    )

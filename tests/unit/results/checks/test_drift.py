@@ -5,11 +5,9 @@ import random
 import pytest
 from msgspec.structs import replace
 
-from hpml_jobs.core.check_result import Level
 from hpml_jobs.results.checks.quality import speed_drifts
-from hpml_jobs.results.checks.study import check_record
 from hpml_jobs.worker.instruments.summary import step_percentiles
-from tests.unit.check_cases import change_epoch, clean_record, result_of
+from tests.unit.check_cases import clean_record
 
 CLEAN = clean_record()
 np = pytest.importorskip("numpy")
@@ -49,10 +47,7 @@ def ramped(steps_s, share):
 @pytest.mark.parametrize(
     ("iterations", "sigma", "correlation", "most"),
     [
-        (40, 0.05, 0.0, 6),
         (40, 0.2, 0.0, 6),
-        (160, 0.1, 0.0, 4),
-        (640, 0.1, 0.0, 1),
         (160, 0.1, 0.9, 24),
     ],
 )
@@ -65,14 +60,11 @@ def test_drift_is_rare_in_steps_without_drift(iterations, sigma, correlation, mo
     assert alarms <= most
 
 
-@pytest.mark.parametrize(("iterations", "least"), [(160, 35), (640, 48)])
-def test_drift_of_15_percent_is_found(iterations, least):
+def test_drift_of_15_percent_is_found():
     """Of 50 epochs with noise of 10 %."""
-    rng = random.Random(iterations)
-    found = sum(
-        has_drift(ramped(lognormal(rng, iterations, 0.1), 0.15)) for _ in range(50)
-    )
-    assert found >= least
+    rng = random.Random(160)
+    found = sum(has_drift(ramped(lognormal(rng, 160, 0.1), 0.15)) for _ in range(50))
+    assert found >= 35
 
 
 def test_drift_ignores_a_disturbance_in_the_middle():
@@ -91,27 +83,6 @@ def test_drift_of_ranks_is_judged_by_their_median():
     flat = [0.01] * 40
     assert has_drift(rising, rising, rising, flat)
     assert not has_drift(rising, flat, flat, flat)
-
-
-def test_drift_is_not_judged_without_blocks():
-    """Records of older versions have no medians of blocks."""
-    steps = replace(CLEAN.ranks[0].timed.steps, block_medians_s=None)
-    assert speed_drifts.find(change_epoch("timed", steps=steps)(CLEAN)) is None
-
-
-def test_drift_names_the_measured_cause():
-    step_s = CLEAN.ranks[0].timed.steps.median_s
-    blocks = tuple(step_s * (1 + 0.05 * at) for at in range(10))
-    timed = CLEAN.ranks[0].timed
-    steps = replace(timed.steps, block_medians_s=blocks)
-    busy = replace(timed.scheduling, busy_s=timed.scheduling.busy_s + 4 * timed.epoch_s)
-    disturbed = change_epoch("timed", steps=steps, scheduling=busy)(CLEAN)
-    result = result_of(check_record(disturbed), "drift")
-    assert result.level is Level.WARN
-    assert (
-        "other processes used 4 of 12 CPUs on gr001: repeat the cell on a quiet"
-        in result.reason
-    )
 
 
 def test_block_medians_cover_all_iterations():

@@ -1,14 +1,8 @@
 """A warning that another one of the same record explains is only in the list."""
 
 import pytest
-from msgspec.structs import replace
 
-from hpml_jobs.core.check_result import TIMES, Affected, Level, Tier
-from hpml_jobs.results.checks.disturbance import (
-    MEASURE_AGAIN,
-    WHOLE_NODES,
-    is_worth_repeating,
-)
+from hpml_jobs.core.check_result import Affected, Level, Tier
 from hpml_jobs.results.checks.study import check_record
 from tests.unit.builders import a_cell
 from tests.unit.check_cases import (
@@ -19,7 +13,6 @@ from tests.unit.check_cases import (
     clean_record,
     late_rank,
     result_of,
-    with_neighbours,
 )
 
 PAIR = a_cell(gpus=2, batch=32)
@@ -95,55 +88,7 @@ def test_disturbed_epochs_are_one_line_with_what_they_affect():
     assert (cost.affects, cost.tier) == ((Affected.SPLIT,), Tier.TABLE)
 
 
-def test_small_cause_does_not_hide_a_large_symptom():
-    """Others used 0.8 CPU, the ranks waited for 6 %; the instrumented epoch is 30 % longer."""
-    busy = {"busy_s": 8.0 * (3.6 + 0.8), "run_queue_s": 0.5}
-    record = change_epoch("instrumented", epoch_s=10.4)(clean_record())
-    small = change_scheduling("instrumented", **busy)(record)
-    assert {"disturbed", "overhead"} <= {*shown(small)}
-    waited = {"run_queue_s": 8.0, "busy_s": 8.0 * (3.6 + 8.0)}
-    large = change_scheduling("instrumented", **waited)(record)
-    assert "overhead" not in shown(large)
-
-
 def test_disturbed_microbenchmark_is_a_remark_on_bandwidths():
     busy = change_microbenchmark(busy_s=8.0 * (3.6 + 6.0))(clean_record())
     result = result_of(check_record(busy), "disturbed")
     assert (result.tier, result.affects) == (Tier.TABLE, (Affected.BANDWIDTH,))
-
-
-def test_step_beside_a_disturbed_epoch_is_named_without_its_figures():
-    busy = {"busy_s": 8.0 * (3.6 + 6.0)}
-    record = change_scheduling("timed", **busy)(clean_record())
-    record = change_microbenchmark(**busy)(record)
-    result = result_of(check_record(record), "disturbed")
-    assert result.figures == (
-        "other processes used 6 of 12 CPUs on gr001, during the timed epoch and the "
-        "microbenchmark"
-    )
-    assert result.affects == (Affected.TIME,)
-
-
-def test_other_jobs_are_listed_and_neither_explain_nor_repeat_a_cell():
-    """Other jobs share the node; what they used of its CPUs is in the same line."""
-    jobs = with_neighbours(jobs=3, same_user=1, users=("alice", "me"))
-    steps = clean_record().ranks[0].timed.steps
-    rising = tuple(steps.median_s * (1 + 0.02 * number) for number in range(10))
-    slower = change_epoch("timed", steps=replace(steps, block_medians_s=rising))
-    odd = slower(jobs(clean_record()))
-    assert shown(odd) == {"drift": Tier.TABLE}
-    (beside,) = [r for r in check_record(odd) if r.check == "disturbed"]
-    assert (beside.tier, beside.affects) == (Tier.LIST, TIMES)
-    assert beside.figures.endswith(
-        "(users: alice, me); other processes used 0.08 % of the cell's CPU time at most (limit 5 %)"
-    )
-    assert not is_worth_repeating(beside)
-    stopped = change_scheduling("timed", continued_s=(2.0,))(odd)
-    both = [r for r in check_record(stopped) if r.check == "disturbed"]
-    assert [(r.tier, is_worth_repeating(r)) for r in both] == [
-        (Tier.NUMBER, True),
-        (Tier.LIST, False),
-    ]
-    assert both[0].reason.endswith(
-        f"during the timed epoch: {MEASURE_AGAIN}, or {WHOLE_NODES}"
-    )

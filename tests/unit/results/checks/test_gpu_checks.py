@@ -3,12 +3,10 @@
 import pytest
 from msgspec.structs import replace
 
-from hpml_jobs.core.check_result import TIMES, Affected, Level, Tier
+from hpml_jobs.core.check_result import Level
 from hpml_jobs.core.gpus import Card
 from hpml_jobs.core.measurements import Memory
-from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.results.checks.study import check_record
-from tests.unit.builders import a_cell, a_record
 from tests.unit.check_cases import (
     CheckCase,
     assert_fires,
@@ -16,7 +14,6 @@ from tests.unit.check_cases import (
     change_card,
     change_epoch,
     change_every_rank,
-    change_model,
     clean_record,
     result_of,
     samples_at,
@@ -27,13 +24,6 @@ WARN = Level.WARN
 FULL_MEMORY = Memory(
     allocated_bytes=15_000_000_000, reserved_bytes=15_900_000_000, retries=3, ooms=0
 )
-
-
-def large_model(old):
-    """Gradients of 1 GB."""
-    phases = replace(old.ranks[2].phases, optimizer_s=0.32)
-    large = change_model(gradient_bytes=10**9)(old)
-    return change_epoch("instrumented", phases=phases)(large)
 
 
 CASES = [
@@ -116,39 +106,6 @@ def test_check_without_its_data_gives_no_result(case):
     complete = {result.check for result in check_record(clean_record())}
     incomplete = {result.check for result in check_record(change(clean_record()))}
     assert complete - incomplete == absent
-
-
-def test_nothing_is_said_of_gpus_that_nobody_asked():
-    results = check_record(a_record(a_cell(strategy=Strategy.SINGLE, gpus=1)))
-    assert not {result.check for result in results} & {"throttled", "other-processes"}
-
-
-def test_each_violated_part_of_a_check_has_its_own_line():
-    slow_host = change_epoch("timed", 1, launch_s=0.0485, memory=FULL_MEMORY)(
-        clean_record()
-    )
-    results = [r for r in check_record(slow_host) if r.check == "gpu-utilization"]
-    assert [(r.level, r.tier, r.affects, r.remedy) for r in results] == [
-        (
-            *(WARN, Tier.TABLE, (Affected.TIME,)),
-            "use a larger batch=, or compile the model (compile=true)",
-        ),
-        (WARN, Tier.NUMBER, (Affected.TIME,), "use a smaller batch="),
-    ]
-    (passed,) = [
-        r for r in check_record(clean_record()) if r.check == "gpu-utilization"
-    ]
-    assert "the host takes 10 ms to launch" in passed.reason
-    assert "; 0 allocations freed cached memory first" in passed.reason
-
-
-def test_few_lanes_leave_what_was_learned_alone():
-    sick = change_card(ecc_uncorrected=2, pcie_width=8)(clean_record())
-    results = [r for r in check_record(sick) if r.check == "gpu-health"]
-    assert [(r.tier, r.affects) for r in results] == [
-        (Tier.TABLE, tuple(Affected)),
-        (Tier.TABLE, TIMES),
-    ]
 
 
 def test_reason_of_few_samples_does_not_count():

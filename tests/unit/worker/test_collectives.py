@@ -1,6 +1,5 @@
 """The ledger: bytes at the call, aggregation by kind and size, and fingerprints of replicas."""
 
-import pytest
 import torch
 
 from hpml_jobs.core.measurements import CollectiveKind, Purpose
@@ -8,7 +7,6 @@ from hpml_jobs.worker.instruments.collectives import (
     Ledger,
     aggregate,
     fingerprint,
-    group_by_dtype,
     recorded,
 )
 from hpml_jobs.worker.instruments.timing import HostClock
@@ -38,11 +36,6 @@ def test_tensors_sent_together_are_one_message():
     assert collective.end >= collective.start
 
 
-def test_no_ledger_records_nothing():
-    with recorded(None, CollectiveKind.BROADCAST, Purpose.BUFFERS, torch.zeros(1)):
-        pass
-
-
 def test_messages_of_one_kind_and_size_are_aggregated():
     ledger = Ledger(HostClock())
     for iteration in range(3):
@@ -60,23 +53,10 @@ def test_messages_of_one_kind_and_size_are_aggregated():
     ]
 
 
-def test_tensors_are_grouped_by_dtype_in_order():
-    tensors = [torch.zeros(1), torch.zeros(2, dtype=torch.int64), torch.zeros(3)]
-    assert [[len(t) for t in group] for group in group_by_dtype(tensors)] == [
-        [1, 3],
-        [2],
-    ]
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64])
-def test_fingerprint_detects_one_bit(dtype):
-    first = torch.arange(6).reshape(2, 3).to(dtype)
+def test_fingerprint_detects_one_bit():
+    first = torch.arange(6.0).reshape(2, 3)
     second = first.clone()
     assert fingerprint([first]) == fingerprint([second])
     second[1, 2] += 1
     assert fingerprint([first]) != fingerprint([second])
     assert fingerprint([first.t().contiguous()]) != fingerprint([first])
-
-
-def test_fingerprint_accepts_scalar_buffer():
-    assert fingerprint([torch.tensor(3)]) != fingerprint([torch.tensor(4)])

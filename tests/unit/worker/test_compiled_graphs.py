@@ -1,6 +1,5 @@
 """Graphs that torch.compile makes in a process, counted by a backend that records and runs them."""
 
-from argparse import Namespace
 from pathlib import Path
 
 import pytest
@@ -21,7 +20,6 @@ from hpml_jobs.worker.epochs import (
 from hpml_jobs.worker.process_group import Placement
 from hpml_jobs.worker.strategies import STRATEGIES
 from hpml_jobs.worker.training import make_training
-from tests.benchmarks import ceilings
 
 from .conftest import cpu_cell
 from .path_training import IMAGES, WORKLOAD
@@ -83,7 +81,6 @@ def test_a_cell_compiles_in_its_warmup_epoch_only(one_rank, backend, strategy):
     [
         (CompileMode.DEFAULT, Role.WARMUP, 2, True),
         (CompileMode.DEFAULT, Role.WARMUP, 3, False),
-        (CompileMode.DEFAULT, Role.TIMED, 1, False),
         (None, Role.WARMUP, 1, False),
     ],
 )
@@ -98,11 +95,3 @@ def test_early_divergence_may_be_the_compilers(compiled, role, iteration, is_nam
         summarize_epoch(cell, role, raw, None)
     assert ("try compile=false, which may train" in str(refusal.value)) is is_named
     assert "use a smaller learning rate, e.g. workload.lr=" in str(refusal.value)
-
-
-def test_ceilings_compile_every_batch_for_itself(backend):
-    """As a cell does; a graph of a symbolic batch has slower kernels."""
-    options = Namespace(device="cpu", model="lenet", iterations=1)
-    for batch in (2, 4, 8):
-        ceilings.images_per_s("bf16 nhwc compiled", batch, options)
-    assert backend.batches == [2, 4, 8]

@@ -30,21 +30,3 @@ def test_working_thread_is_awaited_and_sleeping_one_is_not(monkeypatch):
         asleep.set()
         for thread in threads:
             thread.join()
-
-
-def test_busy_thread_is_awaited_for_limited_time(monkeypatch):
-    monkeypatch.setattr(fork_safety, "TIMEOUT_S", 0.05)
-    stop = threading.Event()
-
-    def spin():
-        while not stop.is_set():
-            pass
-
-    thread = threading.Thread(target=spin)
-    thread.start()
-    try:
-        await_idle_threads()
-        assert thread.is_alive()
-    finally:
-        stop.set()
-        thread.join()

@@ -3,9 +3,7 @@
 import pytest
 import torch
 
-from hpml_jobs.core.cell import Protocol
-from hpml_jobs.core.measurements import CollectiveKind
-from tests.unit.worker.conftest import EXCHANGING, cpu_cell, results_of_ranks
+from tests.unit.worker.conftest import results_of_ranks
 
 
 @pytest.fixture(scope="module", params=[pytest.param(2, marks=pytest.mark.long), 4])
@@ -46,36 +44,3 @@ def test_microbenchmark_times_every_collective_alike(results):
         (20, None)
     }
     assert all(0 < point["min_s"] <= point["median_s"] for point in points)
-
-
-@pytest.mark.parametrize("strategy", EXCHANGING)
-def test_cell_measures_the_sizes_that_it_sends(run_cell, strategy):
-    settings = {"protocol": Protocol.FULL, "epochs": 3, "probe_s": 5.0}
-    finished = run_cell(cpu_cell(gpus=2, strategy=strategy, **settings))
-    assert finished.code == 0, finished.stderr
-    record = finished.record
-    benchmark, communication = record.microbenchmark, record.ranks[0].communication
-    windows_s = [rank.microbenchmark_scheduling.window_s for rank in record.ranks]
-    assert windows_s[0] > benchmark.seconds  # which are those of rank 0
-    assert min(windows_s) > 0
-    kind = communication.gradient_kind or CollectiveKind.ALL_REDUCE
-    sizes = {point.bytes: point for point in benchmark.points_of(kind)}
-    assert {point.trials for point in sizes.values()} == {20}
-    cell_sizes = {m.bytes for m in communication.messages if m.kind is kind}
-    assert {size for size, point in sizes.items() if point.sent} == cell_sizes
-    # 5 seconds do not suffice
-    assert max(sizes) < benchmark.largest_asked_bytes == 2**28
-    point = sizes[1024]
-    assert (
-        point.min_s
-        <= point.lower_quartile_s
-        <= point.median_s
-        <= point.upper_quartile_s
-    )
-    assert 0 <= point.delayed <= 20
-
-
-def test_one_process_has_no_microbenchmark(run_here):
-    record = run_here(cpu_cell(protocol=Protocol.FULL, epochs=3)).record
-    assert record.microbenchmark is None
-    assert record.ranks[0].microbenchmark_scheduling is None

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -81,27 +80,6 @@ def test_arrays_and_progress_are_those_of_our_loop(observe):
     timed_s = [rank.timed.epoch_s for rank in seen.record.ranks]
     assert total_s == pytest.approx(timed_s, rel=0.02)
     assert seen.attempt.read_progress().role == "instrumented"
-
-
-def test_losses_do_not_change(observe, rank_server, tmp_path):
-    """Of 3 ranks: a third is no binary fraction, so that DDP's way to divide matters."""
-    seen = observe(LOSSES, "5", gpus=3, batch=8)
-    observed = [(tmp_path / f"losses{rank}").read_text().split() for rank in range(3)]
-    assert roles(seen.record) == ["warmup", "timed", "instrumented"]
-    words = (
-        "tests.unit.worker.observer.observed_script",
-        str(tmp_path / "train.py"),
-        "5",
-    )
-    assert rank_server.run(3, tmp_path, *words, environment=os.environ).code == 0
-    for rank in range(3):
-        alone = (tmp_path / f"losses{rank}").read_text().split()
-        # it was ended after three epochs
-        assert (len(observed[rank]), len(alone)) == (
-            12,
-            20,
-        )
-        assert observed[rank] == alone[:12]
 
 
 def test_without_stop_script_runs_to_its_end(observe, tmp_path):
@@ -206,20 +184,6 @@ def test_module_of_a_folder_that_the_script_adds_is_recorded(observe, tmp_path):
     assert "lib/layers.py" in [file.name for file in record.facts.helpers]
 
 
-def test_stacks_say_where_each_rank_hangs(observe):
-    script = LOSSES.replace(
-        "epochs = int",
-        """import signal
-
-def hang():
-    signal.raise_signal(signal.SIGUSR2)
-
-epochs = int""",
-    ).replace("for epoch", "next(iter(loader))\nhang()\nfor epoch")
-    activity = observe(script, "2", batch=8).attempt.activity()
-    assert re.fullmatch(r"ranks 0-1 were in /\S+/train.py, line 10, in hang", activity)
-
-
 def test_windows_without_a_loader(observe):
     seen = observe(
         "own_get_batch.py", "--batch-size 8 --iterations 40", batch=8, window=(4, 6)
@@ -228,13 +192,6 @@ def test_windows_without_a_loader(observe):
     timed = seen.record.ranks[0].timed
     assert (timed.iterations, timed.samples, timed.stall_s) == (6, 6 * 4 * 8, 0)
     assert seen.record.facts.in_windows
-
-
-def test_windows_of_an_endless_loader(observe):
-    seen = observe("endless.py", "--batch-size 32", gpus=1, batch=32, window=(4, 6))
-    timed = seen.record.ranks[0].timed
-    assert (timed.iterations, timed.samples) == (6, 6 * 32)
-    assert timed.stall_s > 0
 
 
 def test_passes_without_a_step_are_no_epochs(observe):
@@ -419,19 +376,6 @@ def test_sentence_says_why_there_is_no_record(observed, fields, words):
     assert "\n" not in (reason or "")
 
 
-def test_ranks_with_other_numbers_of_iterations_get_a_sentence():
-    first, second = ranks()
-    epochs = tuple(msgspec.structs.replace(e, iterations=9) for e in second.rank.epochs)
-    shorter = msgspec.structs.replace(
-        second, rank=msgspec.structs.replace(second.rank, epochs=epochs)
-    )
-    cell = script_cell("train.py", "", gpus=2, batch=32)
-    assert (
-        "rank 1 of train.py trained 9 iterations in the timed epoch, rank 0"
-        in unmeasured(cell, cell.script, [first, shorter])
-    )
-
-
 ON_GPU = """
 import os, sys
 import torch
@@ -467,13 +411,6 @@ def warnings_on_gpu(record: Record) -> list[str]:
         for r in results
         if r.check == "gpu-utilization" and r.level is not Level.PASS
     ]
-
-
-def test_launches_of_a_script_are_the_hosts_time(observe):
-    record = observe(ON_GPU, "1", gpus=1, batch=8).record
-    # forward, backward, step
-    assert record.ranks[0].timed.launch_s == pytest.approx(0.003)
-    assert warnings_on_gpu(record) == []
 
 
 def test_script_with_a_slow_host_is_launch_bound(observe):

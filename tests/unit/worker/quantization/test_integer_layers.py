@@ -130,26 +130,6 @@ def test_relu_pool_and_flatten_after_convolution_match(per_channel):
     assert outputs.flatten().tolist() == expected
 
 
-@pytest.mark.parametrize("per_channel", [False, True])
-def test_linear_layer_with_bias_matches_reference(per_channel):
-    torch.manual_seed(3)
-    module = nn.Linear(50, 4)
-    layer = integer_layer(
-        nn.Sequential(module), per_channel=per_channel, output_scale=0.004
-    )
-    values = int8_values(3, 50)
-    scales = layer.weights.scales.tolist() * (1 if per_channel else 4)
-    for image, out in product(range(3), range(4)):
-        bias = round(module.bias[out].item() / (INPUT_SCALE * scales[out]))
-        pairs = zip(
-            values[image].tolist(), layer.weights.integers[out].tolist(), strict=True
-        )
-        total = bias + sum(value * weight for value, weight in pairs)
-        assert int(layer.accumulate(values)[image, out]) == total
-        assert int(layer(values)[image, out]) == slow_output(total, scales[out], 0.004)
-    assert layer.describe().clipped > 0  # the scale is too small for these values
-
-
 def test_products_of_largest_integers_are_exact():
     for left, right in product((-128, 127), repeat=2):
         sums = multiply(
@@ -269,11 +249,3 @@ def test_network_passes_integers_between_layers():
 def test_unsupported_layer_is_named_with_supported_ones(model, description):
     with pytest.raises(HpmlError, match=f"{description}.*quantization supports Conv2d"):
         chain(model)
-
-
-def test_module_used_twice_is_chained_twice():
-    relu = nn.ReLU()
-    (first, second) = chain(
-        nn.Sequential(nn.Linear(2, 2), relu, nn.Linear(2, 2), relu)
-    ).stages
-    assert first.then == second.then == (relu,)

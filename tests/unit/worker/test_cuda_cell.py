@@ -149,18 +149,6 @@ def test_slow_loader_is_the_stall_of_the_device(measure):
     }
 
 
-def test_slow_host_is_launch_bound(measure):
-    script = Script(launch=8.0)
-    _, record = measure(cuda_cell(protocol=Protocol.LAB, epochs=2), script)
-    assert record.ranks[0].timed.launch_s == pytest.approx(1e-3 * 4 * script.launch)
-    (result,) = [r for r in checks.check_record(record) if r.check == "gpu-utilization"]
-    assert result.level is checks.Level.WARN
-    assert (
-        "takes 32 ms to launch an iteration on rank 0, 94.12 % of the epoch"
-        in result.reason
-    )
-
-
 def test_images_of_the_device_are_made_after_the_stall(measure):
     script = Script(load=0.0, copy=5.0)
     _, record = measure(cuda_cell(loader=Loader.DEVICE), script)

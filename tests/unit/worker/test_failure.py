@@ -175,7 +175,7 @@ from hpml_jobs.core.processes import die_with_parent
 def work():
     time.sleep(0.5)
     die_with_parent()
-    time.sleep(60)
+    time.sleep(3600)
 
 multiprocessing.set_start_method("fork")
 worker = multiprocessing.Process(target=work)

@@ -71,20 +71,6 @@ def test_folder_is_read_in_order_of_names(folder):
     assert text.unigram_bits_per_byte == pytest.approx(expected)
 
 
-def test_limit_counts_windows_of_the_same_text(folder):
-    whole, data = (
-        open_data(TEXT, folder),
-        open_data(change_workload(TEXT, limit=3), folder),
-    )
-    assert (len(data.train), len(data.test), data.total) == (3, 1, 5)
-    text = describe_text(TEXT, data.train, data.test)
-    assert text.sha256 == describe_text(TEXT, whole.train, whole.test).sha256
-    tested = Counter(data.test[0][1].tolist()).values()
-    assert text.unigram_bits_per_byte == pytest.approx(
-        -sum(n / 8 * log2(n / 8) for n in tested)
-    )
-
-
 def test_folder_without_test_text_has_no_held_out_windows(folder):
     (folder / "test" / "a.txt").unlink()
     with pytest.raises(

@@ -70,13 +70,6 @@ def test_batches_left_without_step_belong_to_last_iteration():
     assert (step_ns, seen.times.last_stall_s) == ([60, 80], 0)
 
 
-def test_loader_that_is_ahead_keeps_number_of_iterations():
-    seen, step_ns = split("rb" + "rbs" * 2 + "res", ahead=True)
-    assert seen.samples == [SIZE] * 3
-    assert step_ns == [60, 30, 20]
-    assert seen.times.last_stall_s == 0
-
-
 def test_skipped_step_does_not_hide_an_iteration():
     """GradScaler skips the optimizer's step where a gradient overflows."""
     seen, step_ns = split("rbs" * 2 + "rb" + "rbs" * 2 + "re")
@@ -115,26 +108,6 @@ def test_every_loader_is_waited_for():
 def test_time_between_iterator_and_first_batch_is_no_wait():
     seen, _ = split("r.m....r.bs" + "rbs" + "re")
     assert [round(1e9 * s) for s in seen.times.stall_s] == [40, 10]
-
-
-def test_several_steps_with_one_batch_are_one_iteration():
-    seen, step_ns = split("rbst" * 2 + "re")
-    assert step_ns == [50, 40]
-    assert seen.accumulate == 1
-
-
-def test_without_loader_iteration_ends_with_step():
-    seen, step_ns = split("bbs" * 2, loader=False)
-    assert (step_ns, seen.samples, seen.accumulate) == ([30, 30], [2 * SIZE] * 2, 2)
-    assert seen.times.stall_s.tolist() == [0, 0]
-
-
-def test_batches_of_a_test_are_not_samples():
-    of_test = Pass(loader=None)
-    seen = recording("rbs" + "rb" + "rbs" + "re")
-    seen.events[3:5] = [event._replace(source=of_test) for event in seen.events[3:5]]
-    result = split_iterations(HostClock(), seen)
-    assert result.samples == [SIZE, SIZE]
 
 
 def test_window_ends_when_all_gpus_of_the_parameters_have_done_their_work(monkeypatch):

@@ -12,9 +12,7 @@ from hpml_jobs.core.quantization import Bound
 from hpml_jobs.core.quantize_settings import Quantize
 from hpml_jobs.worker import models
 from hpml_jobs.worker.data.images import DigitImages
-from hpml_jobs.worker.quantization.steps import (
-    quantize,
-)
+from hpml_jobs.worker.quantization.steps import quantize
 
 LAYERS = ["conv1", "conv2", "fc1", "fc2", "fc3"]
 CHANNELS = {"conv1": 6, "conv2": 16, "fc1": 120, "fc2": 84, "fc3": 10}
@@ -189,20 +187,12 @@ def quantize_changed(trained, change):
             "the weights of fc2 contain NaN",
         ),
         (
-            lambda model: model.conv2.weight[0].fill_(float("inf")),
-            "the weights of conv2 contain NaN",
-        ),
-        (
             lambda model: model.fc3.bias.fill_(float("nan")),
             "the outputs of fc3 contain NaN",
         ),
         (
             lambda model: model.fc1.weight.zero_(),
             "the weights of fc1 are 0 up to their bound",
-        ),
-        (
-            lambda model: model.fc1.weight.abs_().neg_(),
-            "the outputs of fc1 are 0 up to their bound",
         ),
     ],
 )

@@ -2,10 +2,10 @@
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -167,57 +167,36 @@ def command_for(folder: CellFolder, cell: Cell) -> list[str]:
     ]
 
 
+def write_cell_in(root: Path, cell: Cell, **settings) -> CellFolder:
+    """Write a cell with an attempt that has begun; its data and code are in the root."""
+    folder = CellFolder(root / "cells" / cell.slug)
+    file = CellFile(cell=cell, data_root=str(root), code_root=str(root), **settings)
+    write_whole(folder.cell_json, encode(file))
+    attempt = folder.attempt("17_0")
+    attempt.errors.mkdir(parents=True, exist_ok=True)
+    write_whole(attempt.about, encode(Attempt(id="17_0", job="17_0")))
+    return folder
+
+
+def run_forked(server: RankServer, folder: CellFolder) -> WorkerResult:
+    """Run a cell as forked ranks."""
+    words = ("hpml_jobs.worker", str(folder.root), "17_0")
+    processes = folder.read().cell.processes
+    ended = server.run(processes, folder.root, *words, environment=os.environ)
+    return WorkerResult(ended.code, ended.stderr, folder.attempt("17_0"))
+
+
 @pytest.fixture
 def write_cell(tmp_path: Path) -> Callable[..., CellFolder]:
-    def write(cell: Cell, **settings) -> CellFolder:
-        folder = CellFolder(tmp_path / "cells" / cell.slug)
-        file = CellFile(
-            cell=cell, data_root=str(tmp_path), code_root=str(tmp_path), **settings
-        )
-        write_whole(folder.cell_json, encode(file))
-        attempt = folder.attempt("17_0")
-        attempt.errors.mkdir(parents=True, exist_ok=True)
-        write_whole(attempt.about, encode(Attempt(id="17_0", job="17_0")))
-        return folder
-
-    return write
+    return partial(write_cell_in, tmp_path)
 
 
 @pytest.fixture
-def run_processes(write_cell: Callable[..., CellFolder]) -> Callable[..., WorkerResult]:
-    """Run a cell as a job does: under torchrun, or one process."""
+def run_cell(tmp_path: Path, rank_server: RankServer) -> Callable[..., WorkerResult]:
+    """Run a cell as forked ranks."""
 
-    def run(
-        cell: Cell, settings: dict | None = None, **environment: str
-    ) -> WorkerResult:
-        folder = write_cell(cell, **(settings or {}))
-        process = subprocess.run(
-            command_for(folder, cell),
-            env=os.environ | environment,
-            cwd=folder.root,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
-        return WorkerResult(process.returncode, process.stderr, folder.attempt("17_0"))
-
-    return run
-
-
-@pytest.fixture
-def run_cell(
-    write_cell: Callable[..., CellFolder], rank_server: RankServer
-) -> Callable[..., WorkerResult]:
-    """Like run_processes; the ranks are forked."""
-
-    def run(cell: Cell, settings: dict | None = None) -> WorkerResult:
-        folder = write_cell(cell, **(settings or {}))
-        words = ("hpml_jobs.worker", str(folder.root), "17_0")
-        ended = rank_server.run(
-            cell.processes, folder.root, *words, environment=os.environ
-        )
-        return WorkerResult(ended.code, ended.stderr, folder.attempt("17_0"))
+    def run(cell: Cell, **settings) -> WorkerResult:
+        return run_forked(rank_server, write_cell_in(tmp_path, cell, **settings))
 
     return run
 

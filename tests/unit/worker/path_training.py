@@ -47,10 +47,7 @@ CPU = (torch.device("cpu"),)
 PATHS = {
     "bf16": TrainingPath(precision=Precision.BF16),
     "channels_last": TrainingPath(channels_last=True),
-    "bf16 channels_last": TrainingPath(precision=Precision.BF16, channels_last=True),
     "accumulate": TrainingPath(accumulate=3),
-    "bf16 accumulate": TrainingPath(precision=Precision.BF16, accumulate=3),
-    "compiled": TrainingPath(compile=CompileMode.DEFAULT),
     "compiled accumulate": TrainingPath(compile=CompileMode.DEFAULT, accumulate=3),
 }
 
@@ -150,8 +147,6 @@ def compare(strategy: Strategy, processes: int) -> dict:
             "parts": parts_s / (float(times.step_s.sum()) + times.last_stall_s),
             "sent": phases.communication.bytes_of(Purpose.GRADIENTS),
             "gathered": phases.communication.bytes_of(Purpose.PARAMETERS),
-            "messages": len(ledger.collectives),
-            "compiled": [run.epoch.compiled_graphs for run in runs],
             "iterations": sorted({entry.iteration for entry in ledger.collectives}),
         }
     return results

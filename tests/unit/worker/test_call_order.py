@@ -14,7 +14,7 @@ from torch import nn
 from hpml_jobs.core.cell import Protocol
 from hpml_jobs.core.measurements import Role
 from hpml_jobs.core.strategies import Strategy
-from hpml_jobs.worker import epochs, loop
+from hpml_jobs.worker import epochs, loop, probes
 from hpml_jobs.worker.process_group import SETTLED_TIMEOUT, Placement
 from hpml_jobs.worker.strategies import STRATEGIES
 from hpml_jobs.worker.training import make_training
@@ -44,10 +44,10 @@ def build() -> nn.Module:
     return model
 
 
-TORCHS = (Strategy.SINGLE, Strategy.DDP, Strategy.ZERO1, Strategy.FSDP)
+WRAPPERS = (Strategy.SINGLE, Strategy.DDP, Strategy.FSDP)
 
 
-@pytest.fixture(params=TORCHS)
+@pytest.fixture(params=WRAPPERS)
 def training(one_rank, request, monkeypatch):
     """A training whose calls are recorded; dp needs GPUs."""
     CALLS.clear()
@@ -119,18 +119,12 @@ def test_window_begins_with_new_peaks_and_the_short_timeout(training, monkeypatc
         assert [call for call in calls if isinstance(call, timedelta)] == timeout
 
 
-def test_gradients_are_held_in_warm_forwards_of_accumulation(training):
-    """As in an iteration: at the largest batch they need memory beside the activations."""
-    held: list[bool] = []
-    training.cell = replace(
-        training.cell, path=replace(training.cell.path, accumulate=3)
-    )
+def test_trace_begins_warm(training, monkeypatch, tmp_path):
+    """Whole iterations of each size come after the last release of memory."""
     epochs.train_epoch(training, 0, Role.WARMUP)
-    training.replica.register_forward_pre_hook(
-        lambda module, _: held.append(
-            any(p.grad is not None for p in module.parameters())
-        )
-    )
-    training.warm()
-    assert held == [False, True] * (len(held) // 2)
-    assert len(held) == 2 * 2 * len({*EPOCH})
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: CALLS.append("released"))
+    steps = probes.OptionalSteps(training.strategy)
+    probes.write_trace(training, tmp_path / "trace.json.gz", steps)
+    assert steps.missing == []
+    before = calls_before_windows()[-1]
+    assert {*passes_since("released", before)} == {*EPOCH}

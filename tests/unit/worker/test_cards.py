@@ -8,13 +8,9 @@ import pytest
 
 from hpml_jobs.core.gpus import (
     Card,
-    lane_fault,
     link_gb_per_s,
-    link_text,
-    memory_fault,
     slowing_reasons,
 )
-from hpml_jobs.results.gpus import gpu_key, peaks
 from hpml_jobs.worker.instruments.cards import CardReader, bind_to_near_cpus
 from tests.unit.fake_nvml import FakeGpu, FakeNvml, NVMLError
 
@@ -105,14 +101,10 @@ LEFT, RIGHT = tuple(range(8)), tuple(range(8, 16))
 @pytest.mark.parametrize(
     ("near", "mine", "allowed", "workers", "bound"),
     [
-        ((LEFT, RIGHT), (1,), range(16), 6, RIGHT),
         ((LEFT, RIGHT), (1,), range(4, 12), 2, range(8, 12)),
         ((LEFT, RIGHT), (1,), range(4, 12), 3, None),  # one CPU too few
-        ((LEFT, RIGHT), (1,), LEFT, 0, None),
-        ((LEFT, LEFT), (1,), range(16), 2, LEFT),
         ((LEFT, LEFT), (1,), range(16), 3, None),  # the ranks of both GPUs have these 8
         ((LEFT, LEFT), (0, 1), range(16), 6, LEFT),  # dp: one process
-        ((LEFT, RIGHT), (0, 1), range(16), 8, range(16)),
         ((None, None), (1,), range(16), 0, None),
     ],
 )
@@ -153,7 +145,6 @@ A, B, C = (f"0000:{bus}:00.0" for bus in ("3b", "5e", "d8"))
     ("cards", "gb_per_s"),
     [
         ([card("3B", ("switch",) * 18, 6), card("5E", ("switch",) * 18, 6)], 450.0),
-        ([card("3B", ("switch",) * 18, 7), card("5E", ("switch",) * 18, 7)], 900.0),
         # C is not the cell's
         (
             [card("3B", (B, B, C), 2), card("5E", (A, A), 2)],
@@ -161,9 +152,7 @@ A, B, C = (f"0000:{bus}:00.0" for bus in ("3b", "5e", "d8"))
         ),
         ([card("3B", (B,)), card("5E", (A,)), card("D8")], None),  # C by PCIe only
         ([card("3B"), card("5E", pcie=(3, 16))], 15.76),
-        ([card("3B", (C,)), card("5E")], 31.504),
         ([card("3B"), card("5E", pcie=(None, None))], None),
-        ([card("3B", ("switch",))], None),
         ([card("3B", None), card("5E", None)], None),
     ],
 )
@@ -171,65 +160,15 @@ def test_link_speed_is_of_nvlink_or_pcie(cards, gb_per_s):
     assert link_gb_per_s(cards) == (gb_per_s and pytest.approx(gb_per_s))
 
 
-def test_links_are_shown_in_words():
-    assert link_text(card("3B", ("switch",) * 12)) == "NVLink 12 x 25 GB/s"
-    (read_card,) = read(FakeGpu(links=("switch",), link_version=99)).state
-    assert link_text(read_card) == "NVLink 1, PCIe 4 x16"
-    assert link_text(Card(uuid="GPU-0")) == ""
-
-
 RECORDED = Path(__file__).parents[2] / "data" / "recorded" / "nvidia-smi.csv"
 
-PCIE = ("gen.gpucurrent", "width.current", "gen.gpumax", "width.max")
 
-
-def numbers(said, *columns):
-    """Return nvidia-smi's numbers without their units; None if the GPU has not one of them."""
-    words = [said[column].split()[0] for column in columns]
-    return None if "[N/A]" in words else tuple(map(float, words))
-
-
-def recorded_gpu(said):
-    """Return a GPU that tells NVML what a real one told nvidia-smi."""
-    sm_mhz, max_sm_mhz = numbers(said, "clocks.current.sm", "clocks.max.sm")
-    power_w, limit_w = numbers(said, "power.draw", "enforced.power.limit")
-    rows = numbers(said, "remapped_rows.correctable", "remapped_rows.uncorrectable")
-    kinds = ("corrected", "uncorrected")
-    return FakeGpu(
-        sm_mhz=sm_mhz,
-        max_sm_mhz=max_sm_mhz,
-        power_mw=1000 * power_w,
-        power_limit_mw=1000 * limit_w,
-        reasons=int(said["clocks_event_reasons.active"], 16),
-        pids=(os.getpid(),),
-        pcie=numbers(said, *(f"pcie.link.{part}" for part in PCIE)),
-        links=("switch",) * int(said["nvlinks"]),
-        ecc=numbers(said, *(f"ecc.errors.{kind}.volatile.total" for kind in kinds)),
-        remapped=rows and (*rows, said["remapped_rows.pending"] == "Yes", 0),
-    )
-
-
-@pytest.mark.parametrize(
-    "said",
-    [
-        pytest.param(row, id=f"{row['capture']} {row['state']}")
-        for row in csv.DictReader(RECORDED.read_text().splitlines())
-    ],
-)
-def test_card_equals_what_nvidia_smi_said(said):
-    """Six real GPUs, idle and under load, none of them with a fault; one is divided by MIG."""
-    reader = read(gpu := recorded_gpu(said))
-    (card,) = reader.state
+@pytest.mark.parametrize("said", [*csv.DictReader(RECORDED.read_text().splitlines())])
+def test_throttle_reasons_are_those_that_nvidia_smi_names(said):
+    """Of six real GPUs, idle and under load; none of them was slowed."""
+    (card,) = read(FakeGpu(reasons=int(said["clocks_event_reasons.active"], 16))).state
     active = {
         column.partition(".")[2] for column, word in said.items() if word == "Active"
     }
-    assert set(card.throttle_reasons) == active
-    assert (slowing_reasons(card), lane_fault(card), memory_fault(card)) == ([], "", "")
-    assert f"{card.power_w:.2f} W" == said["power.draw"]
-    assert len(card.nvlink_to) == int(said["nvlinks"])
-    unknown = {"ECC errors": gpu.ecc, "remapped rows": gpu.remapped}
-    assert {name for name in unknown if name in " ".join(reader.missing)} == {
-        name for name, value in unknown.items() if value is None
-    }
-    # their peaks are not
-    assert gpu_key(said["name"]) in peaks() or said["name"].endswith("SUPER")
+    assert {*card.throttle_reasons} == active
+    assert slowing_reasons(card) == []

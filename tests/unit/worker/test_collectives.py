@@ -1,82 +1,14 @@
-"""The ledger: bytes at the call, aggregation by kind and size, and fingerprints of replicas."""
+"""Fingerprints of replicas."""
 
-import pytest
 import torch
 
-from hpml_jobs.core.measurements import CollectiveKind, Purpose
-from hpml_jobs.worker.instruments.collectives import (
-    Ledger,
-    aggregate,
-    fingerprint,
-    group_by_dtype,
-    recorded,
-)
-from hpml_jobs.worker.instruments.timing import HostClock
+from hpml_jobs.worker.instruments.collectives import fingerprint
 
 
-def test_bytes_are_elements_times_element_size():
-    ledger = Ledger(HostClock())
-    for dtype, size in ((torch.float32, 4), (torch.bfloat16, 2), (torch.int64, 8)):
-        collective = ledger.begin(
-            CollectiveKind.ALL_REDUCE, Purpose.GRADIENTS, torch.zeros(3, 5, dtype=dtype)
-        )
-        assert (collective.elements, collective.bytes) == (15, 15 * size)
-
-
-def test_tensors_sent_together_are_one_message():
-    ledger = Ledger(HostClock())
-    with recorded(
-        ledger,
-        CollectiveKind.BROADCAST,
-        Purpose.BUFFERS,
-        torch.zeros(64),
-        torch.zeros(36),
-    ):
-        pass
-    (collective,) = ledger.collectives
-    assert (collective.elements, collective.bytes) == (100, 400)
-    assert collective.end >= collective.start
-
-
-def test_no_ledger_records_nothing():
-    with recorded(None, CollectiveKind.BROADCAST, Purpose.BUFFERS, torch.zeros(1)):
-        pass
-
-
-def test_messages_of_one_kind_and_size_are_aggregated():
-    ledger = Ledger(HostClock())
-    for iteration in range(3):
-        ledger.iteration = iteration
-        for size in (10, 20):
-            ledger.end(
-                ledger.begin(
-                    CollectiveKind.ALL_REDUCE, Purpose.GRADIENTS, torch.zeros(size)
-                )
-            )
-    messages = aggregate(ledger.collectives, [1.0, 2.0, 1.5, 2.5, 1.0, 3.0])
-    assert [(m.bytes, m.count, m.busy_s) for m in messages] == [
-        (40, 3, 3.5),
-        (80, 3, 7.5),
-    ]
-
-
-def test_tensors_are_grouped_by_dtype_in_order():
-    tensors = [torch.zeros(1), torch.zeros(2, dtype=torch.int64), torch.zeros(3)]
-    assert [[len(t) for t in group] for group in group_by_dtype(tensors)] == [
-        [1, 3],
-        [2],
-    ]
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64])
-def test_fingerprint_detects_one_bit(dtype):
-    first = torch.arange(6).reshape(2, 3).to(dtype)
+def test_fingerprint_detects_one_bit():
+    first = torch.arange(6.0).reshape(2, 3)
     second = first.clone()
     assert fingerprint([first]) == fingerprint([second])
     second[1, 2] += 1
     assert fingerprint([first]) != fingerprint([second])
     assert fingerprint([first.t().contiguous()]) != fingerprint([first])
-
-
-def test_fingerprint_accepts_scalar_buffer():
-    assert fingerprint([torch.tensor(3)]) != fingerprint([torch.tensor(4)])

@@ -1,27 +1,22 @@
 """Graphs that torch.compile makes in a process, counted by a backend that records and runs them."""
 
-from argparse import Namespace
 from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor, fx
 
-from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.measurements import Role
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.core.training_path import CompileMode, TrainingPath
 from hpml_jobs.worker import path_steps
 from hpml_jobs.worker.epochs import (
-    RawEpoch,
     instrumented_epoch,
-    summarize_epoch,
     train_epoch,
 )
 from hpml_jobs.worker.process_group import Placement
 from hpml_jobs.worker.strategies import STRATEGIES
 from hpml_jobs.worker.training import make_training
-from tests.benchmarks import ceilings
 
 from .conftest import cpu_cell
 from .path_training import IMAGES, WORKLOAD
@@ -76,33 +71,3 @@ def test_a_cell_compiles_in_its_warmup_epoch_only(one_rank, backend, strategy):
     graphs["unsynced"] = train_epoch(alone, 3, Role.UNSYNCED).epoch.compiled_graphs
     assert graphs == {"warmup": 2, "timed": 0, "instrumented": 0, "unsynced": 0}
     assert len(backend.batches) == 2
-
-
-@pytest.mark.parametrize(
-    ("compiled", "role", "iteration", "is_named"),
-    [
-        (CompileMode.DEFAULT, Role.WARMUP, 2, True),
-        (CompileMode.DEFAULT, Role.WARMUP, 3, False),
-        (CompileMode.DEFAULT, Role.TIMED, 1, False),
-        (None, Role.WARMUP, 1, False),
-    ],
-)
-def test_early_divergence_may_be_the_compilers(compiled, role, iteration, is_named):
-    losses = torch.ones(8)
-    losses[iteration - 1 :] = float("nan")
-    raw = RawEpoch(None, [], losses, None, [BATCH] * 8, [0.1] * 8, "")
-    cell = cpu_cell(WORKLOAD, batch=BATCH, path=TrainingPath(compile=compiled))
-    with pytest.raises(
-        HpmlError, match=f"not finite from iteration {iteration} of"
-    ) as refusal:
-        summarize_epoch(cell, role, raw, None)
-    assert ("try compile=false, which may train" in str(refusal.value)) is is_named
-    assert "use a smaller learning rate, e.g. workload.lr=" in str(refusal.value)
-
-
-def test_ceilings_compile_every_batch_for_itself(backend):
-    """As a cell does; a graph of a symbolic batch has slower kernels."""
-    options = Namespace(device="cpu", model="lenet", iterations=1)
-    for batch in (2, 4, 8):
-        ceilings.images_per_s("bf16 nhwc compiled", batch, options)
-    assert backend.batches == [2, 4, 8]

@@ -134,19 +134,6 @@ def test_process_killed_after_training_leaves_the_record(
     assert record.ranks[0].phases is not None
 
 
-def test_facts_are_read_before_training(measure, monkeypatch):
-    order = []
-    for place, name in ((loop.facts, "read_facts"), (loop, "train")):
-        original = getattr(place, name)
-        monkeypatch.setattr(
-            place,
-            name,
-            lambda *a, of=original, n=name, **k: order.append(n) or of(*a, **k),
-        )
-    measure(cuda_cell(protocol=Protocol.LAB, epochs=2), Script())
-    assert order == ["read_facts", "train"]
-
-
 def test_slow_loader_is_the_stall_of_the_device(measure):
     script = Script(load=30.0)
     _, record = measure(cuda_cell(protocol=Protocol.LAB, epochs=2), script)
@@ -162,18 +149,6 @@ def test_slow_loader_is_the_stall_of_the_device(measure):
     }
 
 
-def test_slow_host_is_launch_bound(measure):
-    script = Script(launch=8.0)
-    _, record = measure(cuda_cell(protocol=Protocol.LAB, epochs=2), script)
-    assert record.ranks[0].timed.launch_s == pytest.approx(1e-3 * 4 * script.launch)
-    (result,) = [r for r in checks.check_record(record) if r.check == "gpu-utilization"]
-    assert result.level is checks.Level.WARN
-    assert (
-        "takes 32 ms to launch an iteration on rank 0, 94.12 % of the epoch"
-        in result.reason
-    )
-
-
 def test_images_of_the_device_are_made_after_the_stall(measure):
     script = Script(load=0.0, copy=5.0)
     _, record = measure(cuda_cell(loader=Loader.DEVICE), script)
@@ -184,18 +159,6 @@ def test_images_of_the_device_are_made_after_the_stall(measure):
     # training images of 1,500 digits, and the test images
     assert 256 < stored.images <= 256 + 51
     assert stored.load_s > 0
-
-
-def test_event_read_before_synchronize_is_refused(monkeypatch):
-    with scripted_gpu(monkeypatch, Script()) as gpu:
-        clock = DeviceClock(GPU)
-        start = clock.stamp()
-        gpu.launch(5.0)
-        end = clock.stamp()
-        with pytest.raises(RuntimeError, match="before a synchronize"):
-            clock.seconds(start, end)
-        clock.synchronize()
-        assert clock.seconds(start, end) == pytest.approx(0.005)
 
 
 def test_events_are_created_before_the_epoch_and_used_again(monkeypatch):

@@ -3,15 +3,13 @@
 import hashlib
 import json
 import pickle
-import tarfile
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
+import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from torchvision.datasets import CIFAR10
+from torchvision.datasets import CIFAR10, cifar
 
 from hpml_jobs.core.answers import NO_TORCH_CODE
 from hpml_jobs.core.errors import HpmlError
@@ -103,12 +101,9 @@ def test_synthetic_data_has_requested_lengths_and_shapes(tmp_path):
 
 @pytest.fixture
 def little_cifar(tmp_path, monkeypatch):
-    """A CIFAR-10 of 50 + 10 images on a local server, which torchvision downloads from.
-
-    It cannot be a file:// URL, because torchvision needs the length of the response.
-    """
+    """A CIFAR-10 of 50 + 10 images in a folder, which torchvision downloads."""
     rng = np.random.default_rng(0)
-    folder = tmp_path / "made" / "cifar-10-batches-py"
+    folder = tmp_path / "made" / CIFAR10.base_folder
     folder.mkdir(parents=True)
 
     def write_pickle(name, content):
@@ -120,27 +115,18 @@ def little_cifar(tmp_path, monkeypatch):
         pixels = rng.integers(0, 256, (10, 3072), dtype=np.uint8)
         return write_pickle(name, {"data": pixels, "labels": list(range(10))})
 
-    monkeypatch.setattr(
-        CIFAR10, "train_list", [batch(f"data_batch_{n}") for n in range(1, 6)]
-    )
+    batches = [batch(f"data_batch_{n}") for n in range(1, 6)]
+    monkeypatch.setattr(CIFAR10, "train_list", batches)
     monkeypatch.setattr(CIFAR10, "test_list", [batch("test_batch")])
     name, md5 = write_pickle("batches.meta", {"label_names": list("abcdefghij")})
     meta = {"filename": name, "key": "label_names", "md5": md5}
     monkeypatch.setattr(CIFAR10, "meta", meta)
-    archive = tmp_path / "made" / CIFAR10.filename
-    with tarfile.open(archive, "w:gz") as packed:
-        packed.add(folder, folder.name)
-    checksum = hashlib.md5(archive.read_bytes(), usedforsecurity=False).hexdigest()
-    monkeypatch.setattr(CIFAR10, "tgz_md5", checksum)
-    quiet = type("Quiet", (SimpleHTTPRequestHandler,), {"log_message": lambda *_: None})
-    handler = partial(quiet, directory=archive.parent)
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
-        monkeypatch.setattr(
-            CIFAR10, "url", f"http://127.0.0.1:{server.server_port}/{archive.name}"
-        )
-        yield archive
-        server.shutdown()
+
+    def download(url, root, **_):
+        shutil.copytree(folder, Path(root) / folder.name)
+
+    monkeypatch.setattr(cifar, "download_and_extract_archive", download)
+    return folder
 
 
 def run_prepare(workload, root, *more):
@@ -174,7 +160,7 @@ def test_cifar10_is_downloaded_once(little_cifar, tmp_path, capsys):
 
 
 def test_failed_download_is_one_line_error(little_cifar, tmp_path, capsys):
-    little_cifar.unlink()
+    shutil.rmtree(little_cifar)
     assert run_prepare({"data": "cifar10"}, tmp_path / "data", "--download") == 1
     lines = capsys.readouterr().err.strip().splitlines()
     assert lines[-1].startswith(f"cannot download CIFAR-10 from {CIFAR10.url}: ")
@@ -235,14 +221,9 @@ def test_prepare_without_torch_has_its_own_exit_code(tmp_path, monkeypatch, caps
     ("workload", "text"),
     [
         ({"data": "own_data:stream"}, "has no __len__ or no __getitem__"),
-        ({"data": "no_such_module:dataset"}, "cannot import no_such_module"),
         (
             {"data": "parts/own.py:dataset"},
             "name the module, not its file: workload.data=parts.own:dataset",
-        ),
-        (
-            {"model": "own_data:dataset"},
-            "function own_data:dataset gets no value for train: add",
         ),
         (
             {"parameters": 5},

@@ -86,7 +86,7 @@ def states(optimizer):
     ]
 
 
-OVERFLOWS = [(1,), (2,), (STEPS,), (1, 2), (1, STEPS)]
+OVERFLOWS = [(1,), (2, STEPS)]
 RUNS = [(p, ()) for p in (None, *Precision)] + [
     (Precision.FP16, steps) for steps in OVERFLOWS
 ]
@@ -105,18 +105,11 @@ def test_steps_are_those_of_plain_training(name, precision, overflow):
     torch.testing.assert_close(states(optimizer), states(reference))
 
 
-@pytest.mark.parametrize("name", ["complex", "sparse"])
-def test_model_without_a_fused_step_takes_the_plain_one(name):
-    if name == "complex":
-        model = nn.Module()
-        model.weight = nn.Parameter(torch.ones(2, dtype=torch.complex64))
-        loss = model.weight.abs().sum()
-    else:
-        model = nn.Embedding(3, 2, sparse=True)
-        loss = model(torch.tensor([1])).sum()
+def test_model_without_a_fused_step_takes_the_plain_one():
+    model = nn.Embedding(3, 2, sparse=True)
     workload = replace(SMALL_DIGITS, weight_decay=0.0)
     optimizer = make_optimizer(cuda_cell(workload), model)
     before = model.weight.detach().clone()
-    loss.backward()
+    model(torch.tensor([1])).sum().backward()
     optimizer.step()
     assert not torch.equal(model.weight, before)

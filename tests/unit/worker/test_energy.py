@@ -59,11 +59,6 @@ def test_energy_is_the_difference_of_the_counters():
     assert (nvml.initialized, meter.missing) == (1, [])
 
 
-def test_whole_gpu_that_could_be_divided_has_a_counter():
-    meter = EnergyMeter(UUIDS, FakeNvml(mig=0))
-    assert meter.since(meter.read())
-
-
 @pytest.mark.parametrize(
     ("uuids", "nvml", "reason"),
     [

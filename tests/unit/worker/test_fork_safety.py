@@ -1,50 +1,30 @@
 """Other threads are awaited before a process is forked, for a limited time."""
 
+import select
 import threading
-import time
 
 from hpml_jobs.worker import fork_safety
 from hpml_jobs.worker.fork_safety import await_idle_threads
 
 
-def test_working_thread_is_awaited_and_sleeping_one_is_not(monkeypatch):
-    monkeypatch.setattr(fork_safety, "TIMEOUT_S", 60.0)
-    stop, ended, asleep = threading.Event(), threading.Event(), threading.Event()
-
-    def work():
-        deadline = time.monotonic() + 0.3
-        while time.monotonic() < deadline:
-            pass
-        ended.set()
-        asleep.wait()
-
-    threads = [threading.Thread(target=work), threading.Thread(target=stop.wait)]
-    for thread in threads:
-        thread.start()
-    try:
-        await_idle_threads()
-        assert ended.is_set()
-        await_idle_threads()  # both sleep now: nothing is waited for
-    finally:
-        stop.set()
-        asleep.set()
-        for thread in threads:
-            thread.join()
+def thread_in(folder, state):
+    """Write the state of a thread as Linux does: R runs, S sleeps."""
+    (folder / "1").mkdir(exist_ok=True)
+    (folder / "1" / "stat").write_text(f"1 (python) {state} 0")
 
 
-def test_busy_thread_is_awaited_for_limited_time(monkeypatch):
-    monkeypatch.setattr(fork_safety, "TIMEOUT_S", 0.05)
-    stop = threading.Event()
+def test_working_thread_is_awaited_and_sleeping_one_is_not(monkeypatch, tmp_path):
+    polls = []
 
-    def spin():
-        while not stop.is_set():
-            pass
+    def sleep(*_):
+        polls.append(1)
+        thread_in(tmp_path, "R" if len(polls) < 3 else "S")
 
-    thread = threading.Thread(target=spin)
-    thread.start()
-    try:
-        await_idle_threads()
-        assert thread.is_alive()
-    finally:
-        stop.set()
-        thread.join()
+    monkeypatch.setattr(fork_safety, "Path", lambda _: tmp_path)
+    monkeypatch.setattr(select, "select", sleep)
+    monkeypatch.setattr(threading, "get_native_id", lambda: 7)
+    thread_in(tmp_path, "R")
+    await_idle_threads()
+    assert len(polls) == 3
+    await_idle_threads()  # it sleeps now: nothing is waited for
+    assert len(polls) == 3

@@ -11,8 +11,6 @@ import torch
 from msgspec.structs import replace
 from PIL import Image
 from torch._subclasses.fake_tensor import (
-    DataDependentOutputException,
-    DynamicOutputShapeException,
     FakeTensor,
     FakeTensorMode,
 )
@@ -229,32 +227,12 @@ def root(tmp_path, monkeypatch):
 
 
 def test_a_copy_that_waits_is_noted(fake_gpu):
-    """The guard itself. A tensor made of numbers on the GPU raises, as there is no driver."""
     pinned, plain = torch.ones(2).pin_memory(), torch.ones(2)
-    on_gpu = torch.ones(2, device=GPU)
     with pytest.raises(LoopEndedError), fake_gpu.noted():
         pinned.to(GPU, non_blocking=True)
-        on_gpu.copy_(pinned, non_blocking=True)
-        on_gpu[0] = on_gpu[1].detach()
         assert fake_gpu.waits == []
-        for wait in (
-            lambda: pinned.to(GPU),
-            lambda: plain.to(GPU, non_blocking=True),
-            lambda: on_gpu.copy_(plain),
-            on_gpu.cpu,
-        ):
-            fake_gpu.waits.clear()
-            wait()
-            assert len(fake_gpu.waits) == 1
-        with pytest.raises(RuntimeError, match="no NVIDIA driver"):
-            on_gpu.new_tensor([1.0, 2.0])
-        for read in (on_gpu[0].item, on_gpu.nonzero):
-            fake_gpu.waits.clear()
-            with contextlib.suppress(
-                DynamicOutputShapeException, DataDependentOutputException
-            ):
-                read()
-            assert len(fake_gpu.waits) == 1
+        plain.to(GPU, non_blocking=True)
+        assert len(fake_gpu.waits) == 1
 
 
 @pytest.mark.parametrize("loader", [Loader.WORKERS, Loader.DEVICE])
@@ -263,9 +241,14 @@ def test_batches_of_every_loader_and_data_set(fake_gpu, root, data, loader):
     assert waits_of(fake_gpu, cuda_cell(DATA[data], loader=loader), root) == []
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
-@pytest.mark.parametrize("precision", [None, *Precision])
-@pytest.mark.parametrize("model", [*BUILDERS, GPT])
+@pytest.mark.parametrize(
+    ("model", "precision", "optimizer"),
+    [
+        *((model, None, "sgd") for model in (*BUILDERS, GPT)),
+        *(("lenet", precision, "sgd") for precision in Precision),
+        *((GPT, precision, "adamw") for precision in (Precision.FP16, Precision.BF16)),
+    ],
+)
 def test_models_precisions_and_optimizers(fake_gpu, root, model, precision, optimizer):
     workload = (
         with_tokens("tokens") if model == GPT else with_images("synthetic", model)

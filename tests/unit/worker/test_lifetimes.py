@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from hpml_jobs.core.measurements import Role
-from hpml_jobs.core.strategies import Device, Strategy
+from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.core.training_path import Precision, TrainingPath
 from hpml_jobs.worker import probes
 from hpml_jobs.worker.epochs import instrumented_epoch, train_epoch
@@ -19,7 +19,7 @@ from hpml_jobs.worker.process_group import (
     SETTLED_TIMEOUT,
     Placement,
 )
-from hpml_jobs.worker.strategies import DP, STRATEGIES
+from hpml_jobs.worker.strategies import STRATEGIES
 from hpml_jobs.worker.training import Training, make_training
 
 from .conftest import cpu_cell
@@ -139,72 +139,3 @@ def test_epoch_without_exchange_leaves_no_copy_of_the_model(training, monkeypatc
     (result,) = probes.unsynced_epoch(training, probes.OptionalSteps(training.strategy))
     assert (result.role, len(copies)) == (Role.UNSYNCED, 14)
     assert alive(copies) == 0
-
-
-class TwoDevices(DP):
-    """DataParallel on a CPU in place of two devices: everything but the transfers is torch's."""
-
-    def wrap(self, model: nn.Module, *, instrumented: bool = False) -> nn.Module:
-        wrapper = super().wrap(model, instrumented=instrumented)
-        wrapper.device_ids, wrapper.output_device, wrapper.src_device_obj = (
-            [0, 1],
-            0,
-            CPU[0],
-        )
-        return wrapper
-
-
-@pytest.mark.parametrize("epoch", [train_one, instrumented_epoch])
-@pytest.mark.parametrize("precision", [None, Precision.BF16])
-def test_replicas_of_an_iteration_are_freed_before_the_next(
-    epoch, precision, monkeypatch
-):
-    """Without a collection of garbage, which would come too late for the memory of a GPU."""
-    replicas, left, replicate = [], [], nn.DataParallel.replicate
-
-    def scatter(_, inputs, kwargs, devices):
-        parts = inputs[0].chunk(len(devices))
-        return [(part,) for part in parts], [kwargs for _ in parts]
-
-    def parallel_apply(_, copies, inputs, __):
-        return [copy(*part) for copy, part in zip(copies, inputs, strict=True)]
-
-    def copied(tensors, devices, detach=False):
-        return [[tensor.clone() for tensor in tensors] for _ in devices]
-
-    def count() -> None:
-        left.append(sum(reference() is not None for reference in replicas))
-
-    def remembered(self, module, devices):
-        count()
-        copies = replicate(self, module, devices)
-        modules = [module for copy in copies for module in copy.modules()]
-        tensors = [p for m in modules for p in m._former_parameters.values()]
-        replicas.extend(map(weakref.ref, (*modules, *tensors)))
-        return copies
-
-    for name, method in (
-        ("scatter", scatter),
-        ("replicate", remembered),
-        ("parallel_apply", parallel_apply),
-        ("gather", lambda _, outputs, __: torch.cat(outputs)),
-    ):
-        monkeypatch.setattr(nn.DataParallel, name, method)
-    monkeypatch.setitem(
-        nn.parallel.replicate.__globals__, "_broadcast_coalesced_reshape", copied
-    )
-    # where a GPU would be found
-    globals_of_wrapper = nn.DataParallel.__init__.__globals__
-    monkeypatch.setitem(globals_of_wrapper, "_get_available_device_type", lambda: None)
-    monkeypatch.setitem(STRATEGIES, Strategy.DP, TwoDevices)
-    path = TrainingPath(precision=precision)
-    training = training_of(Strategy.DP, device=Device.CUDA, path=path)
-    training.rewrap(instrumented=epoch is instrumented_epoch)
-    gc.disable()
-    try:
-        epoch(training, 0)
-        count()
-    finally:
-        gc.enable()
-    assert len(left) > 2
-    assert left == [0] * len(left)

@@ -66,9 +66,3 @@ def test_memory_refused_in_an_earlier_epoch_explains_no_later_failure(allocator)
     assert not describe(failure, 0).oom
     allocator.counts[1]["num_ooms"] = 1
     assert describe(failure, 0).oom
-
-
-def test_cpu_has_no_allocator_to_read():
-    meter = MemoryMeter(())
-    meter.start()
-    assert meter.since_start() is None

@@ -12,7 +12,6 @@ from hpml_jobs.core.measurements import (
     Purpose,
 )
 from hpml_jobs.worker import microbenchmark
-from hpml_jobs.worker.instruments.timing import HostClock
 from hpml_jobs.worker.microbenchmark import (
     collective_times,
     sizes_sent,
@@ -136,15 +135,6 @@ def test_every_collective_is_measured_within_any_budget(eight_ranks):
     ]
 
 
-def test_late_trials_are_left_out_of_the_times():
-    trials = [
-        microbenchmark.MessageTrial(1e-3, is_late=False),
-        microbenchmark.MessageTrial(9e-3, is_late=True),
-    ]
-    point = microbenchmark.summarize_trials(ALL_REDUCE, 1024, trials, sent=False)
-    assert (point.trials, point.launched_late, point.max_s) == (1, 1, 1e-3)
-
-
 def test_messages_have_the_bytes_of_the_whole_tensor(eight_ranks):
     sizes = {}
     for kind in SWEPT:
@@ -156,19 +146,6 @@ def test_messages_have_the_bytes_of_the_whole_tensor(eight_ranks):
         "reduce_scatter": (1024, 128),
         "broadcast": (1000, 1000),
     }
-
-
-def test_all_gather_is_in_place_as_that_of_fsdp(eight_ranks, monkeypatch):
-    monkeypatch.setattr(dist, "get_rank", lambda: 5)
-    call = microbenchmark.prepare(CollectiveKind.ALL_GATHER, 1024, CPU)
-    assert call.inputs.data_ptr() == call.output[5 * 32 :].data_ptr()
-    assert call.inputs.numel() == 32
-
-
-def test_host_clock_queues_nothing():
-    clock = HostClock()
-    assert not clock.occupy(1.0)
-    assert clock.is_passed(clock.stamp())
 
 
 def message(kind, purpose, size):

@@ -52,12 +52,6 @@ def test_scaled_multiplies_rate_with_global_batch(gpus, batch, k):
     }
 
 
-def test_reference_batch_is_where_rate_is_unscaled():
-    assert set(rates(Recipe(name="scaled", scaled=True, reference_batch=256))) == {
-        2 * LR
-    }
-
-
 def test_warmup_starts_at_workload_rate_and_is_linear():
     """Section 2.2: from eta to k eta in constant increments, then k eta."""
     values = rates(Recipe(name="warmup", scaled=True, warmup_epochs=2))
@@ -68,17 +62,6 @@ def test_warmup_starts_at_workload_rate_and_is_linear():
     assert values == pytest.approx(expected, rel=1e-12)
     assert values[0] == LR
     assert values[warmup] == pytest.approx(k * LR)
-
-
-def test_warmup_of_fractional_epochs_is_accepted():
-    values = rates(Recipe(name="warmup", scaled=True, warmup_epochs=0.5))
-    assert values[4] < values[5] == pytest.approx(4 * LR)
-
-
-def test_shortest_warmup_is_one_iteration():
-    values = rates(Recipe(name="warmup", scaled=True, warmup_epochs=0.01))
-    assert values[0] == LR
-    assert set(values[1:]) == {4 * LR}
 
 
 def test_no_warmup_to_a_smaller_rate():
@@ -136,7 +119,6 @@ def test_adamw_decays_matrices_only():
 
 OWN = """
 import torch
-from torch.optim.lr_scheduler import StepLR
 
 def lion(model, lr, momentum, heavy=1, nesterov=False):
     return torch.optim.SGD(model.parameters(), lr * heavy, momentum, nesterov=nesterov)
@@ -147,25 +129,14 @@ def decay(iterations, epochs, start=1.0):
 def closure(model):
     return torch.optim.LBFGS([torch.zeros(1)])
 
-def no_rate(model):
-    optimizer = torch.optim.SGD(model.parameters(), 0.1)
-    del optimizer.param_groups[0]["lr"]
-    return optimizer
-
 def parameters(model):
     return model.parameters()
 
 def constant(iterations):
     return 0.5
 
-def scheduler():
-    return StepLR(torch.optim.SGD([torch.zeros(1)], 0.1), 1)
-
 def growing():
     return lambda iteration: 0.5 - iteration
-
-def worded():
-    return lambda iteration: "half"
 
 def broken():
     return lambda iteration: 1 / iteration
@@ -211,9 +182,7 @@ def test_own_optimizer_and_schedule_get_their_args(own_code):
     ("function", "message"),
     [
         ("closure", "returned LBFGS without a parameter of the model"),
-        ("no_rate", "returned SGD, whose param_groups have no 'lr'"),
         ("parameters", "returned generator: return a torch.optim.Optimizer"),
-        ("decay", "own_steps:decay gets no value for epochs: give it a default"),
     ],
 )
 def test_own_function_that_returns_no_optimizer_is_refused(own_code, function, message):
@@ -226,9 +195,7 @@ def test_own_function_that_returns_no_optimizer_is_refused(own_code, function, m
     ("function", "message"),
     [
         ("constant", "returned float: return a function from the iteration"),
-        ("scheduler", "returned StepLR: return a function from the iteration"),
         ("growing", "for iteration 5, returned -4.5: the factor must be 0 or more"),
-        ("worded", "for iteration 0, raised ValueError: could not convert"),
         ("broken", "for iteration 0, raised ZeroDivisionError: division by zero"),
     ],
 )
@@ -250,22 +217,3 @@ def test_arg_that_no_function_takes_is_refused_with_those_that_they_take(own_cod
     ):
         check_args(own_cell(depth=2).workload)
     check_args(own_cell(heavy=2, start=0.5).workload)
-
-
-def test_momentum_needs_no_correction_at_rate_changes():
-    """Remark 2: v = m v + eta g needs v scaled by eta'/eta; torch's u = m u + g does not."""
-    momentum, learning_rates = 0.9, [0.1, 0.2, 0.4, 0.1]
-    gradients = [1.0, -0.5, 2.0, 0.3]
-    weight = nn.Parameter(torch.zeros(1, dtype=torch.float64))
-    optimizer = torch.optim.SGD([weight], learning_rates[0], momentum)
-    corrected = uncorrected = v = w = 0.0
-    last = learning_rates[0]
-    for rate, gradient in zip(learning_rates, gradients, strict=True):
-        optimizer.param_groups[0]["lr"] = rate
-        weight.grad = torch.tensor([gradient], dtype=torch.float64)
-        optimizer.step()
-        v = momentum * (rate / last) * v + rate * gradient
-        w = momentum * w + rate * gradient
-        corrected, uncorrected, last = corrected - v, uncorrected - w, rate
-    assert weight.item() == pytest.approx(corrected, rel=1e-12)
-    assert abs(weight.item() - uncorrected) > 0.05

@@ -14,7 +14,7 @@ from hpml_jobs.study.files import encode
 from hpml_jobs.worker.epochs import instrumented_epoch
 from hpml_jobs.worker.instruments import timing
 from hpml_jobs.worker.instruments.collectives import Ledger
-from hpml_jobs.worker.instruments.phases import IterationPhases, split_phases
+from hpml_jobs.worker.instruments.phases import split_phases
 from hpml_jobs.worker.instruments.recorder import IterationMarks
 from hpml_jobs.worker.instruments.timing import HostClock, Window
 from hpml_jobs.worker.process_group import SingleProcess, read_placement
@@ -104,18 +104,6 @@ def test_no_overlap_exposes_all_and_separates_packing():
     assert phases.backward_s == pytest.approx(0.034)
     assert phases.exposed_s == split.communication.total_s == pytest.approx(0.010)
     assert sum(phases.parts_s) == pytest.approx(0.060)
-
-
-def test_two_iterations_are_counted_separately():
-    marks = [marks_at(1, 2, 3, 9, 9, 10), marks_at(12, 13, 14, 20, 20, 21)]
-    collectives = ledger(
-        (0, "all_reduce", "gradients", 5, 8), (1, "all_reduce", "gradients", 16, 19)
-    )
-    split = split_phases(window_until(22), marks, collectives, overlaps=True)
-    assert split.iterations_s.shape == (2, len(IterationPhases._fields))
-    assert split.phases.stall_s == pytest.approx(0.004)
-    assert split.communication.messages[0].count == 2
-    assert sum(split.phases.parts_s) == pytest.approx(0.022)
 
 
 def test_work_is_recorded_by_blocks_without_exposed_communication():

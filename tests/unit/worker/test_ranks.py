@@ -3,7 +3,6 @@
 import gc
 import json
 import os
-import re
 import signal
 import subprocess
 import time
@@ -14,16 +13,13 @@ import numpy as np
 import pytest
 
 from hpml_jobs.core.cell import Outcome, Protocol
-from hpml_jobs.core.formulas import expected_bytes
 from hpml_jobs.core.recipe import Recipe
-from hpml_jobs.core.strategies import Device, Sharded, Strategy, SyncBuffers
+from hpml_jobs.core.strategies import Device, Strategy, SyncBuffers
 from hpml_jobs.core.workload import SourceFile, Workload
 from hpml_jobs.worker import loop
-from hpml_jobs.worker.instruments.phases import IterationPhases
 
-from .conftest import EXCHANGING, SMALL_DIGITS, change_workload, command_for, cpu_cell
+from .conftest import SMALL_DIGITS, change_workload, command_for, cpu_cell
 
-PAGE = Path(__file__).parents[3] / "docs" / "own_code.md"
 OWN = Workload(
     name="own", model="mycode:build", data="mycode:dataset", images=4096, lr=0.05
 )
@@ -32,19 +28,9 @@ DIGITS_FLOP = 14_613_504
 """FLOP of one sample's forward and backward; test_flop_counter.py counts them by hand."""
 
 
-def example():
-    """The functions of the page: build, dataset, loss_function."""
-    _script, functions, *_ = re.findall(
-        r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL
-    )
-    return functions
-
-
-def test_single_process_writes_record(run_processes):
-    limits = {"cancel_below_utilization": {"*": 10}}
-    finished = run_processes(
-        cpu_cell(), limits, HPML_JOBS_SLURM=json.dumps({"SLURM_JOB_ID": "17"})
-    )
+def test_single_process_writes_record(run_cell, monkeypatch):
+    monkeypatch.setenv("HPML_JOBS_SLURM", json.dumps({"SLURM_JOB_ID": "17"}))
+    finished = run_cell(cpu_cell(), cancel_below_utilization={"*": 10})
     assert (finished.code, finished.stderr) == (0, "")
     record = finished.record
     assert record.outcome is Outcome.OK
@@ -94,8 +80,8 @@ def test_single_process_writes_record(run_processes):
         assert float(arrays["loss"].mean()) == pytest.approx(rank.timed.loss, rel=1e-6)
 
 
-def test_two_processes_split_images_and_end_equal(run_processes):
-    finished = run_processes(
+def test_two_processes_split_images_and_end_equal(run_cell):
+    finished = run_cell(
         cpu_cell(
             change_workload(SMALL_DIGITS, images=513, limit=513), gpus=2, batch=128
         )
@@ -157,148 +143,6 @@ def test_no_set_epoch_and_no_buffer_sync_show_in_record(run_cell):
     assert (first, last) == (SMALL_DIGITS.lr, pytest.approx(2 * SMALL_DIGITS.lr))
 
 
-def test_full_protocol_single_process_has_no_communication(run_cell):
-    cell = cpu_cell(protocol=Protocol.FULL, epochs=4)
-    finished = run_cell(cell)
-    assert (finished.code, finished.stderr) == (0, "")
-    record = finished.record
-    (rank,) = record.ranks
-    assert [epoch.role for epoch in rank.epochs] == [
-        "warmup",
-        "timed",
-        "instrumented",
-        "plain",
-    ]
-    assert {epoch.iterations for epoch in rank.epochs} == {8}
-    assert rank.phases is not None
-    assert rank.phases.exposed_s == 0
-    assert record.compute_s == pytest.approx(
-        rank.epochs[2].epoch_s - rank.phases.stall_s, rel=0.01
-    )
-    assert (rank.communication, record.exchange, record.comm_cost_s) == (None,) * 3
-    assert record.model is not None
-    assert record.model.flop_per_sample == DIGITS_FLOP
-    with np.load(finished.attempt.iterations) as arrays:
-        assert arrays["parts_s"].shape == (1, 8, len(IterationPhases._fields))
-        assert "collective_s" not in arrays
-
-
-@pytest.mark.parametrize("strategy", EXCHANGING)
-def test_full_protocol_two_processes_measures_communication(run_cell, strategy):
-    settings = {"protocol": Protocol.FULL, "epochs": 3, "evaluate": True}
-    finished = run_cell(cpu_cell(gpus=2, strategy=strategy, **settings))
-    assert finished.code == 0, finished.stderr
-    record, by_root = finished.record, strategy is Strategy.GATHER_SCATTER
-    sends_buffers = strategy.traffic.sync_buffers is SyncBuffers.ON
-    assert record.model is not None
-    for rank in record.ranks:
-        roles = [epoch.role for epoch in rank.epochs]
-        assert roles == ["warmup", "timed", "instrumented", "unsynced"]
-        communication = rank.communication
-        expected = expected_bytes(4, record.model.gradient_bytes, 1 + by_root)
-        assert communication.bytes_of("gradients") == expected
-        assert rank.phases.exposed_s <= 1.01 * communication.total_s
-    assert len({rank.parameters_hash for rank in record.ranks}) == 1
-    assert len({rank.buffers_hash for rank in record.ranks}) == 2
-    first, second = record.ranks
-    if sends_buffers:
-        buffers = [m for m in first.communication.messages if m.purpose == "buffers"]
-        assert [(m.kind, m.dtype, m.elements, m.count) for m in buffers] == [
-            ("broadcast", "float32", 224, 4),
-            ("broadcast", "int64", 3, 4),
-        ]
-        # evaluation broadcasts, and restores them
-        assert first.test_loss == second.test_loss
-    else:
-        assert first.communication.bytes_of("buffers") == 0
-        assert first.phases.exposed_s == pytest.approx(first.communication.total_s)
-        assert first.test_loss != second.test_loss
-    busy_s = min(rank.communication.total_s for rank in record.ranks)
-    assert 0 < record.exchange.net_s <= 1.001 * busy_s  # a sum of minima
-    assert (record.net_s is None, record.skew_s is None) == (by_root, by_root)
-    assert (record.rooted_s is not None) is (by_root or sends_buffers)
-    assert_shards(record)
-    assert record.comm_cost_resolution_s > 0
-    with np.load(finished.attempt.iterations) as arrays:
-        shape = (2, record.exchange.collectives)
-        assert (
-            arrays["collective_s"].shape == arrays["collective_start_s"].shape == shape
-        )
-        for rank in record.ranks:
-            assert_recomputed(rank, {name: arrays[name] for name in arrays})
-    assert (
-        len({(rank.boot_id, rank.pid, rank.started_ticks) for rank in record.ranks})
-        == 2
-    )
-
-
-def assert_shards(record):
-    """Ranks of fsdp and zero1 keep parts of the model, and send what follows from its shapes."""
-    held = [rank.held_elements for rank in record.ranks]
-    if record.cell.strategy.traffic.shards is Sharded.NOTHING:
-        assert (held, record.model.expected) == ([None, None], ())
-        return
-    assert sum(held) == record.model.parameters
-    for rank in record.ranks:
-        for volume in record.model.expected:
-            sent = [m for m in rank.communication.messages if m.kind is volume.kind]
-            of_purpose = [
-                m.bytes * m.count for m in sent if m.purpose is volume.purpose
-            ]
-            assert sum(of_purpose) == 4 * volume.bytes > 0
-
-
-def assert_recomputed(rank, arrays):
-    """A rank's phases and messages follow from iterations.npz alone, whatever the order of calls.
-
-    The positions in parts_s are those of docs/records.md.
-    """
-    number, phases = rank.rank, rank.phases
-    totals = arrays["parts_s"][number].sum(axis=0)
-    stall_s = totals[0] + arrays["parts_last_stall_s"][number]
-    assert stall_s == pytest.approx(phases.stall_s, rel=1e-12)
-    assert totals[1:6] == pytest.approx(phases.parts_s[1:6], rel=1e-12)
-    counted = {}
-    kinds, purposes = arrays["kinds"].tolist(), arrays["purposes"].tolist()
-    for kind, purpose, size, duration_s in zip(
-        arrays["collective_kind"][number],
-        arrays["collective_purpose"][number],
-        arrays["collective_bytes"][number],
-        arrays["collective_s"][number],
-        strict=True,
-    ):
-        key = (kinds[kind], purposes[purpose], int(size))
-        count, busy_s = counted.get(key, (0, 0.0))
-        counted[key] = (count + 1, busy_s + duration_s)
-    recorded = {}
-    for message in rank.communication.messages:
-        key = (message.kind.value, message.purpose.value, message.bytes)
-        count, busy_s = recorded.get(key, (0, 0.0))
-        recorded[key] = (count + message.count, busy_s + message.busy_s)
-    assert {key: count for key, (count, _) in counted.items()} == {
-        key: count for key, (count, _) in recorded.items()
-    }
-    for key, (_, busy_s) in recorded.items():
-        assert counted[key][1] == pytest.approx(busy_s, rel=1e-9)
-    assert (arrays["collective_iteration"][number] >= 0).all()
-
-
-def test_documented_example_runs_under_ddp(run_cell, tmp_path):
-    (tmp_path / "mycode.py").write_text(example())
-    sizes = {"images": 1024, "limit": 1024, "parameters": 29_066}
-    workload = change_workload(OWN, loss="mycode:loss_function", **sizes)
-    finished = run_cell(cpu_cell(workload, gpus=2, batch=16))
-    assert finished.code == 0, finished.stderr
-    record = finished.record
-    assert record.accuracy > 0.5
-    assert record.ranks[0].test_samples == 204
-
-
-def test_documented_example_is_about_twenty_lines():
-    lines = [line for line in example().splitlines() if line.strip()]
-    assert len(lines) <= 22
-
-
 def test_process_group_is_alive_when_a_rank_leaves(run_cell, tmp_path):
     """Its end waits for gloo's threads, and these for the lock that the ending rank has."""
     (tmp_path / "mycode.py").write_text(
@@ -319,7 +163,7 @@ def test_process_group_is_alive_when_a_rank_leaves(run_cell, tmp_path):
     assert (finished.code, finished.stderr) == (0, "False True\n" * 2)
 
 
-def test_raising_rank_reports_error_and_torchrun_ends_others(run_processes, tmp_path):
+def test_raising_rank_reports_error_and_torchrun_ends_others(write_cell, tmp_path):
     (tmp_path / "mycode.py").write_text(
         "import os\n"
         "from torch import nn\n"
@@ -329,7 +173,13 @@ def test_raising_rank_reports_error_and_torchrun_ends_others(run_processes, tmp_
         "    return nn.Sequential(nn.Flatten(), nn.Linear(3 * 32 * 32, 10))\n"
     )
     workload = change_workload(SMALL_DIGITS, model="mycode:build", parameters=None)
-    error = run_processes(cpu_cell(workload, gpus=2)).error
+    cell = cpu_cell(workload, gpus=2)
+    folder = write_cell(cell)
+    ended = subprocess.run(command_for(folder, cell), check=False, timeout=600)
+    assert ended.returncode == 1
+    attempt = folder.attempt("17_0")
+    assert not attempt.record.exists()
+    (error, *_) = attempt.rank_errors()
     assert (error.rank, error.oom, error.reason) == (
         1,
         False,
@@ -427,8 +277,9 @@ def test_out_of_memory_is_distinguished_from_a_bug(run_here, tmp_path):
     assert "\n" not in error.reason
 
 
-def test_missing_cuda_is_one_line_error_without_cpu_fallback(run_processes):
-    finished = run_processes(cpu_cell(device=Device.CUDA), CUDA_VISIBLE_DEVICES="")
+def test_missing_cuda_is_one_line_error_without_cpu_fallback(run_cell, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    finished = run_cell(cpu_cell(device=Device.CUDA))
     assert not finished.error.oom
     assert finished.error.reason.startswith(
         "device=cuda, but torch sees no CUDA device: "
@@ -477,7 +328,7 @@ def test_loader_workers_die_with_killed_parent(write_cell):
         time.sleep(0.2)
         assert worker.poll() is None
         worker.kill()
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while any(Path(f"/proc/{child}").exists() for child in children):
         assert time.monotonic() < deadline, "a loader worker outlived its parent"
         time.sleep(0.02)
@@ -500,9 +351,12 @@ def test_other_code_imported_by_the_job_is_recorded_or_refused(run_cell, tmp_pat
     """Code of a folder that is not on sys.path at submission, and the packages that it imports."""
     (tmp_path / "lib").mkdir()
     (tmp_path / "lib" / "helper.py").write_text("import numpy\n")
-    text = f"import sys\nsys.path.insert(0, {str(tmp_path / 'lib')!r})\nimport helper\n"
-    (tmp_path / "mycode.py").write_text(text + example())
-    workload = change_workload(OWN, images=64, limit=64)
+    (tmp_path / "mycode.py").write_text(
+        f"import sys\nsys.path.insert(0, {str(tmp_path / 'lib')!r})\nimport helper\n"
+        "from torch import nn\n"
+        "def build(): return nn.Sequential(nn.Flatten(), nn.Linear(3 * 32 * 32, 10))\n"
+    )
+    workload = change_workload(SMALL_DIGITS, model="mycode:build", parameters=None)
     facts = run_cell(cpu_cell(workload, batch=32)).record.facts
     assert [file.name for file in facts.imported] == ["helper.py", "mycode.py"]
     assert "numpy" in facts.packages

@@ -1,6 +1,5 @@
-"""The operating system's accounts: real processes that compute, wait, stop and share a CPU."""
+"""The operating system's accounts: waits, CPU time, stops and quotas of a rank."""
 
-import multiprocessing
 import os
 import signal
 import subprocess
@@ -15,41 +14,32 @@ from hpml_jobs.core.process_times import UnreadableError
 from hpml_jobs.worker.instruments import scheduling
 from hpml_jobs.worker.instruments.scheduling import SchedulingReader
 
-SPIN = "import time\nend = time.monotonic() + {seconds}\nwhile time.monotonic() < end: pass"
+
+def write_accounts(folder, *, waited_ns, busy_ticks):
+    """Write what Linux says of this process, without children, and of its CPUs."""
+    thread = folder / str(os.getpid()) / "task" / "1"
+    thread.mkdir(parents=True, exist_ok=True)
+    (thread / "schedstat").write_text(f"1 {waited_ns} 1\n")
+    (thread / "children").touch()
+    ticks = f"{busy_ticks} 0 0 0 0 0 0 0"
+    cpus = [f"cpu{number} {ticks}\n" for number in os.sched_getaffinity(0)]
+    (folder / "stat").write_text("".join(cpus))
 
 
-def spin(seconds: float) -> None:
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        pass
-
-
-@pytest.fixture
-def one_cpu():
-    """Confine this process and its children to one CPU."""
-    before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, {min(before)})
-    yield
-    os.sched_setaffinity(0, before)
-
-
-def test_another_process_on_the_cpu_is_waited_for(one_cpu):
-    reader = SchedulingReader(0)
+def test_waits_and_busy_cpus_are_differences_of_two_readings(tmp_path, monkeypatch):
+    for module in (scheduling, process_times):
+        monkeypatch.setattr(module, "PROC", tmp_path)
+    monkeypatch.setattr(scheduling, "start_loader_worker", lambda: None)
+    reader = SchedulingReader(1)
+    reader.loader_waits.start_worker(0)
+    write_accounts(tmp_path, waited_ns=5_000_000_000, busy_ticks=700)
     before = reader.read()
-    other = subprocess.Popen([sys.executable, "-c", SPIN.format(seconds=30)])
-    try:
-        # of this process, however many others there are
-        end_s = time.process_time() + 0.3
-        while time.process_time() < end_s:
-            pass
-        account = reader.since(before)
-    finally:
-        other.kill()
-        other.wait()
-    assert account.window_s >= 0.3
-    assert account.run_queue_s > 0.05
-    assert account.busy_s > 0.05
-    assert account.cpu_s > 0.35  # with the child that still runs
+    write_accounts(tmp_path, waited_ns=5_300_000_000, busy_ticks=720)
+    account = reader.since(before)
+    assert account.run_queue_s == pytest.approx(0.3)
+    assert account.loader_run_queue_s == pytest.approx(0.3)
+    busy_s = 20 * process_times.TICK_S * len(os.sched_getaffinity(0))
+    assert account.busy_s == pytest.approx(busy_s)
 
 
 def test_cpu_time_of_ended_children_counts():
@@ -94,34 +84,6 @@ def test_replaced_handler_of_sigcont_is_reported_missing():
     finally:
         signal.signal(signal.SIGCONT, earlier)
     assert reader.missing == ["SIGCONT: other code has replaced the handler"]
-
-
-def test_waits_of_living_loader_workers_are_read(one_cpu):
-    reader = SchedulingReader(2)
-    before = reader.read()
-    context = multiprocessing.get_context("fork")
-    done, end = context.Semaphore(0), context.Event()
-    args = (reader.loader_waits, done, end)
-    workers = [
-        context.Process(target=_work, args=(number, *args)) for number in range(2)
-    ]
-    for worker in workers:
-        worker.start()
-    for _ in workers:
-        done.acquire()
-    account = reader.since(before)
-    end.set()
-    for worker in workers:
-        worker.join()
-    assert [worker.exitcode for worker in workers] == [0, 0]
-    assert account.loader_run_queue_s > 0.05
-
-
-def _work(number, waits, done, end):
-    waits.start_worker(number)
-    spin(0.3)
-    done.release()
-    end.wait()
 
 
 def test_system_without_accounts_gives_none_with_reason(tmp_path, monkeypatch):

@@ -1,5 +1,6 @@
 """Placement, loader batch, and the gradient exchange of every strategy."""
 
+from collections import Counter
 from statistics import fmean
 
 import pytest
@@ -152,14 +153,67 @@ def test_messages_are_those_the_strategy_must_send(strategy_results):
 
 
 def test_gpt_loss_equals_one_process_on_global_batch(results):
-    """Of every strategy, with and without accumulation."""
     _, labels = results
     for name in BY_HAND | TORCHS:
         ranks = labels[f"gpt {name}"]
         expected = ranks[0]["expected"]
         assert expected[-1] < expected[0]
-        for path in ("plain", "accumulated"):
-            means = [
-                fmean(losses) for losses in zip(*(r[path] for r in ranks), strict=True)
-            ]
-            assert means == pytest.approx(expected, rel=1e-12), (name, path)
+        of_steps = zip(*(rank["losses"] for rank in ranks), strict=True)
+        means = [fmean(losses) for losses in of_steps]
+        assert means == pytest.approx(expected, rel=1e-12), name
+
+
+def test_optimizer_state_of_a_rank_is_that_of_its_share(results):
+    """SGD keeps one value (8 bytes here) for each element, AdamW two and a count (4 bytes)."""
+    processes, labels = results
+    whole, counts = 8 * ELEMENTS, 4 * len(PARAMETERS)
+    sgd, adamw = state_bytes(labels, "zero1")
+    assert (sum(sgd), sum(adamw)) == (whole, 2 * whole + counts)
+    sgd, adamw = state_bytes(labels, "fsdp")
+    assert sgd == [whole / processes] * processes
+    assert adamw == [2 * whole / processes + counts] * processes
+
+
+def test_sharded_messages_are_exactly_those_of_shapes(results):
+    processes, labels = results
+    steps = 2
+    for name in ("zero1", "fsdp"):
+        for rank in labels[f"{name} instrumented"]:
+            sent = Counter()
+            for kind, purpose, _, size, count in rank["sent"]:
+                sent[kind, purpose] += size * count
+            for kind, purpose, size in rank["expected"]:
+                assert sent[kind, purpose] == steps * size, (name, kind)
+    # both linear layers divide by 2 and 4: no padding, gathered in forward and in backward
+    expected = {tuple(volume) for volume in labels["fsdp"][0]["expected"]}
+    gathered, reduced = 2 * 8 * ELEMENTS, 8 * ELEMENTS
+    assert expected == {
+        ("all_gather", "parameters", gathered),
+        ("reduce_scatter", "gradients", reduced),
+    }
+    messages = labels["zero1 instrumented"][0]["sent"]
+    assert (
+        sum(count for kind, *_, count in messages if kind == "broadcast")
+        == steps * processes
+    )
+
+
+def test_gloo_ranks_wait_for_every_collective_of_fsdp(results):
+    """gloo blocks the computing thread: each collective is inside a stamped wait."""
+    _, labels = results
+    for rank in labels["fsdp instrumented"]:
+        # 2 steps: before forward and before backward of two layers and the model, their 2
+        # reduce-scatters, and before that of the second (the first one's input has no gradient)
+        assert rank["waits"] == 2 * (3 + 3 + 2 + 1)
+        assert all(rank["waited_for"])
+    assert {rank["waits"] for rank in labels["zero1 instrumented"]} == {0}
+
+
+def test_sharded_ranks_keep_parts_that_add_up(results):
+    processes, labels = results
+    assert sum(rank["held"] for rank in labels["zero1"]) == ELEMENTS
+    assert [rank["held"] for rank in labels["fsdp"]] == [
+        ELEMENTS / processes
+    ] * processes
+    for name in ("zero1", "fsdp"):  # the whole state is gathered on every rank
+        assert len({rank["state"] for rank in labels[name]}) == 1, name

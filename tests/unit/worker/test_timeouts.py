@@ -1,15 +1,12 @@
 """How long collectives wait: long until the warm-up epoch has ended, then shorter."""
 
 from datetime import timedelta
-from types import SimpleNamespace
 
 import pytest
 import torch
 import torch.distributed as dist
 
-from hpml_jobs.core.measurements import Role
 from hpml_jobs.core.strategies import Strategy
-from hpml_jobs.worker import loop
 from hpml_jobs.worker.process_group import Placement
 from hpml_jobs.worker.strategies import STRATEGIES
 
@@ -40,32 +37,3 @@ def test_timeout_is_shortened_but_never_extended(
     strategy.setup(timedelta(minutes=minutes))
     strategy.shorten_timeout()
     assert timeouts == [timedelta(minutes=minutes), timedelta(seconds=seconds)]
-
-
-class Recorded:
-    """Whatever is called, in order."""
-
-    def __init__(self, calls, name=""):
-        self.calls, self.name = calls, name
-
-    def __getattr__(self, name):
-        return Recorded(self.calls, name)
-
-    def __call__(self, *_, **__):
-        self.calls.append(self.name)
-
-
-def test_cards_are_read_and_timeout_shortened_between_epochs(monkeypatch):
-    calls = []
-    training = Recorded(calls)
-    training.cell = cpu_cell()
-
-    def epoch(_training, _number, role, *, count_batches=None):
-        calls.append(role)
-        return SimpleNamespace(epoch=SimpleNamespace(epoch_s=1.0, iterations=4))
-
-    monkeypatch.setattr(loop, "train_epoch", epoch)
-    progress = Recorded(calls)
-    progress.begin = lambda *_: None
-    loop.train(training, progress)
-    assert calls == [Role.WARMUP, "settle", "shorten_timeout", Role.TIMED, "read"]

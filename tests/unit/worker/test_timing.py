@@ -1,43 +1,8 @@
-"""Clocks and the window of an epoch: its parts add up, on the host and on a device."""
-
-import time
+"""The window of an epoch that fails: which ranks come to its barrier."""
 
 import pytest
-import torch
 
-from hpml_jobs.worker.instruments.timing import HostClock, Window, clock_for, read_times
-
-CPU = (torch.device("cpu"),)
-
-
-def test_stall_and_steps_add_up_to_epoch():
-    calls, marks = [], []
-    clock = clock_for(CPU)
-    with Window(clock, lambda: calls.append("barrier")) as window:
-        for _ in range(3):
-            time.sleep(0.02)  # the loader
-            batch = clock.stamp()
-            time.sleep(0.01)  # the step
-            marks.append([batch, clock.stamp()])
-        time.sleep(0.03)  # the loader reports that there are no more batches
-    times = read_times(clock, window, marks)
-    assert calls == ["barrier", "barrier"]
-    assert times.stall_s.shape == times.step_s.shape == (3,)
-    assert (times.stall_s >= 0.02).all()
-    assert (times.step_s - times.stall_s >= 0.01).all()
-    assert times.last_stall_s >= 0.03
-    whole_s = clock.seconds(window.start, window.end)
-    assert times.step_s.sum() + times.last_stall_s == pytest.approx(whole_s)
-    assert whole_s <= window.epoch_s
-
-
-def test_host_clock_is_monotonic_in_nanoseconds():
-    clock = HostClock()
-    stamps = [clock.stamp() for _ in range(1000)]
-    assert stamps == sorted(stamps)
-    assert clock.seconds(1_000_000_000, 1_000_000_001) == 1e-9
-    # A clock of whole seconds, as in sampled logs, would show at most two values here.
-    assert len(set(stamps)) > 100
+from hpml_jobs.worker.instruments.timing import HostClock, Window
 
 
 def test_failing_epoch_skips_the_barrier():

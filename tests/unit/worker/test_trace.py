@@ -4,11 +4,10 @@ import gzip
 import json
 from pathlib import Path
 
-import pytest
 import torch
 
 from hpml_jobs.worker.probes import start_profiler
-from tests.unit.worker.traces import TraceEvent, content_of, events_in_window
+from tests.unit.worker.traces import content_of, events_in_window
 
 
 def event(name, start, end, category="cpu_op", **args):
@@ -37,30 +36,6 @@ def test_stopped_profiler_has_made_no_objects_of_its_events():
     profiler.stop()
     assert profiler.profiler._needs_processing
     assert "aten::zeros" in {each.name for each in profiler.events()}
-
-
-@pytest.mark.parametrize(
-    ("name", "details", "kind"),
-    [
-        ("gloo:all_reduce", {}, "all_reduce"),
-        ("ncclDevKernel_ReduceScatter_Sum_f32_RING_LL(x)", {}, "reduce_scatter"),
-        (
-            "ncclDevKernel_AllGather_RING_LL(x)",
-            {"Collective name": "_allgather_base"},
-            "all_gather",
-        ),
-        ("ncclSymkDevKernel_AllReduce_AGxLL_R_sum_bf16(x)", {}, "all_reduce"),
-        ("ncclDevKernel_SendRecv(x)", {"Collective name": "scatter"}, "scatter"),
-        ("ncclDevKernel_SendRecv(x)", {}, None),
-    ],
-)
-def test_event_kind_is_by_torch_then_by_kernel(name, details, kind):
-    assert TraceEvent("kernel", name, 0.0, 1.0, details).kind == kind
-
-
-def test_trace_without_measured_window_is_refused():
-    with pytest.raises(ValueError, match="no window"):
-        window_of([event("aten::mm", 0, 1)])
 
 
 RECORDED = Path(__file__).parents[2] / "data" / "recorded"
@@ -92,26 +67,3 @@ def test_recorded_all_gather_has_the_bytes_of_all_ranks():
     (gathered,) = recorded("b200-all-gather.json", window)
     assert gathered.kind == "all_gather"
     assert content_of(gathered).bytes == 8 * 25_136 * 2
-
-
-@pytest.mark.parametrize("name", ["h100-ddp", "h100-single"])
-def test_recorded_iteration_of_one_process_has_no_kernel_of_nccl(name):
-    assert recorded(f"{name}-resnet18.json.gz", WINDOW["name"]) == []
-
-
-@pytest.mark.parametrize(
-    ("collective", "dtype", "size"),
-    [("_allgather_base", "BFloat16", 4_000), ("_reduce_scatter_base", "Half", 2_000)],
-)
-def test_message_has_the_bytes_of_the_whole_tensor(collective, dtype, size):
-    """torch reports the share of a rank and the whole; here the output is the larger one."""
-    details = {"Collective name": collective, "dtype": dtype}
-    details |= {"In msg nelems": 1_000, "Out msg nelems": 2_000}
-    sent = TraceEvent("kernel", "ncclDevKernel", 0.0, 1.0, details)
-    assert content_of(sent).bytes == size
-
-
-def test_gloo_all_gather_has_the_bytes_of_all_shares():
-    details = {"Input Dims": [[1000]], "Input type": ["float"]}
-    sent = TraceEvent("cpu_op", "gloo:all_gather", 0.0, 1.0, details, processes=4)
-    assert content_of(sent).bytes == 16_000

@@ -13,8 +13,8 @@ from torch.profiler import profile
 from hpml_jobs.core.measurements import CollectiveKind
 from hpml_jobs.worker.probes import MARK
 
-_GLOO, _NCCL, _OPERATOR = "gloo:", "nccl", "aten::"
-"""Parts of the profiler's names of gloo's collectives, NCCL's kernels and torch's operators."""
+_GLOO, _NCCL = "gloo:", "nccl"
+"""Parts of the profiler's names of gloo's collectives and of NCCL's kernels."""
 
 _DTYPES = {
     "float": torch.float32,

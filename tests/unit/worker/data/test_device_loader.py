@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from torch.utils.data import DataLoader, RandomSampler, Subset, TensorDataset
+from torch.utils.data import DataLoader, Subset
 from torchvision.transforms import RandomCrop, functional
 
-from hpml_jobs.core.errors import HpmlError, UsageError
+from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.measurements import Role
 from hpml_jobs.core.strategies import Loader
 from hpml_jobs.worker.data import device_loading
@@ -24,8 +24,7 @@ from hpml_jobs.worker.data.device_loading import (
     check_memory,
     tensors_of,
 )
-from hpml_jobs.worker.data.images import MEAN, PADDING, STD, photo_transform
-from hpml_jobs.worker.data.loaders import RecordedSampler, WorkerLoader
+from hpml_jobs.worker.data.images import MEAN, STD
 from hpml_jobs.worker.epochs import evaluate, evaluate_share, train_epoch
 from hpml_jobs.worker.process_group import Placement, SingleProcess
 from hpml_jobs.worker.training import make_training
@@ -116,42 +115,6 @@ def test_every_epoch_and_every_image_has_its_own_draws():
     assert torch.equal(first.offsets, again.offsets)
 
 
-def test_iterating_leaves_the_work_to_to_device():
-    loader = DeviceLoader(stored(FakeCifar()), 16, range(40))
-    batches = list(loader)
-    assert [(batch.start, batch.stop) for batch in batches] == [
-        (0, 16),
-        (16, 32),
-        (32, 40),
-    ]
-    assert len(loader) == 3
-    # of the whole epoch
-    assert all(batch.draws is batches[0].draws for batch in batches)
-    assert [len(loader.to_device(batch)[1]) for batch in batches] == [16, 16, 8]
-
-
-def test_order_is_that_of_worker_loading():
-    images = TensorDataset(torch.zeros(50, 1), torch.arange(50))
-    on_device = stored(FakeCifar(50))
-    orders = []
-    for loading in ("workers", "device"):
-        torch.manual_seed(7)
-        order = RecordedSampler(RandomSampler(images))
-        if loading == "workers":
-            loader = WorkerLoader(
-                images, CPU, sampler=order, num_workers=1, persistent_workers=True
-            )
-        else:
-            loader = DeviceLoader(on_device, 1, order)
-        digests = []
-        for _ in range(3):
-            list(loader)
-            digests.append(order.digest())
-        orders.append(digests)
-    assert orders[0] == orders[1]
-    assert len(set(orders[0])) == 3
-
-
 def test_digits_have_the_shifts_of_their_items(tmp_path):
     data = open_data(change_workload(SMALL_DIGITS, limit=None), tmp_path)
     images = stored(data.train, SMALL_DIGITS)
@@ -219,14 +182,6 @@ def test_folder_is_decoded_once_to_the_pixels_of_the_items(tmp_path):
 OWN = change_workload(CIFAR, data="own:dataset")
 
 
-def test_own_tensor_data_set_is_accepted():
-    rows = TensorDataset(torch.rand(5, 7), torch.rand(5, 2))
-    loader = DeviceLoader(stored(rows, OWN), 3, range(5))
-    inputs, targets = loader.to_device(next(iter(loader)))
-    assert torch.equal(inputs, rows.tensors[0][:3])
-    assert torch.equal(targets, rows.tensors[1][:3])
-
-
 def test_other_own_data_set_is_refused():
     words = "^loader=device with workload.data=own:dataset: list is no torch.utils.data.Tensor"
     with pytest.raises(HpmlError, match=words):
@@ -246,13 +201,6 @@ def test_images_larger_than_free_memory_are_refused(tmp_path, monkeypatch):
     with pytest.raises(HpmlError, match=r"of the 0.0041 GB that are free"):
         DeviceLoading(device_cell(), open_data(SMALL_DIGITS, tmp_path), CPU)
     assert device_loading.free_bytes(device_cell(gpus=4), CPU) == 1_024_000
-
-
-def test_loader_workers_with_loader_device_are_refused():
-    with pytest.raises(
-        UsageError, match="loader_workers=2 with loader=device: no worker"
-    ):
-        cpu_cell(loader=Loader.DEVICE, loader_workers=2)
 
 
 def training_of(cell, root):
@@ -288,21 +236,3 @@ def test_workers_stay_and_augment_anew(tmp_path):
     assert len(workers[0]) == 1
     assert workers[0] == workers[1]
     assert not torch.equal(*epochs)
-
-
-@pytest.mark.parametrize("every_epoch", [True, False])
-def test_workers_of_test_images_stay_where_every_epoch_is_evaluated(
-    tmp_path, every_epoch
-):
-    training = training_of(cpu_cell(evaluate=every_epoch), tmp_path)
-    workers = []
-    for _ in range(2):
-        evaluate_share(training)
-        workers.append([child.pid for child in multiprocessing.active_children()])
-    assert workers[0] == workers[1]
-    assert len(workers[0]) == every_epoch
-
-
-def test_photo_transform_is_random_in_training_only():
-    assert photo_transform(train=True).padding == PADDING
-    assert not photo_transform(train=False).padding

@@ -71,20 +71,6 @@ def test_folder_is_read_in_order_of_names(folder):
     assert text.unigram_bits_per_byte == pytest.approx(expected)
 
 
-def test_limit_counts_windows_of_the_same_text(folder):
-    whole, data = (
-        open_data(TEXT, folder),
-        open_data(change_workload(TEXT, limit=3), folder),
-    )
-    assert (len(data.train), len(data.test), data.total) == (3, 1, 5)
-    text = describe_text(TEXT, data.train, data.test)
-    assert text.sha256 == describe_text(TEXT, whole.train, whole.test).sha256
-    tested = Counter(data.test[0][1].tolist()).values()
-    assert text.unigram_bits_per_byte == pytest.approx(
-        -sum(n / 8 * log2(n / 8) for n in tested)
-    )
-
-
 def test_folder_without_test_text_has_no_held_out_windows(folder):
     (folder / "test" / "a.txt").unlink()
     with pytest.raises(
@@ -96,21 +82,6 @@ def test_folder_without_test_text_has_no_held_out_windows(folder):
     assert data.test is None
     text = describe_text(TEXT, data.train, data.test)
     assert (text.test_bytes, text.unigram_bits_per_byte) == (0, None)
-
-
-def test_standard_library_is_at_least_a_megabyte():
-    workload = change_workload(TEXT, data="text", context=128)
-    files = files_of_text.text_files("text", None)
-    assert not set(files.train) & set(files.test)
-    data = open_data(workload, None)
-    assert data.total == files_of_text.windows(
-        files_of_text.total_bytes(files.train), 128
-    )
-    text = describe_text(workload, data.train, data.test)
-    assert text.train_bytes >= 1_000_000
-    assert text.test_bytes >= 50_000
-    assert 4 < text.unigram_bits_per_byte < 5
-    assert b"import" in text_of(data.train[n] for n in range(20))
 
 
 def test_another_python_has_other_text(folder, monkeypatch):
@@ -137,13 +108,6 @@ def test_synthetic_tokens_repeat_and_are_of_the_vocabulary(tmp_path):
     assert describe_text(workload, data.train, data.test) is None
     with pytest.raises(HpmlError, match=r"set workload.images=N and workload.vocab=V"):
         open_data(change_workload(workload, images=None), tmp_path)
-
-
-def test_text_without_windows_or_with_a_small_vocabulary_is_refused(folder):
-    with pytest.raises(HpmlError, match=r"needs windows: set workload.context=N"):
-        open_data(change_workload(TEXT, context=None), folder)
-    with pytest.raises(HpmlError, match=r"workload.vocab=100: bytes need 256 or more"):
-        open_data(change_workload(TEXT, vocab=100, model="own:build"), folder)
 
 
 def trained(folder, **settings):

@@ -2,14 +2,12 @@
 
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 import torch
 
 from hpml_jobs.core.measurements import Role
 from hpml_jobs.worker.instruments.collectives import Ledger
-from hpml_jobs.worker.instruments.phases import Gaps, split_phases
-from hpml_jobs.worker.instruments.recorder import IterationMarks
+from hpml_jobs.worker.instruments.phases import split_phases
 from hpml_jobs.worker.instruments.timing import HostClock, Window
 from hpml_jobs.worker.observer.iterations import split_iterations
 from hpml_jobs.worker.observer.launches import least_launch_s
@@ -72,19 +70,6 @@ def test_batches_left_without_step_belong_to_last_iteration():
     assert (step_ns, seen.times.last_stall_s) == ([60, 80], 0)
 
 
-def test_loader_that_is_ahead_keeps_number_of_iterations():
-    seen, step_ns = split("rb" + "rbs" * 2 + "res", ahead=True)
-    assert seen.samples == [SIZE] * 3
-    assert step_ns == [60, 30, 20]
-    assert seen.times.last_stall_s == 0
-
-
-def test_step_after_the_loop_is_no_loader_that_is_ahead():
-    seen, _ = split("rbrbs" * 2 + "rbres", ahead=True)
-    assert seen.samples == [2 * SIZE, 2 * SIZE, SIZE]
-    assert not seen.ahead
-
-
 def test_skipped_step_does_not_hide_an_iteration():
     """GradScaler skips the optimizer's step where a gradient overflows."""
     seen, step_ns = split("rbs" * 2 + "rb" + "rbs" * 2 + "re")
@@ -123,31 +108,6 @@ def test_every_loader_is_waited_for():
 def test_time_between_iterator_and_first_batch_is_no_wait():
     seen, _ = split("r.m....r.bs" + "rbs" + "re")
     assert [round(1e9 * s) for s in seen.times.stall_s] == [40, 10]
-
-
-def test_several_steps_with_one_batch_are_one_iteration():
-    seen, step_ns = split("rbst" * 2 + "re")
-    assert step_ns == [50, 40]
-    assert seen.accumulate == 1
-
-
-def test_left_pass_ends_with_its_last_step():
-    seen, step_ns = split("rbs" * 2)
-    assert (step_ns, seen.times.last_stall_s) == ([40, 20], 0)
-
-
-def test_without_loader_iteration_ends_with_step():
-    seen, step_ns = split("bbs" * 2, loader=False)
-    assert (step_ns, seen.samples, seen.accumulate) == ([30, 30], [2 * SIZE] * 2, 2)
-    assert seen.times.stall_s.tolist() == [0, 0]
-
-
-def test_batches_of_a_test_are_not_samples():
-    of_test = Pass(loader=None)
-    seen = recording("rbs" + "rb" + "rbs" + "re")
-    seen.events[3:5] = [event._replace(source=of_test) for event in seen.events[3:5]]
-    result = split_iterations(HostClock(), seen)
-    assert result.samples == [SIZE, SIZE]
 
 
 def test_window_ends_when_all_gpus_of_the_parameters_have_done_their_work(monkeypatch):
@@ -193,13 +153,6 @@ def test_marks_are_batch_forward_step_and_next_request():
         (20, 30, 40, 50, 50, 70),
         (80, 90, 100, 110, 110, 130),
     ]
-
-
-def test_accumulated_batches_are_micro_steps():
-    steps = phases("rbfFrbfFSs" * 2)
-    assert [step.marks.stepped for step in steps] == [50, 110, 150, 200]
-    # no step: nothing after backward
-    assert steps[0].marks.exchanged == steps[0].marks.stepped
 
 
 def parts_ns(letters):
@@ -249,11 +202,6 @@ def test_what_nothing_accounts_for_is_other(middle, expected):
     assert sum(expected) == 10 * len(middle)
 
 
-def test_forward_of_a_test_after_the_step_does_not_count():
-    (first, _) = phases("rbfFSsfF" + "rbfFSs")
-    assert first.marks.forward == 40
-
-
 def test_without_loader_batch_begins_where_last_step_ended():
     steps = phases("bfFSs" * 2, loader=False)
     assert [step.marks.batch for step in steps] == [0, 50]
@@ -264,17 +212,3 @@ def test_phases_that_cannot_be_told_apart_have_a_reason():
     assert "forward pass" in phases("rbSs" * 2)
     assert "ahead" in phases("rb" + "rbrbfFfFSs" * 3, ahead=True)
     assert "changes" in phases("rbfFrbfFSs" * 3 + "rbfFSs" + "rbfFrbfFSs")
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_rounding_makes_no_phase_negative(seed):
-    """Sums of the same times in another order differ in the last digit."""
-    stamps = np.random.default_rng(seed).integers(1, 10**6, 600).cumsum().tolist()
-    marks = [IterationMarks(*stamps[place : place + 6]) for place in range(0, 600, 6)]
-    window = Window(HostClock(), lambda: None)
-    window.start, window.end = 0, stamps[-1]
-    gaps = [Gaps([], [(mark.exchanged, mark.stepped)]) for mark in marks]
-    ledger = Ledger(HostClock())
-    split = split_phases(window, marks, ledger, overlaps=True, accumulate=4, gaps=gaps)
-    assert min(split.phases.parts_s) >= 0
-    assert sum(split.phases.parts_s) == pytest.approx(1e-9 * stamps[-1])

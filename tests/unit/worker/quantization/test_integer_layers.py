@@ -1,8 +1,6 @@
 """Layers in integers, compared with a slow reference in Python integers."""
 
 import os
-import subprocess
-import sys
 from itertools import product
 
 import pytest
@@ -11,7 +9,7 @@ from torch import nn
 
 from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.quantization import Bound
-from hpml_jobs.worker.quantization.integer import IntegerLayer, IntegerNetwork, multiply
+from hpml_jobs.worker.quantization.integer import IntegerLayer, multiply
 from hpml_jobs.worker.quantization.layers import Scheme, chain, quantize_weights
 
 INPUT_SCALE, OUTPUT_SCALE = 0.02, 0.05
@@ -72,8 +70,7 @@ def slow_output(accumulator, weight_scale, output_scale=OUTPUT_SCALE):
     )
 
 
-@pytest.mark.parametrize("per_channel", [False, True])
-@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize(("bias", "per_channel"), [(False, False), (True, True)])
 def test_convolution_with_stride_and_padding_matches_reference(bias, per_channel):
     torch.manual_seed(1)
     module = nn.Conv2d(2, 3, (3, 2), stride=(2, 1), padding=(1, 2), bias=bias)
@@ -130,26 +127,6 @@ def test_relu_pool_and_flatten_after_convolution_match(per_channel):
     assert outputs.flatten().tolist() == expected
 
 
-@pytest.mark.parametrize("per_channel", [False, True])
-def test_linear_layer_with_bias_matches_reference(per_channel):
-    torch.manual_seed(3)
-    module = nn.Linear(50, 4)
-    layer = integer_layer(
-        nn.Sequential(module), per_channel=per_channel, output_scale=0.004
-    )
-    values = int8_values(3, 50)
-    scales = layer.weights.scales.tolist() * (1 if per_channel else 4)
-    for image, out in product(range(3), range(4)):
-        bias = round(module.bias[out].item() / (INPUT_SCALE * scales[out]))
-        pairs = zip(
-            values[image].tolist(), layer.weights.integers[out].tolist(), strict=True
-        )
-        total = bias + sum(value * weight for value, weight in pairs)
-        assert int(layer.accumulate(values)[image, out]) == total
-        assert int(layer(values)[image, out]) == slow_output(total, scales[out], 0.004)
-    assert layer.describe().clipped > 0  # the scale is too small for these values
-
-
 def test_products_of_largest_integers_are_exact():
     for left, right in product((-128, 127), repeat=2):
         sums = multiply(
@@ -160,18 +137,18 @@ def test_products_of_largest_integers_are_exact():
         assert sums.unique().tolist() == [1200 * left * right]
 
 
-def test_products_are_exact_without_int8_instructions():
-    code = (
+def test_products_are_exact_without_int8_instructions(rank_server, tmp_path):
+    script = tmp_path / "products.py"
+    script.write_text(
         "import torch; from hpml_jobs.worker.quantization.integer import multiply\n"
         "torch.manual_seed(0)\n"
         "a, b = (torch.randint(-128, 128, s, dtype=torch.int8) for s in ((40, 75), (75, 30)))\n"
         "assert torch.equal(multiply(a, b), a.int() @ b.int())\n"
     )
+    words = ("tests.unit.worker.observer.observed_script", str(script))
     environment = os.environ | {"ONEDNN_MAX_CPU_ISA": "AVX2"}
-    process = subprocess.run(
-        [sys.executable, "-c", code], env=environment, check=False, timeout=60
-    )
-    assert process.returncode == 0
+    ended = rank_server.run(1, tmp_path, *words, environment=environment)
+    assert (ended.code, ended.stderr) == (0, "")
 
 
 def test_layer_accepts_only_int8():
@@ -202,65 +179,13 @@ def test_accumulator_or_bias_beyond_32_bits_is_refused():
         integer_layer(model)
 
 
-def test_network_passes_integers_between_layers():
-    torch.manual_seed(4)
-    model = nn.Sequential(
-        nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU()),
-        nn.Flatten(),
-        nn.Identity(),
-        nn.Linear(8, 3),
-    ).eval()
-    parts, images = chain(model), torch.rand(5, 1, 4, 4)
-    assert [stage.name for stage in parts.stages] == ["0.0", "3"]
-    assert torch.allclose(parts.outputs(images), model(images))
-    scheme = Scheme(Bound.RANGE, 99.9)
-    weights = {
-        stage.name: quantize_weights(stage.name, stage.layer, scheme)
-        for stage in parts.stages
-    }
-    with torch.no_grad():
-        hidden, outputs = parts.stages[0].forward(images), model(images)
-    scales = {
-        name: values.abs().max().reshape(1).double() / 127
-        for name, values in (("input", images), ("0.0", hidden), ("3", outputs))
-    }
-    network = IntegerNetwork(parts, weights, scales)
-    integers = network(images)
-    assert integers.dtype is torch.int8
-    error = (integers * scales["3"] - outputs).abs().max() / outputs.abs().max()
-    assert error < 0.05
-    first, last = network.finish()
-    assert (first.output_scale, last.output_scale) == (
-        last.input_scale,
-        float(scales["3"]),
-    )
-    network(images)
-    assert network.finish()[0].outputs == 0  # counting has stopped
-
-
 @pytest.mark.parametrize(
     ("model", "description"),
     [
         (nn.Sequential(nn.Conv2d(1, 1, 3), nn.Sigmoid()), r"layer 1 is Sigmoid\(\): "),
         (
-            nn.Sequential(nn.Sequential(nn.BatchNorm2d(3))),
-            r"layer 0\.0 is BatchNorm2d\(3, ",
-        ),
-        (
             nn.Sequential(nn.Conv2d(2, 2, 3, groups=2)),
             r"layer 0 is Conv2d\(2, 2, .*groups=2",
-        ),
-        (
-            nn.Sequential(nn.Conv2d(1, 1, 3, dilation=2)),
-            r"layer 0 is Conv2d\(.*dilation",
-        ),
-        (
-            nn.Sequential(nn.Conv2d(1, 1, 3, padding="same")),
-            r"layer 0 is Conv2d\(.*padding=same",
-        ),
-        (
-            nn.Sequential(nn.Conv2d(1, 1, 3, padding_mode="reflect")),
-            r"layer 0 is Conv2d\(",
         ),
         (nn.ModuleList([nn.Linear(2, 2)]), r"the network is ModuleList: "),
         (nn.Sequential(nn.ReLU()), "no layer with weights"),
@@ -269,11 +194,3 @@ def test_network_passes_integers_between_layers():
 def test_unsupported_layer_is_named_with_supported_ones(model, description):
     with pytest.raises(HpmlError, match=f"{description}.*quantization supports Conv2d"):
         chain(model)
-
-
-def test_module_used_twice_is_chained_twice():
-    relu = nn.ReLU()
-    (first, second) = chain(
-        nn.Sequential(nn.Linear(2, 2), relu, nn.Linear(2, 2), relu)
-    ).stages
-    assert first.then == second.then == (relu,)

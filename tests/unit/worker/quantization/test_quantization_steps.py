@@ -1,7 +1,6 @@
 """A small network trained on real digits, quantized step by step, and by torch itself."""
 
 import sys
-import threading
 
 import pytest
 import torch
@@ -9,16 +8,11 @@ from torch import nn
 from torch.utils.data import default_collate
 
 from hpml_jobs.core.errors import HpmlError
-from hpml_jobs.core.quantization import Bound, Quantized
+from hpml_jobs.core.quantization import Bound
 from hpml_jobs.core.quantize_settings import Quantize
-from hpml_jobs.study.files import encode
 from hpml_jobs.worker import models
 from hpml_jobs.worker.data.images import DigitImages
-from hpml_jobs.worker.quantization.layers import chain
-from hpml_jobs.worker.quantization.steps import (
-    convert,
-    quantize,
-)
+from hpml_jobs.worker.quantization.steps import quantize
 
 LAYERS = ["conv1", "conv2", "fc1", "fc2", "fc3"]
 CHANNELS = {"conv1": 6, "conv2": 16, "fc1": 120, "fc2": 84, "fc3": 10}
@@ -141,23 +135,6 @@ def test_layers_report_scales_accumulators_and_clipping(quantized):
     assert sum(layer.weights_clipped for layer in sigma.layers) > 0
 
 
-def test_spreads_cover_all_weights_inputs_and_outputs(quantized):
-    assert [(item.layer, item.what) for item in quantized.spreads] == [
-        *((name, "weights") for name in LAYERS),
-        *((name, "activations") for name in ["input", *LAYERS]),
-    ]
-    values = {(item.layer, item.what): item.values for item in quantized.spreads}
-    assert values["conv1", "activations"] == 300 * 6 * 14 * 14
-    assert values["fc1", "weights"] == 400 * 120
-    assert all(sum(item.counts) == item.values for item in quantized.spreads)
-
-
-def test_quantized_result_round_trips_through_json(quantized):
-    import msgspec  # noqa: PLC0415
-
-    assert msgspec.json.decode(encode(quantized), type=Quantized) == quantized
-
-
 def test_no_torchao_keeps_other_results(trained, monkeypatch):
     monkeypatch.setitem(sys.modules, "torchao.quantization.pt2e", None)
     model, calibration, test = trained
@@ -194,14 +171,6 @@ def test_quantize_leaves_network_unchanged(trained, quantized):
     )
 
 
-@pytest.mark.parametrize("which", ["calibration", "test"])
-def test_empty_data_sets_are_refused(trained, which):
-    model, calibration, test = trained
-    sets = {"calibration": calibration, "test": test} | {which: []}
-    with pytest.raises(HpmlError, match=f"quantization has no {which} images"):
-        quantize(model, sets["calibration"], sets["test"], SETTINGS)
-
-
 def quantize_changed(trained, change):
     model = models.lenet_bias(10).eval()
     model.load_state_dict(trained[0].state_dict())
@@ -218,20 +187,12 @@ def quantize_changed(trained, change):
             "the weights of fc2 contain NaN",
         ),
         (
-            lambda model: model.conv2.weight[0].fill_(float("inf")),
-            "the weights of conv2 contain NaN",
-        ),
-        (
             lambda model: model.fc3.bias.fill_(float("nan")),
             "the outputs of fc3 contain NaN",
         ),
         (
             lambda model: model.fc1.weight.zero_(),
             "the weights of fc1 are 0 up to their bound",
-        ),
-        (
-            lambda model: model.fc1.weight.abs_().neg_(),
-            "the outputs of fc1 are 0 up to their bound",
         ),
     ],
 )
@@ -249,18 +210,3 @@ def test_impossible_scheme_is_reported_and_others_are_kept(trained):
     )
     assert not any(step.per_channel for step in result.steps)
     assert len(result.steps) == 7
-
-
-def test_unsupported_network_is_refused_before_training():
-    chain(models.lenet(10))
-    with pytest.raises(
-        HpmlError, match=r"layer 2 is BatchNorm2d.*quantization supports"
-    ):
-        chain(models.digits_cnn(10))
-
-
-@pytest.mark.long
-def test_torch_int8_reference_runs(trained):
-    threads = threading.active_count()
-    convert(trained[0], [images for images, _ in trained[1]])
-    assert threading.active_count() == threads

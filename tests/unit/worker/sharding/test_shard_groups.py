@@ -4,7 +4,6 @@ import pytest
 import torch
 from torch import nn
 
-from hpml_jobs.core.built_in import TransformerShape
 from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.worker import models
@@ -55,13 +54,6 @@ def test_transformer_blocks_are_groups_and_tied_weights_are_not():
     assert shard_groups(model) == list(model.blocks)
 
 
-def test_large_part_is_divided_and_deep_models_have_groups():
-    model = nn.ModuleDict(
-        {"body": Transformer(layers=300, width=64), "head": nn.Linear(8, 8)}
-    )
-    assert shard_groups(model) == list(model["body"].blocks)
-
-
 def test_model_names_its_own_groups():
     model = Transformer()
     model.fsdp_groups = lambda: [model.blocks[0], model.blocks[0].mlp]
@@ -75,13 +67,6 @@ def test_model_names_its_own_groups():
         HpmlError, match=r"Transformer\.fsdp_groups names Transformer, which is"
     ):
         shard_groups(model)
-
-
-def test_blocks_of_gpt_are_its_groups():
-    from hpml_jobs.worker.gpt import GPT  # noqa: PLC0415 -- may be deleted
-
-    model = GPT(TransformerShape(layers=2, heads=2, width=8, context=6, vocab=11))
-    assert shard_groups(model) == list(model.blocks)[::-1]
 
 
 def test_torch_without_countable_messages_is_refused(monkeypatch):

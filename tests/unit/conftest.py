@@ -320,15 +320,23 @@ def incomplete_study(builder):
     return builder
 
 
-@pytest.fixture
+COMPOSED: dict[tuple[str, ...], object] = {}
+
+
+@pytest.fixture(autouse=True)
 def composed_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compose each choice of config groups once: it takes longer than the rest of a refusal."""
-    compose, composed = composer.compose, {}
+    """Compose each choice of config groups once: it takes longer than most tests of a plan.
+
+    What is composed depends on the overrides alone, but where a test has config files of its own.
+    """
+    compose = composer.compose
 
     def compose_once(name: str, overrides: list[str]) -> object:
         key = tuple(overrides)
-        if key not in composed:
-            composed[key] = compose(name, overrides=overrides)
-        return deepcopy(composed[key])
+        if any(word.startswith("hydra.searchpath") for word in key):
+            return compose(name, overrides=overrides)
+        if key not in COMPOSED:
+            COMPOSED[key] = compose(name, overrides=overrides)
+        return deepcopy(COMPOSED[key])
 
     monkeypatch.setattr(composer, "compose", compose_once)

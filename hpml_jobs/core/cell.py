@@ -197,8 +197,8 @@ class Cell(Value, frozen=True, kw_only=True, dict=True, forbid_unknown_fields=Fa
         self._check_treatment()
         self.path.check(self.strategy, self.device, self.gpu_type)
         self._check_path()
-        images, share = self.workload.images, self.images_per_gpu
-        if images is not None and share is not None and self.batch > share:
+        images = self.workload.images
+        if images is not None and self.batch > (share := ceil(images / self.gpus)):
             samples = f"{share:,} {self.workload.samples_name}"
             raise UsageError(
                 f"batch={self.batch} is more than the {samples} of one GPU "
@@ -345,12 +345,6 @@ class Cell(Value, frozen=True, kw_only=True, dict=True, forbid_unknown_fields=Fa
     def global_batch(self) -> int:
         """Samples of one iteration over all GPUs."""
         return self.gpus * self.batch * self.path.accumulate
-
-    @property
-    def images_per_gpu(self) -> int | None:
-        """One GPU's share of an epoch, ceil(D / N); None while the data set's size is unknown."""
-        images = self.workload.images
-        return None if images is None else ceil(images / self.gpus)
 
     @cached_property
     def digest(self) -> str:

@@ -17,6 +17,14 @@ def conf_folder() -> Path:
     return inside if inside.is_dir() else package.parent / "conf"
 
 
+def expanded(text: str | Path) -> str:
+    """Return a user's path with $VARIABLES expanded; UsageError where one is not set."""
+    path = os.path.expandvars(text)
+    if "$" in path:
+        raise UsageError(f"{path}: the variable is not set; write the whole path")
+    return path
+
+
 def resolve_path(text: str | Path) -> Path:
     """Return a user's path as an absolute one, with $VARIABLES and ~ expanded.
 
@@ -24,7 +32,7 @@ def resolve_path(text: str | Path) -> Path:
     >>> str(resolve_path("$SCRATCH/data/../runs"))
     '/scratch/me/runs'
     """
-    path = Path(os.path.expandvars(text))
+    path = Path(expanded(text))
     try:
         return path.expanduser().resolve()
     except RuntimeError as fault:

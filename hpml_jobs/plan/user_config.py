@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from hpml_jobs.core.errors import UsageError
-from hpml_jobs.core.paths import user_folder
+from hpml_jobs.core.paths import expanded, user_folder
 from hpml_jobs.study.selection import OUTPUTS
 
 SITE_VARIABLE = "HPML_JOBS_SITE_CONFIG"
@@ -106,4 +106,4 @@ def _flat(values: dict[Any, Any], prefix: str = "") -> dict[str, Any]:
 def user_outputs() -> Path:
     """Return the folder that the user's studies are written to."""
     outputs = file_defaults(None).get("outputs")
-    return Path(os.path.expandvars(str(outputs.value if outputs else OUTPUTS)))
+    return Path(expanded(str(outputs.value if outputs else OUTPUTS)))

@@ -102,8 +102,7 @@ def _fact(report: Report, group: ReportGroup) -> str:
     how_sure = _interval(series.largest.interval, rows)
     if len(rows) == 2:
         shown = f"{last} times as fast {_at_batch(series)}{_gain(series.largest)}"
-        shown += f" ({how_sure})"
-        shown += f", an efficiency of {efficiencies[0]}"
+        shown += f" ({how_sure}), an efficiency of {efficiencies[0]}"
     else:
         shares = listed([share.removesuffix(" %") for share in efficiencies])
         shown = f"{', '.join(times)} times as fast {_at_batch(series)}"
@@ -140,7 +139,7 @@ def _at_batch(series: Series) -> str:
 
 def _interval(interval: Interval | None, rows: Sequence[Row]) -> str:
     """Return `1.48 to 1.87, 4 runs each`: how far a speedup is known, and by how many runs."""
-    numbers = sorted({len(row.runs) for row in rows})
+    numbers = [*dict.fromkeys(len(row.runs) for row in rows)]
     each = " each" if len(numbers) == 1 and numbers[0] > 1 else ""
     runs = "one run" if numbers == [1] else f"{listed(numbers)} runs{each}"
     if interval is None:
@@ -262,8 +261,7 @@ def _training(group: ReportGroup, cell: Candidate) -> str:
         return ""
     device = group.source.device
     size = captions.size(cell.row.gpus, device)
-    duration = duration_text(epochs * cell.epoch_s)
-    text = f"{counted(epochs, 'epoch')} on {size} take {duration}"
+    text = f"{counted(epochs, 'epoch')} on {size} take {duration_text(epochs * cell.epoch_s)}"
     if device is Device.CUDA:
         text += f" and {significant(epochs * cell.gpu_hours, 3)} GPU-hours"
     return f"{text}."

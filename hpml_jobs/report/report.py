@@ -159,9 +159,8 @@ class Report(Value, frozen=True, kw_only=True):
     def first_screen(self) -> "Report":
         """The report without cells of replaced code, the group with the most cells first."""
         kept = [group for group in self.groups if not group.is_replaced]
-        cells = Counter[
-            str
-        ]()  # of groups that differ in their code alone: the latest is first
+        # groups of other code share a number: the latest is first
+        cells = Counter[str]()
         for group in kept:
             cells[_without_code(group)] += len(group.source.cells)
         groups = sorted(

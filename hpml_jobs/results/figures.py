@@ -329,7 +329,7 @@ def counted_runs(records: Sequence[Record]) -> CountedRuns:
 def _reasons_to_leave_out(
     records: Sequence[Record], role: Role | Step
 ) -> dict[str, str]:
-    """Return by slug why disturbed epochs do not count: where all are, those disturbed most."""
+    """Return by slug why disturbed epochs do not count; where all are, the few disturbed most."""
     reasons = {
         record.slug: "; ".join(cause.text for cause in causes)
         for record in records
@@ -339,9 +339,10 @@ def _reasons_to_leave_out(
         return reasons
     if role is not Role.TIMED:
         return {}
-    spoiled = [r.slug for r in records if withheld_share(r) > WITHHELD_MOST]
-    is_all = len(spoiled) == len(records)
-    return {} if is_all else {slug: reasons[slug] for slug in spoiled}
+    spoiled = {
+        r.slug: reasons[r.slug] for r in records if withheld_share(r) > WITHHELD_MOST
+    }
+    return spoiled if 2 * len(spoiled) <= len(records) else {}
 
 
 def _left_out(reasons: Mapping[str, str], role: Role | Step) -> list[LeftOut]:

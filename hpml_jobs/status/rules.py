@@ -313,7 +313,7 @@ def _unlisted(evidence: CellEvidence) -> CellState:
 
 def _gone(evidence: CellEvidence) -> CellState:
     """Return the state of a job that left squeue without a known end."""
-    job, slurm, last = evidence.job, evidence.slurm, evidence.answer.last
+    job, slurm = evidence.job, evidence.slurm
     if job in slurm.foreign:
         reason = (
             f"job {job} is another job here ({slurm.foreign[job]}), not this study's: repeat the "
@@ -322,13 +322,10 @@ def _gone(evidence: CellEvidence) -> CellState:
         return _state(evidence, Outcome.MISSING, reason)
     is_accounted = array_ids([job])[0] in array_ids(slurm.accounts)
     if evidence.attempt is None and is_accounted and not slurm.no_accounts:
-        never_started = (
-            "left the queue and never started: cancelled while it was pending"
-        )
-        return _state(evidence, Outcome.CANCELLED, f"job {job} {never_started}")
+        reason = f"job {job} left the queue and never started: it was cancelled"
+        return _state(evidence, Outcome.CANCELLED, reason)
     complaint = slurm.no_accounts or "sacct does not report how it ended"
-    then = f" (last known state: {last.outcome.value})" if last and last.state else ""
-    reason = f"job {job} ended without a record or an exit report{then}; {complaint}"
+    reason = f"job {job} ended without a record or an exit report; {complaint}"
     return _state(evidence, Outcome.MISSING, reason)
 
 
@@ -345,8 +342,10 @@ def _silent(evidence: CellEvidence) -> CellState:
 
 
 def _local(evidence: CellEvidence) -> CellState:
-    """Return the state of a cell of a run on this machine (`local-PID-TIME`, `here-PID-TIME`)."""
+    """Return the state of a cell of a run on this machine."""
     if end := evidence.end:
+        if end.outcome.finished:
+            return _state(evidence, Outcome.MISSING, "the local run left no record")
         return _state(evidence, end.outcome, end.reason or "")
     if not evidence.is_alive:
         return _state(evidence, Outcome.CANCELLED, "the local run was stopped")

@@ -276,9 +276,9 @@ def gap_sentence(group: ConditionGroup, row: Row, gap: Gap) -> str:
     part = mark(digits(values[largest]), is_doubtful=gap.doubts_parts)
     name = names.get(largest, largest.value)
     sentence = f"Of the missing {missing}, {name} takes {part}"
-    if largest in gap.without:
+    if gap.without.get(largest, 0.0) > gap.speedup:
         is_measured = gap.is_measured and largest is GapCause.EXCHANGE
-        how = "measured" if is_measured else "replayed"
+        how = "measured" if is_measured else "calculated"
         speedup = three_digits(gap.without[largest])
         shown = mark(speedup, is_doubtful=gap.doubts_parts)
         sentence += f"; {how} without it: {shown}"

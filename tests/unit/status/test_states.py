@@ -419,6 +419,15 @@ def test_local_cell_runs_while_its_process_lives(slurm, unsent_study, running_pr
     assert slurm.calls("squeue") == []
 
 
+def test_local_run_that_ended_well_without_a_record_is_missing(unsent_study):
+    unsent_study.with_event(ManifestEvent.SENT, "local-999999999-1700000000")
+    unsent_study.begin_attempt(BATCH, "local-999999999-1700000000")
+    unsent_study.end_attempt(BATCH, "local-999999999-1700000000", Outcome.OK, "")
+    for record in unsent_study.study.root.rglob("record.json"):
+        record.unlink()
+    assert unsent_study.state.outcome is Outcome.MISSING
+
+
 def test_local_run_with_ended_process_is_cancelled(unsent_study):
     unsent_study.with_event(ManifestEvent.SENT, "local-999999999-1700000000")
     unsent_study.begin_attempt(BATCH, "local-999999999-1700000000")

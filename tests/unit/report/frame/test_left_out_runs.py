@@ -68,6 +68,13 @@ def test_of_disturbed_runs_alone_those_that_lost_most_do_not_count(builder):
     assert (row.timing.epoch_s, row.timing.runs, row.disturbed_runs) == (100.0, 1, 1)
 
 
+def test_all_disturbed_runs_count_where_most_lost_more_than_a_quarter(builder):
+    """One run of three would be a number by luck: of 30 and 40 s, 15 s are more than 25 %."""
+    add(builder, runs(30.0, 40.0, 100.0, change=STOPPED, changed=[0, 1, 2]))
+    row = row_of(builder, 1)
+    assert (row.timing.epoch_s, row.timing.runs, row.left_out) == (40.0, 3, ())
+
+
 def test_slow_iterations_alone_never_drop_a_run(builder):
     slow = SlowIterations(count=1, excess_s=8.0, longest_s=8.04, longest_index=3)
     pause = change_epoch("timed", slow=slow)

@@ -37,7 +37,7 @@ CAPTION = (
     "cell is tested alone."
 )
 
-FAILED = "a check failed"
+FAILED = "doubtful, a check failed"
 """The verdict of a cell of which a check failed in A or B."""
 
 
@@ -155,9 +155,9 @@ def make_comparison(
     comparison = compare_studies(old, new)
     if not comparison.groups:
         raise HpmlError(
-            f"{old.study} and {new.study} have no cell in common (workload, samples per epoch, "
-            f"GPUs, batch, strategy): {old.study} has {_places(comparison.only_old)}; {new.study} "
-            f"has {_places(comparison.only_new)}"
+            f"{old.study} and {new.study} have no cell in common (workload or script, "
+            f"samples per epoch, GPUs, batch, strategy): {old.study} has "
+            f"{_places(comparison.only_old)}; {new.study} has {_places(comparison.only_new)}"
         )
     sides = {"A": comparison.only_old, "B": comparison.only_new}
     return ComparedStudies(

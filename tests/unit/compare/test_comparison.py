@@ -146,7 +146,7 @@ def test_failed_check_decides_nothing(studies, given_checks):
     cell = only_cell(text)
     assert cell.decision is None
     assert text.answer.endswith(
-        ": 1 a check failed (2 GPUs, batch 64 (ddp): !+7.4 % [6.2, 8.7])."
+        ": 1 doubtful, a check failed (2 GPUs, batch 64 (ddp): !+7.4 % [6.2, 8.7])."
     )
     assert text.failure == (
         "a data-quality check failed, measure again: 2 GPUs, batch 64 (ddp)"

@@ -20,7 +20,7 @@ def conf_folder() -> Path:
 def expanded(text: str | Path) -> str:
     """Return a user's path with $VARIABLES expanded; UsageError where one is not set."""
     path = os.path.expandvars(text)
-    if "$" in path:
+    if path.startswith("$"):
         raise UsageError(f"{path}: the variable is not set; write the whole path")
     return path
 

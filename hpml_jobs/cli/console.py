@@ -3,7 +3,7 @@
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -140,11 +140,16 @@ def _span(seconds: float | None) -> str:
     return "–" if seconds is None else duration_text(seconds)
 
 
-def totals(states: Iterable[CellState]) -> str:
+def totals(states: Collection[CellState]) -> str:
     """Return the number of cells by outcome, e.g. `9 cells: 7 ok, 2 running`."""
+    return f"{counted(len(states), 'cell')}: {by_outcome(states)}"
+
+
+def by_outcome(states: Iterable[CellState]) -> str:
+    """Return the numbers of cells alone: `7 ok, 2 running`."""
     counts = Counter(state.outcome for state in states)
     numbers = [f"{counts[outcome]} {outcome}" for outcome in Outcome if counts[outcome]]
-    return f"{counted(counts.total(), 'cell')}: {', '.join(numbers) or 'none'}"
+    return ", ".join(numbers) or "none"
 
 
 def usage_line(used: "Usage") -> str:

@@ -1,7 +1,6 @@
 """Commands status, logs and list."""
 
 import sys
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import nullcontext
 from datetime import UTC, datetime
@@ -14,6 +13,7 @@ from typer import Option
 
 from hpml_jobs.cli.console import (
     MOST_LISTED,
+    by_outcome,
     console,
     plain_table,
     print_changes,
@@ -316,6 +316,4 @@ def _contents(study: Study) -> tuple[str, str]:
         return "", str(fault)
     files = [snapshot.file for snapshot in status.snapshots if snapshot.file]
     workloads = sorted({file.cell.workload.name for file in files})
-    counts = Counter(state.outcome for state in status.states)
-    states = [f"{counts[outcome]} {outcome}" for outcome in Outcome if counts[outcome]]
-    return ", ".join(workloads), ", ".join(states) or "none"
+    return ", ".join(workloads), by_outcome(status.states)

@@ -1,7 +1,5 @@
 """Commands submit and plan: from the typed line to a plan, which is delivered or shown."""
 
-from typing import TYPE_CHECKING
-
 from hpml_jobs.cli.console import print_note
 from hpml_jobs.cli.deliver import Manner, deliver
 from hpml_jobs.cli.options import (
@@ -19,9 +17,6 @@ from hpml_jobs.core.text import (
     PROGRAM,
     with_command,
 )
-
-if TYPE_CHECKING:
-    pass
 
 
 def submit(

@@ -38,7 +38,6 @@ EXAMPLES: Mapping[str, float | str] = {
     **{"workload.momentum": 0.8, "workload.weight_decay": 0.001},
     **{"cluster.gpu_hours_budget": 10, "cluster.confirm_gpu_hours": 5},
     **{"min_efficiency": 0.7},
-    **{"gpu_hours_budget": 10, "deadline_min": 60},
 }
 """A value of a key that messages and `hpml-jobs help` suggest."""
 

@@ -141,11 +141,6 @@ class CellFolder:
         """Return the folder of one attempt."""
         return AttemptFolder(self.attempts / attempt_id)
 
-    def all_attempts(self) -> list[AttemptFolder]:
-        """Return the folders of all attempts, in the order of their names."""
-        folders = [path for path in self.attempts.glob("*") if path.is_dir()]
-        return [*map(AttemptFolder, sorted(folders))]
-
     def latest_attempt(self) -> AttemptFolder | None:
         """Return the attempt that began last; None before the first, or if `current` names none."""
         try:

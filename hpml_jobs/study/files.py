@@ -24,9 +24,6 @@ UMASK = os.umask(0o077)
 
 os.umask(UMASK)
 
-BLOCK_BYTES = 512
-"""The unit of st_blocks, whatever the file system."""
-
 FILE_LAG_S = 20
 """How long a shared file system may take to show a file of another node."""
 

@@ -7,7 +7,6 @@ from hpml_jobs.core.cell import Outcome, Protocol
 from hpml_jobs.core.check_result import Affected
 from hpml_jobs.core.measurements import Role, Step
 from hpml_jobs.core.place import Place, Setup, baseline_setup, place_of, setup_order
-from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.core.value import Value
 from hpml_jobs.report.frame import captions
@@ -55,13 +54,6 @@ class StrategyRows(Value, frozen=True, kw_only=True):
     def parallel_rows(self) -> tuple[Row, ...]:
         """The rows with more than one GPU."""
         return tuple(row for row in self.rows if row.gpus > 1)
-
-    @property
-    def parallel_records(self) -> list[Record]:
-        """The records of the rows with more than one GPU."""
-        return [
-            record for row in self.parallel_rows for record in self.group.records(row)
-        ]
 
     @property
     def places(self) -> set[Place]:

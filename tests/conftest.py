@@ -40,7 +40,6 @@ SLOW = (
     "unit/plan/test_image_folders.py",
     "unit/report/files/test_latex.py",
     "unit/report/page/test_page_in_browser.py",
-    "unit/submit/test_grid_after_ladder.py",
     "unit/test_edits_that_mypy_finds.py",
     "unit/worker",
 )

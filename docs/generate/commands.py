@@ -34,7 +34,7 @@ FIELDS_OF_STATUS = """\
 | `queued_s`, `elapsed_s` | seconds from submission to start, or until now; since the start |
 | `starts`, `minutes` | when SLURM expects a pending job to start; its time limit |
 | `gpus`, `mem_gb`, `restarts` | GPUs of the cell; GB of a node; restarts of its job |
-| `who`, `untried` | who must act; true if a smaller batch of its ladder ran out of memory |
+| `who` | who must act |
 | `doing`, `done`, `left_s` | step of a running cell; finished share, seconds left (extrapolated) |
 | `usage` | GPU-hours and waits of the study, over all runs of a requeued job |
 """

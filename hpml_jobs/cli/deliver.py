@@ -55,11 +55,11 @@ def deliver(
     choose: "Callable[[], Selection | None]",
     manner: Manner,
     command: str = "",
-) -> None:
+) -> bool:
     """Submit the cells of a study that `choose` selects, or run them on this machine.
 
     `choose` returns None if there is nothing to submit, and has said so. The `command` is noted in
-    the study.
+    the study. Return whether cells ran here.
 
     Raises:
         HpmlError: the user declined, SLURM refused, or a cell that ran here did not finish.
@@ -71,7 +71,7 @@ def deliver(
     if manner.dry_run:
         if selection := choose():
             _preview(selection, manner)
-        return
+        return False
     try:
         with study.submitting() as lock_note:
             print_note(lock_note)
@@ -81,8 +81,11 @@ def deliver(
         raise InterruptError(
             f"interrupted; nothing was submitted; again: {repeated()}"
         ) from fault
-    if selection and job:  # another submission does not wait for these cells
-        run_here(selection, job, json=manner.json)
+    if not (selection and job):
+        return False
+    # another submission does not wait for these cells
+    run_here(selection, job, json=manner.json)
+    return bool(selection.send)
 
 
 def _start(selection: "Selection", manner: Manner, command: str) -> str:
@@ -147,9 +150,9 @@ def _confirm(
     """Print the GPU-hours and the number of jobs; on a terminal ask above the cluster's limit."""
     if manner.json:
         return
-    from hpml_jobs.submit.job_requests import gpu_hours_of
+    from hpml_jobs.submit.job_requests import most_gpu_hours
 
-    hours = gpu_hours_of(requests)
+    hours = most_gpu_hours(selection.plan, requests)
     cells, jobs = counted(len(selection.send), "cell"), counted(len(requests), "job")
     most = f"up to {hours_text(hours)} GPU-hours: " if hours else ""
     say(f"{most}{cells} as {jobs}")
@@ -312,7 +315,8 @@ def _print_result(
             "running or unknown"
         )
     if followup:
-        print(f"then job {followup} writes the report")
+        does = "writes the report" if plan.goal is None else "goes on"
+        print(f"then job {followup} {does}")
     print(f"study {study.name} in {study.root}")
     has_active = any(outcome.may_run for outcome in outcomes)
     print(next_commands(study_words(study), watch=bool(jobs) or has_active))

@@ -124,8 +124,7 @@ def _of_older_code(
 
 def _unfinished(cells: list[CellState], study: str) -> Iterator[str]:
     """Yield a hint for each way in which cells ended without a result."""
-    # an untried batch of a ladder is a result, too
-    unfinished = [state for state in cells if not (state.recorded or state.untried)]
+    unfinished = [state for state in cells if not state.recorded]
     broken = [state for state in unfinished if OF_SETUP.search(state.reason)]
     if broken:
         yield with_command(

@@ -56,14 +56,6 @@ Minutes = Annotated[
 Memory = Annotated[
     int | None, Option("--mem", metavar="GB", help="new memory per node, GB")
 ]
-Retries = Annotated[
-    int | None,
-    Option(
-        "--retries",
-        metavar="N",
-        help="with --lost: resubmit a cell at most N times, and avoid the nodes that failed",
-    ),
-]
 
 
 def cancel(
@@ -120,7 +112,6 @@ def resubmit(
     disturbed: Disturbed = False,
     minutes: Minutes = None,
     mem: Memory = None,
-    retries: Retries = None,
     dry_run: DryRun = False,
     yes: Yes = False,
     all_cells: AllCells = False,
@@ -136,8 +127,6 @@ def resubmit(
     typed = (failed, oom, timeout, missing, cancelled, lost, disturbed)
     kinds = [*compress((*OUTCOMES, DISTURBED), typed)]
     changes = Changes(minutes=minutes, mem_gb=mem)
-    if retries is not None and kinds != ["lost"]:
-        raise UsageError("--retries can only be combined with --lost")
     selection = select_study(study, pattern, outputs)
     if not kinds and selection.pattern is None:
         options = _useful_options(cell_states(selection.study))
@@ -146,7 +135,7 @@ def resubmit(
     manner = Manner(json, yes, all_cells, dry_run)
     deliver(
         selection.study,
-        lambda: _cells_again(selection, kinds, changes, retries, json=json),
+        lambda: _cells_again(selection, kinds, changes, json=json),
         manner,
     )
 
@@ -155,13 +144,12 @@ def _cells_again(
     selected: StudySelection,
     kinds: list[str],
     changes: "Changes",
-    retries: int | None,
     *,
     json: bool,
 ) -> "Selection | None":
     """Return the cells to submit again; None if there is none, which is printed."""
     from hpml_jobs.status.states import status_for_submission
-    from hpml_jobs.submit.resubmit import files_of, select_again, within_retries
+    from hpml_jobs.submit.resubmit import files_of, select_again
 
     study = selected.study
     has_budget = study.read_cluster().gpu_hours_budget is not None
@@ -175,9 +163,6 @@ def _cells_again(
     chosen, replaced = current_and_replaced(of_kinds, changed)
     if replaced:
         print_note(f"left out: {counted(len(replaced), 'cell')} {REPLACED}")
-    exclude: tuple[str, ...] = ()
-    if retries is not None:
-        chosen, exclude = within_retries(chosen, status.history, retries)
     if not chosen:
         if json:
             print_json({"study": study.name, "cells": []})
@@ -192,13 +177,7 @@ def _cells_again(
         raise HpmlError(f"nothing was resubmitted: {'; '.join(faults)}")
     for fault in faults:
         print(f"not resubmitted: {fault}", file=sys.stderr)
-    again = select_again(study, files, status, changes)
-    plan = again.plan._replace(
-        exclude=exclude,
-        retries=retries or 0,
-        is_retry=retries is not None,
-    )
-    return again._replace(plan=plan)
+    return select_again(study, files, status, changes)
 
 
 def _of_kinds(

@@ -16,6 +16,7 @@ from hpml_jobs.cli.options import (
     Overrides,
     study_words,
 )
+from hpml_jobs.cli.terminal import repeated
 from hpml_jobs.core.errors import HpmlError, InterruptError, UsageError
 from hpml_jobs.core.text import PROGRAM, counted, duration_text, with_command
 from hpml_jobs.study.attempt import Progress
@@ -140,11 +141,15 @@ def run_here(selection: "Selection", job: str, *, json: bool) -> None:
     plan, out = selection.plan, sys.stderr if json else sys.stdout
     total, left_out = len(selection.send), len(selection.left_out)
     left = f", {left_out} left out (finished, pending or running)" if left_out else ""
-    print(f"study {plan.study.name}: {counted(total, 'cell')} to run{left}", file=out)
+    if plan.goal is None:
+        to_run = f"{counted(total, 'cell')} to run{left}"
+        print(f"study {plan.study.name}: {to_run}", file=out)
     try:
         ended = _run_cells(selection, job, out)
     except KeyboardInterrupt as fault:
         sentence = "interrupted; to run the cells that have not finished"
+        if plan.goal is not None:
+            raise InterruptError(with_command(sentence, repeated())) from fault
         command = f"{PROGRAM} resubmit {study_words(plan.study)} --cancelled --missing"
         raise InterruptError(with_command(sentence, command)) from fault
     if not plan.study.about.exists():
@@ -160,7 +165,8 @@ def run_here(selection: "Selection", job: str, *, json: bool) -> None:
     failed = len(ended) - sum(state.outcome.finished for state in ended_states)
     words = study_words(plan.study)
     if not failed:
-        print(next_commands(words, watch=False), file=out)
+        if plan.goal is None:
+            print(next_commands(words, watch=False), file=out)
         return
     sentence = f"{failed} of {total} cells did not finish; to see why"
     raise HpmlError(with_command(sentence, f"{PROGRAM} logs {words}"))

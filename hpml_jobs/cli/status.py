@@ -127,13 +127,13 @@ def _followup_job(study: Study, current: "StudyStatus") -> list[str]:
     """Return a line on the job that follows the cells, if there is one."""
     from hpml_jobs.status.evidence import words_of_script
 
-    for job in [*current.history.closing][-1:]:
+    for job, task in [*current.history.closing.items()][-1:]:
         job_state, word = current.slurm.of(job).state, "no longer known to SLURM"
         if job_state:
             word = job_state.state.split()[0].lower()
         words = words_of_script(study, job)
         said = f": {words}" if words else ""
-        return [f"follow-up job {job} (runs after all cells): {word}{said}"]
+        return [f"follow-up job {job} ({task}): {word}{said}"]
     return []
 
 

@@ -1,5 +1,10 @@
 """Commands submit and plan: from the typed line to a plan, which is delivered or shown."""
 
+from functools import partial
+from typing import Annotated
+
+from typer import Option
+
 from hpml_jobs.cli.console import print_note
 from hpml_jobs.cli.deliver import Manner, deliver
 from hpml_jobs.cli.options import (
@@ -27,6 +32,12 @@ def submit(
     yes: Yes = False,
     all_cells: AllCells = False,
     json: Json = False,
+    is_followup: Annotated[
+        bool,
+        Option(
+            "--followup", help="with auto: submit no cell that failed, as its jobs do"
+        ),
+    ] = False,
 ) -> None:
     """Submit a study, or run it here if there is no SLURM.
 
@@ -35,6 +46,7 @@ def submit(
 
     Example: hpml-jobs -m gpus=1,2,4 batch=32,128,512
     """
+    from hpml_jobs.cli.collect import collect
     from hpml_jobs.plan.resolve import make_plan
     from hpml_jobs.plan.sweep import expand
     from hpml_jobs.submit.selection import select
@@ -45,7 +57,22 @@ def submit(
     sweep = expand(words, multirun=multirun, config_dir=config_dir)
     plan = make_plan(sweep, fetch=not dry_run, notify=print_note)
     manner = Manner(json, yes, all_cells, dry_run)
-    deliver(plan.study, lambda: select(plan), manner, command=repeated())
+    if plan.goal is None:
+        deliver(plan.study, lambda: select(plan), manner, repeated())
+        return
+    options = ["-m"] if multirun else []
+    options += ["--config-dir", str(config_dir)] if config_dir else []
+    plan = plan._replace(words=(*options, *words))
+    step = partial(select, plan, by_job=True)
+    if is_followup:
+        deliver(plan.study, step, manner)
+        return
+    has_run = deliver(plan.study, lambda: select(plan), manner, repeated())
+    while has_run:  # here; a job of the study submits the next step
+        has_run = deliver(plan.study, step, manner)
+    if plan.cluster.is_local and not dry_run:
+        wish = f"min_efficiency={sweep.first.min_efficiency:g}"
+        collect([plan.study.name, wish], outputs=plan.study.root.parent)
 
 
 def plan(

@@ -352,11 +352,6 @@ class Cell(Value, frozen=True, kw_only=True, dict=True, forbid_unknown_fields=Fa
         return digest_of(self)
 
     @property
-    def ladder(self) -> str:
-        """The hash of all but the batch, which the cells of one ladder share."""
-        return msgspec.structs.replace(self, batch=1).digest
-
-    @property
     def origin(self) -> Origin:
         """Where its numbers come from."""
         if self.protocol is Protocol.IMPORTED:
@@ -415,9 +410,9 @@ class CellFile(Value, frozen=True, kw_only=True, forbid_unknown_fields=False):
     `supersedes` is the attempt whose record a `rerun=true` may replace. `trace` keeps the
     profiler's trace; `cancel_below_utilization` has the cluster's limits of GPU utilization, in %,
     by host.
-    `shape` is what the cell requests of SLURM. A cell of a `ladder` is tried only if smaller ones
-    fit. `code_commit` is the commit of the working tree of the user's code, `code_dirty` whether
-    its source files differ from it; both are None where that is unknown.
+    `shape` is what the cell requests of SLURM. `code_commit` is the commit of the working tree of
+    the user's code, `code_dirty` whether its source files differ from it; both are None where that
+    is unknown.
     """
 
     cell: Cell
@@ -427,7 +422,6 @@ class CellFile(Value, frozen=True, kw_only=True, forbid_unknown_fields=False):
     cancel_below_utilization: dict[str, int] = {}
     supersedes: str | None = None
     shape: Shape | None = None
-    ladder: bool = False
     code_commit: str | None = None
     code_dirty: bool | None = None
     hpml_jobs: str = VERSION

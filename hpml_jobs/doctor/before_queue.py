@@ -128,7 +128,7 @@ def check_request(plan: Plan, request: JobRequest) -> Finding:
 
 
 def check_followup(plan: Plan) -> Finding:
-    """Check that sbatch would accept the job of collect_after and retries."""
+    """Check that sbatch would accept the follow-up job."""
     return _check_script(
         "follow-up", "the follow-up job", followup_script(plan, jobs=())
     )

@@ -38,7 +38,6 @@ from hpml_jobs.study.attempt import AttemptEnd, AttemptFolder, utc_now
 from hpml_jobs.study.cell_folder import CellFolder
 from hpml_jobs.study.files import FILE_LAG_S, encode, others_can_write, write_whole
 
-OOM_CODE = 3
 """Exit code of a cell that ran out of memory, where it does not run under submitit."""
 
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
@@ -294,4 +293,4 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     ignore_submitit_signal()
     outcome = _attempt_to_exit(sys.argv[1])
-    sys.exit({Outcome.OK: 0, Outcome.OOM: OOM_CODE}.get(outcome, 1))
+    sys.exit(outcome is not Outcome.OK)

@@ -1,7 +1,6 @@
 """The cells of one combination, what each requests, and the plan that they make."""
 
 from collections.abc import Iterator
-from math import ceil
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,6 +12,7 @@ from hpml_jobs.core.formulas import gpu_hours
 from hpml_jobs.core.strategies import Device, Loader, Strategy
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.plan import machine
+from hpml_jobs.plan.auto import Goal
 from hpml_jobs.plan.data import data_root
 from hpml_jobs.plan.loader import DEFAULT_WORKERS, Choose, cpus_per_gpu
 from hpml_jobs.plan.own_code import WorkingTree
@@ -50,10 +50,10 @@ class Plan(NamedTuple):
     """All cells of one submission in the order of the command line, and how to submit them.
 
     `pack`: cells share allocations. `collect_after`: a follow-up job writes the report.
-    `retries`: the follow-up job resubmits cells that were lost to the cluster, at most this many
-    times each.
-    `is_retry`: a follow-up job makes this submission. `exclude`: nodes that jobs must avoid.
-    `origins`: where the value of each key comes from.
+    `is_retry`: a follow-up job submits cells again. `exclude`: nodes that jobs must avoid.
+    `origins`: where the value of each key comes from. With a `goal` the cells are those among which
+    `auto` chooses; a follow-up job repeats the `words` that were typed. `step` says what the cells are for. `most_gpu_hours` are those
+    that the study may still use.
     """
 
     study: Study
@@ -63,14 +63,17 @@ class Plan(NamedTuple):
     origins: dict[str, str] = {}
     pack: bool = False
     collect_after: bool = False
-    retries: int = 0
     is_retry: bool = False
     exclude: tuple[str, ...] = ()
+    goal: Goal | None = None
+    words: tuple[str, ...] = ()
+    step: str = ""
+    most_gpu_hours: float = 0.0
 
     @property
     def has_followup(self) -> bool:
         """Whether a follow-up job comes after the cells."""
-        return self.collect_after or self.retries > 0
+        return self.collect_after or self.goal is not None
 
 
 class ResolvedWorkload(NamedTuple):
@@ -216,42 +219,24 @@ def placed(draft: CellDraft, cluster: Cluster) -> CellDraft:
 def planned_cells(
     draft: CellDraft, resolved: ResolvedWorkload, cluster: Cluster
 ) -> Iterator[PlannedCell]:
-    """Yield the cells of a draft: per batch of a ladder, per repeat."""
+    """Yield the cells of a draft, one per repeat."""
     settings, workload = draft.settings, resolved.workload
     refuse([iterations_fit_into_an_epoch], settings, workload, draft.cell.global_batch)
     shape = draft.shape(cluster)
     code_root = str(Path.cwd())
-    for batch in _batches(settings, workload):
-        recipe = settings.recipe.at(settings.gpus * batch * settings.accumulate)
-        for repeat in range(settings.repeats):
-            cell = replace(
-                draft.cell, batch=batch, recipe=recipe, workload=workload, repeat=repeat
-            )
-            file = CellFile(
-                cell=cell,
-                data_root=str(resolved.root),
-                code_root=code_root,
-                trace=settings.trace,
-                cancel_below_utilization=cluster.cancel_below_utilization,
-                shape=shape,
-                ladder=bool(settings.ladder.start),
-                code_commit=resolved.tree.commit,
-                code_dirty=resolved.tree.dirty,
-            )
-            yield PlannedCell(file, shape, cell.slug, draft.block)
-
-
-def _batches(settings: Settings, workload: Workload) -> list[int]:
-    """Return the given batch; on a ladder, growing batches up to a GPU's share of the data."""
-    if not settings.ladder.start:
-        return [settings.batch]
-    share = ceil((workload.images or 0) / settings.gpus)
-    batches = [settings.ladder.start]
-    larger = settings.ladder.start * settings.ladder.factor
-    while larger <= share:
-        batches.append(larger)
-        larger *= settings.ladder.factor
-    return batches
+    for repeat in range(settings.repeats):
+        cell = replace(draft.cell, workload=workload, repeat=repeat)
+        file = CellFile(
+            cell=cell,
+            data_root=str(resolved.root),
+            code_root=code_root,
+            trace=settings.trace,
+            cancel_below_utilization=cluster.cancel_below_utilization,
+            shape=shape,
+            code_commit=resolved.tree.commit,
+            code_dirty=resolved.tree.dirty,
+        )
+        yield PlannedCell(file, shape, cell.slug, draft.block)
 
 
 def make_shape(

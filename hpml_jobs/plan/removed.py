@@ -34,6 +34,11 @@ REMOVED: Mapping[str, str] = {
         ("cluster.link_gb_per_s", "cluster.peak_tflop_per_s"),
         "leave it out; NVML and a table of GPUs say it",
     ),
+    **dict.fromkeys(
+        ("ladder", "ladder.start", "ladder.factor", "grid=ladder"),
+        "batch=auto finds the largest batch that is worth it",
+    ),
+    "retries": "leave it out; hpml-jobs resubmit --lost, and gpus=auto does it by itself",
     "recipe=auto": "leave it out; the default is recipe=plain",
     "recipe=warmup": "recipe=goyal recipe.decay_norm=true",
     **dict.fromkeys(

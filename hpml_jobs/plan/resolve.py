@@ -73,6 +73,8 @@ def make_plan(
     # from the data and the user's code
     workloads = _workloads(sweep, cluster, notify, fetch=fetch)
     cells: list[PlannedCell] = []
+    if sweep.goal is not None:
+        drafts = _that_fit(drafts, workloads)
     for draft in drafts:
         cells += planned_cells(
             draft, workloads[given_workload(draft.settings)], cluster
@@ -87,7 +89,7 @@ def make_plan(
         origins=origins,
         pack=first.pack,
         collect_after=first.collect_after,
-        retries=first.retries,
+        goal=sweep.goal,
     )
 
 
@@ -283,6 +285,19 @@ def _workloads(
     return {
         workload: ResolvedWorkload(script, workload.root, tree) for workload in given
     }
+
+
+def _that_fit(
+    drafts: Sequence[CellDraft], workloads: Mapping[GivenWorkload, ResolvedWorkload]
+) -> list[CellDraft]:
+    """Return the drafts whose batch is at most a GPU's share of the data at every size."""
+    most = max(draft.cell.gpus for draft in drafts)
+    fitting = []
+    for draft in drafts:
+        images = workloads[given_workload(draft.settings)].workload.images
+        if images is None or draft.cell.batch * most <= images:
+            fitting.append(draft)
+    return fitting or [*drafts]
 
 
 def _resolved(

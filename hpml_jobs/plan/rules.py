@@ -21,7 +21,7 @@ from hpml_jobs.core.data_files import BYTE_DATA, TOKENS
 from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.script import ScriptLauncher
 from hpml_jobs.core.strategies import Device, Loader, Strategy, SyncBuffers
-from hpml_jobs.core.text import alike, did_you_mean
+from hpml_jobs.core.text import PROGRAM, alike, did_you_mean
 from hpml_jobs.core.workload import Loss, Optimizer, Workload
 from hpml_jobs.plan.settings import Settings, Sweep
 
@@ -47,15 +47,6 @@ def refuse(
 # ---- keys that contradict each other ----
 
 
-def ladder_chooses_batches(sweep: Sweep) -> str | None:
-    """A ladder is given without batch=."""
-    if sweep.first.ladder.start and "batch" in sweep.origins:
-        return (
-            "batch= with a ladder: it chooses the batches; use ladder.start=N instead"
-        )
-    return None
-
-
 def global_batch_gives_batch(sweep: Sweep) -> str | None:
     """A global batch is given without batch=."""
     first = sweep.first
@@ -65,6 +56,18 @@ def global_batch_gives_batch(sweep: Sweep) -> str | None:
             f"gpus={first.gpus}); leave batch= out ({sweep.origins['batch']})"
         )
     return None
+
+
+def goal_needs_auto(sweep: Sweep) -> str | None:
+    """A limit or a budget is given with `auto`, which measures what they need."""
+    goals = ("max_gpus", "min_efficiency", "gpu_hours")
+    key = next((key for key in goals if key in sweep.origins), None)
+    if key is None or sweep.goal is not None:
+        return None
+    return (
+        f"{key}= without auto: add gpus=auto, batch=auto or repeats=auto; what is measured already "
+        f"is judged by {PROGRAM} collect STUDY min_efficiency=0.8"
+    )
 
 
 # ---- scripts ----
@@ -77,7 +80,7 @@ READ_WITH_SCRIPT = {
     *("workload.unit", "gpus", "nodes", "batch", "global_batch", "strategy"),
     *("gpu_type", "device", "threads", "loader_workers", "seed", "repeats", "study"),
     *("outputs", "minutes", "pack", "rerun"),
-    *("collect_after", "retries"),
+    *("collect_after", "max_gpus", "min_efficiency", "gpu_hours"),
 }
 """The keys that a cell with a script reads, beside those of the cluster."""
 
@@ -169,8 +172,8 @@ def batch_of_script_is_given(sweep: Sweep) -> str | None:
 
 
 RULES_OF_SWEEP = (
-    ladder_chooses_batches,
     global_batch_gives_batch,
+    goal_needs_auto,
     script_reads_the_keys,
     python_starts_one_process,
     script_has_one_strategy,

@@ -8,7 +8,7 @@ import msgspec
 
 from hpml_jobs.core.cell import Protocol
 from hpml_jobs.core.cluster import Cluster
-from hpml_jobs.core.errors import UsageError, refuse_below
+from hpml_jobs.core.errors import UsageError, refuse_below, refuse_not_positive
 from hpml_jobs.core.quantize_settings import QuantizeSettings
 from hpml_jobs.core.recipe import Recipe
 from hpml_jobs.core.script import Script, ScriptLauncher
@@ -16,6 +16,7 @@ from hpml_jobs.core.strategies import Device, Loader, Strategy, SyncBuffers
 from hpml_jobs.core.training_path import CompileMode, Precision, TrainingPath
 from hpml_jobs.core.value import Value
 from hpml_jobs.core.workload import Workload
+from hpml_jobs.plan.auto import Goal
 from hpml_jobs.plan.removed import refuse_removed
 
 PROTOCOLS = (Protocol.LAB, Protocol.FULL)
@@ -31,13 +32,6 @@ class DataSettings(Value, frozen=True, kw_only=True):
 
     root: str | None = None
     limit: int | None = None
-
-
-class Ladder(Value, frozen=True, kw_only=True):
-    """A ladder of batches: `start`, then `factor` times as many, until one does not fit."""
-
-    start: int | None = None
-    factor: int = 4
 
 
 class Settings(Value, frozen=True, kw_only=True):
@@ -73,11 +67,12 @@ class Settings(Value, frozen=True, kw_only=True):
     study: str | None
     outputs: str
     minutes: int
-    ladder: Ladder
+    max_gpus: int | None
+    min_efficiency: float
+    gpu_hours: float | None
     pack: bool
     largest_batch: int
     collect_after: bool
-    retries: int
     trace: bool
     rerun: bool
     script: str | None
@@ -94,6 +89,11 @@ class Settings(Value, frozen=True, kw_only=True):
         for key, least in _LEAST.items():
             refuse_below(least, key, operator.attrgetter(key)(self))
         self._check_cluster()
+        if not 0 < self.min_efficiency <= 1:
+            raise UsageError(
+                f"min_efficiency={self.min_efficiency:g}: give a share above 0, at most 1"
+            )
+        refuse_not_positive("gpu_hours", self.gpu_hours)
         if self.recipe.final_share is not None:
             refuse_removed("recipe.final_share")
         if not self.outputs.strip():
@@ -150,10 +150,6 @@ class Settings(Value, frozen=True, kw_only=True):
             UsageError: it does not divide over the GPUs and the accumulated batches.
         """
         parts = max(1, self.gpus) * max(1, self.accumulate)
-        if self.ladder.start is not None:
-            raise UsageError(
-                f"global_batch={global_batch} with a ladder: it chooses the batches; leave one out"
-            )
         if global_batch < 1 or global_batch % parts:
             near = max(1, global_batch // parts) * parts
             raise UsageError(
@@ -168,7 +164,7 @@ class Settings(Value, frozen=True, kw_only=True):
         Raises:
             UsageError: another key gives the length of a cell.
         """
-        for key in ("data.limit", "epochs", "ladder.start"):
+        for key in ("data.limit", "epochs"):
             value = operator.attrgetter(key)(self)
             if value is not None:
                 raise UsageError(
@@ -193,13 +189,11 @@ class Settings(Value, frozen=True, kw_only=True):
 
 _LEAST = {
     "minutes": 1,
-    "retries": 0,
+    "max_gpus": 1,
     "repeats": 1,
     "iterations": 2,
     "nodes": 1,
     "data.limit": 1,
-    "ladder.start": 1,
-    "ladder.factor": 2,
     "workload.images": 1,
     "workload.classes": 1,
     "workload.image_size": 1,
@@ -216,7 +210,7 @@ class Sweep(NamedTuple):
 
     `blocks` are the names of the grid's blocks that the combinations are of, empty without one.
     `detected` is the sentence that says why `cluster=auto` became this profile; empty where the
-    profile was named.
+    profile was named. `goal` is that of `auto`.
     """
 
     settings: list[Settings]
@@ -224,6 +218,7 @@ class Sweep(NamedTuple):
     origins: dict[str, str]
     blocks: list[str]
     detected: str = ""
+    goal: Goal | None = None
 
     @property
     def first(self) -> Settings:

@@ -4,7 +4,7 @@ import itertools
 import math
 import operator
 import re
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,12 @@ from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.text import counted
 from hpml_jobs.core.workload import Optimizer, refuse_file
 from hpml_jobs.plan import machine
+from hpml_jobs.plan.candidates import (
+    AUTO_WORDS,
+    candidates,
+    goal_of,
+    refuse_sweeps,
+)
 from hpml_jobs.plan.composer import AUTO, Composer, check_keys, settings_of
 from hpml_jobs.plan.config_folders import BLOCK_NAME, GROUPS, ONLY_ON, ConfigFolders
 from hpml_jobs.plan.keys import Overrides, checked_value, parse_overrides
@@ -45,7 +51,8 @@ def expand(
     Raises:
         UsageError: an override that cannot be parsed, an unknown key or choice, or a wrong type.
     """
-    overrides = [*map(_as_meant, overrides)]
+    asked = [word.partition("=")[0] for word in overrides if word in AUTO_WORDS]
+    overrides = [_as_meant(word) for word in overrides if word not in AUTO_WORDS]
     # a grid sweeps by itself
     has_grid = any(text.startswith("grid=") for text in overrides)
     parsed = parse_overrides(overrides, multirun=multirun or has_grid)
@@ -53,7 +60,7 @@ def expand(
     with initialize_config_dir(
         str(configs.ours), version_base="1.3", job_name="hpml_jobs"
     ):
-        return _expand(parsed, configs)
+        return _expand(parsed, configs, asked)
 
 
 _QUOTED = r"""('([^'\\]|\\.)*'|"([^"\\]|\\.)*")"""
@@ -78,7 +85,9 @@ def _as_meant(text: str) -> str:
     return f"{key}={value}" if value else text
 
 
-def _expand(overrides: Overrides, configs: ConfigFolders) -> Sweep:
+def _expand(
+    overrides: Overrides, configs: ConfigFolders, asked: Sequence[str]
+) -> Sweep:
     default_groups, origins = _groups_of_files(overrides, configs)
     choices = default_groups | overrides.values
     default_cluster = "ssh" if "cluster.hosts" in overrides.values else AUTO
@@ -90,6 +99,13 @@ def _expand(overrides: Overrides, configs: ConfigFolders) -> Sweep:
     composer = Composer(configs, cluster, overrides.raw)
     blocks, left_out = _blocks_of_device(composer, blocks)
     notes = [detected, *left_out]
+    if asked:
+        refuse_sweeps(asked, blocks, grids[0])
+        (values,) = blocks
+        config = composer.compose(AUTO, PLAIN.name)
+        device = _device(composer, values, "auto chooses for one device=")
+        values |= candidates(asked, config, device, values)
+        origins |= {key: f"{key}=auto" for key in asked}
     settings: list[Settings] = []
     names: list[str] = []
     for block in blocks:
@@ -110,7 +126,9 @@ def _expand(overrides: Overrides, configs: ConfigFolders) -> Sweep:
     _check_size(sum(combination.repeats for combination in settings))
     _check_one_study(settings)
     sentences = [*filter(None, dict.fromkeys(notes))]
-    return Sweep(settings, sentences, composer.origins | origins, names, detected)
+    goal = goal_of(asked, settings[0]) if asked else None
+    origins = composer.origins | origins
+    return Sweep(settings, sentences, origins, names, detected, goal)
 
 
 def _groups_of_block(
@@ -325,7 +343,8 @@ _USUAL_LR = {Optimizer.SGD: 0.1, Optimizer.ADAMW: 0.001}
 
 _ONE_PER_STUDY = (
     *("study", "outputs", "cluster", "data.root", "minutes"),
-    *("ladder", "pack", "collect_after", "retries", "rerun", "script", "shared_files"),
+    *("pack", "collect_after", "rerun", "script", "shared_files"),
+    *("max_gpus", "min_efficiency", "gpu_hours"),
 )
 
 

@@ -19,9 +19,9 @@ class CellResult(Value, frozen=True, kw_only=True):
     """One cell of a study.
 
     `record` is a valid one (ok or oom); `reason` says why there is no number; `cell` is None where
-    neither cell.json nor a record can be read. `ladder`: it is one of growing batches. `is_active`:
-    it is pending or running, maybe again. `iterations` is where arrays by iteration lie beside a
-    record, `attempt` the folder of the attempt that measured it, `latest` its latest attempt.
+    neither cell.json nor a record can be read. `is_active`: it is pending or running, maybe again.
+    `iterations` is where arrays by iteration lie beside a record, `attempt` the folder of the
+    attempt that measured it, `latest` its latest attempt.
     """
 
     slug: str
@@ -30,7 +30,6 @@ class CellResult(Value, frozen=True, kw_only=True):
     outcome: Outcome
     reason: str = ""
     warning: str = ""
-    ladder: bool = False
     is_active: bool = False
     iterations: Path | None = None
     attempt: Path | None = None
@@ -78,7 +77,6 @@ def _result(snapshot: FolderSnapshot, state: CellState | None) -> CellResult:
         outcome=_without_record(state),
         reason=_joined(cell_fault, _why(state)),
         warning=warning,
-        ladder=file is not None and file.ladder,
         latest=snapshot.latest,
         is_active=state is not None and state.outcome.may_run,
     )

@@ -210,7 +210,7 @@ def words_of_script(study: Study, job: str) -> str:
 
 def script_logs(study: Study, job: str) -> list[Path]:
     """Return what a job's script prints to stderr: of an array's task, or of another job."""
-    paths = [study.slurm_log(job, part) for part in (0, "pack", "ladder", "closing")]
+    paths = [study.slurm_log(job, part) for part in (0, "pack", "closing")]
     return [path for path in paths if is_slurm(job) and path.exists()]
 
 

@@ -1,7 +1,7 @@
 """The state of every cell of a study, from its files and SLURM's answers."""
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import NamedTuple
 
@@ -72,7 +72,6 @@ def study_status(
         evidence = evidence_of(study, snapshot, jobs[slug], slurm, shared)
         state = state_of(evidence) if evidence else _unsubmitted(slug, recovered)
         states[slug] = _with_losses(state, snapshot)
-    states |= _untried_cells(states, snapshots)
     if with_checks:
         states = _with_checks(states, snapshots)
     complaint = slurm.complaint or ("" if recovered.no_squeue else recovered.complaint)
@@ -173,59 +172,3 @@ def _with_checks(
         if state.recorded:
             checked[slug] = msgspec.structs.replace(state, checks=checks.get(slug, ()))
     return checked
-
-
-_LADDER_GOES_ON = (
-    *(Outcome.OK, Outcome.RUNNING, Outcome.UNKNOWN),
-    *(Outcome.PENDING, Outcome.MISSING),
-)
-_MAY_BE_UNTRIED = (Outcome.PENDING, Outcome.MISSING, Outcome.CANCELLED)
-
-
-def _untried_cells(
-    states: Mapping[str, CellState], snapshots: Iterable[FolderSnapshot]
-) -> dict[str, CellState]:
-    """Return new states of the cells above the batch at which their ladder ended, by slug."""
-    ladders: dict[str, list[tuple[int, CellState]]] = {}
-    for snapshot in snapshots:
-        if (file := snapshot.file) and file.ladder:
-            ladder = ladders.setdefault(file.cell.ladder, [])
-            ladder.append((file.cell.batch, states[snapshot.folder.slug]))
-    untried: dict[str, CellState] = {}
-    for ladder in ladders.values():
-        ladder.sort(key=lambda step: (step[0], step[1].slug))
-        untried |= _above_end(ladder)
-    return untried
-
-
-def _above_end(ladder: list[tuple[int, CellState]]) -> dict[str, CellState]:
-    """Return the new states of one ladder's cells, by slug."""
-    outcomes = [state.outcome for _, state in ladder]
-    ends = [n for n, outcome in enumerate(outcomes) if outcome not in _LADDER_GOES_ON]
-    if not ends:
-        return {}
-    last_batch, last = ladder[ends[0]]
-    untried: dict[str, CellState] = {}
-    for _, state in ladder[ends[0] + 1 :]:
-        is_left_out = not state.recorded and state.outcome in _MAY_BE_UNTRIED
-        if is_left_out and state.job == last.job:  # else it was resubmitted by hand
-            untried[state.slug] = _untried(state, last, last_batch)
-    return untried
-
-
-def _untried(state: CellState, last: CellState, last_batch: int) -> CellState:
-    is_too_large = last.outcome is Outcome.OOM
-    if is_too_large:
-        reason = f"not tried: batch {last_batch} ran out of memory"
-    else:
-        reason = f"the ladder ended at batch {last_batch} ({last.outcome.value})"
-    return msgspec.structs.replace(
-        state,
-        outcome=Outcome.OOM if is_too_large else Outcome.MISSING,
-        reason=reason,
-        untried=is_too_large,
-        who="",
-        starts=None,
-        queued_s=None,
-        elapsed_s=None,
-    )

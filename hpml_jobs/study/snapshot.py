@@ -190,9 +190,8 @@ class CellState(Value, frozen=True, kw_only=True):
     `starts` is when SLURM expects it to start (UTC, ISO 8601). Of its job: `queued_s` from
     submission to start (or until now), `elapsed_s` since the start, `minutes` is the time limit,
     `gpus` of all nodes, `mem_gb` the memory per node, `restarts` after a preemption or a node
-    failure. `untried`: a smaller batch of its ladder ran out of memory. Of a running cell: `doing`
-    is its step, `done` the finished share of the training, `left_s` the seconds left; both
-    extrapolated. `checks` are the data-quality checks of its record.
+    failure. Of a running cell: `doing` is its step, `done` the finished share of the training,
+    `left_s` the seconds left; both extrapolated. `checks` are the checks of its record.
     """
 
     slug: str
@@ -203,7 +202,6 @@ class CellState(Value, frozen=True, kw_only=True):
     node: str = ""
     warning: str = ""
     recorded: bool = False
-    untried: bool = False
     restarts: int = 0
     queued_s: float | None = None
     starts: str | None = None

@@ -257,14 +257,9 @@ PLACE_KEYS = frozenset(
         "batch",
         "global_batch",
         "strategy",
-        "ladder.start",
-        "ladder.factor",
     )
 )
 """Keys of a submission that the command of another cell sets by itself, or that exclude them."""
-
-LADDER = "grid=ladder"
-"""The grid that chooses the batches."""
 
 MULTIRUN = ("-m", "--multirun")
 
@@ -296,8 +291,6 @@ def command_with(
     >>> commands = ["hpml-jobs -m gpus=1,2 global_batch=64 study=mine strategy=ddp,fsdp"]
     >>> command_with(commands, {"gpus": 16, "nodes": 2, "batch": 32})
     'hpml-jobs gpus=16 nodes=2 batch=32 study=mine'
-    >>> command_with(["hpml-jobs grid=ladder study=mine"], {"gpus": 2, "batch": 32})
-    'hpml-jobs gpus=2 batch=32 study=mine'
     >>> command_with(commands, {"gpus": "1,2", "batch": 32, "repeats": 6})
     'hpml-jobs -m gpus=1,2 batch=32 repeats=6 study=mine'
     >>> command_with(commands, {"gpus": 2, "repeats": 6}, is_whole=True)
@@ -311,7 +304,6 @@ def command_with(
         kept = _without_keys(words, changed)
         return shlex.join([program, *kept, *_pairs(changed)])
     kept = _without_keys(words, {*PLACE_KEYS, *MULTIRUN, *keys, *without, "rerun"})
-    kept = [word for word in kept if word != LADDER]
     added = _pairs(keys)
     is_sweep = not {*words}.isdisjoint(MULTIRUN)
     if any("," in word for word in (*added, *(kept if is_sweep else ()))):

@@ -39,7 +39,6 @@ class JobKind(StrEnum):
 
     ARRAY = "array"  # one array task per cell
     PACK = "pack"  # one allocation, one cell after another, failed or not
-    LADDER = "ladder"  # one allocation, growing batches until one does not fit
 
 
 class JobRequest(NamedTuple):
@@ -98,27 +97,18 @@ def gpu_hours_of(requests: Iterable[JobRequest]) -> float:
     return sum(request.gpu_hours for request in requests)
 
 
+def most_gpu_hours(plan: Plan, requests: Iterable[JobRequest]) -> float:
+    """Return the most GPU-hours that requests can use; with `auto`, those of all its steps."""
+    return max(plan.most_gpu_hours, gpu_hours_of(requests))
+
+
 def make_requests(plan: Plan, cells: list[PlannedCell]) -> list[JobRequest]:
-    """Return the job requests of cells: ladders, then packs or an array per shape."""
-    ladders = [
-        _within_time_limit(request, plan.cluster) for request in ladder_requests(cells)
-    ]
-    not_ladders = [planned for planned in cells if not planned.file.ladder]
-    others = _packs(not_ladders, plan.cluster) if plan.pack else _arrays(not_ladders)
+    """Return the job requests of cells: packs, or an array per shape."""
+    requests = _packs(cells, plan.cluster) if plan.pack else _arrays(cells)
     return [
         request._replace(is_retry=plan.is_retry, exclude=plan.exclude)
-        for request in [*ladders, *others]
+        for request in requests
     ]
-
-
-def ladder_requests(cells: list[PlannedCell]) -> list[JobRequest]:
-    """Return one allocation per ladder among the cells, the smallest batch first."""
-    groups = by_key((p.cell.ladder, p) for p in cells if p.file.ladder)
-    requests = []
-    for group in groups.values():
-        group.sort(key=lambda planned: planned.cell.batch)
-        requests.append(JobRequest(JobKind.LADDER, _allocation(group), group))
-    return requests
 
 
 def in_rounds(cells: list[PlannedCell]) -> list[PlannedCell]:
@@ -176,13 +166,6 @@ def _packs(cells: list[PlannedCell], cluster: Cluster) -> list[JobRequest]:
     return requests
 
 
-def _within_time_limit(ladder: JobRequest, cluster: Cluster) -> JobRequest:
-    """Return a ladder with a time limit that is allowed; what it cuts off can be resubmitted."""
-    longest = machine.longest_minutes(ladder.shape, cluster)
-    minutes = min(ladder.shape.minutes, int(longest or ladder.shape.minutes))
-    return ladder._replace(shape=replace(ladder.shape, minutes=minutes))
-
-
 def _split_by_minutes(
     cells: list[PlannedCell], longest: float | None
 ) -> list[list[PlannedCell]]:
@@ -224,12 +207,12 @@ def check_submission(selection: Selection, requests: Iterable[JobRequest]) -> No
     if selection.plan.has_followup and lacks_partition(cluster):
         raise UsageError(
             f"cluster={cluster.name} needs a partition for the follow-up job: add "
-            "cluster.cpu_partition=NAME, or leave collect_after and retries out"
+            "cluster.cpu_partition=NAME, or leave collect_after and auto out"
         )
     budget = cluster.gpu_hours_budget
     if budget is None:
         return
-    hours = gpu_hours_of(requests)
+    hours = most_gpu_hours(selection.plan, requests)
     committed = committed_gpu_hours(selection.status)
     if committed + hours > budget:
         before = (

@@ -16,7 +16,7 @@ from hpml_jobs.plan.cells import Plan, PlannedCell
 from hpml_jobs.study.attempt import Progress
 from hpml_jobs.study.cell_folder import CellFolder
 from hpml_jobs.study.manifest import ManifestEvent, ManifestLine, copies_of
-from hpml_jobs.submit.job_requests import in_rounds, ladder_requests
+from hpml_jobs.submit.job_requests import in_rounds
 from hpml_jobs.submit.selection import Selection
 from hpml_jobs.submit.send import write_cells
 from hpml_jobs.submit.ssh import run_on_hosts
@@ -48,32 +48,21 @@ def run_all(
     on_progress: Callable[[int, CellFolder, Progress], None],
     on_end: Callable[[CellFolder], None],
 ) -> None:
-    """Run the announced cells one by one: ladders first, then seeded rounds of all settings.
+    """Run the announced cells one by one, in seeded rounds of all settings.
 
-    A cell that fails does not stop the next one, but ends its own ladder.
+    A cell that fails does not stop the next one.
     """
     study, cluster, cells = selection.plan.study, selection.plan.cluster, selection.send
     if cells:
         study.write_cluster(cluster)
     _end_cells_as_by_ctrl_c()
-    ladders = [
-        planned for request in ladder_requests(cells) for planned in request.cells
-    ]
-    rounds = in_rounds([planned for planned in cells if not planned.file.ladder])
-    ended_ladders: set[str] = set()
-    for index, planned in enumerate([*ladders, *rounds]):
+    for index, planned in enumerate(in_rounds(cells)):
         folder = study.cell(planned.slug)
-        if planned.file.ladder and planned.cell.ladder in ended_ladders:
-            continue
         report = functools.partial(on_progress, index, folder)
         try:
-            code = _run(cluster, planned, folder, job, report)
-        except KeyboardInterrupt:  # what was measured before counts
+            _run(cluster, planned, folder, job, report)
+        finally:  # after Ctrl-C, too: what was measured before counts
             on_end(folder)
-            raise
-        if planned.file.ladder and code:
-            ended_ladders.add(planned.cell.ladder)
-        on_end(folder)
 
 
 def _end_cells_as_by_ctrl_c() -> None:
@@ -88,10 +77,11 @@ def _run(
     folder: CellFolder,
     job: str,
     on_progress: Callable[[Progress], None],
-) -> int:
-    """Run one cell in a process of its own, here or on the hosts; return its exit code."""
+) -> None:
+    """Run one cell in a process of its own, here or on the hosts."""
     if cluster.hosts:
-        return run_on_hosts(cluster, planned.cell.nodes, job, folder, on_progress)
+        run_on_hosts(cluster, planned.cell.nodes, job, folder, on_progress)
+        return
     attempt = folder.attempt(f"{job}.r0")
     process = subprocess.Popen(
         [sys.executable, "-m", "hpml_jobs.job", str(folder.root)],
@@ -108,4 +98,3 @@ def _run(
         if process.poll() is None:
             process.terminate()
             process.wait()
-    return process.returncode

@@ -79,20 +79,6 @@ def disturbed(
     return [s for s in states if s.outcome is Outcome.OK and s.slug in slugs]
 
 
-def within_retries(
-    states: Iterable[CellState], history: History, retries: int
-) -> tuple[list[CellState], tuple[str, ...]]:
-    """Return the lost cells with retries left, and the nodes that have failed so far."""
-    nodes = dict.fromkeys(history.excluded)
-    again = []
-    for state in with_outcomes(states, ("lost",)):
-        if state.outcome is Outcome.NODE_FAIL and state.node:
-            nodes[state.node] = None
-        if history.retries.get(state.slug, 0) < retries:
-            again.append(state)
-    return again, tuple(nodes)
-
-
 def files_of(
     study: Study, states: Iterable[CellState], history: History
 ) -> tuple[dict[str, CellFile], list[str]]:

@@ -18,7 +18,7 @@ from hpml_jobs.core.cluster import (
     sbatch_options,
 )
 from hpml_jobs.core.stack_files import STACK_SIGNAL
-from hpml_jobs.job.run import OOM_CODE, run_task
+from hpml_jobs.job.run import run_task
 from hpml_jobs.plan.cells import Plan, PlannedCell
 from hpml_jobs.slurm.jobs import JOB_WORDS, array_ids
 from hpml_jobs.study.study import Study
@@ -128,21 +128,12 @@ cell() {{
     [ $code -eq 0 ] || [ -e {logs}/"$SLURM_JOB_ID"_"$name"_log.out ] && break
     sleep 10
   done
-  after $code
+  [ $code -eq 0 ] || failed=1  # a failed cell does not stop the others
 }}"""
-
-_AFTER = {
-    JobKind.PACK: "after() { [ $1 -eq 0 ] || failed=1; }  # a failed cell does not stop the others",
-    JobKind.LADDER: f"""\
-after() {{  # out of memory ends the ladder with success, any other failure ends it as failed
-  [ $1 -ne {OOM_CODE} ] || exit 0
-  [ $1 -eq 0 ] || exit 1
-}}""",
-}
 
 
 def _shared_script(study: Study, cluster: Cluster, request: JobRequest) -> str:
-    """Return the sbatch script of a pack or a ladder: each cell is a step of its own.
+    """Return the sbatch script of a pack: each cell is a step of its own.
 
     SLURM isolates the steps: each has its cell's share of the allocation and its time limit, and
     its processes are gone before the next one starts.
@@ -159,7 +150,6 @@ def _shared_script(study: Study, cluster: Cluster, request: JobRequest) -> str:
         *setup(request.shape, cluster),
         "trap 'exit 143' TERM  # the job is ending: start no further cell",
         "failed=0",
-        _AFTER[request.kind],
         run_cell,
         *(_step(cluster, planned) for planned in request.cells),
         "exit $failed",
@@ -188,20 +178,12 @@ def followup_script(plan: Plan, jobs: Iterable[str]) -> str:
     }
     program = [*cluster.python_command(sys.executable), "-m", "hpml_jobs"]
     arguments = [study.name, "--outputs", str(study.root.parent)]
-    resubmit = [
-        *program,
-        "resubmit",
-        *arguments,
-        "--lost",
-        "--retries",
-        str(plan.retries),
-    ]
-    return _text(
-        options,
-        *_user_setup(cluster),
-        *([shlex.join(resubmit)] if plan.retries else []),
-        shlex.join([*program, "collect", *arguments]),
-    )
+    collect = [*program, "collect", *arguments]
+    commands = [collect]
+    if plan.goal is not None:
+        collect.append(f"min_efficiency={plan.goal.min_efficiency:g}")
+        commands.insert(0, [*program, "submit", "--followup", *plan.words])
+    return _text(options, *_user_setup(cluster), *map(shlex.join, commands))
 
 
 def _text(options: Mapping[str, Any], *lines: str) -> str:

@@ -16,6 +16,7 @@ from hpml_jobs.plan.cells import Plan, PlannedCell
 from hpml_jobs.results.groups import differing
 from hpml_jobs.status.states import StudyStatus, status_for_submission
 from hpml_jobs.study.snapshot import CellState
+from hpml_jobs.submit.steps import next_step
 
 
 class Selection(NamedTuple):
@@ -34,8 +35,10 @@ class Selection(NamedTuple):
     unlike: str = ""
 
 
-def select(plan: Plan) -> Selection:
+def select(plan: Plan, *, by_job: bool = False) -> Selection:
     """Compare a plan with its study; an oom record counts as finished.
+
+    With a goal only the cells that come next are compared; `by_job`: nobody typed it.
 
     A cell whose state is unknown is left out, because its job may be running.
 
@@ -45,6 +48,10 @@ def select(plan: Plan) -> Selection:
     # the budget counts all jobs of the study
     has_budget = plan.cluster.gpu_hours_budget is not None
     status = status_for_submission(plan.study, all_jobs=has_budget)
+    notes = []
+    if plan.goal is not None:
+        plan, sentence = next_step(plan, plan.goal, status, by_job=by_job)
+        notes.append(sentence)
     states = {state.slug: state for state in status.states}
     records = {snapshot.folder.slug: snapshot.record for snapshot in status.snapshots}
     cells = {s.folder.slug: s.file.cell for s in status.snapshots if s.file is not None}
@@ -66,12 +73,12 @@ def select(plan: Plan) -> Selection:
         reasons[slug] = reason
         is_again = state is not None and state.recorded
         send.append(superseding(planned, record) if is_again else planned)
-    selection = Selection(plan, send, reasons, left_out, status)
+    selection = Selection(plan, send, reasons, left_out, status, tuple(notes))
     if not cells:
         return selection
     new = [planned.cell for planned in send if reasons[planned.slug] == _NEW]
     return selection._replace(
-        notes=tuple(_notes_on_code(new, cells, records)),
+        notes=(*notes, *_notes_on_code(new, cells, records)),
         unlike=_unlike(new, cells.values()),
     )
 

@@ -314,8 +314,8 @@ def send_followup(selection: Selection, jobs: Iterable[str]) -> str | None:
     awaited = [*filter(None, (*new, *earlier))]
     if not (plan.has_followup and awaited):
         return None
-    task = f"report, retries={plan.retries}"
-    waiting = None if new else _waiting_followup(study, task, selection.status.history)
+    kind = "next step" if plan.goal else "report"
+    waiting = None if new else _waiting_followup(study, kind, selection.status.history)
     if waiting:
         return waiting
     line = ManifestLine(
@@ -323,7 +323,7 @@ def send_followup(selection: Selection, jobs: Iterable[str]) -> str | None:
         batch=uuid.uuid4().hex,
         cells=(),
         closing=True,
-        words=task,
+        words=f"{kind}, after {plan.step or 'all cells'}",
         name=study.closing_name,
     )
 
@@ -338,17 +338,17 @@ def send_followup(selection: Selection, jobs: Iterable[str]) -> str | None:
     return job
 
 
-def _waiting_followup(study: Study, task: str, history: History) -> str | None:
-    """Return the follow-up job with this task that has not ended; None if there is none.
+def _waiting_followup(study: Study, kind: str, history: History) -> str | None:
+    """Return the follow-up job of this kind that has not ended; None if there is none.
 
     Raises:
         HpmlError: SLURM may have it.
     """
     for line in history.lost_followups:
         outcome, reason = unanswered(line)
-        if line.words == task and outcome.may_run:
+        if line.words.startswith(kind) and outcome.may_run:
             raise HpmlError(f"follow-up job: {reason}; repeat the command in a minute")
-    jobs = [job for job, words in history.closing.items() if words == task]
+    jobs = [job for job, words in history.closing.items() if words.startswith(kind)]
     answers = query_slurm(study, jobs, history.submissions)
     for job in reversed(jobs):
         state = answers.of(job).state

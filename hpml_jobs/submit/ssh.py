@@ -295,8 +295,8 @@ def run_on_hosts(
     job: str,
     folder: CellFolder,
     on_progress: Callable[[Progress], None],
-) -> int:
-    """Run a cell on the first hosts, a node on each; return the first exit code that is not 0.
+) -> None:
+    """Run a cell on the first hosts, a node on each.
 
     Where one fails, the others have FAIL_S to end, which torchrun lets them.
     """
@@ -327,7 +327,6 @@ def run_on_hosts(
             )
             write_whole(attempt.end, encode(end))
             write_whole(folder.current, attempt.id.encode())
-    return next(filter(None, ends.values()), 0)
 
 
 def _keep_alive(

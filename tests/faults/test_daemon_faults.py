@@ -129,7 +129,7 @@ def test_killed_slurmd_requeues_cell_on_another_node(breakable_study, record_fau
 
 def test_lost_node_cell_is_resubmitted_by_followup_job(breakable_study, record_fault):
     """A cell whose node never returns is resubmitted by the follow-up job."""
-    words = (*ONE, "+cluster.sbatch.no-requeue=true", "retries=1")
+    words = ("gpus=auto", "max_gpus=1", "batch=16", "+cluster.sbatch.no-requeue=true")
     case = breakable_study("retried", *words, model="Blocking").submit()
     case.wait_until_blocked(1)
     first, node = case.job, case.state["node"]
@@ -152,10 +152,10 @@ def test_lost_node_cell_is_resubmitted_by_followup_job(breakable_study, record_f
     wait_until((case.study.report / "report.md").exists, "the report is written")
     case.rig.start_daemon(node)
     record_fault(
-        "slurmd killed, no requeue, retries=1",
+        "slurmd killed, no requeue, gpus=auto",
         case,
         "1 ok",
-        "resubmitted to another node by the collect_after job",
+        "resubmitted to another node by the follow-up job",
     )
 
 

@@ -238,9 +238,9 @@ def _fake_ranks() -> Iterator[Expected]:
 
 
 def _ladder() -> Iterator[Expected]:
-    yield Expected.exactly("code", "hpml-jobs -m grid=ladder: exit code", 0)
+    yield Expected.exactly("code", "hpml-jobs -m batch=…: exit code", 0)
     yield Expected.exactly("oom", "a batch ends out of memory (1: yes)", 1)
-    yield Expected("largest", "largest batch of the ladder that fits")
+    yield Expected("largest", "largest of the batches that fits")
     yield Expected("peak_gb", "its peak memory, GB")
 
 

@@ -87,10 +87,10 @@ class StudyBuilder:
         )
         return self
 
-    def with_batches(self, *batches: int, ladder: bool = False) -> Self:
+    def with_batches(self, *batches: int) -> Self:
         """Cells that differ only in their batch per GPU."""
         for batch in batches:
-            self.with_cell(a_cell(batch=batch), shape=SHAPE, ladder=ladder)
+            self.with_cell(a_cell(batch=batch), shape=SHAPE)
         return self
 
     def with_record(self, record: Record) -> Self:

@@ -1,4 +1,4 @@
-"""A ladder of batches by the command line, until the card's memory is full."""
+"""Growing batches by the command line, until the card's memory is full."""
 
 import sys
 from collections.abc import Iterator
@@ -12,12 +12,12 @@ FACTOR = 4
 
 
 def measure(bench: Bench) -> Iterator[Figure]:
-    """Run a ladder of at most four batches; the largest is beyond the memory of any card."""
+    """Run four batches; the largest is beyond the memory of any card."""
     largest = bench.sizes.ladder_batch
+    batches = ",".join(str(largest // FACTOR**step) for step in (3, 2, 1, 0))
     outputs = bench.folder / "outputs"
     words = [
-        *(sys.executable, "-m", "hpml_jobs", "-m", "grid=ladder", "gpus=1"),
-        *(f"ladder.start={largest // FACTOR**3}", f"ladder.factor={FACTOR}"),
+        *(sys.executable, "-m", "hpml_jobs", "-m", f"batch={batches}", "gpus=1"),
         *("protocol=lab", "loader=device", "workload=synthetic"),
         *(f"workload.images={largest}", "workload.parameters=null"),
         *(f"workload.model={bench.sizes.workload.model}", "study=ladder"),

@@ -29,7 +29,7 @@ class Faulty(torch.nn.Module):
         return self.body(x)
 
 def dataset(train):
-    return TensorDataset(torch.zeros(32, 4), torch.zeros(32, dtype=torch.long))
+    return TensorDataset(torch.zeros(128, 4), torch.zeros(128, dtype=torch.long))
 """
 
 
@@ -64,18 +64,22 @@ def test_local_study_runs_collects_and_is_not_rerun(tmp_path):
     assert "2 cells: 2 ok" in program.ok("status", "--watch")
 
 
-def test_local_ladder_ends_at_out_of_memory(program):
-    model = study_with_faulty_model(
-        program, "torch.empty(2**50 if self.training and len(x) > 8 else 1)"
-    )[:-1]
-    program("grid=ladder", "ladder.start=8", "ladder.factor=2", "gpus=1", *model)
+def test_auto_ends_its_batches_at_out_of_memory(program):
+    *model, _ = study_with_faulty_model(
+        program, "torch.empty(2**50 if self.training and len(x) > 64 else 1)"
+    )
+    program.ok("batch=auto", "gpus=1", *model)
     cells = json.loads(program.ok("status", "--json"))["cells"]
-    states = {
-        int(cell["slug"].split("-")[2][1:]): (cell["outcome"], cell["untried"])
-        for cell in cells
-    }
-    assert states == {8: ("ok", False), 16: ("oom", False), 32: ("oom", True)}
+    states = {int(c["slug"].split("-")[2][1:]): c["outcome"] for c in cells}
+    assert states == {32: "ok", 128: "oom"}
     assert "OOM" in program.ok("collect", "--all")
+
+
+def test_auto_measures_until_it_has_the_answer_and_prints_it(program):
+    words = ("gpus=auto", "max_gpus=2", "batch=64", *HERE)
+    shown = program.ok(*words)
+    assert "auto: 2 of 2 settings measured" in program(*words).stderr
+    assert re.search(r"^Use [12] process(es)? at batch 64", shown, re.MULTILINE)
 
 
 def test_template_command_runs_one_cell(program):

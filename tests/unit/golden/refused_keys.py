@@ -68,6 +68,9 @@ OF_KEYS = {
         cluster.array_parallelism=1
         cluster.link_gb_per_s=450
         cluster.peak_tflop_per_s=989
+        grid=ladder
+        ladder.start=8
+        retries=2
         recipe=auto
         recipe=cosine
         recipe.final_share=0.1
@@ -134,14 +137,11 @@ OF_KEYS = {
         minutes=0
         minutes=1:00:00
         minutes=0.5
-        retries=-1
         epochs=0
         protocol=full epochs=1
         iterations=1
         largest_batch=AUTO
         accumulate=0
-        ladder.start=0
-        ladder.start=8 ladder.factor=1
         data.limit=0
         workload=synthetic workload.images=0
         workload.classes=0
@@ -207,14 +207,11 @@ OF_KEYS = {
         cluster.mem_gb_per_gpu=999
         """,
     "The batch and the length of a cell": """
-        batch=32 ladder.start=8
         batch=64 global_batch=256
         global_batch=256 gpus=3
         global_batch=0
-        global_batch=256 ladder.start=32
         iterations=9 data.limit=9
         iterations=9 epochs=3
-        iterations=9 ladder.start=8
         iterations=60 batch=512
         iterations=60 batch=20480
         gpus=4 batch=5121
@@ -222,6 +219,27 @@ OF_KEYS = {
         gpus=2 accumulate=200
         largest_batch=auto
         grid=large_batch largest_batch=auto -m seed=0,1 sync_buffers=on,off
+        """,
+    "What auto finds": """
+        gpus=auto grid=lab
+        gpus=auto global_batch=256
+        -m gpus=auto strategy=ddp,fsdp
+        -m batch=auto seed=0,1
+        gpus=auto device=cpu
+        gpus=auto max_gpus=0
+        gpus=auto max_gpus=64
+        gpus=auto gpus=4
+        batch=auto max_gpus=8
+        gpus=AUTO
+        batch=auto min_efficiency=0
+        batch=auto min_efficiency=1.2
+        batch=auto gpu_hours=0
+        batch=auto gpu_hours=0.1
+        min_efficiency=0.8
+        max_gpus=8
+        nodes=auto
+        batch=auto script=train.py
+        repeats=auto gpus=auto grid=ladder
         """,
     "Strategies": """
         strategy=dp gpus=8

@@ -1,4 +1,4 @@
-"""Cells that share a job, one after another: packs and ladders."""
+"""Cells that share a job, one after another: packs."""
 
 from datetime import UTC, datetime
 
@@ -16,16 +16,6 @@ def pack(slurm, working_folder):
     """Three cells of one job."""
     builder = StudyBuilder(working_folder / "outputs" / "mine").with_batches(
         32, 64, 128
-    )
-    builder.sent_as(JOB, JOB, JOB)
-    return builder
-
-
-@pytest.fixture
-def ladder(slurm, working_folder):
-    """Three rungs of one ladder."""
-    builder = StudyBuilder(working_folder / "outputs" / "mine").with_batches(
-        32, 128, 512, ladder=True
     )
     builder.sent_as(JOB, JOB, JOB)
     return builder
@@ -88,38 +78,6 @@ def test_job_timeout_outranks_wrapper_report(slurm, pack):
     slurm.set_output("sacct", sacct_line(JOB, "TIMEOUT"))
     pack.end_attempt(32, JOB, Outcome.CANCELLED, "received SIGTERM")
     assert pack.outcomes()[0] is Outcome.TIMEOUT
-
-
-# ---- ladders ----
-
-
-def test_ladder_batches_above_oom_are_not_tried(slurm, ladder):
-    slurm.set_output("sacct", sacct_line(JOB, "COMPLETED"))
-    ladder.end_attempt(32, JOB, Outcome.OK)
-    ladder.end_attempt(128, JOB, Outcome.OOM, "rank 0: out of memory")
-    assert ladder.outcomes() == [Outcome.OK, Outcome.OOM, Outcome.OOM]
-    top = ladder.states_by_batch()[512]
-    assert (top.untried, top.recorded) == (True, False)
-    assert "batch 128 ran out of memory" in top.reason
-    assert not ladder.states_by_batch()[128].untried
-
-
-def test_failed_ladder_names_the_failing_batch(slurm, ladder):
-    slurm.set_output("sacct", sacct_line(JOB, "FAILED", "1:0"))
-    ladder.end_attempt(32, JOB, Outcome.FAILED, "rank 1: no")
-    assert ladder.outcomes() == [Outcome.FAILED, Outcome.MISSING, Outcome.MISSING]
-    assert (
-        ladder.states_by_batch()[512].reason == "the ladder ended at batch 32 (failed)"
-    )
-    assert not ladder.states_by_batch()[512].untried
-
-
-def test_resubmitted_ladder_cell_is_pending(slurm, ladder):
-    slurm.set_output("sacct", sacct_line(JOB, "COMPLETED"))
-    ladder.end_attempt(32, JOB, Outcome.OOM, "rank 0: out of memory")
-    ladder.sent_as("18", batches=(512,))
-    slurm.set_output("squeue", squeue_line("18", "PENDING", "Priority"))
-    assert ladder.outcomes() == [Outcome.OOM, Outcome.OOM, Outcome.PENDING]
 
 
 def test_shared_job_cell_has_its_own_times(slurm, pack):

@@ -11,7 +11,7 @@ from hpml_jobs.submit.send import job_id
 from tests.unit.plans import plan_with_folder, requests_of, script_of
 
 KINDS = (
-    *("array", "pack", "ladder", "follow-up"),
+    *("array", "pack", "follow-up"),
     pytest.param(
         "doctor",
     ),
@@ -32,10 +32,8 @@ echo "started with LOUD=$LOUD"
 
 def job_script(kind, *words):
     """Return the script of a job of this kind."""
-    grid = ["ladder.start=16", "gpus=2"] if kind == "ladder" else ["gpus=1"]
-    plan = plan_with_folder(
-        "cluster=greene", "study=mine", *grid, f"pack={kind == 'pack'}", *words
-    )
+    words = ("cluster=greene", "study=mine", "gpus=1", *words)
+    plan = plan_with_folder(*words, f"pack={kind == 'pack'}")
     if kind == "follow-up":
         return followup_script(plan, ["17"])
     if kind == "doctor":

@@ -1,4 +1,4 @@
-"""Cells that share an allocation: one sbatch, a step for each, and how a ladder grows."""
+"""Cells that share an allocation: one sbatch, a step for each."""
 
 import os
 import shlex
@@ -68,24 +68,6 @@ def test_packs_stay_within_longest_time_limit(slurm, monkeypatch):
     requests = requests_of(plan)
     assert [len(request.cells) for request in requests] == [2, 2, 1]
     assert all(request.shape.minutes <= 70 for request in requests)
-
-
-def test_ladder_grows_to_share_of_data_per_gpu(slurm):
-    plan = plan_with_folder("grid=ladder", "gpus=1,2")
-    requests = requests_of(plan)
-    assert [request.kind for request in requests] == [JobKind.LADDER] * 2
-    # 20,480 presentations: 1 GPU takes up to 8,192 (x 4 would be 32,768), 2 GPUs too (10,240 each)
-    assert [
-        [planned.cell.batch for planned in request.cells] for request in requests
-    ] == [
-        [32, 128, 512, 2048, 8192],
-        [32, 128, 512, 2048, 8192],
-    ]
-    assert all(planned.file.ladder for request in requests for planned in request.cells)
-    other = plan_with_folder(
-        "grid=ladder", "gpus=2", "ladder.start=100", "ladder.factor=10", "study=other"
-    )
-    assert [planned.cell.batch for planned in other.cells] == [100, 1000, 10000]
 
 
 def test_pack_gpu_hours_are_those_of_the_allocation(slurm):

@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -12,10 +11,8 @@ from hpml_jobs.cli.main import run
 from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.status.cancel import active_jobs
-from hpml_jobs.study.manifest import History
 from hpml_jobs.study.snapshot import CellState
 from hpml_jobs.study.study import Study
-from hpml_jobs.submit.resubmit import within_retries
 from tests.unit.builders import a_record
 from tests.unit.check_cases import change_scheduling
 from tests.unit.slurm_output import sacct_line
@@ -104,40 +101,6 @@ def test_resubmit_accepts_more_minutes_and_memory(finished_study, slurm, capsys)
 
 def lost_state(slug, outcome=Outcome.NODE_FAIL, node="gr002"):
     return CellState(slug=slug, outcome=outcome, node=node)
-
-
-def test_retries_are_limited_and_exclude_failed_nodes():
-    """Lost cells are retried up to the limit, without the nodes that failed."""
-    states = [
-        *(
-            lost_state("a"),
-            lost_state("b"),
-            lost_state("c", Outcome.PREEMPTED, "gr003"),
-        ),
-        lost_state("d", Outcome.FAILED),
-    ]
-    history = History(retries=Counter(b=2), excluded={"gr001": None})
-    again, nodes = within_retries(states, history, 2)
-    assert [state.slug for state in again] == ["a", "c"]
-    assert nodes == ("gr001", "gr002")
-
-
-def test_retry_is_recorded_and_adds_followup_job(finished_study, slurm, capsys):
-    slurm.set_output(
-        "sacct",
-        sacct_line("101_0", "NODE_FAIL", node="gr002")
-        + sacct_line("101_1", "COMPLETED"),
-    )
-    for count in (1, 2):
-        assert run(["resubmit", "mine", "--lost", "--retries", "1", "--json"]) == 0
-        assert len(resubmitted(capsys)) == 2 - count
-    array, closing = slurm.scripts[1:]
-    assert "exclude=gr002" in sbatch_lines(array)
-    assert "dependency=afterany:102" in sbatch_lines(closing)
-    history = finished_study.history()
-    assert dict(history.retries) == {slug_of_job(finished_study, "102"): 1}
-    assert [*history.excluded] == ["gr002"]
-    assert history.closing == {"103": "report, retries=1"}
 
 
 def test_followup_job_waits_for_all_and_requests_no_gpu(slurm, working_folder, capsys):

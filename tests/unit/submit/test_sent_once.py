@@ -12,7 +12,7 @@ from tests.unit.slurm_output import squeue_line
 CELLS = ("-m", "gpus=1", "batch=32,64", "workload=digits", "study=mine")
 FOLLOWUPS = {
     "report": (*CELLS, "collect_after=true"),
-    "retries": (*CELLS, "retries=2"),
+    "next step": ("gpus=auto", "batch=32", "workload=digits", "study=mine"),
 }
 
 
@@ -75,13 +75,10 @@ def test_followup_job_that_waits_already_is_not_made_again(words, slurm, study, 
     assert f"then job {job} " in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    "more", [("batch=32,64", "retries=3"), ("batch=32,64,128", "retries=2")]
-)
-def test_followup_job_of_another_task_or_more_cells_is_made(slurm, study, more):
-    words = ("submit", *CELLS, "cluster=greene")
-    assert run([*words, "retries=2"]) == 0
+def test_followup_job_of_more_cells_is_made(slurm, study):
+    words = ("submit", *CELLS, "cluster=greene", "collect_after=true")
+    assert run([*words]) == 0
     queue(slurm, study)
-    assert run([*(word for word in words if "batch" not in word), *more]) == 0
+    assert run([word.replace("32,64", "32,64,128") for word in words]) == 0
     dependency = slurm.scripts[-1].partition("dependency=afterany:")[2].splitlines()[0]
-    assert dependency == ("101" if more[1] == "retries=3" else "103:101")
+    assert dependency == "103:101"

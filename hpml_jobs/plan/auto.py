@@ -1,0 +1,256 @@
+"""The cells that come next in a study with `gpus=auto`, `batch=auto` or `repeats=auto`.
+
+A study is a function from its records to its next cells. A typed grid is the constant function;
+this one measures only what the answer needs, and judges only what was measured. docs/choose.md has
+its rules.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+from math import inf, log, sqrt
+from statistics import fmean, median
+from typing import NamedTuple
+
+ALIKE = 0.9
+"""A batch counts as fast as the best one from this share of its rate on."""
+
+WORTH = 1.02
+"""A larger batch is tried while the last one raised the rate by this factor."""
+
+DECIDED = 2.41
+"""Standard errors from a limit that decide a size: Pocock's constant for five looks at 5 %."""
+
+LEAST_NOISE = 0.03
+"""Relative error of one launch, at least."""
+
+LEAST_LAUNCHES = 2
+"""Launches of the smallest size, at least: they show how launches scatter."""
+
+MOST_LAUNCHES = 5
+"""Launches of a cell, at most."""
+
+
+class Setting(NamedTuple):
+    """A number of GPUs and a batch per GPU."""
+
+    gpus: int
+    batch: int
+
+
+class Measured(NamedTuple):
+    """What is known of a setting: GPU-seconds per sample of each launch that counts.
+
+    There are none if it did not fit into memory. `launches` are all that ended, disturbed ones
+    too. `noise` is the relative error of one launch, as it knows itself. `gpu_hours` are those that
+    one launch took.
+    """
+
+    gpu_s: tuple[float, ...]
+    launches: int = 1
+    noise: float = 0.0
+    gpu_hours: float = 0.0
+
+
+class Goal(NamedTuple):
+    """What the answer must meet, and what may be measured for it.
+
+    `min_efficiency` is of 1. With `gpu_hours` the whole study takes no more. `batches_at_once` are
+    tried in one step. `repeats`: cells are launched until the answer is decided.
+    """
+
+    min_efficiency: float
+    gpu_hours: float | None = None
+    batches_at_once: int = 1
+    repeats: bool = False
+
+
+class Answer(NamedTuple):
+    """The largest size that meets the goal, None if no batch fits; another one if undecided."""
+
+    setting: Setting | None
+    undecided: Setting | None = None
+
+
+Known = Mapping[Setting, Measured]
+
+
+def next_cells(
+    goal: Goal, sizes: Sequence[int], batches: Sequence[int], known: Known
+) -> list[Setting] | Answer:
+    """Return the settings of which one launch more is needed, or the answer.
+
+    `sizes` and `batches` are the candidates, in rising order.
+    """
+    smallest = sizes[0]
+    missing = _missing_batches(goal, smallest, batches, known)
+    if missing:
+        return missing
+    batch = _chosen_batch(smallest, batches, known)
+    if batch is None:
+        return Answer(None)
+    reference = Setting(smallest, batch)
+    if goal.repeats and known[reference].launches < LEAST_LAUNCHES:
+        return [reference]
+    row = _Row(goal, known, [Setting(size, batch) for size in sizes])
+    if goal.gpu_hours is not None:
+        return row.upwards(goal.gpu_hours)
+    return row.corner_first()
+
+
+def _missing_batches(
+    goal: Goal, smallest: int, batches: Sequence[int], known: Known
+) -> list[Setting]:
+    """Return the next batches to measure on the smallest size; none once they bring no more."""
+    settings = [Setting(smallest, batch) for batch in batches]
+    tried = [known[setting] for setting in settings if setting in known]
+    if tried and not tried[-1].gpu_s:
+        return []  # memory is full
+    if len(tried) > 1:
+        *_, before, last = tried
+        if before.gpu_s and _gpu_s(before) < WORTH * _gpu_s(last):
+            return []
+    if tried and goal.gpu_hours is not None:
+        left = goal.gpu_hours - spent(known.values())
+        if goal.batches_at_once * tried[-1].gpu_hours > left:
+            return []
+    return settings[len(tried) : len(tried) + goal.batches_at_once]
+
+
+def _chosen_batch(smallest: int, batches: Sequence[int], known: Known) -> int | None:
+    """Return the largest batch whose rate is about the best; None if none fits."""
+    gpu_s = {}
+    for batch in batches:
+        measured = known.get(Setting(smallest, batch))
+        if measured and measured.gpu_s:
+            gpu_s[batch] = _gpu_s(measured)
+    best = min(gpu_s.values(), default=inf)
+    return max((b for b, value in gpu_s.items() if ALIKE * value <= best), default=None)
+
+
+def _gpu_s(measured: Measured) -> float:
+    return median(measured.gpu_s)
+
+
+class _Row:
+    """The sizes at one batch, compared with the smallest one."""
+
+    def __init__(self, goal: Goal, known: Known, settings: Sequence[Setting]) -> None:
+        self._goal = goal
+        self._known = known
+        self._settings = settings
+        self._reference = settings[0]
+        self._scatter = _scatter(known.values())
+
+    def corner_first(self) -> list[Setting] | Answer:
+        """Measure the largest size, then halve the sizes between, until the answer is decided."""
+        low, high = 0, len(self._settings)
+        trial = high - 1
+        while trial > low:
+            setting = self._settings[trial]
+            needed = self._launch_of(setting)
+            if needed:
+                return [needed]
+            if self._meets(setting):
+                low = trial
+            else:
+                high = trial
+            trial = (low + high) // 2
+        unmeasured = [s for s in self._settings if s not in self._known]
+        if unmeasured and self._rises():
+            return unmeasured
+        return self._answer()
+
+    def upwards(self, gpu_hours: float) -> list[Setting] | Answer:
+        """Measure size after size, as long as the budget lasts and the limit is met."""
+        left = gpu_hours - spent(self._known.values())
+        for before, setting in pairwise(self._settings):
+            needed = self._launch_of(setting)
+            if needed:
+                known = self._known.get(needed, self._known[before])
+                # a larger size takes no longer than the last one took
+                most = known.gpu_hours
+                if needed not in self._known:
+                    most *= setting.gpus / before.gpus
+                return [needed] if most <= left else self._answer()
+            if not self._meets(setting):
+                break
+        return self._answer()
+
+    def _launch_of(self, setting: Setting) -> Setting | None:
+        """Return what must be launched to judge a size, itself or the smallest; None: nothing."""
+        if setting not in self._known:
+            return setting
+        if not self._is_near(setting):
+            return None
+        pair = (setting, self._reference)
+        fewer = min(pair, key=lambda one: len(self._known[one].gpu_s))
+        return fewer if self._known[fewer].launches < MOST_LAUNCHES else None
+
+    def _answer(self) -> Answer:
+        """Return the largest measured size that meets the limit."""
+        measured = [s for s in self._settings if s in self._known]
+        chosen = max(filter(self._meets, measured))
+        place = measured.index(chosen)
+        if self._is_near(chosen):
+            return Answer(chosen, measured[place - 1])
+        near = [setting for setting in measured[place:] if self._is_near(setting)]
+        return Answer(chosen, near[-1] if near else None)
+
+    def _meets(self, setting: Setting) -> bool:
+        return setting == self._reference or self._distance(setting) >= 0
+
+    def _distance(self, setting: Setting) -> float:
+        """Return ln(efficiency / limit); minus infinity of a size that did not fit."""
+        efficiency = self._efficiency(setting)
+        return log(efficiency / self._goal.min_efficiency) if efficiency else -inf
+
+    def _efficiency(self, setting: Setting) -> float:
+        measured = self._known[setting]
+        if not measured.gpu_s:
+            return 0.0
+        return _gpu_s(self._known[self._reference]) / _gpu_s(measured)
+
+    def _error(self, *settings: Setting) -> float:
+        """Return the standard error of the logarithm of a ratio of two settings."""
+        known = [self._known[setting] for setting in settings]
+        noise = max(LEAST_NOISE, self._scatter, *(m.noise for m in known))
+        return noise * sqrt(sum(1 / len(measured.gpu_s) for measured in known))
+
+    def _is_near(self, setting: Setting) -> bool:
+        """Return whether the limit is within the error of a size's efficiency."""
+        if not self._goal.repeats or setting == self._reference:
+            return False
+        if not self._known[setting].gpu_s:
+            return False
+        error = self._error(self._reference, setting)
+        return abs(self._distance(setting)) <= DECIDED * error
+
+    def _rises(self) -> bool:
+        """Return whether a larger size is more efficient than a smaller one, beyond the noise."""
+        fits = [s for s in self._settings if s in self._known and self._known[s].gpu_s]
+        for smaller, larger in pairwise(fits):
+            rise = log(self._efficiency(larger) / self._efficiency(smaller))
+            if rise > DECIDED * self._error(smaller, larger):
+                return True
+        return False
+
+
+def spent(known: Iterable[Measured]) -> float:
+    """Return the GPU-hours of all launches."""
+    return sum(measured.launches * measured.gpu_hours for measured in known)
+
+
+def _scatter(known: Iterable[Measured]) -> float:
+    """Return the relative error of one launch by the scatter of all that were repeated.
+
+    Few launches may be alike by chance: the error is then taken to be larger.
+    """
+    squares = []
+    degrees = 0
+    for measured in known:
+        logarithms = [log(gpu_s) for gpu_s in measured.gpu_s]
+        squares += [(value - fmean(logarithms)) ** 2 for value in logarithms]
+        degrees += max(0, len(logarithms) - 1)
+    if not degrees:
+        return 0.0
+    return sqrt(sum(squares) / degrees) * (1 + 2 / degrees)

@@ -1,0 +1,191 @@
+"""The next step of a study with `gpus=auto`, `batch=auto` or `repeats=auto`, from its records."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from hpml_jobs.core.cell import Outcome
+from hpml_jobs.core.errors import UsageError
+from hpml_jobs.core.formulas import gpu_hours
+from hpml_jobs.core.record import Record
+from hpml_jobs.core.strategies import Device
+from hpml_jobs.core.text import counted, hours_text, percent_text, unix_time
+from hpml_jobs.plan.auto import (
+    Answer,
+    Goal,
+    Known,
+    Measured,
+    Setting,
+    next_cells,
+    spent,
+)
+from hpml_jobs.plan.cells import Plan, PlannedCell
+from hpml_jobs.results.cells import cell_results
+from hpml_jobs.results.rows import Row, make_rows
+from hpml_jobs.status.states import StudyStatus
+from hpml_jobs.study.manifest import History
+from hpml_jobs.study.snapshot import CellState
+
+RETRIES = 2
+"""Times that a follow-up job submits a cell again that the cluster lost."""
+
+States = Mapping[str, CellState]
+
+
+def next_step(
+    plan: Plan, goal: Goal, status: StudyStatus, *, by_job: bool
+) -> tuple[Plan, str]:
+    """Return the plan of the cells that come next, none at the end, and a sentence on them.
+
+    `by_job`: nobody typed it. Then a cell that failed is not submitted again, but one that the
+    cluster lost is, on other nodes.
+    """
+    states = {state.slug: state for state in status.states}
+    ended = {slug for slug, state in states.items() if _has_ended(state)}
+    sent = [planned for planned in plan.cells if planned.slug in states]
+    running = [p for p in sent if states[p.slug].outcome.may_run]
+    if running:
+        return plan._replace(cells=running), ""
+    if by_job:
+        of_plan = [states[planned.slug] for planned in sent]
+        lost, nodes = _lost(of_plan, status.history)
+        if lost:
+            again = {state.slug for state in lost}
+            cells = [planned for planned in sent if planned.slug in again]
+            plan = plan._replace(cells=cells, is_retry=True, exclude=nodes)
+            return plan, f"{counted(len(lost), 'cell')} again that the cluster lost"
+    known = _known(sent, status)
+    sizes = sorted({planned.cell.gpus for planned in plan.cells})
+    batches = sorted({planned.cell.batch for planned in plan.cells})
+    step = next_cells(goal, sizes, batches, known)
+    if isinstance(step, Answer):
+        return plan._replace(cells=[]), _ended(plan, known)
+    launches = []
+    for setting in step:
+        cells = [p for p in plan.cells if (p.cell.gpus, p.cell.batch) == setting]
+        launches.append(next((p for p in cells if p.slug not in ended), cells[-1]))
+    failed = [states[p.slug] for p in launches if by_job and p.slug in states]
+    if failed:
+        reason = f"{failed[0].slug} {failed[0].outcome.value}: {failed[0].reason}"
+        return plan._replace(cells=[]), f"{reason}; the same command goes on"
+    most = _hours_of_limits(p for p in plan.cells if p.slug not in ended)
+    if goal.gpu_hours is not None:
+        _refuse_small_budget(goal.gpu_hours, launches, known)
+        most = min(most, goal.gpu_hours - spent(known.values()))
+    step_plan = plan._replace(
+        cells=launches,
+        pack=plan.pack or len(launches) > 1,
+        most_gpu_hours=most,
+        step=_name(step, sizes, known),
+    )
+    return step_plan, "" if known else _rule(plan, goal, most)
+
+
+def _name(step: Sequence[Setting], sizes: Sequence[int], known: Known) -> str:
+    """Return what a step measures, and so why."""
+    gpus, batch = step[0]
+    if step[0] in known:
+        return (
+            f"a launch more of gpus={gpus} batch={batch}: the limit is within its error"
+        )
+    if gpus == sizes[0]:
+        return f"the batches of gpus={gpus}"
+    if gpus == sizes[-1]:
+        return f"the largest size, gpus={gpus} batch={batch}"
+    return f"a size between, gpus={gpus} batch={batch}"
+
+
+def _refuse_small_budget(
+    budget: float, launches: Iterable[PlannedCell], known: Known
+) -> None:
+    """Refuse a budget below the first step, of which only the time limits are known."""
+    first = _hours_of_limits(launches)
+    if first > budget and not known:
+        raise UsageError(
+            f"gpu_hours={budget:g}: the first step may use {hours_text(first)} by its time limits; "
+            "give more, or lower minutes="
+        )
+
+
+def _lost(
+    states: Iterable[CellState], history: History
+) -> tuple[list[CellState], tuple[str, ...]]:
+    """Return the lost cells with retries left, and the nodes that have failed so far."""
+    nodes = dict.fromkeys(history.excluded)
+    again = []
+    for state in states:
+        if state.outcome not in (Outcome.NODE_FAIL, Outcome.PREEMPTED):
+            continue
+        if state.outcome is Outcome.NODE_FAIL and state.node:
+            nodes[state.node] = None
+        if history.retries.get(state.slug, 0) < RETRIES:
+            again.append(state)
+    return again, tuple(nodes)
+
+
+def _hours_of_limits(cells: Iterable[PlannedCell]) -> float:
+    """Return the most hours of a GPU, or of a process, that cells can use."""
+    return sum(gpu_hours(p.cell.gpus, p.shape.minutes) for p in cells)
+
+
+def _has_ended(state: CellState) -> bool:
+    """Return whether a launch has its result; that it does not fit is one, too."""
+    return state.recorded or state.outcome is Outcome.OOM
+
+
+def _known(sent: Iterable[PlannedCell], status: StudyStatus) -> Known:
+    """Return what is known of each setting that was launched."""
+    slugs = {planned.slug for planned in sent}
+    states = {state.slug: state for state in status.states}
+    results = [r for r in cell_results(status.snapshots, states) if r.slug in slugs]
+    records = {result.slug: result.record for result in results}
+    known = {}
+    for row in make_rows(results):
+        of_row = [record for slug in row.cells if (record := records[slug])]
+        if row.timing or row.outcome is Outcome.OOM:
+            known[Setting(row.gpus, row.batch_per_gpu)] = _measured(row, of_row)
+    return known
+
+
+def _measured(row: Row, records: list[Record]) -> Measured:
+    samples = row.timing.units if row.timing and row.timing.units else 1
+    hours = [_gpu_hours(record) for record in records]
+    return Measured(
+        gpu_s=tuple(row.gpus * run.epoch_s / samples for run in row.runs),
+        launches=len(records),
+        noise=max((run.noise or 0 for run in row.runs), default=0),
+        gpu_hours=max(hours, default=0),
+    )
+
+
+def _gpu_hours(record: Record) -> float:
+    """Return the GPU-hours of a cell, of which an import knows nothing."""
+    began = unix_time(record.attempt.started)
+    ended = unix_time(record.attempt.ended)
+    if began is None or ended is None:
+        return 0.0
+    return gpu_hours(record.cell.gpus, (ended - began) / 60)
+
+
+def _rule(plan: Plan, goal: Goal, most: float) -> str:
+    """Return in one sentence what is measured in which order, and what it may use."""
+    limit = percent_text(goal.min_efficiency, 0)
+    return (
+        "auto: first the batches on the smallest size; at the best of them the largest size, then "
+        f"sizes between, until the largest one with at least {limit} efficiency is known; "
+        f"{_of(plan)}, at most {hours_text(most)} {_hours(plan)}"
+    )
+
+
+def _of(plan: Plan) -> str:
+    settings = {(planned.cell.gpus, planned.cell.batch) for planned in plan.cells}
+    return counted(len(settings), "setting")
+
+
+def _hours(plan: Plan) -> str:
+    is_on_cpu = plan.cells[0].cell.device is Device.CPU
+    return "process-hours" if is_on_cpu else "GPU-hours"
+
+
+def _ended(plan: Plan, known: Known) -> str:
+    """Return what was measured, what was left out, and what was used."""
+    hours = f"{spent(known.values()):.2g} {_hours(plan)}"
+    return f"auto: {len(known)} of {_of(plan)} measured, the others were not needed; {hours} used"

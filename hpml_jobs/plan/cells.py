@@ -52,8 +52,8 @@ class Plan(NamedTuple):
     `pack`: cells share allocations. `collect_after`: a follow-up job writes the report.
     `is_retry`: a follow-up job submits cells again. `exclude`: nodes that jobs must avoid.
     `origins`: where the value of each key comes from. With a `goal` the cells are those among which
-    `auto` chooses; a follow-up job repeats the `words` that were typed. `step` says what the cells are for. `most_gpu_hours` are those
-    that the study may still use.
+    `auto` chooses; a follow-up job repeats the `words` that were typed. `step` says what the cells
+    are for. `most_gpu_hours` are those that the study may still use.
     """
 
     study: Study

@@ -201,7 +201,7 @@ def values_of(plan: Plan) -> list[tuple[str, str]]:
             texts.setdefault(key, {})[_text(value)] = None
     if {workload.data for workload in workloads} <= {*TOKEN_DATA}:
         for name in IMAGE_KEYS:
-            del texts[f"workload.{name}"]
+            texts.pop(f"workload.{name}", None)
     rows += [(key, ", ".join(of_key)) for key, of_key in texts.items()]
     rows += [(f"cluster.{name}", _text(value)) for name, value in _cluster_values(plan)]
     return rows

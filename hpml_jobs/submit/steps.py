@@ -1,6 +1,6 @@
 """The next step of a study with `gpus=auto`, `batch=auto` or `repeats=auto`, from its records."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.errors import UsageError
@@ -27,8 +27,6 @@ from hpml_jobs.study.snapshot import CellState
 RETRIES = 2
 """Times that a follow-up job submits a cell again that the cluster lost."""
 
-States = Mapping[str, CellState]
-
 
 def next_step(
     plan: Plan, goal: Goal, status: StudyStatus, *, by_job: bool
@@ -39,7 +37,8 @@ def next_step(
     cluster lost is, on other nodes.
     """
     states = {state.slug: state for state in status.states}
-    ended = {slug for slug, state in states.items() if _has_ended(state)}
+    # that it does not fit is a result, too
+    ended = {s.slug for s in status.states if s.recorded or s.outcome is Outcome.OOM}
     sent = [planned for planned in plan.cells if planned.slug in states]
     running = [p for p in sent if states[p.slug].outcome.may_run]
     if running:
@@ -126,11 +125,6 @@ def _hours_of_limits(cells: Iterable[PlannedCell]) -> float:
     return sum(gpu_hours(p.cell.gpus, p.shape.minutes) for p in cells)
 
 
-def _has_ended(state: CellState) -> bool:
-    """Return whether a launch has its result; that it does not fit is one, too."""
-    return state.recorded or state.outcome is Outcome.OOM
-
-
 def _known(sent: Iterable[PlannedCell], status: StudyStatus) -> Known:
     """Return what is known of each setting that was launched."""
     slugs = {planned.slug for planned in sent}
@@ -188,4 +182,4 @@ def _hours(plan: Plan) -> str:
 def _ended(plan: Plan, known: Known) -> str:
     """Return what was measured, what was left out, and what was used."""
     hours = f"{spent(known.values()):.2g} {_hours(plan)}"
-    return f"auto: {len(known)} of {_of(plan)} measured, the others were not needed; {hours} used"
+    return f"auto: the answer needed {len(known)} of {_of(plan)}; {hours} used"

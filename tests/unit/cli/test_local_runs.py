@@ -78,7 +78,7 @@ def test_auto_ends_its_batches_at_out_of_memory(program):
 def test_auto_measures_until_it_has_the_answer_and_prints_it(program):
     words = ("gpus=auto", "max_gpus=2", "batch=64", *HERE)
     shown = program.ok(*words)
-    assert "auto: 2 of 2 settings measured" in program(*words).stderr
+    assert "the answer needed 2 of 2 settings" in program(*words).stderr
     assert re.search(r"^Use [12] process(es)? at batch 64", shown, re.MULTILINE)
 
 

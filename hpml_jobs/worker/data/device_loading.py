@@ -1,6 +1,5 @@
 """Loading with loader=device: the images lie on the device, which augments whole batches."""
 
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,7 +14,6 @@ from torch.utils.data import Subset, TensorDataset
 from hpml_jobs.core.built_in import TOKEN_DATA
 from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.errors import HpmlError
-from hpml_jobs.core.rank import StoredImages
 from hpml_jobs.core.text import Share
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.worker.data.datasets import Data, Images, length
@@ -281,10 +279,7 @@ class DeviceLoader:
 
 
 class DeviceLoading:
-    """Loading with loader=device; all images are stored when it is made.
-
-    `stored` says how many they are, and how long that took.
-    """
+    """Loading with loader=device; all images are stored when it is made."""
 
     def __init__(self, cell: Cell, data: Data, device: torch.device) -> None:
         self._cell = cell
@@ -296,12 +291,8 @@ class DeviceLoading:
         number = sum(images.number for images in sets)
         needed = sum(images.bytes for images in sets)
         check_memory(cell, number, needed, free_bytes(cell, device))
-        start = time.perf_counter()
         for images in sets:
             images.store(device)
-        self.stored = StoredImages(
-            images=number, bytes=needed, load_s=time.perf_counter() - start
-        )
 
     def train_loader(self, batch: int, order: RecordedSampler) -> BatchLoader:
         """Return the training batches in the order of the sampler, a partial last one included."""

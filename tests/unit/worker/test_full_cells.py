@@ -171,8 +171,7 @@ def test_cell_measures_the_sizes_that_it_sends(pair):
     assert benchmark.largest_asked_bytes == 2**28
     for point in points:
         assert (point.trials, point.min_s <= point.lower_quartile_s) == (20, True)
-        assert point.lower_quartile_s <= point.median_s <= point.upper_quartile_s
-        assert 0 <= point.delayed <= 20
+        assert point.lower_quartile_s <= point.median_s
 
 
 def test_trace_has_the_messages_of_the_instruments(pair):

@@ -141,11 +141,9 @@ def test_test_images_are_those_of_worker_loading(tmp_path):
         for mine, their in zip(ours, theirs, strict=True):
             assert all(torch.equal(*pair) for pair in zip(mine, their, strict=True))
     # 512 training items are of fewer digits, and each is stored once
-    assert loading.stored.images < 512 + 102
-    assert loading.stored.bytes == sum(
-        (each.number * 3 * side * side * 4)
-        for each, side in ((loading._train, 36), (loading._test, 32))
-    )
+    assert loading._train.number + loading._test.number < 512 + 102
+    for images, side in ((loading._train, 36), (loading._test, 32)):
+        assert images.bytes == images.number * 3 * side * side * 4
     no_test = Data(data.train, None, data.total)
     assert DeviceLoading(device_cell(), no_test, CPU).test_loader() is None
 
@@ -210,7 +208,6 @@ def training_of(cell, root):
 def test_cell_trains_the_same_order_as_with_workers(tmp_path):
     by_workers = training_of(cpu_cell(), tmp_path)
     on_device = training_of(device_cell(), tmp_path)
-    assert by_workers.loading.stored is None
     assert evaluate(on_device) == evaluate(by_workers)
     share = evaluate_share(on_device)
     assert share.samples == 102

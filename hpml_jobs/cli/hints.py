@@ -17,7 +17,7 @@ from hpml_jobs.study.snapshot import CellState, FolderSnapshot
 EXAMPLE_MINUTES, EXAMPLE_GB = 60, 64
 """Limits in suggested commands where those of the job are not known."""
 
-OF_SETUP = re.compile("torch sees|is built for|was not found on the node")
+OF_SETUP = re.compile("torch sees|no kernel image|was not found on the node")
 """Words in the reasons of failures that another job would have, too."""
 
 REPLACED = "of older code, submitted again with the current code"

@@ -142,7 +142,6 @@ def train(training: Training, progress: ProgressWriter) -> list[EpochResult]:
             results.append(train_epoch(training, number, role, count_batches=counter))
         if role is Role.WARMUP:
             training.settle(results[-1].epoch.iterations)
-            training.strategy.shorten_timeout()
         if role is Role.TIMED:  # between two epochs: it costs none of them
             training.cards.read()
         if cell.evaluate:

@@ -53,11 +53,9 @@ def unsynced_epoch(training: Training, steps: "OptionalSteps") -> tuple[Epoch, .
     alone = steps.attempt(what, training.without_exchange)
     if alone is None:
         return ()
-    # no collective in the epoch keeps the ranks together
-    with training.strategy.long_timeout():
-        result = steps.attempt(
-            what, lambda: train_epoch(alone, number, Role.UNSYNCED), keeps_cache=True
-        )
+    result = steps.attempt(
+        what, lambda: train_epoch(alone, number, Role.UNSYNCED), keeps_cache=True
+    )
     return (result.epoch,) if result else ()
 
 
@@ -124,12 +122,6 @@ def start_profiler(device: torch.device) -> profile:
     profiler.start()
     if profiler.profiler is not None:
         profiler.profiler.acc_events = False
-    # Numbers and lists that operators are called with would take half as long as small operators.
-    set_on = getattr(
-        torch._C._profiler, "_set_record_concrete_inputs_enabled_val", None
-    )
-    if set_on is not None:
-        set_on(False)
     return profiler
 
 

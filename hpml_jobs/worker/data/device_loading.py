@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import ceil, prod
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -25,8 +24,6 @@ FREE_SHARE = Share(0.5)
 
 CHUNK = 1024
 """Images that are read at a time."""
-
-MEMINFO = Path("/proc/meminfo")
 
 
 @dataclass(frozen=True)
@@ -290,7 +287,9 @@ class DeviceLoading:
         sets = [images for images in (self._train, self._test) if images is not None]
         number = sum(images.number for images in sets)
         needed = sum(images.bytes for images in sets)
-        check_memory(cell, number, needed, free_bytes(cell, device))
+        if device.type != "cpu":
+            free, _ = torch.get_device_module(device).mem_get_info(device)
+            check_memory(cell, number, needed, free)
         for images in sets:
             images.store(device)
 
@@ -309,18 +308,6 @@ class DeviceLoading:
 def _images_of(images: Images, cell: Cell, *, train: bool) -> DeviceImages:
     below, items = below_subsets(images)
     return DeviceImages(images, tensors_of(below, cell.workload, train=train), items)
-
-
-def free_bytes(cell: Cell, device: torch.device) -> float:
-    """Return the free memory of a device; of the host's, this process's part."""
-    if device.type != "cpu":
-        free: int
-        free, _ = torch.get_device_module(device).mem_get_info(device)
-        return free
-    lines = dict(line.split(":", 1) for line in MEMINFO.read_text().splitlines())
-    free_kib, *_ = lines["MemAvailable"].split()
-    processes = cell.gpus_per_node if cell.strategy.under_torchrun else 1
-    return int(free_kib) * 1024 / processes
 
 
 def check_memory(cell: Cell, images: int, needed_bytes: int, free: float) -> None:

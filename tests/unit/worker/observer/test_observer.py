@@ -6,10 +6,8 @@ import msgspec
 import numpy as np
 import pytest
 
-from hpml_jobs.core.check_result import Level
 from hpml_jobs.core.record import Record
-from hpml_jobs.core.strategies import Device, Strategy
-from hpml_jobs.results.checks import study as checks
+from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.worker.observer.refusals import Observed, unmeasured
 from tests.unit.builders import a_cell, a_record
 from tests.unit.worker.observer.conftest import script_cell
@@ -292,36 +290,6 @@ for epoch in range(4):
 with open("created" + os.environ.get("RANK", ""), "w") as file:
     print(*created, file=file)
 """
-
-
-def warnings_on_gpu(record: Record) -> list[str]:
-    """What the check of launches says of a record whose cell has a GPU."""
-    cell = msgspec.structs.replace(record.cell, device=Device.CUDA)
-    results = checks.check_record(msgspec.structs.replace(record, cell=cell))
-    return [
-        r.reason
-        for r in results
-        if r.check == "gpu-utilization" and r.level is not Level.PASS
-    ]
-
-
-def test_script_with_a_slow_host_is_launch_bound(observe):
-    record = observe(ON_GPU, "12", gpus=1, batch=8).record
-    # forward, backward, step
-    assert record.ranks[0].timed.launch_s == pytest.approx(0.036)
-    (reason,) = warnings_on_gpu(record)
-    assert (
-        "takes 36 ms to launch an iteration on rank 0, 94.74 % of the epoch" in reason
-    )
-
-
-def test_script_that_waits_before_its_step_is_not_launch_bound(observe):
-    waits = ON_GPU.replace(
-        "        optimizer.step", "        gpu.synchronize()\n        optimizer.step"
-    )
-    record = observe(waits, "1", gpus=1, batch=8).record
-    assert record.ranks[0].timed.launch_s is None
-    assert warnings_on_gpu(record) == []
 
 
 def created_events(folder: Path) -> list[list[str]]:

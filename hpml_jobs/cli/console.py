@@ -29,7 +29,7 @@ from hpml_jobs.study.snapshot import CellState
 
 if TYPE_CHECKING:
     from hpml_jobs.status.usage import Usage
-    from hpml_jobs.submit.explain import BlockRow, CellRow, ConfigValue
+    from hpml_jobs.submit.explain import CellRow, ConfigValue
     from hpml_jobs.submit.selection import Selection
 
 
@@ -111,8 +111,7 @@ def _most_urgent(cells: list[CellState], rows: int) -> list[CellState]:
     if len(cells) <= rows:
         return cells
     order = sorted(cells, key=lambda state: _URGENCY.get(state.outcome, 0))
-    kept = {state.slug for state in order[: max(1, rows - 1)]}
-    return [state for state in cells if state.slug in kept]
+    return order[: max(1, rows - 1)]
 
 
 def _reason(state: CellState) -> str:
@@ -180,18 +179,6 @@ def sent_table(rows: "Sequence[CellRow]", *, all_cells: bool) -> Table:
     return table
 
 
-def _show_blocks(out: Console, rows: "Sequence[BlockRow]") -> None:
-    """Print a table of the cells of a grid by the names of its blocks, and what its numbers are."""
-    table = plain_table(("block", "cells", "GPU-hours"), ())
-    for row in rows:
-        hours = hours_text(row.gpu_hours) if row.gpu_hours else "–"
-        table.add_row(row.block, str(row.cells), hours)
-    out.print(table)
-    print(
-        "a cell of several blocks is counted in the first; GPU-hours: of the time limits"
-    )
-
-
 def show_preview(
     selection: "Selection", *, json: bool, all_cells: bool = False
 ) -> None:
@@ -216,8 +203,6 @@ def show_preview(
     if limit:
         print(f"time limits: {limit} in all")
     print(f"study {preview.study} in {plan.study.root}")
-    if preview.blocks:
-        _show_blocks(out, preview.blocks)
     for sentence in filter(None, (preview.overlap, preview.exclusive)):
         print(sentence)
     if preview.refused:

@@ -1,15 +1,13 @@
 """The pages of `hpml-jobs --help` and `hpml-jobs help TOPIC`."""
 
 import re
-import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain, groupby
+from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
 from hpml_jobs.core.errors import UsageError
-from hpml_jobs.core.paths import conf_folder
-from hpml_jobs.core.text import PROGRAM, nearest
+from hpml_jobs.core.text import PROGRAM
 
 PAGE = """\
 hpml_jobs {version}: how does PyTorch training scale on a SLURM cluster?
@@ -29,7 +27,7 @@ hpml_jobs {version}: how does PyTorch training scale on a SLURM cluster?
 
 A study is a set of cells; a cell is one measurement, e.g. 4 GPUs with batch 128.
   hpml-jobs COMMAND --help   options of a command, and an example
-  hpml-jobs help WORD        a term, a check or a key; help keys: the main keys
+  hpml-jobs help keys        the main keys; help KEY: one of them
   hpml-jobs --help --all     all commands and topics
 """
 
@@ -71,12 +69,11 @@ Commands (hpml-jobs COMMAND --help shows its options and an example)
   PATTERN: cells by name, e.g. 'ddp-*'.
 
 More
-  hpml-jobs help WORD        a term, a check or a key: help speedup, help gpus
   hpml-jobs help keys        the main keys with their defaults; --all: every key
+  hpml-jobs help KEY         one key: help gpus
   hpml-jobs help workloads   models and data, and the keys of a workload
   hpml-jobs help clusters    clusters, and the keys of a cluster
   hpml-jobs help grids       predefined studies, and learning-rate recipes
-  hpml-jobs --cfg job        print the composed configuration (Hydra)
   hpml-jobs --version        print the version
   docs/README.md             the documentation by task
 
@@ -198,10 +195,10 @@ def _lines(docs: Iterable[KeyDoc]) -> str:
 
 
 def entry(word: str, conf: Path) -> str:
-    """Return what is known of a word: a term of docs/words.md, a check, a key.
+    """Return what is known of a key.
 
     Raises:
-        UsageError: nothing is; the message names what is most alike.
+        UsageError: there is no such key.
     """
     text = (conf / "config.yaml").read_text()
     docs = [KeyDoc("", *groups) for groups in _GROUP_LINE.findall(text)]
@@ -209,48 +206,6 @@ def entry(word: str, conf: Path) -> str:
     for group, file in GROUPS.items():
         docs += _keys_of(group, conf) if file else []
     named = [doc for doc in docs if word in (doc.key, doc.key.rpartition(".")[2])]
-    terms = explanations()
-    parts = [terms.get(word, ""), _check_explanation(word), _lines(named)]
-    if any(part.strip() for part in parts):
-        return "\n".join(filter(str.strip, parts))
-    near = nearest(word, (*terms, *(doc.key for doc in docs)), cutoff=0.7)
-    hint = f"did you mean {PROGRAM} help {near}?" if near else f"see {PROGRAM} --help"
-    raise UsageError(f"no help on {word}: {hint}")
-
-
-def explanations() -> dict[str, str]:
-    """Return the paragraphs of docs/words.md by each word of their headings."""
-    page = conf_folder().parent / "docs" / "words.md"
-    _, *sections = page.read_text().split("\n## ")
-    texts: dict[str, str] = {}
-    for section in sections:
-        heading, _, paragraph = section.partition("\n")
-        linked = _LINK.sub(r"docs/\1", paragraph).replace("docs/../", "")
-        texts |= dict.fromkeys(heading.split(", "), _explanation(heading, linked))
-    return texts
-
-
-_LINK = re.compile(r"\[[^]]*\]\(([^)]*)\)")
-
-
-def _check_explanation(word: str) -> str:
-    """Return when a data-quality check warns, its limit and its fix; empty if there is none."""
-    from hpml_jobs.results.checks.study import GROUPS as CHECKS
-
-    for check in chain.from_iterable(CHECKS.values()):
-        if check.name == word:
-            sentence, *_ = check.meaning.rstrip(".").split(". ")
-            text = f"{sentence}. Limit: {check.limit}. Fix: {check.remedy}."
-            return _explanation(f"{word} (data-quality check, docs/checks.md)", text)
-    return ""
-
-
-def _explanation(title: str, text: str) -> str:
-    """Return a paragraph of Markdown below its title."""
-    lines = textwrap.wrap(
-        text.replace("`", "").strip(),
-        76,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
-    return "\n".join([title, *(f"  {line}" for line in lines), ""])
+    if named:
+        return _lines(named)
+    raise UsageError(f"{word} is no key: {PROGRAM} help keys --all lists them")

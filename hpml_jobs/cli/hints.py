@@ -1,9 +1,7 @@
 """Suggested next commands for a study, from the states of its cells."""
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from math import ceil
 from pathlib import Path
 
 from hpml_jobs.core.cell import Cell, Outcome
@@ -15,10 +13,7 @@ from hpml_jobs.study.selection import OfCell
 from hpml_jobs.study.snapshot import CellState, FolderSnapshot
 
 EXAMPLE_MINUTES, EXAMPLE_GB = 60, 64
-"""Limits in suggested commands where those of the job are not known."""
-
-OF_SETUP = re.compile("torch sees|no kernel image|was not found on the node")
-"""Words in the reasons of failures that another job would have, too."""
+"""Limits in suggested commands."""
 
 REPLACED = "of older code, submitted again with the current code"
 """What replaced cells are."""
@@ -126,35 +121,16 @@ def _unfinished(cells: list[CellState], study: str) -> Iterator[str]:
     """Yield a hint for each way in which cells ended without a result."""
     # an untried batch of a ladder is a result, too
     unfinished = [state for state in cells if not (state.recorded or state.untried)]
-    broken = [state for state in unfinished if OF_SETUP.search(state.reason)]
-    if broken:
-        yield with_command(
-            f"{counted(len(broken), 'cell')} failed by the setup of the node, and would again; to "
-            "check it",
-            f"{PROGRAM} doctor",
-        )
-    for outcomes, words, command in _ends(cells, study):
-        ended = [
-            state
-            for state in unfinished
-            if state.outcome in outcomes and state not in broken
-        ]
+    for outcomes, words, command in _ends(study):
+        ended = [state for state in unfinished if state.outcome in outcomes]
         if ended:
             yield with_command(f"{counted(len(ended), 'cell')} {words}", command)
 
 
-def _ends(
-    cells: list[CellState], study: str
-) -> tuple[tuple[tuple[Outcome, ...], str, str], ...]:
+def _ends(study: str) -> tuple[tuple[tuple[Outcome, ...], str, str], ...]:
     """Return outcomes, what they say of cells, and the commands to go on."""
     logs = f"{PROGRAM} logs {study}"
     resubmit = f"{PROGRAM} resubmit {study}"
-    timeouts = [state for state in cells if state.outcome is Outcome.TIMEOUT]
-    minutes = max((state.minutes or 0 for state in timeouts), default=0)
-    longer = ceil(2 * minutes) or EXAMPLE_MINUTES
-    oom = [state for state in cells if state.outcome is Outcome.OOM]
-    memory_gb = max((state.mem_gb or 0 for state in oom), default=0)
-    more_gb = ceil(2 * memory_gb) or EXAMPLE_GB
     return (
         (
             (Outcome.FAILED, Outcome.INVALID),
@@ -164,9 +140,9 @@ def _ends(
         (
             (Outcome.TIMEOUT,),
             "reached the time limit; to see where each rank was, and if none was stuck",
-            f"{logs}\n{resubmit} --timeout --minutes {longer}",
+            f"{logs}\n{resubmit} --timeout --minutes {EXAMPLE_MINUTES}",
         ),
-        ((Outcome.OOM,), "ran out of memory", f"{resubmit} --oom --mem {more_gb}"),
+        ((Outcome.OOM,), "ran out of memory", f"{resubmit} --oom --mem {EXAMPLE_GB}"),
         (
             (Outcome.NODE_FAIL, Outcome.PREEMPTED),
             "lost to a node failure or preemption",

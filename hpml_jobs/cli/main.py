@@ -31,8 +31,6 @@ HELP = frozenset(("-h", "--help", "help"))
 
 COMPLETION = frozenset(("--install-completion", "--show-completion"))
 
-HYDRA_PAGES = frozenset(("--cfg", "-c", "--info", "-i", "--shell-completion", "-sc"))
-
 
 def run(words: list[str]) -> int:
     """Prepare the streams, run one command line and return its exit code."""
@@ -88,9 +86,6 @@ def _dispatch(words: list[str]) -> int:
     if first in ("-V", "--version", "version"):
         print(f"hpml_jobs {VERSION}")
         return 0
-    if not HYDRA_PAGES.isdisjoint(words):
-        _show_hydra_page(words[names_command:])
-        return 0
     if not names_command:
         _refuse_no_command(first)
         words = [UNNAMED, *words]
@@ -108,16 +103,9 @@ def _refuse_no_command(word: str) -> None:
     raise UsageError(f"{word} is not a command: {hint}")
 
 
-def _show_hydra_page(words: list[str]) -> None:
-    from hpml_jobs.plan.composer import hydra_page
-
-    sys.argv[1:] = [word for word in words if word not in ("-m", "--multirun")]
-    hydra_page()
-
-
 def _help(words: list[str]) -> int:
-    """Print the first page, or that of a topic (`help keys`), a command or another word."""
-    from hpml_jobs.cli.help import PAGE, TOPICS, WHOLE_PAGE, entry, explanations, topic
+    """Print the first page, or that of a topic (`help keys`), a command or a key."""
+    from hpml_jobs.cli.help import PAGE, TOPICS, WHOLE_PAGE, entry, topic
 
     is_whole = "--all" in words
     words = [word for word in words if word != "--all"]
@@ -125,7 +113,6 @@ def _help(words: list[str]) -> int:
     if named in TOPICS:
         print(topic(named, conf_folder(), is_whole=is_whole), end="")
     elif named in COMMANDS:
-        print(explanations().get(named, ""), end="")
         return _run_command([named, "--help"])
     elif named:
         print(entry(named, conf_folder()), end="")

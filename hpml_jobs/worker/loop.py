@@ -169,7 +169,6 @@ def describe_rank(training: Training, results: list[EpochResult]) -> Rank:
         devices=facts.device_names(strategy.devices),
         device_uuids=facts.device_uuids(strategy.devices),
         affinity=facts.affinity(),
-        **facts.process_identity(),
         threads=torch.get_num_threads(),
         loader_workers=cell.loader_workers,
         epochs=epochs,

@@ -201,7 +201,6 @@ class Writer:
             devices=facts.device_names((self._device,)),
             device_uuids=facts.device_uuids((self._device,)),
             affinity=facts.affinity(),
-            **facts.process_identity(),
             threads=torch.get_num_threads(),
             loader_workers=findings.loader_workers,
             epochs=epochs,

@@ -96,8 +96,6 @@ def test_two_processes_measure_communication(pair):
     assert (record.rooted_s is not None) is (by_root or sends_buffers)
     assert_shards(record)
     assert record.comm_cost_resolution_s > 0
-    pids = {(rank.boot_id, rank.pid, rank.started_ticks) for rank in record.ranks}
-    assert len(pids) == 2
     with np.load(pair.attempt.iterations) as arrays:
         shape = (2, record.exchange.collectives)
         assert (

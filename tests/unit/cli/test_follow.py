@@ -1,6 +1,7 @@
 """The log of a running cell, printed as it grows."""
 
 import os
+from pathlib import Path
 
 import pytest
 
@@ -26,6 +27,7 @@ def test_follow_becomes_tail_of_the_running_cell(slurm, builder, monkeypatch, ca
     monkeypatch.setattr(os, "execvp", lambda _, words: commands.append(words))
     assert run(["logs", "mine", "-f", "-n", "2"]) == 0
     (cell,) = [folder for folder in builder.study.cells() if "b256" in folder.slug]
-    log = str(cell.attempt("17_3.r0").log_of(0))
-    assert commands == [["tail", "-n", "2", "-F", log]]
+    ((*words, log),) = commands
+    assert words == ["tail", "-n", "2", "-F"]
+    assert Path(log).resolve() == cell.attempt("17_3.r0").log_of(0).resolve()
     assert f"==== {cell.slug}, until Ctrl-C" in capsys.readouterr().out

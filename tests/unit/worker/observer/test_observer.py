@@ -131,15 +131,6 @@ def test_process_that_cannot_be_measured_lets_the_others_train_together(
     assert len((tmp_path / "losses1").read_text().split()) == 30
 
 
-def test_script_may_register_its_hook_after_ours(observe):
-    after = f"    if epoch == 3:\n        {REGISTERS}    sampler.set_epoch(epoch)"
-    seen = observe(
-        HOOK + LOSSES.replace("    sampler.set_epoch(epoch)", after), "5", batch=8
-    )
-    assert seen.code == 0, seen.stderr
-    assert roles(seen.record)[2:] == ["instrumented"]
-
-
 def test_wrapper_of_a_single_process_sends_nothing(observe):
     alone = LOSSES.replace(
         '("gloo")', "('gloo', rank=0, world_size=1, store=dist.HashStore())"

@@ -208,4 +208,6 @@ def entry(word: str, conf: Path) -> str:
     named = [doc for doc in docs if word in (doc.key, doc.key.rpartition(".")[2])]
     if named:
         return _lines(named)
-    raise UsageError(f"{word} is no key: {PROGRAM} help keys --all lists them")
+    raise UsageError(
+        f"{word} is no key: {PROGRAM} help keys --all lists them; docs/words.md has terms"
+    )

@@ -6,7 +6,7 @@
 
 The folder gets the wheels for that Python, processor and C library, this project's own wheel,
 requirements.txt, the lock without comments, and this script. With --own-torch torch and what
-belongs to it (CUDA's libraries, torchvision, torchao) are left out, for machines that have their
+belongs to it (CUDA's libraries, torchvision) are left out, for machines that have their
 own. There --install makes an environment of the Python that runs it, with the wheels of the folder;
 with --own-torch it also has the packages of that Python, be that an environment's or not.
 """
@@ -27,9 +27,7 @@ ROOT = Path(__file__).parents[1]
 SOURCE_ONLY = ("antlr4-python3-runtime",)
 """Packages without a wheel on the package index; built here, they run anywhere (pure Python)."""
 
-OF_TORCH = re.compile(
-    r"(torch|torchvision|torchao|triton|cuda-.*|nvidia-(?!ml-py).*)=="
-)
+OF_TORCH = re.compile(r"(torch|torchvision|triton|cuda-.*|nvidia-(?!ml-py).*)==")
 """Lines of a lock that belong to torch."""
 
 QUIET = ("--quiet", "--disable-pip-version-check", "--no-deps")

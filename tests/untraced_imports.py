@@ -12,7 +12,7 @@ from types import ModuleType
 
 PACKAGES = {
     "hydra", "matplotlib", "numpy", "omegaconf", "pandas", "rich", "sklearn", "submitit", "torch",
-    "torchao", "torchvision", "typer",
+    "torchvision", "typer",
 }  # fmt: skip
 
 

@@ -19,7 +19,6 @@ from hpml_jobs.cli.options import (
     ReportWords,
     Strict,
     StudySelection,
-    commands_here,
     find_study,
     parse_words,
     study_words,
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
     from hpml_jobs.report.report import Report
     from hpml_jobs.status.states import StudyStatus
     from hpml_jobs.study.study import Study
+
 
 DISPLAYS = ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY")
 """Variables of an environment in which a browser opens that does not take the terminal."""
@@ -91,7 +91,7 @@ def collect(
     selected = find_study(name, outputs)
     if student is not None and handin is None:
         raise UsageError("--name is for a hand-in: add --handin FOLDER")
-    report, status = _report(selected, values, wait=wait, out_of_the_way=json)
+    report, status = _report(selected, values, wait=wait)
     if json:
         from hpml_jobs.report.files import json_tables
 
@@ -119,8 +119,7 @@ def _show(report: "Report", study: "Study", *, all_tables: bool) -> None:
 
     show = show_all if all_tables else show_first
     # as commands select it, --outputs included
-    words, commands = study_words(study), commands_here(study, report.commands)
-    show(structs.replace(report, study=words, commands=commands), console())
+    show(structs.replace(report, study=study_words(study)), console())
 
 
 def _report(
@@ -128,7 +127,6 @@ def _report(
     values: dict[str, Any],
     *,
     wait: bool,
-    out_of_the_way: bool,
 ) -> "tuple[Report, StudyStatus]":
     """Return the report of a study with the states of its cells, of which SLURM is asked.
 
@@ -137,7 +135,7 @@ def _report(
     from hpml_jobs.report.choice.cost import Wish
 
     wish = Wish(**values)
-    status = _status(study, wait=wait, out_of_the_way=out_of_the_way)
+    status = _status(study, wait=wait)
     # else numpy starts a thread per CPU of the node, which a report does not need
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from hpml_jobs.report.report import ReportOptions, make_report
@@ -183,10 +181,10 @@ def _hand_in(report: "Report", folder: Path, student: str | None) -> list[str]:
     return lines
 
 
-def _status(study: "Study", *, wait: bool, out_of_the_way: bool) -> "StudyStatus":
+def _status(study: "Study", *, wait: bool) -> "StudyStatus":
     """Return the study's status, with `wait` once no cell is pending or running.
 
-    The states are shown meanwhile, on standard error if `out_of_the_way`.
+    The states are shown meanwhile, on standard error.
     """
     from hpml_jobs.status.states import study_status
     from hpml_jobs.study.snapshot import RecordCache
@@ -195,7 +193,7 @@ def _status(study: "Study", *, wait: bool, out_of_the_way: bool) -> "StudyStatus
     status = study_status(study, cache=cache)
     if not (wait and any(state.outcome.may_run for state in status.states)):
         return status
-    with contextlib.redirect_stdout(sys.stderr if out_of_the_way else sys.stdout):
+    with contextlib.redirect_stdout(sys.stderr):
         return show_until_idle(StudySelection(study), cache)
 
 

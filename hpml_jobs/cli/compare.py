@@ -60,9 +60,6 @@ def compare(
             "FILE.json; compare nothing",
         ),
     ] = None,
-    replace: Annotated[
-        bool, typer.Option("--replace", help="save over an existing file")
-    ] = False,
     outputs: Outputs = None,
     json: Json = False,
 ) -> None:
@@ -78,12 +75,10 @@ def compare(
             raise UsageError(
                 f"--save {save} stores one study: leave B and --fail-if-slower out"
             )
-        _save(typed_path(save), a, outputs, replace=replace, json=json)
+        _save(typed_path(save), a, outputs, json=json)
         return
-    if a is None or replace:
-        raise UsageError(
-            "name the study to compare with: compare A [B]; --replace is for --save"
-        )
+    if a is None:
+        raise UsageError("name the study to compare with: compare A [B]")
     from hpml_jobs.compare.comparison import make_comparison
 
     limit = None if fail_if_slower is None else parse_limit(fail_if_slower)
@@ -132,9 +127,7 @@ def _show(compared: "ComparedStudies") -> None:
         )
 
 
-def _save(
-    path: Path, study: str | None, outputs: Path | None, *, replace: bool, json: bool
-) -> None:
+def _save(path: Path, study: str | None, outputs: Path | None, *, json: bool) -> None:
     """Store the numbers of a study, by default of the most recently submitted one; `json` prints.
 
     Raises:
@@ -145,8 +138,8 @@ def _save(
 
     if path.suffix != SUFFIX:
         raise UsageError(f"--save {path}: name a file that ends in {SUFFIX}")
-    if path.exists() and not replace:
-        raise HpmlError(f"reference {path} exists: --replace saves over it")
+    if path.exists():
+        raise HpmlError(f"reference {path} exists: remove it first")
     numbers = _numbers(study, outputs)
     write_reference(numbers, path)
     if json:

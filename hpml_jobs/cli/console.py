@@ -111,8 +111,7 @@ def _most_urgent(cells: list[CellState], rows: int) -> list[CellState]:
     if len(cells) <= rows:
         return cells
     order = sorted(cells, key=lambda state: _URGENCY.get(state.outcome, 0))
-    kept = {state.slug for state in order[: max(1, rows - 1)]}
-    return [state for state in cells if state.slug in kept]
+    return order[: max(1, rows - 1)]
 
 
 def _reason(state: CellState) -> str:

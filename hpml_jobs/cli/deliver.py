@@ -3,7 +3,6 @@
 import os
 import signal
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -172,19 +171,6 @@ def _ask(question: str, manner: Manner) -> None:
         raise HpmlError("nothing was submitted; --yes submits without asking")
 
 
-def confirm(question: str, declined: str, remedy: str) -> None:
-    """Ask whether to do what cannot be undone; `declined` says that it was not done.
-
-    Raises:
-        UsageError: there is nobody to ask, with the remedy.
-        HpmlError: the user declined.
-    """
-    if not is_interactive():
-        raise UsageError(f"{declined}: there is no terminal to ask on; {remedy}")
-    if not is_yes(question):
-        raise HpmlError(declined)
-
-
 def is_yes(question: str) -> bool:
     """Return whether the answer to a question is yes."""
     try:
@@ -258,12 +244,7 @@ def _deferred_interrupts() -> Iterator[Callable[[], None]]:
             "stopping after the present step; press Ctrl-C again to stop at once"
         )
 
-    is_main = threading.current_thread() is threading.main_thread()
-    before = signal.getsignal(signal.SIGINT)
-    if not is_main or before is signal.SIG_IGN:
-        yield check
-        return
-    signal.signal(signal.SIGINT, note)
+    before = signal.signal(signal.SIGINT, note)
     try:
         yield check
     finally:

@@ -49,9 +49,6 @@ def init(
         with path.open("x", encoding="utf-8") as file:
             file.write(profile.text)
     print(f"written: {path}")
-    for key, default in profile.by_key.items():
-        value = f"{key}={default.value}" if default.value else f"check: {key}"
-        print(f"{value} ({default.remark})")
     print(
         with_command("next", f"{PROGRAM} plan -m gpus=1,2 batch=32\n{PROGRAM} doctor")
     )

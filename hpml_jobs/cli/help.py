@@ -76,7 +76,6 @@ More
   hpml-jobs help workloads   models and data, and the keys of a workload
   hpml-jobs help clusters    clusters, and the keys of a cluster
   hpml-jobs help grids       predefined studies, and learning-rate recipes
-  hpml-jobs --cfg job        print the composed configuration (Hydra)
   hpml-jobs --version        print the version
   docs/README.md             the documentation by task
 

@@ -1,6 +1,5 @@
 """Suggested next commands for a study, from the states of its cells."""
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from math import ceil
@@ -16,9 +15,6 @@ from hpml_jobs.study.snapshot import CellState, FolderSnapshot
 
 EXAMPLE_MINUTES, EXAMPLE_GB = 60, 64
 """Limits in suggested commands where those of the job are not known."""
-
-OF_SETUP = re.compile("torch sees|is built for|was not found on the node")
-"""Words in the reasons of failures that another job would have, too."""
 
 REPLACED = "of older code, submitted again with the current code"
 """What replaced cells are."""
@@ -125,19 +121,8 @@ def _of_older_code(
 def _unfinished(cells: list[CellState], study: str) -> Iterator[str]:
     """Yield a hint for each way in which cells ended without a result."""
     unfinished = [state for state in cells if not state.recorded]
-    broken = [state for state in unfinished if OF_SETUP.search(state.reason)]
-    if broken:
-        yield with_command(
-            f"{counted(len(broken), 'cell')} failed by the setup of the node, and would again; to "
-            "check it",
-            f"{PROGRAM} doctor",
-        )
     for outcomes, words, command in _ends(cells, study):
-        ended = [
-            state
-            for state in unfinished
-            if state.outcome in outcomes and state not in broken
-        ]
+        ended = [state for state in unfinished if state.outcome in outcomes]
         if ended:
             yield with_command(f"{counted(len(ended), 'cell')} {words}", command)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Option
 
 from hpml_jobs.cli.console import print_json, print_note
-from hpml_jobs.cli.deliver import Manner, confirm, deliver
+from hpml_jobs.cli.deliver import Manner, deliver
 from hpml_jobs.cli.hints import REPLACED, changed_code, current_and_replaced
 from hpml_jobs.cli.options import (
     AllCells,
@@ -65,7 +65,7 @@ def cancel(
 ) -> None:
     """Cancel the jobs of a study, by job id. A job that several cells share ends for all of them.
 
-    Without STUDY it says which study it is, and asks.
+    STUDY must be named.
 
     Example: hpml-jobs cancel demo 'ddp-2*'
     """
@@ -83,8 +83,10 @@ def cancel(
     closing = queued_jobs(status.history.closing, named) if whole_study else []
     ids = [*jobs, *closing]
     if ids and not selection.is_named:
-        question = f"cancel {counted(len(ids), 'job')} of study {selection.study.name}?"
-        confirm(question, "nothing was cancelled", "name the study")
+        raise UsageError(
+            f"nothing was cancelled: name the study ({selection.study.name} has "
+            f"{counted(len(ids), 'such job')})"
+        )
     cancel_jobs(ids)
     for job, cells in jobs.items():
         print(f"{job}: {', '.join(cells)}")
@@ -121,7 +123,6 @@ def resubmit(
 
     Example: hpml-jobs resubmit demo --timeout --minutes 60
     """
-    from hpml_jobs.status.states import cell_states
     from hpml_jobs.submit.resubmit import OUTCOMES, Changes
 
     typed = (failed, oom, timeout, missing, cancelled, lost, disturbed)
@@ -129,9 +130,8 @@ def resubmit(
     changes = Changes(minutes=minutes, mem_gb=mem)
     selection = select_study(study, pattern, outputs)
     if not kinds and selection.pattern is None:
-        options = _useful_options(cell_states(selection.study))
-        if options:
-            raise UsageError(f"specify what to resubmit: {options}, or a PATTERN")
+        options = " ".join(f"--{kind}" for kind in (*OUTCOMES, DISTURBED))
+        raise UsageError(f"specify what to resubmit: {options}, or a PATTERN")
     manner = Manner(json, yes, all_cells, dry_run)
     deliver(
         selection.study,
@@ -192,13 +192,3 @@ def _of_kinds(
     if DISTURBED in kinds:
         chosen += disturbed(cells, status.snapshots)
     return chosen
-
-
-def _useful_options(cells: "list[CellState]") -> str:
-    """Return the options that would resubmit cells, each with the number of cells."""
-    from hpml_jobs.submit.resubmit import OUTCOMES, resubmittable, with_outcomes
-
-    counts = {
-        kind: len(with_outcomes(resubmittable(cells), [kind])) for kind in OUTCOMES
-    }
-    return " ".join(f"--{kind} ({count})" for kind, count in counts.items() if count)

@@ -31,8 +31,6 @@ HELP = frozenset(("-h", "--help", "help"))
 
 COMPLETION = frozenset(("--install-completion", "--show-completion"))
 
-HYDRA_PAGES = frozenset(("--cfg", "-c", "--info", "-i", "--shell-completion", "-sc"))
-
 
 def run(words: list[str]) -> int:
     """Prepare the streams, run one command line and return its exit code."""
@@ -88,9 +86,6 @@ def _dispatch(words: list[str]) -> int:
     if first in ("-V", "--version", "version"):
         print(f"hpml_jobs {VERSION}")
         return 0
-    if not HYDRA_PAGES.isdisjoint(words):
-        _show_hydra_page(words[names_command:])
-        return 0
     if not names_command:
         _refuse_no_command(first)
         words = [UNNAMED, *words]
@@ -106,13 +101,6 @@ def _refuse_no_command(word: str) -> None:
     near = nearest(word, COMMANDS, LIKENESS)
     hint = f"did you mean {near}?" if near else f"{PROGRAM} --help lists them"
     raise UsageError(f"{word} is not a command: {hint}")
-
-
-def _show_hydra_page(words: list[str]) -> None:
-    from hpml_jobs.plan.composer import hydra_page
-
-    sys.argv[1:] = [word for word in words if word not in ("-m", "--multirun")]
-    hydra_page()
 
 
 def _help(words: list[str]) -> int:

@@ -106,13 +106,8 @@ def select_study(
 
     Raises:
         HpmlError: there is no such study.
-        UsageError: both words are patterns.
     """
-    if study is not None and _WILDCARDS & set(study):
-        if pattern is not None:
-            raise UsageError(
-                f"{study} {pattern}: both are patterns; give the name of a study, then a pattern"
-            )
+    if study is not None and pattern is None and _WILDCARDS & set(study):
         study, pattern = None, study
     return StudySelection(find_study(study, outputs), pattern, study is not None)
 
@@ -134,19 +129,6 @@ def study_words(study: Study) -> str:
     if resolve_path(folder) == resolve_path(user_outputs()):
         return study.name
     return f"{study.name} --outputs {shlex.quote(str(folder))}"
-
-
-def commands_here(study: Study, commands: Iterable[str]) -> tuple[str, ...]:
-    """Return commands that submitted a study with the option that finds it from here."""
-    if study_words(study) == study.name:
-        return tuple(commands)
-    here = []
-    for command in commands:
-        words = [
-            word for word in shlex.split(command) if not word.startswith("outputs=")
-        ]
-        here.append(shlex.join([*words, f"outputs={study.root.parent}"]))
-    return tuple(here)
 
 
 def _share(text: str) -> float:

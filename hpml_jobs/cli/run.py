@@ -41,13 +41,6 @@ def run(
             help="with -m: number of the cell in the sweep, from 0",
         ),
     ] = None,
-    take_over: Annotated[
-        bool,
-        Option(
-            "--take-over",
-            help="run the cell although a job of it is pending or running",
-        ),
-    ] = False,
 ) -> None:
     """Run one cell here: on a laptop, or inside an allocation (as sbatch/*.sbatch do).
 
@@ -74,8 +67,7 @@ def run(
     planned = _cell_of_index(plan.cells, index)
     folder, job = plan.study.cell(planned.slug), Job.current()
     with plan.study.submitting():
-        if not take_over:
-            _check_idle(plan.study, folder.slug)
+        _check_idle(plan.study, folder.slug)
         if plan.rerun:
             # a file that is no record is replaced by the attempt
             with suppress(InvalidRecordError):
@@ -122,8 +114,8 @@ def _check_idle(study: "Study", slug: str) -> None:
         return
     raise HpmlError(
         with_command(
-            f"{slug} is {state.outcome.value} as job {state.job} ({state.brief}): wait for it, add "
-            "--take-over (then this run's record counts, and the job's does not), or cancel it",
+            f"{slug} is {state.outcome.value} as job {state.job} ({state.brief}): wait for it, or "
+            "cancel it",
             f"{PROGRAM} cancel {study_words(study)} {slug}",
         )
     )

@@ -1,10 +1,9 @@
 """Commands status, logs and list."""
 
-import sys
+import os
 from collections.abc import Iterator
 from contextlib import nullcontext
 from datetime import UTC, datetime
-from time import monotonic, sleep
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -39,7 +38,6 @@ from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.check_result import in_short
 from hpml_jobs.core.errors import HpmlError, UsageError
 from hpml_jobs.core.text import PROGRAM, with_command
-from hpml_jobs.study.files import read_from
 from hpml_jobs.study.selection import all_studies, no_study, submitted_at
 from hpml_jobs.study.snapshot import CellState
 from hpml_jobs.study.study import Study
@@ -153,7 +151,7 @@ def show_until_idle(
 ) -> "StudyStatus":
     """Show the states until no cell is pending or running; return the last status.
 
-    Ctrl-C ends the command, not the jobs, which it says.
+    Ctrl-C ends the command, not the jobs.
     """
     from rich.console import Group
     from rich.live import Live
@@ -170,15 +168,8 @@ def show_until_idle(
         else:  # a file or a pipe gets a line per change
             print_change(f"{totals(states)}; {note}" if note else totals(states))
 
-    try:
-        with live or nullcontext():
-            return watch_study(study, EVERY_S, show, selection.chosen, cache)
-    except KeyboardInterrupt:
-        words = study_words(study)
-        commands = f"{PROGRAM} status {words} --watch\n{PROGRAM} cancel {words}"
-        sentence = "the jobs go on; to see them again, or to end them"
-        print(with_command(sentence, commands), file=sys.stderr)
-        raise
+    with live or nullcontext():
+        return watch_study(study, EVERY_S, show, selection.chosen, cache)
 
 
 def logs(
@@ -189,7 +180,11 @@ def logs(
     ] = 20,
     follow: Annotated[
         bool,
-        Option("--follow", "-f", help="print the log of a running cell as it grows"),
+        Option(
+            "--follow",
+            "-f",
+            help="print the log of a running cell as it grows, until Ctrl-C",
+        ),
     ] = False,
     outputs: Outputs = None,
 ) -> None:
@@ -221,7 +216,7 @@ def logs(
 
 
 def _follow(selection: StudySelection, lines: int) -> None:
-    """Print the log of the running cell, or of the one that started last, until it ends."""
+    """Become `tail`, which prints the log of the running cell that started last until Ctrl-C."""
     from hpml_jobs.status.states import cell_states
 
     study = selection.study
@@ -233,58 +228,16 @@ def _follow(selection: StudySelection, lines: int) -> None:
             with_command(sentence, f"{PROGRAM} status {study_words(study)}")
         )
     state = min(running, key=lambda state: state.elapsed_s or 0.0)
-    print(f"==== {state.slug}, until it ends", flush=True)
-    for text in follow(study, state, lines):
-        print(text, end="", flush=True)
-    last = next(other for other in cell_states(study) if other.slug == state.slug)
-    print(f"==== {last.slug}: {last.outcome.value} {last.reason}".rstrip())
-
-
-POLL_S = 0.5
-"""Seconds between two reads of the log."""
-
-ASK_S = 15.0
-"""Seconds between two questions to SLURM: a job that is killed leaves no exit report."""
-
-
-def follow(study: Study, state: CellState, lines: int) -> Iterator[str]:
-    """Yield the end of a running cell's log, then additions, until the cell has ended.
-
-    Raises:
-        HpmlError: it has no log yet.
-    """
-    from hpml_jobs.status.states import cell_states
-    from hpml_jobs.status.watch import END_BYTES
-
     attempt = study.cell(state.slug).latest_attempt()
     if attempt is None or attempt.job != state.job:
         raise HpmlError(f"{state.slug} is starting, it has no log yet: repeat this")
-    log = attempt.log_of(0)
-    size = log.stat().st_size if log.exists() else 0
-    position = max(0, size - END_BYTES)
-    content = read_from(log, position)
-    position += len(content)
-    last = content.splitlines(keepends=True)[-lines:]
-    yield b"".join(last).decode(errors="replace")
-    queried_at = monotonic()
-    while True:
-        has_ended = attempt.end.exists()  # before the log's last read
-        added = read_from(log, position)
-        position += len(added)
-        yield added.decode(errors="replace")
-        if has_ended and not added:  # a long rest is read in parts
-            return
-        if monotonic() - queried_at > ASK_S:
-            queried_at = monotonic()
-            states = (other for other in cell_states(study) if other.outcome.active)
-            if state.slug not in {other.slug for other in states}:
-                return
-        if not added:
-            sleep(POLL_S)
+    print(f"==== {state.slug}, until Ctrl-C", flush=True)
+    log = str(attempt.log_of(0))
+    os.execvp("tail", ["tail", "-n", str(lines), "-F", log])  # noqa: S606  (no shell)
 
 
 def list_(outputs: Outputs = None) -> None:
-    """List all studies: cells by state, date of the last submission, cluster, workload.
+    """List all studies: date of the last submission, cells by state.
 
     SLURM is asked only for studies with unfinished cells.
 
@@ -294,26 +247,21 @@ def list_(outputs: Outputs = None) -> None:
     studies = all_studies(folder)
     if not studies:
         raise no_study(folder)
-    table = plain_table(("study", "submitted", "cluster"), ("workload", "cells"))
+    table = plain_table(("study", "submitted"), ("cells",))
     for study in studies:
         submitted_s = submitted_at(study.root)
         moment = datetime.fromtimestamp(submitted_s, UTC).astimezone()
         submitted = moment.strftime("%Y-%m-%d %H:%M") if submitted_s else ""
-        cluster = last.name if (last := study.last_cluster()) else ""
-        workloads, cells = _contents(study)
-        table.add_row(study.name, submitted, cluster, workloads, Text(cells))
+        table.add_row(study.name, submitted, Text(_cells(study)))
     console().print(table)
 
 
-def _contents(study: Study) -> tuple[str, str]:
-    """Return what a study measures, and its cells by state, or why it cannot be read."""
+def _cells(study: Study) -> str:
+    """Return the cells of a study by state, or why it cannot be read."""
     from hpml_jobs.status.states import study_status
 
     try:
         study.check_schema()
-        status = study_status(study)
+        return by_outcome(study_status(study).states)
     except HpmlError as fault:
-        return "", str(fault)
-    files = [snapshot.file for snapshot in status.snapshots if snapshot.file]
-    workloads = sorted({file.cell.workload.name for file in files})
-    return ", ".join(workloads), by_outcome(status.states)
+        return str(fault)

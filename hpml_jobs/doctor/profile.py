@@ -68,12 +68,6 @@ class Profile(NamedTuple):
         lines += [f"    {default.line}" for default in self.of_cluster]
         return "\n".join([head, *lines, ""])
 
-    @property
-    def by_key(self) -> dict[str, Default]:
-        """The defaults by their keys on a command line."""
-        of_cluster = {f"cluster.{default.key}": default for default in self.of_cluster}
-        return {default.key: default for default in self.of_studies} | of_cluster
-
 
 def make_profile() -> Profile:
     """Return the defaults that this machine, its SLURM and the environment name."""

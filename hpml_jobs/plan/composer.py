@@ -8,7 +8,6 @@ import re
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-import hydra
 import msgspec
 from hydra import compose
 from hydra.errors import HydraException
@@ -16,8 +15,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
 from hpml_jobs.core.cluster import Cluster, Launcher
-from hpml_jobs.core.errors import HpmlError, UsageError
-from hpml_jobs.core.paths import conf_folder
+from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.sbatch import Default, default_variables
 from hpml_jobs.core.text import PROGRAM
 from hpml_jobs.plan.config_folders import GROUPS, ConfigFolders
@@ -31,15 +29,6 @@ from hpml_jobs.plan.keys import (
 from hpml_jobs.plan.removed import refuse_removed
 from hpml_jobs.plan.settings import Settings
 from hpml_jobs.plan.user_config import FileDefault, file_defaults
-
-
-@hydra.main(version_base="1.3", config_path=str(conf_folder()), config_name="config")
-def hydra_page(_config: DictConfig) -> None:
-    """Fail: Hydra prints its page (`--cfg job`, `--info`, completion) and does not call this."""
-    raise HpmlError(
-        "--cfg, --info and --shell-completion only show pages: leave -m out"
-    )
-
 
 AUTO = "auto"
 """The choice of a workload that depends on other keys."""

@@ -17,7 +17,7 @@ import torch
 from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.environment import refusal
 from hpml_jobs.core.errors import HpmlError, NodeFaultError
-from hpml_jobs.core.gpus import is_mig, node_fault, nvml_text, open_nvml
+from hpml_jobs.core.gpus import is_mig, node_fault
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.study.cell_folder import CellFolder
 from hpml_jobs.worker.failure import describe, write_report
@@ -157,51 +157,11 @@ def _use(number: int, memory: Callable[[int], tuple[int, int]]) -> str:
 
 def _check_gpu(number: int, gpu_type: str | None) -> None:
     name = torch.cuda.get_device_name(number)
-    capability = torch.cuda.get_device_capability(number)
-    architectures = torch.cuda.get_arch_list()
-    if not supports(capability, architectures):
-        lock = OLDER_LOCK if capability < (7, 5) else NEWER_LOCK
-        raise HpmlError(
-            f"GPU {number} is a {name} with compute capability "
-            f"{capability[0]}.{capability[1]}, but "
-            f"torch {torch.__version__} is built for {' '.join(architectures)}: "
-            f"install {lock} into the job's Python ({sys.executable})"
-        )
     if gpu_type is not None and not matches_gpu_type(gpu_type, name):
         raise HpmlError(
             f"GPU {number} is a {name}, but the cell needs gpu_type={gpu_type}: check "
             "gpu_type= and the partition"
         )
-
-
-def supports(capability: tuple[int, int], architectures: list[str]) -> bool:
-    """Return whether a torch build has code for a GPU.
-
-    `sm_XY` runs on GPUs of the same X from Y on, `compute_XY` on all newer ones.
-
-    >>> supports((7, 0), ["sm_75", "sm_80", "compute_120"]), supports((8, 9), ["sm_80"])
-    (False, True)
-    """
-    matches = [
-        re.fullmatch(r"(sm|compute)_(\d+)(\d)([af]?)", name) for name in architectures
-    ]
-    targets = []
-    for match in filter(None, matches):
-        kind, major, minor, suffix = match.groups()
-        targets.append((kind + suffix, (int(major), int(minor))))
-    if not targets:
-        return True  # ROCm has other names
-    return any(_target_supports(code, target, capability) for code, target in targets)
-
-
-def _target_supports(
-    code: str, target: tuple[int, int], capability: tuple[int, int]
-) -> bool:
-    if code.endswith("a"):  # sm_90a: exactly this architecture
-        return target == capability
-    if code == "compute":  # PTX, compiled at run time for any newer GPU
-        return target <= capability
-    return target[0] == capability[0] and target[1] <= capability[1]
 
 
 def matches_gpu_type(gpu_type: str, device_name: str) -> bool:
@@ -234,26 +194,10 @@ def why_no_cuda() -> str:
         return (
             f"torch {torch.__version__} is a build without CUDA: install {NEWER_LOCK}"
         )
-    try:
-        nvml = open_nvml()
-        driver = nvml_text(nvml.nvmlSystemGetDriverVersion())
-        version = int(nvml.nvmlSystemGetCudaDriverVersion_v2())
-        gpus = int(nvml.nvmlDeviceGetCount())
-    except Exception as error:  # any error of the driver is the reason
-        return (
-            f"the NVIDIA driver of this node does not respond ({error}): check that the job "
-            "requests a GPU, and that its container runs with --nv"
-        )
-    driver_cuda = f"{version // 1000}.{version % 1000 // 10}"
-    needs = f"torch {torch.__version__} needs CUDA {torch_cuda}"
-    if version // 1000 < int(torch_cuda.split(".")[0]):
-        return (
-            f"driver {driver} supports CUDA up to {driver_cuda}, but {needs}: install "
-            f"{OLDER_LOCK} into the job's Python ({sys.executable})"
-        )
     return (
-        f"driver {driver} (CUDA {driver_cuda}) has {gpus} GPU(s), and {needs}: check whether "
-        "CUDA_VISIBLE_DEVICES hides them"
+        f"torch {torch.__version__} needs a driver of CUDA {torch_cuda}: compare nvidia-smi on the "
+        f"node (an older driver needs {OLDER_LOCK}, a container --nv); check the job's GPUs and "
+        "CUDA_VISIBLE_DEVICES"
     )
 
 

@@ -44,9 +44,6 @@ from hpml_jobs.worker.training import Training, preserved_buffers
 OUTSIDE = 2
 """Stamps of an epoch outside of its iterations: the ends of its window."""
 
-EARLY = 2
-"""Iterations of a training in which a loss that is not finite may be a fault of compiled code."""
-
 BatchCounter = Callable[[Iterable[Any], int], Iterable[Any]]
 """Passes on the batches of an epoch, given their number, and reports how many have gone through."""
 
@@ -71,7 +68,6 @@ class RawEpoch(NamedTuple):
     scheduling: Scheduling | None = None
     energy: tuple[Energy, ...] | None = None
     memory: Memory | None = None
-    compiled_graphs: int | None = None
     launch_s: float | None = None
 
 
@@ -159,7 +155,6 @@ def _run_accounted(
     training.memory.start()
     energy_before = training.energy.read()
     before = training.scheduling.read()
-    graphs_before = training.compiler.graphs
     raw = _run(training, batches, micro_steps, recorder, span)
     scheduling = training.scheduling.since(before)
     energy = training.energy.since(energy_before)
@@ -168,7 +163,6 @@ def _run_accounted(
         scheduling=scheduling,
         energy=energy,
         memory=memory,
-        compiled_graphs=training.compiler.graphs_since(graphs_before),
     )
 
 
@@ -273,16 +267,10 @@ def summarize_epoch(
     diverged = torch.nonzero(~torch.isfinite(raw.losses)).flatten()
     if len(diverged):
         iteration = int(diverged[0])
-        remedy = (
-            f"use a smaller learning rate, e.g. workload.lr={cell.workload.lr / 10:g}"
-        )
-        is_early = role is Role.WARMUP and iteration < EARLY
-        if is_early and cell.path.compile is not None:
-            remedy = f"try compile=false, which may train where compiled code is wrong, or {remedy}"
         raise HpmlError(
             f"training diverged: the loss is not finite from iteration {iteration + 1} of the "
             f"{role} epoch (batch={cell.batch} x gpus={cell.gpus}, lr={raw.rates[iteration]:g}): "
-            f"{remedy}"
+            f"use a smaller learning rate, e.g. workload.lr={cell.workload.lr / 10:g}"
         )
     weights = torch.tensor(raw.samples, dtype=torch.float64)
     samples = sum(raw.samples)
@@ -295,7 +283,6 @@ def summarize_epoch(
         scheduling=raw.scheduling,
         energy=raw.energy,
         memory=raw.memory,
-        compiled_graphs=raw.compiled_graphs,
         launch_s=raw.launch_s,
     )
 

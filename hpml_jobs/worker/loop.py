@@ -27,7 +27,7 @@ from hpml_jobs.worker.epochs import (
 from hpml_jobs.worker.instruments import facts
 from hpml_jobs.worker.instruments.cards import CardReader, bind_to_near_cpus
 from hpml_jobs.worker.instruments.collectives import fingerprint
-from hpml_jobs.worker.instruments.recorder import StartupTimer, peak_memory_bytes
+from hpml_jobs.worker.instruments.recorder import StartupTimer
 from hpml_jobs.worker.models import FlopCount, count_flop
 from hpml_jobs.worker.optimizer import state_bytes
 from hpml_jobs.worker.probes import probe
@@ -142,7 +142,6 @@ def train(training: Training, progress: ProgressWriter) -> list[EpochResult]:
             results.append(train_epoch(training, number, role, count_batches=counter))
         if role is Role.WARMUP:
             training.settle(results[-1].epoch.iterations)
-            training.strategy.shorten_timeout()
         if role is Role.TIMED:  # between two epochs: it costs none of them
             training.cards.read()
         if cell.evaluate:
@@ -170,24 +169,18 @@ def describe_rank(training: Training, results: list[EpochResult]) -> Rank:
         devices=facts.device_names(strategy.devices),
         device_uuids=facts.device_uuids(strategy.devices),
         affinity=facts.affinity(),
-        **facts.process_identity(),
         threads=torch.get_num_threads(),
         loader_workers=cell.loader_workers,
         epochs=epochs,
         test_loss=evaluation.loss,
         test_accuracy=evaluation.accuracy,
         test_samples=evaluation.samples,
-        peak_memory_bytes=peak_memory_bytes(
-            next(epoch.memory for epoch in epochs if epoch.role is Role.TIMED)
-        ),
         held_elements=shards.held_elements,
         optimizer_state_bytes=state_bytes(training.optimizer),
         parameters_hash=parameters,
         buffers_hash=buffers,
         initial_hash=training.initial_hash,
-        compilation=training.compiler.summary(),
         communication=phases.communication if phases and communicates else None,
-        stored_images=training.loading.stored,
         cards=training.cards.state,
         node=facts.read_node(cell.device)
         if strategy.placement.local_rank == 0

@@ -21,9 +21,6 @@ from hpml_jobs.core.measurements import (
 from hpml_jobs.worker.instruments.timing import Clock, Devices, Stamp, clock_for
 
 WARMUPS, TRIALS = 5, 20
-DELAYED = 5
-"""A trial longer than this times the fastest one was delayed: its process waited for a core."""
-
 SIZES = tuple(2**power for power in range(10, 29))
 """1 KiB to 256 MiB."""
 
@@ -151,10 +148,10 @@ def prepare(kind: CollectiveKind, size: int, device: torch.device) -> Call:
 
 
 class MessageTrial(NamedTuple):
-    """The seconds of one collective; late if its launch is in them, None if nothing is queued."""
+    """The seconds of one collective; late if its launch is in them."""
 
     seconds: float
-    is_late: bool | None
+    is_late: bool
 
 
 class _Timer:
@@ -187,7 +184,7 @@ class _Timer:
         start: Stamp = clock.stamp()
         call.run()
         end: Stamp = clock.stamp()
-        is_late = clock.is_passed(start) if is_queued else None
+        is_late = is_queued and clock.is_passed(start)
         if is_late:
             self._ahead_s = min(2 * self._ahead_s, AHEAD_LIMIT_S)
         clock.synchronize()
@@ -198,14 +195,9 @@ class _Timer:
         for _ in range(WARMUPS):
             self.time(call)
         trials = [self.time(call) for _ in range(TRIALS)]
-        values = [[trial.seconds, float(trial.is_late or 0)] for trial in trials]
-        slowest = torch.tensor(values, dtype=torch.float64).to(self._device)
+        slowest = torch.tensor(trials, dtype=torch.float64).to(self._device)
         dist.all_reduce(slowest, dist.ReduceOp.MAX)
-        of_slowest = []
-        for (seconds, late), trial in zip(slowest.tolist(), trials, strict=True):
-            is_late = None if trial.is_late is None else late > 0
-            of_slowest.append(MessageTrial(seconds, is_late))
-        return of_slowest
+        return [MessageTrial(seconds, late > 0) for seconds, late in slowest.tolist()]
 
     def max_over_ranks(self, value: float) -> float:
         """Return the maximum over all ranks, on every rank."""
@@ -220,7 +212,6 @@ def summarize_trials(
     """Return the point of one size; late trials are left out, unless all are late."""
     in_time = [trial.seconds for trial in trials if not trial.is_late]
     seconds = in_time or [trial.seconds for trial in trials]
-    are_queued = any(trial.is_late is not None for trial in trials)
     return MicrobenchmarkPoint(
         kind=kind,
         bytes=size,
@@ -230,7 +221,4 @@ def summarize_trials(
         max_s=max(seconds),
         sent=sent,
         lower_quartile_s=float(np.percentile(seconds, 25)),
-        upper_quartile_s=float(np.percentile(seconds, 75)),
-        delayed=sum(second > DELAYED * min(seconds) for second in seconds),
-        launched_late=len(trials) - len(in_time) if are_queued else None,
     )

@@ -9,7 +9,6 @@ import platform
 import shutil
 import socket
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from importlib.metadata import PackageNotFoundError, version
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
 
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  (loader workers pass batches through it)
 MIN_SHARED_GB = 1.0
-MIN_SCRATCH_GB = 1.0
 GPU_HEALTH = "gpu health"
 
 
@@ -56,7 +54,6 @@ def check_node(file: CellFile) -> Iterator[Finding]:
         ("cpus", _cpus),
         ("devices", _devices),
         ("node data", _data),
-        ("scratch", _scratch),
         ("shared memory", _shared_memory),
     )
     for about, check in checks:
@@ -190,33 +187,15 @@ def card_findings(reader: "CardReader") -> Iterator[Finding]:
 
 def _finding(card: Card) -> Finding:
     number = "" if card.index is None else f" {card.index}"
-    observed = f"GPU{number} {card.bus_id or card.uuid}: {', '.join(_parts(card))}"
-    if memory_fault(card) or lane_fault(card):
-        return warning(GPU_HEALTH, observed, "report the node to the cluster's support")
-    if slowing_reasons(card):
-        return warning(
-            GPU_HEALTH, observed, "measure on another node, or report it if it stays so"
-        )
-    return ok(GPU_HEALTH, observed)
-
-
-def _parts(card: Card) -> Iterator[str]:
-    """Yield what NVML says, without what it does not answer."""
-    yield from _memory_parts(card)
-    if card.throttle_reasons is not None:
-        yield f"clocks lowered by {', '.join(slowing_reasons(card)) or 'nothing'}"
-    if card.pcie_width is not None:
-        yield lane_fault(card) or f"PCIe x{card.pcie_width}"
-    if card.temperature_c is not None:
-        yield f"{card.temperature_c} °C"
-
-
-def _memory_parts(card: Card) -> Iterator[str]:
-    if card.ecc_uncorrected is not None:
-        yield counted(card.ecc_uncorrected, "uncorrected ECC error")
-    if card.remapped_rows is not None:
-        rows = counted(card.remapped_rows, "remapped row")
-        yield f"{rows} (remapping is {card.row_remapping})"
+    gpu = f"GPU{number} {card.bus_id or card.uuid}"
+    if fault := memory_fault(card) or lane_fault(card):
+        remedy = "report the node to the cluster's support"
+        return warning(GPU_HEALTH, f"{gpu}: {fault}", remedy)
+    if reasons := slowing_reasons(card):
+        remedy = "measure on another node, or report it if it stays so"
+        text = f"{gpu}: clocks lowered by {', '.join(reasons)}"
+        return warning(GPU_HEALTH, text, remedy)
+    return ok(GPU_HEALTH, f"{gpu}: no fault")
 
 
 def _data(file: CellFile) -> Finding:
@@ -230,20 +209,6 @@ def _data(file: CellFile) -> Finding:
     if counts.parameters is not None:
         text += f"; its model has {counts.parameters:,} parameters"
     return ok("node data", text)
-
-
-def _scratch(_file: CellFile) -> Finding:
-    """Check that temporary files can be written."""
-    folder = tempfile.gettempdir()
-    with tempfile.TemporaryFile() as file:
-        file.write(b"doctor")
-    free_gb = shutil.disk_usage(folder).free / 1e9
-    text = f"{folder} is writable and has {free_gb:,.1f} GB free"
-    if free_gb < MIN_SCRATCH_GB:
-        return warning(
-            "scratch", text, "export TMPDIR in cluster.setup to a folder with space"
-        )
-    return ok("scratch", text)
 
 
 def _shared_memory(file: CellFile) -> Finding:

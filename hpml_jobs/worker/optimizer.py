@@ -149,11 +149,6 @@ def own_optimizer(workload: Workload, model: nn.Module, lr: float) -> Optimizer:
         raise HpmlError(
             f"{what} returned {type(optimizer).__name__}: return a torch.optim.Optimizer"
         )
-    if any("lr" not in group for group in optimizer.param_groups):
-        raise HpmlError(
-            f"{what} returned {type(optimizer).__name__}, whose param_groups have no 'lr': the "
-            "schedule sets it; give every group an lr"
-        )
     trained = {id(parameter) for parameter in model.parameters()}
     held = [
         parameter for group in optimizer.param_groups for parameter in group["params"]
@@ -210,8 +205,7 @@ def make_schedule(
 def own_schedule(workload: Workload, iterations: int, epochs: int) -> Factor:
     """Return the user's function from an iteration to the factor of the learning rate.
 
-    Its values for the first, the middle and the last iteration are tried. After the last one, where
-    the profiler trains on, the factor stays.
+    After the last one, where the profiler trains on, the factor stays.
 
     Raises:
         HpmlError: `workload.schedule` returns no function, or that no factor.
@@ -231,8 +225,6 @@ def own_schedule(workload: Workload, iterations: int, epochs: int) -> Factor:
     def checked(iteration: int) -> float:
         return _checked(what, factor, min(iteration, iterations - 1))
 
-    for iteration in (0, iterations // 2, iterations - 1):
-        checked(iteration)
     return checked
 
 

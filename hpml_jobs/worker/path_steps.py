@@ -1,8 +1,5 @@
 """What depends on the training path (docs/keys.md): steps, micro-steps and torch.compile."""
 
-import os
-import shutil
-import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -15,15 +12,11 @@ from torch.optim import Optimizer
 
 from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.errors import HpmlError
-from hpml_jobs.core.rank import Compilation
 from hpml_jobs.core.training_path import AMPERE, CompileMode, Precision, TrainingPath
 from hpml_jobs.worker.instruments.timing import Devices, IterationTimes
 
 HALF = {Precision.BF16: torch.bfloat16, Precision.FP16: torch.float16}
 """The dtype of torch.autocast, or of the parameters that a strategy gathers."""
-
-CHANNELS_LAST_DIMENSIONS = 4
-"""Dimensions of a batch of images (N, C, H, W)."""
 
 
 class PathSteps:
@@ -143,20 +136,6 @@ def set_modes(cell: Cell, devices: Devices) -> None:
         )
 
 
-def check_channels_last(inputs: Any) -> None:
-    """Refuse a batch that has no channels.
-
-    Raises:
-        HpmlError: it is not a tensor of shape (N, C, H, W).
-    """
-    shape = tuple(inputs.shape) if isinstance(inputs, Tensor) else type(inputs).__name__
-    if not isinstance(inputs, Tensor) or inputs.ndim != CHANNELS_LAST_DIMENSIONS:
-        raise HpmlError(
-            f"channels_last=true: a batch of the data is {shape}, not images of shape "
-            "(N, C, H, W); leave channels_last out"
-        )
-
-
 class MicroSteps:
     """The micro-steps of an epoch, in groups of `accumulate`; the last group may be smaller.
 
@@ -223,102 +202,16 @@ class MicroSteps:
 
 BACKEND = "inductor"
 
-COMPILERS = {
-    "cpu": ("C++", "CXX", ("g++", "clang++")),
-    "cuda": ("C", "CC", ("gcc", "clang")),
-}
-"""By device: the language of what torch compiles on the node, the variable that names a compiler,
-and those that are looked for. Triton compiles a launcher of each kernel (triton/runtime/build.py).
-"""
 
+def compiled(replica: nn.Module, mode: CompileMode | None) -> nn.Module:
+    """Return the model whose forward runs the compiled replica; the replica itself without a mode.
 
-class Compiler:
-    """Compiles the replica of a rank, and counts what torch compiles in this process.
-
-    The replica is compiled inside its wrapper. While DDP's forward runs, torch splits the graph at
-    DDP's buckets (DDPOptimizer), so that their messages overlap with backward. A new wrapper around
-    the same compiled replica compiles nothing again. Each shape of a batch has graphs of its own,
+    It is compiled inside its wrapper. While DDP's forward runs, torch splits the graph at DDP's
+    buckets (DDPOptimizer), so that their messages overlap with backward. A new wrapper around the
+    same compiled replica compiles nothing again. Each shape of a batch has graphs of its own,
     compiled when it first comes, in the warm-up epoch.
     """
-
-    def __init__(self, mode: CompileMode | None, device: torch.device) -> None:
-        self._mode = mode
-        self._device = device
-        self._seconds = self._started = 0.0
-        if mode is not None:
-            self._check()
-            self._count_seconds()
-
-    def compiled(self, replica: nn.Module) -> nn.Module:
-        """Return the model whose forward runs the compiled replica; the replica without compile."""
-        if self._mode is None:
-            return replica
-        model: Any = torch.compile(
-            replica, backend=BACKEND, mode=self._mode.value, dynamic=False
-        )
-        return model  # type: ignore[no-any-return]
-
-    @property
-    def graphs(self) -> int | None:
-        """Graphs that were compiled so far; None without compile."""
-        if self._mode is None:
-            return None
-        from torch._dynamo.utils import counters  # noqa: PLC0415 -- a second to import
-
-        return int(counters["stats"]["unique_graphs"])
-
-    def graphs_since(self, before: int | None) -> int | None:
-        """Return the graphs that were compiled since there were so many."""
-        now = self.graphs
-        return None if now is None or before is None else now - before
-
-    def summary(self) -> Compilation | None:
-        """Return what compilation took so far; None without compile."""
-        if self._mode is None:
-            return None
-        from torch._dynamo.utils import counters  # noqa: PLC0415 -- a second to import
-
-        breaks = counters["graph_break"]
-        return Compilation(
-            seconds=self._seconds,
-            graphs=self.graphs or 0,
-            graph_breaks={
-                str(why).splitlines()[0]: int(number) for why, number in breaks.items()
-            },
-        )
-
-    def _count_seconds(self) -> None:
-        from torch._dynamo.callback import callback_handler  # noqa: PLC0415 -- a second to import
-
-        def start(*_: Any) -> None:
-            self._started = time.perf_counter()
-
-        def end(*_: Any) -> None:
-            self._seconds += time.perf_counter() - self._started
-
-        callback_handler.register_start_callback(start)
-        callback_handler.register_end_callback(end)
-
-    def _check(self) -> None:
-        """Refuse to compile without a compiler.
-
-        Raises:
-            HpmlError: there is no C++ compiler for the CPU, or no Triton or C compiler for the GPU.
-        """
-        if self._device.type == "cuda":
-            from torch.utils._triton import has_triton  # noqa: PLC0415 -- imports Triton
-
-            if not has_triton():
-                raise HpmlError(
-                    f"compile={self._mode}: Triton does not work with "
-                    f"{torch.cuda.get_device_name(self._device)} (it needs compute capability 7.0 "
-                    "or higher, and the package triton); use compile=false"
-                )
-        language, variable, usual = COMPILERS[self._device.type]
-        names = (os.environ[variable],) if os.environ.get(variable) else usual
-        if not any(map(shutil.which, names)):
-            raise HpmlError(
-                f"compile={self._mode}: no {language} compiler ({' or '.join(names)}) is installed "
-                f"on this node: install one, name it in the variable {variable}, or use "
-                "compile=false"
-            )
+    if mode is None:
+        return replica
+    model: Any = torch.compile(replica, backend=BACKEND, mode=mode.value, dynamic=False)
+    return model  # type: ignore[no-any-return]

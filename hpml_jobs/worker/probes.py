@@ -53,11 +53,9 @@ def unsynced_epoch(training: Training, steps: "OptionalSteps") -> tuple[Epoch, .
     alone = steps.attempt(what, training.without_exchange)
     if alone is None:
         return ()
-    # no collective in the epoch keeps the ranks together
-    with training.strategy.long_timeout():
-        result = steps.attempt(
-            what, lambda: train_epoch(alone, number, Role.UNSYNCED), keeps_cache=True
-        )
+    result = steps.attempt(
+        what, lambda: train_epoch(alone, number, Role.UNSYNCED), keeps_cache=True
+    )
     return (result.epoch,) if result else ()
 
 

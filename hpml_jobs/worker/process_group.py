@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed import distributed_c10d
 from torch.optim import Optimizer
 from torch.utils.data import Dataset, DistributedSampler
 
@@ -22,9 +21,6 @@ from hpml_jobs.worker.instruments.timing import Clock, Devices, clock_for
 
 COLLECTIVE_TIMEOUT = timedelta(minutes=10)
 """How long a collective waits, at most, for a rank that is late or gone."""
-
-SETTLED_TIMEOUT = timedelta(minutes=3)
-"""The same after the warm-up epoch, in which ranks search for kernels, compile and read files."""
 
 COLLECTIVE_SHARE = 1 / 3
 """The share of the cell's time limit that it waits at most: a hang is reported before the limit."""
@@ -144,14 +140,6 @@ class ParallelStrategy:
     def setup(self, timeout: timedelta) -> None:
         """Join the process group, whose collectives wait up to `timeout` for another rank."""
 
-    def shorten_timeout(self) -> None:
-        """Let collectives wait no longer than ranks that have warmed up may differ."""
-
-    @contextmanager
-    def long_timeout(self) -> Iterator[None]:
-        """Let collectives in the block wait as long as in the warm-up epoch."""
-        yield
-
     def stamps_of_messages(self, replica: nn.Module) -> int:
         """Return how many stamps the messages of an iteration need; some more do no harm.
 
@@ -243,36 +231,13 @@ class ProcessGroup(ParallelStrategy):
     `stamps_of_messages` if it sends more than a few.
     """
 
-    _timeout = COLLECTIVE_TIMEOUT
-
     def setup(self, timeout: timedelta) -> None:
         """Join the process group that torchrun's environment describes."""
         device = self.devices[0]
         self.backend = dist.get_default_backend_for_device(device)
         device_id = device if self.gpus else None
-        self._timeout = timeout
         dist.init_process_group(self.backend, timeout=timeout, device_id=device_id)
         KEPT.append(dist.group.WORLD)
-
-    def shorten_timeout(self) -> None:
-        """Let collectives wait no longer than ranks that have warmed up may differ."""
-        self._set_timeout(min(self._timeout, SETTLED_TIMEOUT))
-
-    @contextmanager
-    def long_timeout(self) -> Iterator[None]:
-        """Let collectives in the block wait as long as in the warm-up epoch."""
-        self._set_timeout(self._timeout)
-        try:
-            yield
-        finally:
-            self.shorten_timeout()
-
-    def _set_timeout(self, timeout: timedelta) -> None:
-        # torch before 2.14 has it under the other name only.
-        set_timeout = (
-            getattr(dist, "set_timeout", None) or distributed_c10d._set_pg_timeout
-        )
-        set_timeout(timeout)
 
     def wrap(self, model: nn.Module, *, instrumented: bool = False) -> nn.Module:
         """Return the model itself with rank 0's parameters; every rank keeps its own buffers."""

@@ -18,7 +18,7 @@ from hpml_jobs.core.collective_times import (
     paired,
     service_s,
 )
-from hpml_jobs.core.measurements import CollectiveKind, Exchange, Purpose, Role, Stage
+from hpml_jobs.core.measurements import Exchange, Purpose, Role, Stage
 from hpml_jobs.core.rank import Rank
 from hpml_jobs.core.record import Attempt, Facts, Model, Record
 from hpml_jobs.core.validation import decode
@@ -33,10 +33,6 @@ if TYPE_CHECKING:  # records are also merged where nothing trains
     from hpml_jobs.worker.process_group import ParallelStrategy
 
 Arrays = dict[str, NDArray[Any]]
-
-SENT_BY_ROOT = [
-    KINDS.index(kind) for kind in (CollectiveKind.BROADCAST, CollectiveKind.SCATTER)
-]
 
 Batch = TypeVar("Batch")
 
@@ -249,20 +245,14 @@ def split_exchange(arrays: Arrays, begins: Begins | None) -> Exchange | None:
     collectives = paired(arrays)
     if collectives is None:
         return None
-    kinds, served_s, exposed_s = (
-        collectives.kind,
-        collectives.served_s,
-        collectives.exposed_s,
-    )
+    served_s, exposed_s = collectives.served_s, collectives.exposed_s
     service = service_s(collectives, arrays["parts_s"], begins)
     least, most = served_s.min(axis=0), served_s.max(axis=0)
     is_rooted = collectives.is_rooted
-    is_unrooted, is_sent_by_root = ~is_rooted, np.isin(kinds, SENT_BY_ROOT)
+    is_unrooted = ~is_rooted
     is_gradient = is_unrooted & (
         collectives.purpose == PURPOSES.index(Purpose.GRADIENTS)
     )
-    slowest_receiver = served_s[1:].max(axis=0)
-    received_s = np.where(is_sent_by_root, slowest_receiver, served_s[0])
     exchange_s = None
     if service is not None:
         of_slowest_s = np.minimum(service, exposed_s.max(axis=0))
@@ -282,6 +272,5 @@ def split_exchange(arrays: Arrays, begins: Begins | None) -> Exchange | None:
         all_reduce_net_s=total(least, is_unrooted),
         gradients_net_s=total(least if service is None else service, is_gradient),
         rooted_s=total(served_s[0], is_rooted),
-        received_s=total(received_s, is_rooted),
         service_s=None if service is None else float(service.sum()),
     )

@@ -33,10 +33,9 @@ from hpml_jobs.worker.instruments.recorder import MemoryMeter, StartupTimer
 from hpml_jobs.worker.instruments.scheduling import SchedulingReader
 from hpml_jobs.worker.optimizer import make_optimizer, make_schedule
 from hpml_jobs.worker.path_steps import (
-    Compiler,
     MicroSteps,
     PathSteps,
-    check_channels_last,
+    compiled,
     set_modes,
 )
 from hpml_jobs.worker.process_group import ParallelStrategy, Sampler
@@ -49,7 +48,7 @@ WARM_PASSES = 2
 class Training:
     """All that an epoch needs. `replica` is this rank's model, `model` is the wrapped replica.
 
-    `compiled` runs the replica in `model`, compiled by `compiler` where the cell asks for it.
+    `compiled` runs the replica in `model`, compiled where the cell asks for it.
     `loading` makes loaders, of which `loader` has the training images. `order` is the sampler that
     it draws from, and records its order; `sampler` inside it is the sharding one, which must know
     the epoch. `steps` are those of an iteration that depend on the training path. `schedule`
@@ -69,7 +68,6 @@ class Training:
     schedule: LRScheduler | None
     loss: models.Loss
     steps: PathSteps
-    compiler: Compiler
     loading: Loading
     loader: BatchLoader
     sampler: Sampler
@@ -180,15 +178,15 @@ class Training:
         is_half = self.cell.strategy.traffic.casts_parameters
         steps = _steps(self.cell, self.strategy, scales_loss=not is_half)
         replica = self.strategy.local_copy(steps.place(self.copy_replica()))
-        compiled = self.compiler.compiled(replica)
+        forward = compiled(replica, self.cell.path.compile)
         optimizer = make_optimizer(self.cell, replica)
         for group in optimizer.param_groups:
             group["lr"] = 0.0
         alone = replace(
             self,
             replica=replica,
-            compiled=compiled,
-            model=compiled,
+            compiled=forward,
+            model=forward,
             optimizer=optimizer,
             steps=steps,
             schedule=None,
@@ -250,8 +248,6 @@ def make_training(
     startup = startup or StartupTimer()
     startup.end("data_s")
     steps = _steps(cell, strategy)
-    if cell.path.channels_last:
-        check_channels_last(datasets.first_batch(data.train, 1)[0])
     datasets.seed_everything(cell.seed)
     replica = models.build(workload)
     initial_hash = fingerprint(replica.parameters()) if ":" in workload.model else None
@@ -263,9 +259,8 @@ def make_training(
     if cell.sync_buffers is SyncBuffers.SYNCBN:
         # torch annotates no types here
         replica = nn.SyncBatchNorm.convert_sync_batchnorm(replica)  # type: ignore[no-untyped-call]
-    compiler = Compiler(cell.path.compile, strategy.devices[0])
-    compiled = compiler.compiled(replica)
-    model = strategy.wrap(compiled)
+    forward = compiled(replica, cell.path.compile)
+    model = strategy.wrap(forward)
     loss = models.build_loss(workload)
     # From here on ranks differ: each shuffles and augments its own images.
     datasets.seed_everything(1_000 * cell.seed + strategy.placement.rank)
@@ -288,7 +283,7 @@ def make_training(
         cell=cell,
         strategy=strategy,
         replica=replica,
-        compiled=compiled,
+        compiled=forward,
         model=model,
         optimizer=optimizer,
         schedule=make_schedule(
@@ -296,7 +291,6 @@ def make_training(
         ),
         loss=loss,
         steps=steps,
-        compiler=compiler,
         loading=loading,
         loader=loader,
         sampler=sampler,

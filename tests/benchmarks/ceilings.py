@@ -23,7 +23,7 @@ from hpml_jobs.core.training_path import CompileMode
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.worker import models
 from hpml_jobs.worker.instruments.timing import synchronize
-from hpml_jobs.worker.path_steps import Compiler
+from hpml_jobs.worker.path_steps import compiled
 
 MODES = ("fp32", "tf32", "tf32 nhwc", "bf16 nhwc", "bf16 nhwc compiled")
 WARM_UP = 12
@@ -46,7 +46,7 @@ def images_per_s(mode: str, batch: int, options: argparse.Namespace) -> float:
         model.parameters(), 0.01, momentum=0.9, weight_decay=5e-4
     )
     mode_of_compile = CompileMode.DEFAULT if "compiled" in words else None
-    forward = Compiler(mode_of_compile, device).compiled(model)
+    forward = compiled(model, mode_of_compile)
     shape = (batch, 3, workload.image_size, workload.image_size)
     images = torch.randn(shape, device=device).to(memory_format=layout)
     targets = torch.randint(workload.classes, (batch,), device=device)

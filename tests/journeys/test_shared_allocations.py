@@ -54,7 +54,7 @@ def test_study_cancelled_by_job_id_is_resubmitted_by_outcome(studies, login, rig
     )
     unsaid = login("resubmit", "stopped")
     assert unsaid.returncode == 2
-    assert "specify what to resubmit: --cancelled (1), or a PATTERN" in unsaid.stderr
+    assert "specify what to resubmit: --failed --oom" in unsaid.stderr
     again = json.loads(
         login.ok(
             "resubmit",

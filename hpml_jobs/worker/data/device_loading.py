@@ -1,11 +1,9 @@
 """Loading with loader=device: the images lie on the device, which augments whole batches."""
 
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import ceil, prod
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -15,7 +13,6 @@ from torch.utils.data import Subset, TensorDataset
 from hpml_jobs.core.built_in import TOKEN_DATA
 from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.errors import HpmlError
-from hpml_jobs.core.rank import StoredImages
 from hpml_jobs.core.text import Share
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.worker.data.datasets import Data, Images, length
@@ -27,8 +24,6 @@ FREE_SHARE = Share(0.5)
 
 CHUNK = 1024
 """Images that are read at a time."""
-
-MEMINFO = Path("/proc/meminfo")
 
 
 @dataclass(frozen=True)
@@ -281,10 +276,7 @@ class DeviceLoader:
 
 
 class DeviceLoading:
-    """Loading with loader=device; all images are stored when it is made.
-
-    `stored` says how many they are, and how long that took.
-    """
+    """Loading with loader=device; all images are stored when it is made."""
 
     def __init__(self, cell: Cell, data: Data, device: torch.device) -> None:
         self._cell = cell
@@ -295,13 +287,11 @@ class DeviceLoading:
         sets = [images for images in (self._train, self._test) if images is not None]
         number = sum(images.number for images in sets)
         needed = sum(images.bytes for images in sets)
-        check_memory(cell, number, needed, free_bytes(cell, device))
-        start = time.perf_counter()
+        if device.type != "cpu":
+            free, _ = torch.get_device_module(device).mem_get_info(device)
+            check_memory(cell, number, needed, free)
         for images in sets:
             images.store(device)
-        self.stored = StoredImages(
-            images=number, bytes=needed, load_s=time.perf_counter() - start
-        )
 
     def train_loader(self, batch: int, order: RecordedSampler) -> BatchLoader:
         """Return the training batches in the order of the sampler, a partial last one included."""
@@ -318,18 +308,6 @@ class DeviceLoading:
 def _images_of(images: Images, cell: Cell, *, train: bool) -> DeviceImages:
     below, items = below_subsets(images)
     return DeviceImages(images, tensors_of(below, cell.workload, train=train), items)
-
-
-def free_bytes(cell: Cell, device: torch.device) -> float:
-    """Return the free memory of a device; of the host's, this process's part."""
-    if device.type != "cpu":
-        free: int
-        free, _ = torch.get_device_module(device).mem_get_info(device)
-        return free
-    lines = dict(line.split(":", 1) for line in MEMINFO.read_text().splitlines())
-    free_kib, *_ = lines["MemAvailable"].split()
-    processes = cell.gpus_per_node if cell.strategy.under_torchrun else 1
-    return int(free_kib) * 1024 / processes
 
 
 def check_memory(cell: Cell, images: int, needed_bytes: int, free: float) -> None:

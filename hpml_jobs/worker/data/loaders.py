@@ -9,7 +9,6 @@ import torch
 from torch.utils.data import DataLoader, Sampler, Subset
 
 from hpml_jobs.core.cell import Cell
-from hpml_jobs.core.rank import StoredImages
 from hpml_jobs.worker.data.datasets import Data, Images, length
 from hpml_jobs.worker.fork_safety import start_loader_worker
 
@@ -55,11 +54,7 @@ class BatchLoader(Protocol):
 
 
 class Loading(Protocol):
-    """The loaders of a rank. `stored` is what the device holds of the images; None: nothing."""
-
-    @property
-    def stored(self) -> StoredImages | None:
-        """How many images the device holds, and how long it took to store them."""
+    """The loaders of a rank."""
 
     def train_loader(self, batch: int, order: RecordedSampler) -> BatchLoader:
         """Return the training batches in the order of the sampler, a partial last one included."""
@@ -86,8 +81,6 @@ class WorkerLoader(DataLoader[Any]):
 
 class WorkerLoading:
     """Loading with loader=workers. `start_worker` runs first in every worker, with its number."""
-
-    stored: StoredImages | None = None
 
     def __init__(
         self,

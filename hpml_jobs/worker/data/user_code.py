@@ -1,15 +1,11 @@
 """User code by reference, `pkg.mod:name`: imported, and called with the arguments it accepts."""
 
 import inspect
-import sysconfig
-import traceback
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 from hpml_jobs.core.errors import HpmlError
-from hpml_jobs.core.paths import OWN_CODE
 from hpml_jobs.core.source_files import (
     imported_code,
     refuse_changed,
@@ -35,7 +31,6 @@ def load(setting: str, reference: str) -> Callable[..., Any]:
     ) as error:  # a user's module may raise anything on import
         raise HpmlError(
             f"{setting}={reference}: cannot import {module_name}: {type(error).__name__}: {error}"
-            f"{place_of(traceback.extract_tb(error.__traceback__))}"
         ) from error
     function = getattr(module, name, None)
     if not callable(function):
@@ -66,26 +61,8 @@ def check_imports(
 
 
 def call(function: Callable[..., Any], *arguments: Any, **optional: Any) -> Any:
-    """Call with `arguments`, and with those of `optional` that the function has a parameter for.
-
-    Raises:
-        HpmlError: the function needs a value that it does not get.
-    """
-    passed = accepted(function, len(arguments), optional)
-    named = f"{function.__module__}:{getattr(function, '__qualname__', function)}"
-    missing = [
-        name
-        for name, parameter in _named(function, len(arguments)).items()
-        if parameter.default is parameter.empty and name not in passed
-    ]
-    if missing:
-        name = missing[0]
-        key = "workload.context" if name == "context" else f"+workload.args.{name}"
-        added = "" if name in RESERVED_ARGS else f"add {key}=VALUE, or "
-        raise HpmlError(
-            f"your function {named} gets no value for {name}: {added}give it a default"
-        )
-    return function(*arguments, **passed)
+    """Call with `arguments`, and with those of `optional` that the function has a parameter for."""
+    return function(*arguments, **accepted(function, len(arguments), optional))
 
 
 def accepted(
@@ -153,19 +130,3 @@ def _named(
 def _takes_any_name(function: Callable[..., Any]) -> bool:
     parameters = inspect.signature(function).parameters.values()
     return any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
-
-
-def place_of(frames: Sequence[traceback.FrameSummary]) -> str:
-    """Return the innermost line of the user's own files, e.g. ` (mygpt.py line 12 in forward)`."""
-    for frame in reversed(frames):
-        if _is_users(Path(frame.filename)):
-            return f" ({Path(frame.filename).name} line {frame.lineno} in {frame.name})"
-    return ""
-
-
-def _is_users(path: Path) -> bool:
-    folders = (sysconfig.get_path("stdlib"), str(OWN_CODE))
-    is_installed = "site-packages" in path.parts or not path.is_absolute()
-    return not is_installed and not any(
-        path.is_relative_to(folder) for folder in folders
-    )

@@ -116,16 +116,6 @@ class Ledger:
             self.clock.seconds(entry.start, entry.end) for entry in self.collectives
         ]
 
-    def intervals(self) -> list[tuple[float, float]]:
-        """Return the start and end of each collective in seconds since the start of the first."""
-        if not self.collectives:
-            return []
-        seconds, first = self.clock.seconds, self.collectives[0].start
-        return [
-            (seconds(first, entry.start), seconds(first, entry.end))
-            for entry in self.collectives
-        ]
-
 
 @contextmanager
 def recorded(

@@ -19,7 +19,6 @@ from hpml_jobs.core.cell import Cell, CellFile
 from hpml_jobs.core.cluster import limit_of_host
 from hpml_jobs.core.gpus import is_mig, nvml_session, nvml_text
 from hpml_jobs.core.paths import OWN_CODE
-from hpml_jobs.core.process_times import Process
 from hpml_jobs.core.rank import NodeSystem
 from hpml_jobs.core.record import Facts
 from hpml_jobs.core.strategies import Device
@@ -142,19 +141,6 @@ def device_uuids(devices: Devices) -> tuple[str, ...]:
             prefix = "MIG" if is_mig(gpu.name) else "GPU"
             uuids.append(f"{prefix}-{gpu.uuid}")
     return tuple(uuids)
-
-
-def process_identity() -> dict[str, Any]:
-    """Return the fields of a rank that name its process; empty where there is no /proc.
-
-    A pid alone is not unique: every container has a process 1.
-    """
-    process = Process.of(os.getpid())
-    if process.boot_id is None:
-        return {}
-    return {
-        name: getattr(process, name) for name in ("pid", "boot_id", "started_ticks")
-    }
 
 
 def affinity() -> tuple[int, ...]:

@@ -28,6 +28,9 @@ from hpml_jobs.worker.fork_safety import start_loader_worker
 
 NANOSECONDS = 1e9
 
+CGROUPS = Path("/sys/fs/cgroup")
+"""Where control groups are mounted."""
+
 Value = TypeVar("Value")
 
 
@@ -258,43 +261,10 @@ _THROTTLED = {"throttled_usec": 1e-6, "throttled_time": 1e-9}
 
 def _cpu_groups() -> Iterator[Path]:
     """Yield the folders of this process's control groups for CPUs, up to the root that is shown."""
-    mounts = [
-        _Mount.parse(line)
-        for line in (PROC / "self/mountinfo").read_text().splitlines()
-    ]
     for line in (PROC / "self/cgroup").read_text().splitlines():
         _, controllers, path = line.split(":", 2)
-        if controllers and "cpu" not in controllers.split(","):
-            continue
-        for mount in mounts:
-            if mount.holds(controllers):
-                folder = mount.folder_of(path)
-                yield folder
-                yield from (p for p in folder.parents if mount.point in (p, *p.parents))
-
-
-class _Mount(NamedTuple):
-    """A mounted file system: its root in the hierarchy, its folder, its type and options."""
-
-    root: str
-    point: Path
-    kind: str
-    options: tuple[str, ...]
-
-    @classmethod
-    def parse(cls, line: str) -> "_Mount":
-        """Read a line of /proc/self/mountinfo (proc(5))."""
-        before, _, after = line.partition(" - ")
-        fields, ends = before.split(), after.split()
-        return cls(fields[3], Path(fields[4]), ends[0], tuple(ends[-1].split(",")))
-
-    def holds(self, controllers: str) -> bool:
-        """Return whether this is the hierarchy of these controllers; none of them: cgroup v2."""
-        if not controllers:
-            return self.kind == "cgroup2"
-        return self.kind == "cgroup" and "cpu" in self.options
-
-    def folder_of(self, path: str) -> Path:
-        """Return the folder of a group; in a container the mount may show a part of the tree."""
-        relative = path.removeprefix(self.root) if self.root != "/" else path
-        return self.point / relative.lstrip("/")
+        mount = CGROUPS / "cpu" if controllers else CGROUPS  # version 1, version 2
+        if not controllers or "cpu" in controllers.split(","):
+            folder = mount / path.lstrip("/")
+            yield folder
+            yield from (p for p in folder.parents if mount in (p, *p.parents))

@@ -9,11 +9,7 @@ from weakref import WeakKeyDictionary
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch._C._distributed_c10d import BuiltinCommHookType, GradBucket
-from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import (
-    allreduce_hook,
-    fp16_compress_hook,
-)
+from torch._C._distributed_c10d import GradBucket
 from torch.nn.parallel import DistributedDataParallel
 
 from hpml_jobs.core.measurements import CollectiveKind, Purpose
@@ -22,17 +18,8 @@ from hpml_jobs.worker.instruments.timing import Stamp
 from hpml_jobs.worker.instruments.wrappers import record_all_reduce
 from hpml_jobs.worker.observer.process import WRAPPERS, guarded, world_size
 
-_DIST: Any = dist  # torch exports no type of what is called of it
-
 _BROADCAST = "_distributed_broadcast_coalesced"
 """DDP's method that sends the buffers."""
-
-
-BUILT_IN = {
-    BuiltinCommHookType.ALLREDUCE: allreduce_hook,
-    BuiltinCommHookType.FP16_COMPRESS: fp16_compress_hook,
-}
-"""torch's hooks in Python that compute what its built-in ones do."""
 
 
 class GuardedLedger(Ledger):
@@ -55,16 +42,14 @@ CurrentLedger = Callable[[], GuardedLedger | None]
 class Hook:
     """The communication hook of a DDP wrapper: the same arithmetic as without one.
 
-    A script may register its own afterwards, which then replaces it. torch's method would keep the
-    hook in the wrapper, with which it would be saved.
+    torch's method would keep the hook in the wrapper, with which it would be saved.
     """
 
     def __init__(self, wrapper: DistributedDataParallel) -> None:
         self.current_ledger: CurrentLedger | None = None
-        self.of_script: tuple[Any, Callable[..., Any]] | None = None
         self._group = wrapper.process_group
         self._in_place = wrapper.gradient_as_bucket_view
-        _DIST._register_comm_hook(wrapper.reducer, self, _exchange_bucket)
+        dist._register_comm_hook(wrapper.reducer, self, Hook.run)  # type: ignore[attr-defined]  # torch exports no type of it
 
     @staticmethod
     def keeps_bits(wrapper: DistributedDataParallel) -> bool:
@@ -81,10 +66,6 @@ class Hook:
 
     def run(self, bucket: GradBucket) -> torch.futures.Future[Tensor]:
         """Average a bucket, and record it in an instrumented window."""
-        if self.of_script:
-            state, hook = self.of_script
-            future: torch.futures.Future[Tensor] = hook(state, bucket)
-            return future
         size = dist.get_world_size(self._group)
         # DDP divides in the bucket, but multiplies where it copies a gradient into it.
         tensor = (
@@ -94,10 +75,6 @@ class Hook:
         )
         ledger = self.current_ledger() if self.current_ledger else None
         return record_all_reduce(tensor, ledger, self._group)
-
-
-def _exchange_bucket(state: Hook, bucket: GradBucket) -> torch.futures.Future[Tensor]:
-    return state.run(bucket)
 
 
 HOOKS: "WeakKeyDictionary[DistributedDataParallel, Hook]" = WeakKeyDictionary()
@@ -115,42 +92,12 @@ def hook_into_wrappers(model: nn.Module | None) -> bool:
         return False  # which sends messages inside of forward and backward
     if not all(map(Hook.keeps_bits, wrappers())):
         return False
-    if not HOOKS:
-        _let_script_register()
     for wrapper in wrappers():
         try:
             HOOKS[wrapper] = HOOKS.get(wrapper) or Hook(wrapper)
         except RuntimeError:  # the script has a hook of its own
             return False
     return len(HOOKS) > 0
-
-
-def _let_script_register() -> None:
-    """Let a script register its own hook where a wrapper has ours; torch takes only one."""
-    register, register_builtin = (
-        _DIST._register_comm_hook,
-        _DIST._register_builtin_comm_hook,
-    )
-
-    def replaced(reducer: object, state: object, hook: Callable[..., Any]) -> bool:
-        ours = next((h for w, h in HOOKS.items() if w.reducer is reducer), None)
-        if ours is None or ours.of_script:
-            return False
-        ours.of_script = state, hook
-        return True
-
-    def _register_comm_hook(
-        reducer: Any, state: object, hook: Callable[..., Any]
-    ) -> None:
-        if not replaced(reducer, state, hook):
-            register(reducer, state, hook)
-
-    def _register_builtin_comm_hook(reducer: Any, kind: BuiltinCommHookType) -> None:
-        if not replaced(reducer, None, BUILT_IN[kind]):
-            register_builtin(reducer, kind)
-
-    _DIST._register_comm_hook = _register_comm_hook
-    _DIST._register_builtin_comm_hook = _register_builtin_comm_hook
 
 
 def record_messages(current_ledger: CurrentLedger) -> list[Callable[[], Any]]:

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 from weakref import WeakSet
 
 from hpml_jobs.core.measurements import Role
-from hpml_jobs.worker.instruments import timing
 from hpml_jobs.worker.instruments.timing import Clock, Stamp, Window
 from hpml_jobs.worker.observer.passes import Pass
 
@@ -35,16 +34,12 @@ STEPS = (Kind.STEPPED, Kind.STEPPED_TOO)
 
 
 class Event(NamedTuple):
-    """Something that was seen: of a loader with its pass, of a batch with its samples.
-
-    `host_ns` is the host's time after the stamp, which a device may pass later.
-    """
+    """Something that was seen: of a loader with its pass, of a batch with its samples."""
 
     kind: Kind
     stamp: Stamp
     source: Pass | None = None
     samples: int = 0
-    host_ns: int = 0
 
     @property
     def is_counted(self) -> bool:
@@ -82,9 +77,7 @@ class Recording:
 
     def note(self, kind: Kind, source: Pass | None = None) -> None:
         """Note what is seen now."""
-        self.events.append(
-            Event(kind, self.clock.stamp(), source, 0, timing.perf_counter_ns())
-        )
+        self.events.append(Event(kind, self.clock.stamp(), source))
 
     def note_batch(
         self, batch: Any, source: Pass | None = None, *, batch_size: int | None
@@ -93,11 +86,10 @@ class Recording:
 
         Where it draws none, they are `batch_size`; without that samples are tokens.
         """
-        # before its tokens are counted
-        stamp, host_ns = (self.clock.stamp(), timing.perf_counter_ns())
+        stamp = self.clock.stamp()  # before its tokens are counted
         drawn = source.drawn if source else 0
         samples = (drawn or batch_size) if batch_size else tokens_of(batch)
-        self.events.append(Event(Kind.BATCH, stamp, source, samples, host_ns))
+        self.events.append(Event(Kind.BATCH, stamp, source, samples))
 
     def note_step(self) -> bool:
         """Note that the optimizer has stepped; return whether it is the first of an iteration."""

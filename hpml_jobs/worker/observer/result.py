@@ -44,7 +44,6 @@ from hpml_jobs.worker.failure import describe, write_report
 from hpml_jobs.worker.instruments import facts
 from hpml_jobs.worker.instruments.collectives import Ledger, fingerprint
 from hpml_jobs.worker.instruments.phases import EpochPhases
-from hpml_jobs.worker.instruments.recorder import peak_memory_bytes
 from hpml_jobs.worker.observer.calls import WatchedModel
 from hpml_jobs.worker.observer.iterations import Iterations
 from hpml_jobs.worker.observer.process import (
@@ -195,7 +194,6 @@ class Writer:
 
     def _describe_rank(self, findings: Findings) -> Rank:
         epochs = tuple(result.epoch for result in findings.results)
-        timed = next((epoch for epoch in epochs if epoch.role is Role.TIMED), None)
         return Rank(
             rank=self._rank,
             local_rank=self._local_rank,
@@ -203,11 +201,9 @@ class Writer:
             devices=facts.device_names((self._device,)),
             device_uuids=facts.device_uuids((self._device,)),
             affinity=facts.affinity(),
-            **facts.process_identity(),
             threads=torch.get_num_threads(),
             loader_workers=findings.loader_workers,
             epochs=epochs,
-            peak_memory_bytes=peak_memory_bytes(timed.memory) if timed else None,
             parameters_hash=self._parameters_hash,
             communication=_communication(findings),
             cards=findings.cards,

@@ -6,7 +6,6 @@ from statistics import median
 from typing import Any
 from weakref import ref
 
-import msgspec
 from torch.optim import Optimizer
 
 from hpml_jobs.core.measurements import Role
@@ -18,7 +17,6 @@ from hpml_jobs.worker.instruments.timing import Clock, HostClock, Window
 from hpml_jobs.worker.observer.calls import WatchedModel
 from hpml_jobs.worker.observer.exchange import ExchangeRecorder
 from hpml_jobs.worker.observer.iterations import Iterations, split_iterations
-from hpml_jobs.worker.observer.launches import least_launch_s, waits_for_device
 from hpml_jobs.worker.observer.meters import Meters, clock_of, devices_of
 from hpml_jobs.worker.observer.passes import Passes
 from hpml_jobs.worker.observer.recording import Recording
@@ -140,8 +138,6 @@ class ObservedTraining:
         self.exchange.stop()
         if phases or role is not Role.INSTRUMENTED:
             self._add(recording, iterations, batches, phases)
-        if phases and recording.clock.runs_behind_host:
-            self._add_launches(recording.clock, iterations)
         if role is Role.TIMED:
             self._meters.cards.read()
             self.exchange.prepare(recording, iterations)
@@ -192,16 +188,6 @@ class ObservedTraining:
         self.results.append(
             MeasuredWindow(epoch, iterations, batches, len(recording.events), phases)
         )
-
-    def _add_launches(self, clock: Clock, instrumented: Iterations) -> None:
-        """Add the host's time to the timed epoch where it launches all the time."""
-        if waits_for_device(clock, instrumented):
-            return
-        number = ROLES.index(Role.TIMED)
-        timed = self.results[number]
-        launch_s = least_launch_s(timed.iterations)
-        epoch = msgspec.structs.replace(timed.epoch, launch_s=launch_s)
-        self.results[number] = timed._replace(epoch=epoch)
 
     def write(self) -> None:
         """Write what is known."""

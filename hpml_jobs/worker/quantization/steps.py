@@ -1,17 +1,7 @@
-"""The lab's quantization steps on a trained network, and torch's own quantization for comparison.
+"""The lab's quantization steps on a trained network."""
 
-The latter (PyTorch 2 export, torchao) is the default of X86InductorQuantizer: static; activations
-uint8 per tensor with a zero point; weights int8 per output channel, symmetric. No failure there
-fails the cell: it becomes one line of text.
-"""
-
-import warnings
 from collections.abc import Callable, Sequence
-from functools import wraps
-from importlib.metadata import version
-from operator import attrgetter
-from textwrap import shorten
-from typing import Any, NamedTuple, ParamSpec, TypeVar
+from typing import Any, NamedTuple
 
 import msgspec
 import torch
@@ -24,12 +14,10 @@ from hpml_jobs.core.quantization import (
     QuantizationStep,
     Quantized,
     QuantizedParts,
-    TorchReference,
 )
 from hpml_jobs.core.quantize_settings import Quantize
 from hpml_jobs.worker.data import datasets
 from hpml_jobs.worker.data.loaders import test_loader
-from hpml_jobs.worker.devices import NEWER_LOCK
 from hpml_jobs.worker.fork_safety import await_idle_threads
 from hpml_jobs.worker.quantization.integer import IntegerNetwork
 from hpml_jobs.worker.quantization.layers import (
@@ -124,14 +112,12 @@ def quantize(
     ]
     for what in (QuantizedParts.WEIGHTS, QuantizedParts.ALL):
         steps += [variant_step(network, variant, test, what) for variant in variants]
-    reference, missing = compare_with_torch(model, calibration, test)
     return Quantized(
         calibration=_count_images(calibration),
         bias=network.stages[-1].layer.bias is not None,
         spreads=distributions.spreads,
         steps=tuple(steps),
-        reference=reference,
-        missing=(*impossible, *missing),
+        missing=tuple(impossible),
     )
 
 
@@ -207,23 +193,6 @@ def variant_step(
     )
 
 
-def compare_with_torch(
-    model: nn.Module, calibration: Sequence[Batch], test: Sequence[Batch]
-) -> tuple[TorchReference | None, list[str]]:
-    """Return torch's own quantization, or the reason why it failed."""
-    try:
-        converted = convert(model, [images for images, _ in calibration])
-        reference = TorchReference(
-            how=converted.how,
-            correct=_count_correct(converted.graph, test),
-            samples=_count_images(test),
-            bytes=converted.bytes,
-        )
-    except NoReferenceError as error:
-        return None, [str(error)]
-    return reference, []
-
-
 def _count_images(batches: Sequence[Batch]) -> int:
     return sum(len(targets) for _, targets in batches)
 
@@ -233,84 +202,3 @@ def _count_correct(network: Network, test: Sequence[Batch]) -> int:
     return sum(
         int((network(images).argmax(1) == targets).sum()) for images, targets in test
     )
-
-
-P = ParamSpec("P")
-R = TypeVar("R")
-
-
-class NoReferenceError(HpmlError):
-    """torch's quantization failed; the message says why in one line."""
-
-
-class Converted(NamedTuple):
-    """The quantized network as a graph of torch.export, which simulates int8 in fp32."""
-
-    how: str
-    graph: Any
-
-    @property
-    def tensors(self) -> list[Tensor]:
-        """The stored tensors: int8 weights, scales and zero points, biases."""
-        names = {
-            str(node.target) for node in self.graph.graph.nodes if node.op == "get_attr"
-        }
-        return [attrgetter(name)(self.graph) for name in names]
-
-    @property
-    def bytes(self) -> int:
-        """Bytes of the tensors; the scales of activations are constants in the graph's code."""
-        return sum(tensor.numel() * tensor.element_size() for tensor in self.tensors)
-
-
-def _raises_one_line(what: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Turn any error of the function into a NoReferenceError of one line; hide warnings."""
-
-    def decorate(function: Callable[P, R]) -> Callable[P, R]:
-        @wraps(function)
-        def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
-            try:
-                with warnings.catch_warnings(), torch.no_grad():
-                    warnings.simplefilter("ignore")
-                    return function(*args, **kwargs)
-            except ModuleNotFoundError as error:
-                raise NoReferenceError(
-                    f"{what}: {error.name} is not installed (pip install 'hpml-jobs[worker]')"
-                ) from error
-            except Exception as error:
-                first = (str(error).strip() or type(error).__name__).split("\n\n")[0]
-                raise NoReferenceError(f"{what}: {shorten(first, 300)}") from error
-
-        return wrapped
-
-    return decorate
-
-
-@_raises_one_line("torch's own quantization")
-def convert(model: nn.Module, images: Sequence[Tensor]) -> Converted:
-    """Export the model, observe batches of calibration images, and convert.
-
-    Raises:
-        NoReferenceError: torchao is not installed, something in it failed, or weights stay fp32.
-    """
-    from torchao.quantization.pt2e import quantize_pt2e  # noqa: PLC0415 -- three seconds
-    from torchao.quantization.pt2e.quantizer import x86_inductor_quantizer as x86  # noqa: PLC0415
-
-    # A batch of 1 would become a constant of the exported graph.
-    two = images[0][:1].repeat(2, *[1] * (images[0].ndim - 1))
-    exported: Any = torch.export.export(
-        model, (two,), dynamic_shapes=({0: torch.export.Dim("batch")},)
-    ).module()
-    quantizer = x86.X86InductorQuantizer()
-    quantizer.set_global(x86.get_default_x86_inductor_quantization_config())
-    prepared = quantize_pt2e.prepare_pt2e(exported, quantizer)
-    for batch in images:
-        prepared(batch)
-    how = f"torchao {version('torchao')}, PyTorch 2 export, X86InductorQuantizer"
-    converted = Converted(how, quantize_pt2e.convert_pt2e(prepared))
-    if all(tensor.dtype is not torch.int8 for tensor in converted.tensors):
-        raise TypeError(
-            f"torch {torch.__version__} with torchao {version('torchao')} stores no int8 weights "
-            f"but those in fp32: install the versions of {NEWER_LOCK}"
-        )
-    return converted

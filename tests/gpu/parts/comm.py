@@ -97,8 +97,12 @@ def _beside_profiler(training: Training) -> Figure:
     kernels = [e for e in read_trace(profiler, 1) if e.on_device and e.kind is kind]
     if not kernels:
         return Figure(key="profiler", value=None, note="the trace has no such kernel")
-    ours = zip(ledger.collectives, ledger.intervals(), strict=True)
-    ours_s = union_s(interval for entry, interval in ours if entry.kind is kind)
+    seconds, first = ledger.clock.seconds, ledger.collectives[0].start
+    ours_s = union_s(
+        (seconds(first, entry.start), seconds(first, entry.end))
+        for entry in ledger.collectives
+        if entry.kind is kind
+    )
     kernels_s = union_s((event.start_s, event.end_s) for event in kernels)
     return Figure(key="profiler", value=kernels_s / ours_s)
 

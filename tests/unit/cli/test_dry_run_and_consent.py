@@ -112,29 +112,17 @@ def test_cells_that_share_no_table_with_the_study_are_asked_about(
     assert len(slurm.scripts) == 2
 
 
-@pytest.mark.parametrize(("answer", "code"), [("y", 0), ("n", 1)])
-def test_cancel_without_a_study_names_it_and_asks(answer, code, slurm, terminal):
+@pytest.mark.parametrize("words", [[], ["*"]])
+def test_cancel_without_a_study_names_it_and_is_refused(words, slurm, capsys):
     assert run([*WORDS]) == 0
     slurm.set_output("scancel")
     slurm.set_output("squeue", squeue_line("101", "PENDING"))
-    questions = terminal(answer)
-    assert run(["cancel"]) == code
-    assert questions == ["cancel 1 job of study mine? [y/N] "]
-    assert len(slurm.calls("scancel")) == 1 - code
-    assert run(["cancel", "mine"]) == 0
-    assert len(questions) == 1
-
-
-@pytest.mark.parametrize("words", [[], ["*"]])
-def test_cancel_without_a_study_and_a_terminal_is_refused(words, slurm, capsys):
-    assert run([*WORDS]) == 0
-    slurm.set_output("squeue", squeue_line("101", "PENDING"))
     assert run(["cancel", *words]) == 2
-    assert (
-        "nothing was cancelled: there is no terminal to ask on; name the study"
-        in capsys.readouterr().err
-    )
+    message = "nothing was cancelled: name the study (mine has 1 such job)"
+    assert message in capsys.readouterr().err
     assert slurm.calls("scancel") == []
+    assert run(["cancel", "mine"]) == 0
+    assert len(slurm.calls("scancel")) == 1
 
 
 def test_submission_into_a_pipe_never_asks(slurm, monkeypatch):

@@ -57,18 +57,5 @@ def test_run_beside_its_job_is_refused(slurm, study, capsys, state):
     assert run(["run", *WORDS]) == 1
     error = capsys.readouterr().err
     assert f"is {state.lower()} as job 101 (" in error
-    assert (
-        "add --take-over (then this run's record counts, and the job's does not)"
-        in error
-    )
+    assert "wait for it, or cancel it" in error
     assert not list(study.cells_folder.glob("*/attempts"))
-
-
-def test_run_takes_over_with_its_option(slurm, study, monkeypatch):
-    slurm.set_output("squeue", squeue_line("101", "RUNNING", node="gr001"))
-    monkeypatch.setattr("hpml_jobs.job.run.run_workers", lambda *_: (1, False))
-    assert run(["run", *WORDS, "--take-over"]) == 1
-    (folder,) = study.cells()
-    latest = folder.latest_attempt()
-    assert latest is not None
-    assert latest.job.startswith("here-")

@@ -1,10 +1,12 @@
 """The log of a running cell, printed as it grows."""
 
+import os
+from pathlib import Path
+
 import pytest
 
-from hpml_jobs.cli.status import follow
+from hpml_jobs.cli.main import run
 from hpml_jobs.core.cell import Outcome
-from hpml_jobs.status.states import cell_states
 from tests.unit.slurm_output import squeue_line
 from tests.unit.study_builder import StudyBuilder
 
@@ -18,16 +20,14 @@ def builder(slurm, working_folder):
     return study
 
 
-def test_follow_prints_log_tail_then_new_lines_until_job_end(slurm, builder):
+def test_follow_becomes_tail_of_the_running_cell(slurm, builder, monkeypatch, capsys):
     builder.begin_attempt(256, "17_3")
     slurm.set_output("squeue", squeue_line("17_3", "RUNNING", node="gr001"))
-    (state,) = [s for s in cell_states(builder.study) if s.outcome is Outcome.RUNNING]
-    log = builder.study.cell(state.slug).attempt("17_3.r0").log_of(0)
-    log.write_text("one\ntwo\nthree\n")
-    texts = follow(builder.study, state, 2)
-    assert next(texts) == "two\nthree\n"
-    with log.open("a") as opened:
-        opened.write("four\n")
-    assert next(texts) == "four\n"
-    builder.end_attempt(256, "17_3", Outcome.FAILED, "no")
-    assert "".join(texts) == ""
+    commands = []
+    monkeypatch.setattr(os, "execvp", lambda _, words: commands.append(words))
+    assert run(["logs", "mine", "-f", "-n", "2"]) == 0
+    (cell,) = [folder for folder in builder.study.cells() if "b256" in folder.slug]
+    ((*words, log),) = commands
+    assert words == ["tail", "-n", "2", "-F"]
+    assert Path(log).resolve() == cell.attempt("17_3.r0").log_of(0).resolve()
+    assert f"==== {cell.slug}, until Ctrl-C" in capsys.readouterr().out

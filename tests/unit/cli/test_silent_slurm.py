@@ -147,7 +147,8 @@ def test_waiting_goes_on_while_squeue_is_silent(
     make_silent(slurm, fault)
     assert run(words) == 0
     assert pauses == [10, 20, 40]
-    assert "SLURM does not answer (squeue" in capsys.readouterr().out
+    shown = capsys.readouterr()
+    assert "SLURM does not answer (squeue" in shown.out + shown.err
 
 
 def test_lost_sbatch_answer_with_empty_squeue_is_unknown(slurm, running_study, capsys):

@@ -47,7 +47,6 @@ OF_COMMANDS = {
         collect full --name Ada
         collect full --json --open
         status full --watch --all
-        compare full --replace
         doctor --gpus 1 --no-job
         compare
         compare full

@@ -99,7 +99,7 @@ REFUSED = {
     ),
     "missing_arg": (
         "def build(depth):\n    return GPT()\n",
-        ":build gets no value for depth: add +workload.args.depth=VALUE, or give it a default",
+        "build() missing 1 required positional argument: 'depth'",
     ),
 }
 

@@ -19,6 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from hpml_jobs.worker import models
+from hpml_jobs.worker.data.device_loading import DeviceLoading
 from hpml_jobs.worker.data.loaders import BatchLoader
 from hpml_jobs.worker.ddp import DDP
 from hpml_jobs.worker.instruments import timing
@@ -213,7 +214,7 @@ def scripted_gpu(
         for batch in batches(training, number):
             gpu.load()
             # its place only; to_device makes it
-            if training.loading.stored is not None:
+            if isinstance(training.loading, DeviceLoading):
                 launch_copies_of(type(training.loader))
                 yield batch
             else:

@@ -44,8 +44,6 @@ def backend(monkeypatch):
     """Nothing is compiled before and after the test."""
     recording = RecordingBackend()
     monkeypatch.setattr(path_steps, "BACKEND", recording)
-    # no compiler is needed
-    monkeypatch.setattr(path_steps.shutil, "which", lambda name: name)
     torch.compiler.reset()
     yield recording
     torch.compiler.reset()
@@ -61,13 +59,10 @@ def test_a_cell_compiles_in_its_warmup_epoch_only(one_rank, backend, strategy):
     training = make_training(
         cell, STRATEGIES[strategy](cell, Placement(0, 0, 1), CPU), Path.cwd()
     )
-    graphs = {}
-    graphs["warmup"] = train_epoch(training, 0, Role.WARMUP).epoch.compiled_graphs
+    train_epoch(training, 0, Role.WARMUP)
     assert backend.batches == [BATCH, IMAGES % BATCH]
-    graphs["timed"] = train_epoch(training, 1, Role.TIMED).epoch.compiled_graphs
+    train_epoch(training, 1, Role.TIMED)
     training.rewrap(instrumented=True)
-    graphs["instrumented"] = instrumented_epoch(training, 2).epoch.compiled_graphs
-    alone = training.without_exchange()
-    graphs["unsynced"] = train_epoch(alone, 3, Role.UNSYNCED).epoch.compiled_graphs
-    assert graphs == {"warmup": 2, "timed": 0, "instrumented": 0, "unsynced": 0}
+    instrumented_epoch(training, 2)
+    train_epoch(training.without_exchange(), 3, Role.UNSYNCED)
     assert len(backend.batches) == 2

@@ -155,10 +155,6 @@ def test_images_of_the_device_are_made_after_the_stall(measure):
     (rank,) = record.ranks
     assert rank.phases.stall_s == rank.timed.stall_s == 0
     assert rank.phases.h2d_s == pytest.approx(1e-3 * ITERATIONS * script.copy)
-    stored = rank.stored_images
-    # training images of 1,500 digits, and the test images
-    assert 256 < stored.images <= 256 + 51
-    assert stored.load_s > 0
 
 
 def test_events_are_created_before_the_epoch_and_used_again(monkeypatch):

@@ -12,7 +12,7 @@ from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.errors import HpmlError, NodeFaultError
 from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.worker import devices
-from hpml_jobs.worker.devices import await_free, devices_for, matches_gpu_type, supports
+from hpml_jobs.worker.devices import await_free, devices_for, matches_gpu_type
 
 from .conftest import SMALL_DIGITS
 
@@ -46,30 +46,6 @@ def test_gpu_type_differs_from_device_name(gpu_type, name):
     assert not matches_gpu_type(gpu_type, name)
 
 
-CUDA13 = ["sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120", "compute_120"]
-CUDA12 = ["sm_50", "sm_60", "sm_70", "sm_75", "sm_80", "sm_86", "sm_90"]
-
-
-@pytest.mark.parametrize(
-    ("capability", "architectures", "is_supported"),
-    [
-        ((7, 0), CUDA13, False),
-        ((7, 0), CUDA12, True),
-        ((8, 9), CUDA13, True),
-        ((10, 3), CUDA12, False),
-        ((9, 0), ["sm_90a"], True),
-        ((10, 3), ["sm_100f"], True),
-        ((10, 0), ["sm_90a"], False),
-        ((13, 0), CUDA13, True),
-        ((9, 0), ["gfx90a"], True),
-    ],
-)
-def test_torch_build_supports_compute_capability(
-    capability, architectures, is_supported
-):
-    assert supports(capability, architectures) is is_supported
-
-
 class FakeCuda:
     """torch.cuda on a node with GPUs."""
 
@@ -83,7 +59,6 @@ class FakeCuda:
             "device_count": lambda: self.count,
             "get_device_name": lambda _: self.name,
             "get_device_capability": lambda _: self.capability,
-            "get_arch_list": lambda: CUDA13,
             "mem_get_info": lambda _: (47 * 10**9, 48 * 10**9),
             "set_device": lambda number: setattr(self, "current", number),
         }.items():
@@ -120,12 +95,6 @@ def test_other_gpu_type_is_refused(monkeypatch):
         HpmlError, match="GPU 0 is a NVIDIA L40S, but the cell needs gpu_type=l4"
     ):
         devices_for(gpu_cell(gpu_type="l4"), 0)
-
-
-def test_gpu_unsupported_by_torch_names_other_lock_file(monkeypatch):
-    FakeCuda(name="Tesla V100-SXM2-32GB", capability=(7, 0)).install(monkeypatch)
-    with pytest.raises(HpmlError, match=r"capability 7\.0.*locks/worker-cuda12\.txt"):
-        devices_for(gpu_cell(gpu_type="v100"), 0)
 
 
 def test_gpu_still_held_by_previous_cell_is_awaited():

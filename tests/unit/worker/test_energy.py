@@ -8,7 +8,6 @@ import torch
 from hpml_jobs.worker import epochs
 from hpml_jobs.worker.instruments.cards import EnergyMeter
 from hpml_jobs.worker.instruments.recorder import MemoryMeter
-from hpml_jobs.worker.path_steps import Compiler
 
 UUIDS = ("GPU-a", "GPU-b")
 
@@ -116,7 +115,6 @@ def test_counters_are_read_outside_of_the_epoch(monkeypatch):
         energy=log,
         scheduling=log,
         memory=memory,
-        compiler=Compiler(None, torch.device("cpu")),
     )
     epochs._run_accounted(training, [], 0, None)
     assert log == ["barrier", "read", "read", "epoch", "read", "read"]

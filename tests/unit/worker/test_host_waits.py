@@ -138,8 +138,7 @@ def fake_gpu(monkeypatch):
     ]
     for place, name, value in available:
         monkeypatch.setattr(place, name, lambda *_, value=value, **__: value)
-    free_bytes = "hpml_jobs.worker.data.device_loading.free_bytes"
-    monkeypatch.setattr(free_bytes, lambda *_: 1e12)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda *_: (10**12, 10**12))
     generator = torch.Generator
     monkeypatch.setattr(torch, "Generator", lambda *_: generator())
 

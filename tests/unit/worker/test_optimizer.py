@@ -195,7 +195,6 @@ def test_own_function_that_returns_no_optimizer_is_refused(own_code, function, m
     ("function", "message"),
     [
         ("constant", "returned float: return a function from the iteration"),
-        ("growing", "for iteration 5, returned -4.5: the factor must be 0 or more"),
         ("broken", "for iteration 0, raised ZeroDivisionError: division by zero"),
     ],
 )
@@ -204,6 +203,14 @@ def test_own_function_that_returns_no_schedule_is_refused(own_code, function, me
     with pytest.raises(HpmlError, match=message) as refused:
         make_schedule(own_cell(schedule=function), optimizer, iterations=5)
     assert str(refused.value).startswith(f"workload.schedule=own_steps:{function}")
+
+
+def test_own_factor_below_zero_ends_the_training(own_code):
+    optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], 0.1)
+    schedule = make_schedule(own_cell(schedule="growing"), optimizer, iterations=5)
+    optimizer.step()
+    with pytest.raises(HpmlError, match=r"for iteration 1, returned -0\.5: the factor"):
+        schedule.step()
 
 
 def test_arg_that_no_function_takes_is_refused_with_those_that_they_take(own_code):

@@ -12,13 +12,12 @@ from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.core.training_path import (
     TORCH_TF32,
-    CompileMode,
     Precision,
     TrainingPath,
 )
 from hpml_jobs.worker import path_steps
 from hpml_jobs.worker.instruments.timing import IterationTimes
-from hpml_jobs.worker.path_steps import Compiler, MicroSteps
+from hpml_jobs.worker.path_steps import MicroSteps
 from hpml_jobs.worker.strategies import gradients_of
 
 from .conftest import cpu_cell, results_of_ranks
@@ -165,14 +164,6 @@ def test_fsdp_gathers_in_forward_and_backward_of_every_batch(results):
         _, (_, _, batches) = result["counted"]
         whole = GRADIENT_BYTES // 2 if "bf16" in path else GRADIENT_BYTES
         assert result["gathered"] == 2 * batches * whole, path
-
-
-def test_compile_without_a_compiler_is_refused(monkeypatch):
-    monkeypatch.setenv("CXX", "no-such-compiler")
-    with pytest.raises(
-        HpmlError, match=r"compile=default: no C\+\+ compiler \(no-such-compiler"
-    ):
-        Compiler(CompileMode.DEFAULT, torch.device("cpu"))
 
 
 def test_micro_steps_group_batches_of_uneven_size():

@@ -6,10 +6,8 @@ import msgspec
 import numpy as np
 import pytest
 
-from hpml_jobs.core.check_result import Level
 from hpml_jobs.core.record import Record
-from hpml_jobs.core.strategies import Device, Strategy
-from hpml_jobs.results.checks import study as checks
+from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.worker.observer.refusals import Observed, unmeasured
 from tests.unit.builders import a_cell, a_record
 from tests.unit.worker.observer.conftest import script_cell
@@ -131,15 +129,6 @@ def test_process_that_cannot_be_measured_lets_the_others_train_together(
     assert seen.code == 0, seen.stderr
     assert len((tmp_path / "losses0").read_text().split()) == 30
     assert len((tmp_path / "losses1").read_text().split()) == 30
-
-
-def test_script_may_register_its_hook_after_ours(observe):
-    after = f"    if epoch == 3:\n        {REGISTERS}    sampler.set_epoch(epoch)"
-    seen = observe(
-        HOOK + LOSSES.replace("    sampler.set_epoch(epoch)", after), "5", batch=8
-    )
-    assert seen.code == 0, seen.stderr
-    assert roles(seen.record)[2:] == ["instrumented"]
 
 
 def test_wrapper_of_a_single_process_sends_nothing(observe):
@@ -292,36 +281,6 @@ for epoch in range(4):
 with open("created" + os.environ.get("RANK", ""), "w") as file:
     print(*created, file=file)
 """
-
-
-def warnings_on_gpu(record: Record) -> list[str]:
-    """What the check of launches says of a record whose cell has a GPU."""
-    cell = msgspec.structs.replace(record.cell, device=Device.CUDA)
-    results = checks.check_record(msgspec.structs.replace(record, cell=cell))
-    return [
-        r.reason
-        for r in results
-        if r.check == "gpu-utilization" and r.level is not Level.PASS
-    ]
-
-
-def test_script_with_a_slow_host_is_launch_bound(observe):
-    record = observe(ON_GPU, "12", gpus=1, batch=8).record
-    # forward, backward, step
-    assert record.ranks[0].timed.launch_s == pytest.approx(0.036)
-    (reason,) = warnings_on_gpu(record)
-    assert (
-        "takes 36 ms to launch an iteration on rank 0, 94.74 % of the epoch" in reason
-    )
-
-
-def test_script_that_waits_before_its_step_is_not_launch_bound(observe):
-    waits = ON_GPU.replace(
-        "        optimizer.step", "        gpu.synchronize()\n        optimizer.step"
-    )
-    record = observe(waits, "1", gpus=1, batch=8).record
-    assert record.ranks[0].timed.launch_s is None
-    assert warnings_on_gpu(record) == []
 
 
 def created_events(folder: Path) -> list[list[str]]:

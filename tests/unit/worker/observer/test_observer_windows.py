@@ -10,7 +10,6 @@ from hpml_jobs.worker.instruments.collectives import Ledger
 from hpml_jobs.worker.instruments.phases import split_phases
 from hpml_jobs.worker.instruments.timing import HostClock, Window
 from hpml_jobs.worker.observer.iterations import split_iterations
-from hpml_jobs.worker.observer.launches import least_launch_s
 from hpml_jobs.worker.observer.marks import mark_phases
 from hpml_jobs.worker.observer.meters import clock_of, devices_of
 from hpml_jobs.worker.observer.passes import Pass
@@ -37,7 +36,7 @@ def recording(letters, *, loader=True):
         source = one_pass if letter in "rbem" and loader else None
         source = second if letter in "RBE" else source
         size = SIZE if letter in "bB" else 0
-        events.append(Event(NAMES[letter], 10 * number, source, size, 10 * number))
+        events.append(Event(NAMES[letter], 10 * number, source, size))
     return Recording(window, Role.TIMED, HostClock(), events)
 
 
@@ -120,26 +119,6 @@ def test_window_ends_when_all_gpus_of_the_parameters_have_done_their_work(monkey
     monkeypatch.setattr(torch.cuda, "synchronize", synchronized.append)
     clock_of(devices).synchronize()
     assert synchronized == gpus
-
-
-@pytest.mark.parametrize(
-    ("letters", "loader", "launch_ns"),
-    [
-        ("rbs" * 2 + "re", True, 10),
-        ("rbffs" + "rbs" + "rbfs", True, 10),  # the least one
-        # without the wait for the second batch, and whole
-        (
-            "rbrbs" * 2 + "rbs",
-            True,
-            20,
-        ),
-        ("bfs" * 2, False, 20),
-        ("rb" + "rbs" * 2 + "res", True, 10),
-    ],
-)
-def test_launch_is_from_batch_to_step(letters, loader, launch_ns):
-    seen, _ = split(letters, ahead=letters.endswith("res"), loader=loader)
-    assert round(1e9 * least_launch_s(seen)) == launch_ns
 
 
 def phases(letters, *, ahead=False, loader=True):

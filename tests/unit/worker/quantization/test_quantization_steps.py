@@ -1,6 +1,4 @@
-"""A small network trained on real digits, quantized step by step, and by torch itself."""
-
-import sys
+"""A small network trained on real digits, quantized step by step."""
 
 import pytest
 import torch
@@ -50,16 +48,6 @@ def quantized(trained):
     return quantize(*trained, SETTINGS)
 
 
-@pytest.fixture
-def reference(quantized):
-    """torch's own int8 network."""
-    if torch.__version__ < (2, 14):
-        pytest.skip(
-            f"torchao may store weights in fp32 below torch 2.14: {quantized.missing}"
-        )
-    return quantized.reference
-
-
 def test_steps_are_complete_and_in_lab_order(quantized):
     assert [(step.what, step.bound, step.per_channel) for step in quantized.steps] == [
         ("fp32", None, False),
@@ -89,10 +77,6 @@ def test_quantized_accuracy_is_close_to_fp32(quantized):
         assert step.accuracy >= fp32.accuracy - tolerance, step
 
 
-def test_reference_accuracy_is_close_to_fp32(quantized, reference):
-    assert reference.accuracy >= quantized.steps[0].accuracy - 0.02
-
-
 def test_bytes_are_of_stored_tensors(quantized):
     bytes_of = {(step.what, step.per_channel): step.bytes for step in quantized.steps}
     channels = sum(CHANNELS.values())
@@ -103,11 +87,6 @@ def test_bytes_are_of_stored_tensors(quantized):
         ("integers", False): WEIGHTS + 4 * (5 + 10 + 6),
         ("integers", True): WEIGHTS + 4 * (channels + 10 + 6),
     }
-
-
-def test_reference_has_wide_zero_points_and_an_fp32_bias(reference):
-    """Its zero points are int64, though they are all 0."""
-    assert reference.bytes == WEIGHTS + (4 + 8) * sum(CHANNELS.values()) + 4 * 10
 
 
 def test_layers_report_scales_accumulators_and_clipping(quantized):
@@ -133,33 +112,6 @@ def test_layers_report_scales_accumulators_and_clipping(quantized):
     )
     assert sum(layer.clipped for layer in sigma.layers) > 0
     assert sum(layer.weights_clipped for layer in sigma.layers) > 0
-
-
-def test_no_torchao_keeps_other_results(trained, monkeypatch):
-    monkeypatch.setitem(sys.modules, "torchao.quantization.pt2e", None)
-    model, calibration, test = trained
-    result = quantize(model, calibration[:1], test[:1], Quantize(calibration=50))
-    assert result.reference is None
-    assert result.missing == (
-        "torch's own quantization: torchao.quantization.pt2e is not installed "
-        "(pip install 'hpml-jobs[worker]')",
-    )
-    assert len(result.steps) == 7
-
-
-def test_weights_that_stay_fp32_are_no_int8_reference(trained, monkeypatch):
-    """As with torch 2.11 and torchao 0.18, which quantize them in every run."""
-    from torchao.quantization.pt2e import quantize_pt2e  # noqa: PLC0415 -- three seconds
-
-    monkeypatch.setattr(quantize_pt2e, "convert_pt2e", lambda prepared: prepared)
-    model, calibration, test = trained
-    result = quantize(model, calibration[:1], test[:1], Quantize(calibration=50))
-    assert result.reference is None
-    (reason,) = result.missing
-    assert reason.startswith(
-        f"torch's own quantization: torch {torch.__version__} with torchao "
-    )
-    assert reason.endswith("install the versions of locks/worker.txt")
 
 
 def test_quantize_leaves_network_unchanged(trained, quantized):

@@ -16,7 +16,7 @@ from hpml_jobs.core.text import (
 )
 from hpml_jobs.report import warnings
 from hpml_jobs.report.choice.cost import Candidate
-from hpml_jobs.report.choice.series import Series, Size, plain_rows
+from hpml_jobs.report.choice.series import Series, plain_rows
 from hpml_jobs.report.frame import captions, learning
 from hpml_jobs.report.frame.captions import mark
 from hpml_jobs.report.frame.numbers import (
@@ -30,7 +30,7 @@ from hpml_jobs.report.frame.numbers import (
 from hpml_jobs.report.report import Report, ReportGroup
 from hpml_jobs.report.scaling.gap import gap_sentence
 from hpml_jobs.results.checks.disturbance import DISTURBED
-from hpml_jobs.results.rows import Row
+from hpml_jobs.results.rows import Pair, Row
 from hpml_jobs.study.study import command_with, commands_of
 
 MORE_RUNS = 6
@@ -84,7 +84,7 @@ def _cell(group: ReportGroup) -> Candidate:
         return group.asked
     if group.series is None:
         return group.candidates[0]
-    row = group.series.largest.row
+    row = group.series.largest.parallel
     return next(c for c in group.candidates if c.row is row)
 
 
@@ -93,7 +93,7 @@ def _fact(report: Report, group: ReportGroup) -> str:
     series = group.series
     if series is None:
         return _single(report, group)
-    rows = [size.row for size in series.sizes]
+    rows = [size.parallel for size in series.sizes]
     sizes = " -> ".join(str(row.gpus) for row in rows)
     nodes = max(row.nodes for row in rows)
     on_nodes = f" on up to {nodes} nodes" if nodes > 1 else ""
@@ -110,16 +110,16 @@ def _fact(report: Report, group: ReportGroup) -> str:
     return f"{sizes} {captions.units(group.source.device)}{on_nodes}: {shown}."
 
 
-def _times(size: Size) -> str:
+def _times(size: Pair) -> str:
     return mark(three_digits(size.speedup), is_doubtful=size.is_doubtful)
 
 
-def _percent(size: Size, decimals: int) -> str:
+def _percent(size: Pair, decimals: int) -> str:
     share = percent_text(size.efficiency, decimals)
     return mark(share, is_doubtful=size.is_doubtful)
 
 
-def _gain(size: Size) -> str:
+def _gain(size: Pair) -> str:
     """Return what a speedup near one or below it may mean."""
     interval = size.interval
     if (interval.high if interval else size.speedup) < 1:
@@ -131,7 +131,7 @@ def _gain(size: Size) -> str:
 
 def _at_batch(series: Series) -> str:
     """Return `at batch 64`, with the strategy unless it is ddp."""
-    strategy = series.largest.row.strategy
+    strategy = series.largest.parallel.strategy
     of_all = "global " if series.is_global else ""
     named = "" if strategy is Strategy.DDP else f" ({strategy.value})"
     return f"at {of_all}batch {series.batch}{named}"
@@ -189,7 +189,7 @@ def _wished(report: Report, group: ReportGroup) -> str:
     if wish.min_efficiency is None or group.series is None or asked is None:
         return ""
     sizes = group.series.sizes
-    place = next(n for n, size in enumerate(sizes) if size.row is asked.row)
+    place = next(n for n, size in enumerate(sizes) if size.parallel is asked.row)
     limit = percent_text(wish.min_efficiency, 0)
     name = captions.size(asked.row.gpus, group.source.device)
     advice = f"Use {name} {_at_batch(group.series)}"
@@ -208,27 +208,27 @@ def _wished(report: Report, group: ReportGroup) -> str:
     return f"{advice}: the most with at least {limit} ({inside})."
 
 
-def _deciding(report: Report, group: ReportGroup, size: Size) -> str:
+def _deciding(report: Report, group: ReportGroup, size: Pair) -> str:
     """Return the command of more runs of a size and of the smallest one."""
-    smallest = group.series.smallest if group.series else size.row
+    smallest = group.series.smallest if group.series else size.parallel
     return _command(
         report,
         group,
-        gpus=f"{smallest.gpus},{size.row.gpus}",
-        batch=size.row.batch_per_gpu,
-        repeats=max(MORE_RUNS, 2 * len(size.row.runs)),
+        gpus=f"{smallest.gpus},{size.parallel.gpus}",
+        batch=size.parallel.batch_per_gpu,
+        repeats=max(MORE_RUNS, 2 * len(size.parallel.runs)),
     )
 
 
-def _share(group: ReportGroup, size: Size) -> str:
+def _share(group: ReportGroup, size: Pair) -> str:
     """Return the efficiency of a size with its interval; of another than is asked for its name."""
-    if group.asked is not None and size.row is group.asked.row:
+    if group.asked is not None and size.parallel is group.asked.row:
         return _efficiency(size)
-    gpus = captions.size(size.row.gpus, group.source.device)
+    gpus = captions.size(size.parallel.gpus, group.source.device)
     return f"{gpus} have {_efficiency(size)}"
 
 
-def _efficiency(size: Size) -> str:
+def _efficiency(size: Pair) -> str:
     """Return `69.9 % (62 to 78 %)`."""
     share = _percent(size, 1)
     ends = size.efficiencies
@@ -250,7 +250,7 @@ def _within_budget(group: ReportGroup, gpu_hours: float, epochs: int) -> str:
 
 def _why(group: ReportGroup, row: Row) -> str:
     gap = group.gaps.get(row.place)
-    return gap_sentence(group.source, row, gap) if gap else ""
+    return gap_sentence(row, gap) if gap else ""
 
 
 def _training(group: ReportGroup, cell: Candidate) -> str:
@@ -269,10 +269,8 @@ def _training(group: ReportGroup, cell: Candidate) -> str:
 
 def _accuracy(group: ReportGroup, series: Series) -> str:
     """Return the test accuracy of the smallest and of the largest size, where both have one."""
-    rows = (series.smallest, series.largest.row)
-    means = [
-        learning.mean_of(group.source, row, learning.test_accuracy) for row in rows
-    ]
+    rows = (series.smallest, series.largest.parallel)
+    means = [learning.mean_of(row, learning.test_accuracy) for row in rows]
     if None in means:
         return ""
     first, last = (f"{accuracy(mean.mean)} %" for mean in means if mean)
@@ -322,7 +320,9 @@ def _figures(group: ReportGroup, cell: Candidate) -> Iterator[tuple[str, str]]:
         yield shown, f"{cell.timing.unit.value} per second"
     series = group.series
     size = (
-        next((s for s in series.sizes if s.row is cell.row), None) if series else None
+        next((s for s in series.sizes if s.parallel is cell.row), None)
+        if series
+        else None
     )
     if series and size and size.interval is not None:
         smallest = captions.size(series.smallest.gpus, group.source.device)

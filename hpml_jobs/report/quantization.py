@@ -80,7 +80,7 @@ def networks_of(groups: Sequence[ConditionGroup]) -> dict[str, Network]:
         prefix = f"group {number}, " if len(groups) > 1 else ""
         for row in group.timed:
             place = prefix + row_name(group, row)
-            records = [record for record in group.records(row) if record.quantized]
+            records = [record for record in row.records if record.quantized]
             ways = by_key((tuple(_how(r).values()), r) for r in records)
             workload = dict(group.requested)[WORKLOAD]
             for way in sorted(ways):

@@ -10,7 +10,6 @@ import msgspec
 from hpml_jobs.core.cluster import Cluster
 from hpml_jobs.core.conditions import CODE, SCRIPT, UNRECORDED
 from hpml_jobs.core.errors import UsageError
-from hpml_jobs.core.place import Place
 from hpml_jobs.core.text import counted
 from hpml_jobs.core.value import Value
 from hpml_jobs.report import warnings
@@ -29,7 +28,7 @@ from hpml_jobs.report.quantization import quantization, spreads
 from hpml_jobs.report.scaling.gap import Gap, gaps
 from hpml_jobs.report.scaling.gap_table import gap_table
 from hpml_jobs.report.scaling.table import scaling, strong_table
-from hpml_jobs.results.cells import CellResult, cell_results
+from hpml_jobs.results.cells import CellResult, Place, cell_results
 from hpml_jobs.results.checks.study import checked_groups
 from hpml_jobs.results.groups import (
     ConditionGroup,
@@ -99,7 +98,7 @@ class ReportGroup(Value, frozen=True, kw_only=True):
         """That of the answer: by batch and size, by global batch, or of one GPU by batch."""
         if self.series and self.series.is_global:
             return strong_table(self.source)
-        strategy = self.series.largest.row.strategy if self.series else None
+        strategy = self.series.largest.parallel.strategy if self.series else None
         if self.q1 and all(cell.row.is_baseline for cell in self.candidates):
             return self.q1 if self.candidates else None
         of_strategies = (
@@ -112,7 +111,7 @@ class ReportGroup(Value, frozen=True, kw_only=True):
     @property
     def main_gaps(self) -> dict[Place, Gap]:
         """The gaps of the largest size of the answer and of the cell that is asked for."""
-        rows = [self.series.largest.row] if self.series else []
+        rows = [self.series.largest.parallel] if self.series else []
         rows += [self.asked.row] if self.asked else []
         places = [row.place for row in rows]
         return {place: self.gaps[place] for place in places if place in self.gaps}

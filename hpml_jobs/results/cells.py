@@ -1,7 +1,8 @@
-"""All cells of a study, each with its record or the reason why it has none; as others read them."""
+"""All cells of a study: the place of each, and its record or the reason why it has none."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -9,10 +10,64 @@ from hpml_jobs.core.cell import Cell, Outcome
 from hpml_jobs.core.noise import without_unlike
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.secrets import hide_secrets, shown_value
+from hpml_jobs.core.strategies import BASELINE, Strategy, is_baseline
+from hpml_jobs.core.text import NaturalKey, natural_key
 from hpml_jobs.core.value import Value
 from hpml_jobs.study.cell_folder import CellFolder
 from hpml_jobs.study.files import is_name
 from hpml_jobs.study.snapshot import AttemptSnapshot, CellState, FolderSnapshot
+
+
+class Setup(NamedTuple):
+    """A row of a table; `treatment` is what was done to its cells, in words, empty if nothing.
+
+    `path` is the part of it that a cell on one GPU has too, the training path: rows are compared
+    within their path.
+    """
+
+    gpus: int
+    nodes: int
+    strategy: Strategy
+    treatment: str = ""
+    path: str = ""
+
+    @property
+    def is_baseline(self) -> bool:
+        """Whether others of its path are compared with it: the plain loop on one GPU."""
+        return is_baseline(self.strategy, self.treatment, self.path)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether nothing but its training path was done to it."""
+        return self.treatment == self.path
+
+
+def baseline_setup(path: str = "") -> Setup:
+    """Return the setup that all others of a training path are compared with."""
+    return Setup(1, 1, BASELINE, path, path)
+
+
+class Place(NamedTuple):
+    """Position of a value in the tables: a setup (row) and a batch (column)."""
+
+    setup: Setup
+    batch_per_gpu: int
+
+
+def setup_of(cell: Cell) -> Setup:
+    """Return the setup that a cell measures."""
+    return Setup(cell.gpus, cell.nodes, cell.strategy, cell.treatment, cell.path.label)
+
+
+def place_of(cell: Cell) -> Place:
+    """Return the place that a cell measures."""
+    return Place(setup_of(cell), cell.batch)
+
+
+def setup_order(setup: Setup) -> tuple[int, int, int, NaturalKey]:
+    """Return the order of rows: GPUs, nodes, strategy (`single` first), treatment (none first)."""
+    strategy = list(Strategy).index(setup.strategy)
+    return setup.gpus, setup.nodes, strategy, natural_key(setup.treatment)
 
 
 class CellResult(Value, frozen=True, kw_only=True):
@@ -40,6 +95,15 @@ class CellResult(Value, frozen=True, kw_only=True):
     def measured(self) -> bool:
         """Whether the cell has numbers."""
         return self.record is not None and self.outcome is Outcome.OK
+
+
+def place_order(result: CellResult) -> tuple[object, ...]:
+    """Return the order of cells: row, batch, seed, repeat; cells without settings come first."""
+    cell = result.cell
+    if cell is None:
+        return (result.slug,)
+    numbers = cell.batch, cell.seed, cell.repeat
+    return setup_order(setup_of(cell)), *numbers, result.slug
 
 
 def cell_results(

@@ -94,7 +94,7 @@ def candidates_of(group: ConditionGroup, cluster: Cluster | None) -> list[Candid
             gpu_s=charged_gpus * timing.epoch_s,
             gpu_hours=formulas.gpu_hours(charged_gpus, timing.epoch_s / 60),
             efficiency=formulas.efficiency(speedup, row.gpus, smallest[0]),
-            is_doubtful=group.doubts(row, Affected.TIME),
+            is_doubtful=Affected.TIME in row.doubts,
         )
         candidates.append(candidate)
     return sorted(candidates, key=lambda c: (c.epoch_s, c.gpu_s))
@@ -114,7 +114,7 @@ def asked(
     if wish.min_efficiency is None or series is None:
         return None
     meeting = [
-        size.row
+        size.parallel
         for size in series.sizes
         if round(size.efficiency, 2) >= wish.min_efficiency
     ]
@@ -158,9 +158,9 @@ class Cost(NamedTuple):
         return formulas.utilization(self.flop_per_s, self.peak.flop_per_s)
 
 
-def cost_of(group: ConditionGroup, candidate: Candidate) -> Cost:
+def cost_of(candidate: Candidate) -> Cost:
     """Return what an epoch of a cell computes."""
-    records = group.counted_records(candidate.row, Affected.TIME)
+    records = candidate.row.timed_records
     flops = (flop for flop in map(flop_of, records) if flop.figure)
     # the precision of imported timings is not known
     peaks = (peak_of(record) for record in records if record.measured_facts)

@@ -128,7 +128,7 @@ def choice_table(
         units=captions.units(device),
         cell=reference.words,
     )
-    costs = [cost_of(group, candidate) for candidate in candidates]
+    costs = [cost_of(candidate) for candidate in candidates]
     lines = [
         ChoiceLine.of(cost.candidate, reference, cost, why)
         for cost, why in zip(costs, _whys(candidates, wish, asked), strict=True)
@@ -163,7 +163,7 @@ def choice_table(
     items = [
         (row_name(group, row), line) for row, line in zip(rows, lines, strict=True)
     ]
-    notes = captions.explained(group, rows, Affected.TIME)
+    notes = captions.explained(rows, Affected.TIME)
     return item_table([group], text, items, columns, notes)
 
 

@@ -130,7 +130,7 @@ def phases_picture(groups: Sequence[ConditionGroup]) -> Picture | None:
     for group in groups:
         for row in group.timed:
             times_s = [phase.seconds(row) or 0.0 for phase in phases]
-            is_doubtful = group.doubts(row, Affected.SPLIT)
+            is_doubtful = Affected.SPLIT in row.doubts
             label = cell_label(group, row.place, is_doubtful=is_doubtful)
             if any(times_s):
                 bars.append((label, times_s))

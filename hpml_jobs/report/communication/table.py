@@ -6,7 +6,6 @@ from typing import Annotated, NamedTuple, Self
 
 from hpml_jobs.core import formulas
 from hpml_jobs.core.check_result import Affected
-from hpml_jobs.core.place import Setup
 from hpml_jobs.report.frame import captions
 from hpml_jobs.report.frame.numbers import percent, seconds
 from hpml_jobs.report.frame.table import (
@@ -22,6 +21,7 @@ from hpml_jobs.report.frame.table import (
     line_table,
     rest,
 )
+from hpml_jobs.results.cells import Setup
 from hpml_jobs.results.figures import Figures
 from hpml_jobs.results.groups import ConditionGroup
 from hpml_jobs.results.rows import Row
@@ -141,13 +141,13 @@ def messages_by_setup(group: ConditionGroup) -> dict[Setup, list[SentMessages]]:
     return {
         row.setup: sent_messages
         for row in group.timed
-        if (sent_messages := list(_sent(group, row)))
+        if (sent_messages := list(_sent(row)))
     }
 
 
-def _sent(group: ConditionGroup, row: Row) -> Iterator[SentMessages]:
+def _sent(row: Row) -> Iterator[SentMessages]:
     """Yield the messages of a row's first run that has them, the largest of each purpose first."""
-    for record in group.records(row):
+    for record in row.records:
         iterations = record.instrumented_iterations
         if iterations and record.communication and record.communication.messages:
             sent_messages = sorted(

@@ -179,7 +179,7 @@ def _places(report: Report) -> list[dict[str, Any]]:
             "treatment": row.treatment,
             "strategy": strategy.strategy.value,  # the baseline's row is in every strategy's table
             "batch": row.batch_per_gpu,
-            **LabLine.of(group.source, row)._asdict(),
+            **LabLine.of(row)._asdict(),
         }
         for group in report.groups
         for strategy in group.strategies

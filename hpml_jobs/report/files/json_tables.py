@@ -28,6 +28,10 @@ METHOD = (
 )
 
 
+OTHER_VALUES = ("measured", "against", "checks")
+"""Fields of a row that are other values: the cells, a row, and the checks, which the CSV has."""
+
+
 def document(report: Report) -> bytes:
     """Return the whole report as one JSON text in UTF-8."""
     content = {
@@ -64,10 +68,10 @@ def _answer(answer: Answer, series: Series | None) -> dict[str, Any]:
     """Return the sentences, and the sizes with the ends of their speedup's interval."""
     sizes = [
         {
-            "gpus": size.row.gpus,
-            "nodes": size.row.nodes,
-            "batch": size.row.batch_per_gpu,
-            "runs": len(size.row.runs),
+            "gpus": size.parallel.gpus,
+            "nodes": size.parallel.nodes,
+            "batch": size.parallel.batch_per_gpu,
+            "runs": len(size.parallel.runs),
             "speedup": size.speedup,
             "low": size.interval and size.interval.low,
             "high": size.interval and size.interval.high,
@@ -90,8 +94,9 @@ def _cause(cause: Cause) -> dict[str, Any]:
 
 
 def _row(row: Row) -> dict[str, Any]:
-    reference = row.reference._asdict() if row.reference else None
-    return {**msgspec.structs.asdict(row), "reference": reference}
+    fields = msgspec.structs.asdict(row)
+    fields["reference"] = row.reference and row.reference._asdict()
+    return {name: value for name, value in fields.items() if name not in OTHER_VALUES}
 
 
 def _table(table: Table) -> dict[str, Any]:

@@ -305,7 +305,8 @@ def _show_short(table: Table, group: ReportGroup, console: Console) -> None:
         device = group.source.device
         unit = captions.unit(device)
         labels = [
-            captions.row_label(size.row.setup, device) for size in group.series.sizes
+            captions.row_label(size.parallel.setup, device)
+            for size in group.series.sizes
         ]
         lines = tuple(line for line in table.lines if line.label in labels[-ROWS:])
         main = f"batch {group.series.batch} per {unit}"

@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.measurements import Epoch, Role
-from hpml_jobs.core.place import Place
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.validation import CLOCKS_APART, SLACK_S
 from hpml_jobs.report.frame import captions, learning
 from hpml_jobs.report.frame.arrays import NoArraysError, read_arrays
-from hpml_jobs.results.cells import CellResult
+from hpml_jobs.results.cells import CellResult, Place
 from hpml_jobs.results.groups import ConditionGroup
 
 if TYPE_CHECKING:
@@ -110,8 +109,8 @@ def by_run(
     values: dict[str, T] = {}
     faults: list[tuple[str, Place]] = []
     for row in group.timed:
-        counted = {record.slug for record in learning.runs(group, row)}
-        for result in (result for result in group.runs(row) if result.slug in counted):
+        counted = {record.slug for record in learning.runs(row)}
+        for result in (run for run in row.measured if run.slug in counted):
             try:
                 values[result.slug] = of_curve(read(result))
             except NoCurveError as fault:

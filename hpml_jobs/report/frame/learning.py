@@ -13,7 +13,6 @@ from hpml_jobs.core.rank import Rank
 from hpml_jobs.core.record import Record
 from hpml_jobs.report.frame.table import Column
 from hpml_jobs.results.figures import TRAINED
-from hpml_jobs.results.groups import ConditionGroup
 from hpml_jobs.results.rows import Row, by_key
 
 OfRun = Callable[[Record], float | None]
@@ -49,9 +48,9 @@ def longest(records: Iterable[Record]) -> list[Record]:
     return by_epochs[max(by_epochs)] if by_epochs else []
 
 
-def runs(group: ConditionGroup, row: Row) -> list[Record]:
+def runs(row: Row) -> list[Record]:
     """Return the runs that a row's training quality is of, by seed and repeat."""
-    return longest(group.records(row))
+    return longest(row.records)
 
 
 def over_seeds(records: Iterable[Record], quantity: OfRun) -> Mean | None:
@@ -59,9 +58,9 @@ def over_seeds(records: Iterable[Record], quantity: OfRun) -> Mean | None:
     return Mean.of((record.cell.seed, quantity(record)) for record in records)
 
 
-def mean_of(group: ConditionGroup, row: Row, quantity: OfRun) -> Mean | None:
+def mean_of(row: Row, quantity: OfRun) -> Mean | None:
     """Return the mean over the seeds of a row of a number of each run."""
-    return over_seeds(runs(group, row), quantity)
+    return over_seeds(runs(row), quantity)
 
 
 def training(rank: Rank) -> list[Epoch]:
@@ -74,14 +73,14 @@ def epochs(record: Record) -> int:
     return len(training(record.ranks[0])) if record.ranks else 0
 
 
-def epochs_of(group: ConditionGroup, row: Row) -> int:
+def epochs_of(row: Row) -> int:
     """Return how many epochs a row's runs trained."""
-    return max(map(epochs, group.records(row)), default=0)
+    return max(map(epochs, row.records), default=0)
 
 
-def seeds(group: ConditionGroup, row: Row) -> int:
+def seeds(row: Row) -> int:
     """Return how many seeds a row's runs have."""
-    return len({record.cell.seed for record in runs(group, row)})
+    return len({record.cell.seed for record in runs(row)})
 
 
 def training_loss(number: int) -> OfRun:

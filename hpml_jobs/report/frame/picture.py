@@ -7,9 +7,9 @@ from itertools import pairwise, zip_longest
 from math import ceil
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, TypeVar
 
-from hpml_jobs.core.place import Place
 from hpml_jobs.report.frame import captions, style
 from hpml_jobs.report.frame.captions import MARK
+from hpml_jobs.results.cells import Place
 from hpml_jobs.results.groups import ConditionGroup
 
 if TYPE_CHECKING:

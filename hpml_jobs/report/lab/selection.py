@@ -6,7 +6,6 @@ from typing import Annotated, NamedTuple, Self
 from hpml_jobs.core.cell import Outcome, Protocol
 from hpml_jobs.core.check_result import Affected
 from hpml_jobs.core.measurements import Role, Step
-from hpml_jobs.core.place import Place, Setup, baseline_setup, place_of, setup_order
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.core.value import Value
 from hpml_jobs.report.frame import captions
@@ -27,6 +26,7 @@ from hpml_jobs.report.frame.table import (
     filled,
     texts_of,
 )
+from hpml_jobs.results.cells import Place, Setup, baseline_setup, place_of, setup_order
 from hpml_jobs.results.groups import ConditionGroup
 from hpml_jobs.results.rows import Row
 
@@ -154,18 +154,18 @@ class LabLine(NamedTuple):
     is_doubtful: bool
 
     @classmethod
-    def of(cls, group: ConditionGroup, row: Row) -> Self:
+    def of(cls, row: Row) -> Self:
         """Return the line of a row; `is_doubtful`: the speedup, unless it is the reference's."""
         figures = row.figures
         residual = row.residual
         bandwidth = row.bandwidth
-        doubts_speedup = row.speedup is not None and group.doubts_ratio(row)
+        doubts_speedup = row.speedup is not None and row.is_ratio_doubtful
         return filled(
             cls,
             figures,
             row,
             time_s=row.values.epoch_s if row.values else None,
-            time_doubtful=bool(row.timing) and group.doubts(row, Affected.TIME),
+            time_doubtful=bool(row.timing) and Affected.TIME in row.doubts,
             speedup_doubtful=doubts_speedup,
             compute_residual_s=residual.compute_s if residual else None,
             comm_residual_s=residual.comm_s if residual else None,
@@ -193,9 +193,9 @@ def strategy_table(
     shown = {name: columns[name] for name in names}
 
     def texts(row: Row) -> tuple[str, ...]:
-        first, *rest = texts_of(shown, LabLine.of(group, row))
+        first, *rest = texts_of(shown, LabLine.of(row))
         first = dash_or_oom(row) if first == DASH else first
-        return captions.marked(group, row, (first, *rest), text.affected)
+        return captions.marked(row, (first, *rest), text.affected)
 
     at = {row.place: texts(row) for row in selection.rows}
     unit = captions.unit(group.device)

@@ -6,7 +6,6 @@ from functools import partial
 from math import ceil
 from typing import Any
 
-from hpml_jobs.core.place import setup_order
 from hpml_jobs.report.frame import curves, style
 from hpml_jobs.report.frame.captions import full_label
 from hpml_jobs.report.frame.curves import NoCurveError
@@ -19,6 +18,7 @@ from hpml_jobs.report.frame.picture import (
     cut,
     panels,
 )
+from hpml_jobs.results.cells import setup_order
 from hpml_jobs.results.groups import ConditionGroup
 from hpml_jobs.results.rows import Row
 
@@ -40,7 +40,7 @@ def loss(groups: Sequence[ConditionGroup]) -> Picture | None:
     losses: dict[str, dict[str, Any]] = {}
     for group in groups:
         for row in sorted(group.timed, key=lambda row: row.batch_per_gpu):
-            values = _loss(group, row)
+            values = _loss(row)
             if values is not None:
                 label = full_label(row.setup, group.device)
                 setups[label] = row.setup
@@ -70,9 +70,9 @@ def loss(groups: Sequence[ConditionGroup]) -> Picture | None:
     )
 
 
-def _loss(group: ConditionGroup, row: Row) -> Any:
+def _loss(row: Row) -> Any:
     """Return the losses of the row's first run that has curves."""
-    for result in filter(curves.has_curve, group.runs(row)):
+    for result in filter(curves.has_curve, row.measured):
         try:
             return curves.read(result).loss
         except NoCurveError:  # the table of replicas has it in its notes

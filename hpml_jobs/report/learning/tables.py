@@ -113,15 +113,15 @@ class LearningLine(NamedTuple):
     unigram_bits_per_byte: Annotated[Number, Column("unigram bits/byte", bits)]
 
     @classmethod
-    def of(cls, group: ConditionGroup, row: Row) -> Self:
+    def of(cls, row: Row) -> Self:
         """Return the line of a row."""
-        runs = learning.runs(group, row)
+        runs = learning.runs(row)
         last = learning.training(runs[0].ranks[0])[-1].lr
         return cls(
             global_batch=row.global_batch,
             lr=last[1] if last else None,
-            epochs=learning.epochs_of(group, row),
-            seeds=learning.seeds(group, row),
+            epochs=learning.epochs_of(row),
+            seeds=learning.seeds(row),
             train_loss=learning.over_seeds(runs, learning.training_loss(-1)),
             train_accuracy=learning.over_seeds(runs, learning.training_accuracy(-1)),
             test_accuracy=learning.over_seeds(runs, learning.test_accuracy),
@@ -140,13 +140,13 @@ def table4(group: ConditionGroup) -> Table | None:
         result.slug for result in group.cells if result.cell and _learns(result.cell)
     }
     rows = [row for row in group.rows if evaluated_slugs & set(row.cells)]
-    shown_rows = [row for row in rows if row.timing and learning.runs(group, row)]
+    shown_rows = [row for row in rows if row.timing and learning.runs(row)]
     if not shown_rows:
         return None
     how = [TABLE_4.format(units=captions.units(group.device)), learning.OVER_SEEDS]
     without: Sequence[str] = TEXT_ONLY
     training, test = "training acc., %", "test acc., %"
-    if has_text(group, shown_rows):
+    if has_text(shown_rows):
         how.append(TEXT)
         without, training, test = (), "", ""
     heads = columns_of(LearningLine, without=without, training=training, test=test)
@@ -158,13 +158,13 @@ def table4(group: ConditionGroup) -> Table | None:
         affected=Affected.LEARNING,
     )
     notes = left_out(group, "", (row for row in rows if not row.timing))
-    lines = [(row, LearningLine.of(group, row)) for row in shown_rows]
+    lines = [(row, LearningLine.of(row)) for row in shown_rows]
     return line_table(group, text, lines, heads, notes)
 
 
-def has_text(group: ConditionGroup, rows: Iterable[Row]) -> bool:
+def has_text(rows: Iterable[Row]) -> bool:
     """Return whether samples of any of these rows are text."""
-    records = (record for row in rows for record in group.records(row))
+    records = (record for row in rows for record in row.records)
     return any(test_bits_per_byte(record) is not None for record in records)
 
 

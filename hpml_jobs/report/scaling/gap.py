@@ -9,7 +9,6 @@ from hpml_jobs.core import formulas
 from hpml_jobs.core.check_result import Affected
 from hpml_jobs.core.disturbance import outside_causes
 from hpml_jobs.core.measurements import Role
-from hpml_jobs.core.place import Place
 from hpml_jobs.core.statistics import percentiles
 from hpml_jobs.report.frame.captions import mark, why_unsplit
 from hpml_jobs.report.frame.numbers import significant, three_digits
@@ -25,10 +24,10 @@ from hpml_jobs.report.scaling.causes import (
     seconds_of,
     shapley,
 )
-from hpml_jobs.results.cells import CellResult
+from hpml_jobs.results.cells import CellResult, Place
 from hpml_jobs.results.checks.comparison import EFFICIENCY_LIMIT
 from hpml_jobs.results.groups import ConditionGroup
-from hpml_jobs.results.rows import Row
+from hpml_jobs.results.rows import Pair, Row
 
 Times = Mapping[Any, float]
 """What is known of a run: its epoch, and seconds by name or its share without sets of causes."""
@@ -81,12 +80,12 @@ class Gap(NamedTuple):
 
 def gaps(group: ConditionGroup) -> dict[Place, Gap]:
     """Return the gap of every row with more GPUs than its reference, where a part is known."""
-    pairs = ((row, group.reference(row)) for row in group.timed)
+    pairs = [row.pair for row in group.timed if row.pair]
     return {
-        row.place: gap
-        for row, reference in pairs
-        if reference and row.gpus > reference.gpus
-        if (gap := _gap(group, row, reference))
+        pair.parallel.place: gap
+        for pair in pairs
+        if pair.parallel.gpus > pair.reference.gpus
+        if (gap := _gap(pair))
     }
 
 
@@ -107,12 +106,13 @@ class GapEstimate(NamedTuple):
     is_measured: bool = False
 
 
-def _gap(group: ConditionGroup, row: Row, reference: Row) -> Gap | None:
+def _gap(pair: Pair) -> Gap | None:
+    reference, row = pair
     ideal = row.gpus / reference.gpus
     unproven = ""
     without: dict[GapCause, float] = {}
     try:
-        estimate = _from_replays(group, row, reference, ideal)
+        estimate = _from_replays(row, reference, ideal)
     except NoReplayError as fault:
         estimate = _from_seconds(row, reference)
         unproven = str(fault)
@@ -128,22 +128,19 @@ def _gap(group: ConditionGroup, row: Row, reference: Row) -> Gap | None:
         speedups = speedups_without(times, reference_times)
         without = {cause: float(speedups[frozenset({cause})]) for cause in CAUSES}
     drawn = _resampled(estimate, ideal)
-    doubts = [
-        *group.doubts_of(row, Affected.TIME),
-        *group.doubts_of(reference, Affected.TIME),
-    ]
-    records = group.counted_records(row, Affected.SPLIT)
-    speedup = formulas.speedup(reference.epochs.median, row.epochs.median)
+    records = [r for r in row.records if row.counts(r.slug, Affected.SPLIT)]
     are_disturbed = all(outside_causes(record, Role.UNSYNCED) for record in records)
     return Gap(
-        speedup=speedup,
+        speedup=pair.speedup,
         parts={
             cause: _part(cause, value, drawn, estimate)
             for cause, value in values.items()
         },
         late=estimate.late,
-        is_doubtful=bool(doubts),
-        doubts_parts=are_disturbed or bool(doubts or group.doubts(row, Affected.SPLIT)),
+        is_doubtful=pair.is_doubtful,
+        doubts_parts=(
+            are_disturbed or pair.is_doubtful or Affected.SPLIT in row.doubts
+        ),
         without=without,
         is_measured=estimate.is_measured,
         unproven=unproven,
@@ -164,9 +161,7 @@ def _complete(runs: Sequence[Times]) -> int:
     return sum(len(times) == most for times in runs)
 
 
-def _from_replays(
-    group: ConditionGroup, row: Row, reference: Row, ideal: float
-) -> GapEstimate:
+def _from_replays(row: Row, reference: Row, ideal: float) -> GapEstimate:
     """Return replays of the epochs.
 
     Raises:
@@ -174,10 +169,10 @@ def _from_replays(
     """
     from hpml_jobs.report.scaling.replay import replays  # noqa: PLC0415  (needs numpy)
 
-    replayed = replays(_split_runs(group, row), _split_runs(group, reference), ideal)
+    replayed = replays(_split_runs(row), _split_runs(reference), ideal)
     return GapEstimate(
-        _times(row, group, replayed.of_row),
-        _times(reference, group, replayed.of_reference),
+        _times(row, replayed.of_row),
+        _times(reference, replayed.of_reference),
         replayed_parts,
         min(len(replayed.of_row), len(replayed.of_reference)),
         late_ranks(replayed.late),
@@ -185,25 +180,22 @@ def _from_replays(
     )
 
 
-def _split_runs(group: ConditionGroup, row: Row) -> list[CellResult]:
+def _split_runs(row: Row) -> list[CellResult]:
     """Return the runs of which every epoch counts, the one without exchange too."""
     left_out = {run.slug for run in row.left_out if isinstance(run.role, Role)}
-    return [result for result in group.runs(row) if result.slug not in left_out]
+    return [result for result in row.measured if result.slug not in left_out]
 
 
-def _times(
-    row: Row, group: ConditionGroup, shares: Mapping[str, Mapping[Causes, float]]
-) -> list[Times]:
+def _times(row: Row, shares: Mapping[str, Mapping[Causes, float]]) -> list[Times]:
     """Return the epoch of each run that counts, with its shares, by its length.
 
     A run whose split does not count has the medians of the others. In this order the numbers of the
     repeats change no digit of a resample.
     """
     typical = medians_of([*shares.values()])
-    records = group.counted_records(row, Affected.TIME)
     return [
         {EPOCH: record.epoch_s, **shares.get(record.slug, typical)}
-        for record in sorted(records, key=lambda record: record.epoch_s)
+        for record in sorted(row.timed_records, key=lambda record: record.epoch_s)
     ]
 
 
@@ -254,7 +246,7 @@ NEARLY_IDEAL = 0.95
 """The share of the ideal speedup from which there is nothing to explain."""
 
 
-def gap_sentence(group: ConditionGroup, row: Row, gap: Gap) -> str:
+def gap_sentence(row: Row, gap: Gap) -> str:
     """Return what is missing to the ideal speedup and its largest cause; empty if nothing is."""
     if gap.speedup > EFFICIENCY_LIMIT * gap.ideal:
         return "More than the ideal speedup needs an explanation: measure both again."
@@ -283,7 +275,7 @@ def gap_sentence(group: ConditionGroup, row: Row, gap: Gap) -> str:
         shown = mark(speedup, is_doubtful=gap.doubts_parts)
         sentence += f"; {how} without it: {shown}"
     if not gap.is_split:
-        sentence += f"; the rest is not split: {why_unsplit(group, row)}"
+        sentence += f"; the rest is not split: {why_unsplit(row)}"
     return f"{sentence}."
 
 

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from typing import Annotated, NamedTuple
 
-from hpml_jobs.core.place import Place
 from hpml_jobs.report.frame import captions, style
 from hpml_jobs.report.frame.numbers import three_digits
 from hpml_jobs.report.frame.picture import Axes, Panel, Picture, cell_label, cut, panels
@@ -18,6 +17,7 @@ from hpml_jobs.report.frame.table import (
 )
 from hpml_jobs.report.scaling.causes import GapCause
 from hpml_jobs.report.scaling.gap import Gap, GapPart, digits, gap_sentence
+from hpml_jobs.results.cells import Place
 from hpml_jobs.results.groups import ConditionGroup
 
 
@@ -85,7 +85,7 @@ def gap_table(
             **{cause.lower(): gap.parts.get(cause) for cause in GapCause},
             strategy=row.strategy.value,
             batch=row.batch_per_gpu,
-            sentence=gap_sentence(group, row, gap),
+            sentence=gap_sentence(row, gap),
         )
         items.append((row_name(group, row), line))
     caption = TABLE.format(units=captions.units(group.device))

@@ -10,10 +10,10 @@ from hpml_jobs.core.check_result import Affected
 from hpml_jobs.core.conditions import Conditions, remarked_conditions
 from hpml_jobs.core.measurements import Role
 from hpml_jobs.core.noise import epoch_error, error_of_median, known_interval
-from hpml_jobs.core.place import Place
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.statistics import Interval, ratio_interval
 from hpml_jobs.core.text import Share, percent_text
+from hpml_jobs.results.cells import Place
 from hpml_jobs.results.checks.result import NAMED
 from hpml_jobs.results.groups import ConditionGroup
 from hpml_jobs.results.rows import Row, by_key
@@ -43,7 +43,7 @@ class ComparedRun(NamedTuple):
     @property
     def baseline(self) -> Row | None:
         """The row of the plain loop on one GPU that its speedup is against, if there is one."""
-        return self.table.group.plain_loop(self.row)
+        return self.row.plain_loop
 
 
 class Differing(NamedTuple):
@@ -160,11 +160,11 @@ def efficiencies(group: ConditionGroup) -> list[Efficiency]:
     """Return those of the rows with more than one GPU whose speedup is against the plain loop."""
     of_rows = []
     for row in group.timed:
-        baseline = group.plain_loop(row)
+        baseline = row.plain_loop
         if row.gpus > 1 and row.scaling and baseline:
             without_loading = _without_loading(row, baseline)
             reached = Efficiency(row, baseline, row.scaling.efficiency, without_loading)
-            of_rows.append(_with_interval(group, reached))
+            of_rows.append(_with_interval(reached))
     return of_rows
 
 
@@ -176,7 +176,7 @@ def _without_loading(row: Row, baseline: Row) -> float | None:
     return formulas.efficiency(formulas.speedup(base_s, row_s), row.gpus)
 
 
-def _with_interval(group: ConditionGroup, reached: Efficiency) -> Efficiency:
+def _with_interval(reached: Efficiency) -> Efficiency:
     """Return an efficiency; above the limit with how far its runs know it."""
     if not reached.is_too_high or reached.is_explained:
         return reached
@@ -187,8 +187,7 @@ def _with_interval(group: ConditionGroup, reached: Efficiency) -> Efficiency:
     # by the timed epochs alone: the instrumented one may differ because the timed one is wrong
     errors = []
     for row in rows:
-        records = group.counted_records(row, Affected.TIME)
-        of_runs = (epoch_error(record, Role.TIMED) for record in records)
+        of_runs = (epoch_error(record, Role.TIMED) for record in row.timed_records)
         errors.append(error_of_median(row.epochs.runs, of_runs))
     return reached._replace(of_one_run=known_interval(reached.with_loading, *errors))
 
@@ -206,7 +205,7 @@ class GroupRuns:
         self.runs = sorted(
             ComparedRun(numbers[record.slug], record, row, self)
             for row in group.timed
-            for record in group.records(row)
+            for record in row.records
         )
 
     @property

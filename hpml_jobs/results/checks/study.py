@@ -23,7 +23,7 @@ from hpml_jobs.results.checks import (
 from hpml_jobs.results.checks.comparison import ComparedRun, runs_of
 from hpml_jobs.results.checks.concurrency import concurrent_cells
 from hpml_jobs.results.checks.result import Check
-from hpml_jobs.results.groups import ConditionGroup, complete_groups
+from hpml_jobs.results.groups import ConditionGroup, complete_groups, with_checks
 from hpml_jobs.results.rows import by_key
 
 OF_RECORD: Mapping[str, tuple[Check[[Record]], ...]] = {
@@ -129,7 +129,12 @@ def checked_groups(cells: Sequence[CellResult]) -> list[ConditionGroup]:
     """Return a study's condition groups in fixed order, each with its checks by slug."""
     groups = complete_groups(cells)
     check_results = check_study(groups, [cell_result.slug for cell_result in cells])
-    return [msgspec.structs.replace(group, checks=check_results) for group in groups]
+    return [
+        msgspec.structs.replace(
+            group, checks=check_results, rows=with_checks(group.rows, check_results)
+        )
+        for group in groups
+    ]
 
 
 def judge_row(

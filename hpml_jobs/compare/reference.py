@@ -7,7 +7,6 @@ import msgspec
 
 from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.check_result import Affected, Level
-from hpml_jobs.core.conditions import WORKLOAD
 from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.measurements import Role
 from hpml_jobs.core.strategies import Device, Strategy
@@ -17,6 +16,7 @@ from hpml_jobs.core.value import Value, decode_upgraded
 from hpml_jobs.report.frame.captions import setting, work_text
 from hpml_jobs.results.cells import Place, Setup, cell_results
 from hpml_jobs.results.checks.study import checked_groups
+from hpml_jobs.results.conditions import WORKLOAD
 from hpml_jobs.results.groups import ConditionGroup
 from hpml_jobs.results.rows import Row
 from hpml_jobs.study.files import encode, read_bytes, reading, write_whole, writing

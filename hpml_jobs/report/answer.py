@@ -4,7 +4,6 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from hpml_jobs.core.check_result import Tier
-from hpml_jobs.core.statistics import Interval
 from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.core.text import (
     PROGRAM,
@@ -31,6 +30,7 @@ from hpml_jobs.report.report import Report, ReportGroup
 from hpml_jobs.report.scaling.gap import gap_sentence
 from hpml_jobs.results.checks.disturbance import DISTURBED
 from hpml_jobs.results.rows import Pair, Row
+from hpml_jobs.results.statistics import Interval
 from hpml_jobs.study.study import command_with, commands_of
 
 MORE_RUNS = 6

@@ -5,7 +5,6 @@ from typing import Annotated, NamedTuple
 
 import msgspec
 
-from hpml_jobs.core.conditions import WORKLOAD
 from hpml_jobs.core.quantization import (
     Bound,
     QuantizationStep,
@@ -28,6 +27,7 @@ from hpml_jobs.report.frame.table import (
     item_table,
     row_name,
 )
+from hpml_jobs.results.conditions import WORKLOAD
 from hpml_jobs.results.groups import ConditionGroup
 from hpml_jobs.results.rows import by_key
 

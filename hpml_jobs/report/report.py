@@ -8,7 +8,6 @@ from typing import NamedTuple
 import msgspec
 
 from hpml_jobs.core.cluster import Cluster
-from hpml_jobs.core.conditions import CODE, SCRIPT, UNRECORDED
 from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.text import counted
 from hpml_jobs.core.value import Value
@@ -30,6 +29,7 @@ from hpml_jobs.report.scaling.gap_table import gap_table
 from hpml_jobs.report.scaling.table import scaling, strong_table
 from hpml_jobs.results.cells import CellResult, Place, cell_results
 from hpml_jobs.results.checks.study import checked_groups
+from hpml_jobs.results.conditions import CODE, SCRIPT, UNRECORDED
 from hpml_jobs.results.groups import (
     ConditionGroup,
     differing,

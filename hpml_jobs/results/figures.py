@@ -10,7 +10,6 @@ import msgspec
 
 from hpml_jobs.core import formulas
 from hpml_jobs.core.check_result import Affected
-from hpml_jobs.core.disturbance import WITHHELD_MOST, outside_causes, withheld_share
 from hpml_jobs.core.measurements import (
     TRAINING,
     CollectiveKind,
@@ -20,11 +19,12 @@ from hpml_jobs.core.measurements import (
     Role,
     Step,
 )
-from hpml_jobs.core.noise import run_noise
 from hpml_jobs.core.rank import Rank, least_waiting
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import BandwidthKind, Strategy
 from hpml_jobs.core.value import Value
+from hpml_jobs.results.disturbance import WITHHELD_MOST, outside_causes, withheld_share
+from hpml_jobs.results.noise import run_noise
 
 TRAINED = (*TRAINING, "plain")
 """Roles of the epochs that train the model."""

@@ -8,16 +8,6 @@ from msgspec.structs import replace
 from hpml_jobs.core import formulas
 from hpml_jobs.core.cell import IMPORT, Cell, Origin, Outcome
 from hpml_jobs.core.check_result import CheckResult
-from hpml_jobs.core.conditions import (
-    CODE,
-    UNRECORDED,
-    WORKLOAD,
-    WORKLOAD_CONDITIONS,
-    Conditions,
-    measured_conditions,
-    precision_of,
-    requested_conditions,
-)
 from hpml_jobs.core.record import Model, Record
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.text import NaturalKey, natural_key
@@ -28,6 +18,16 @@ from hpml_jobs.results.cells import (
     place_of,
     place_order,
     setup_order,
+)
+from hpml_jobs.results.conditions import (
+    CODE,
+    UNRECORDED,
+    WORKLOAD,
+    WORKLOAD_CONDITIONS,
+    Conditions,
+    measured_conditions,
+    precision_of,
+    requested_conditions,
 )
 from hpml_jobs.results.figures import Figures, bandwidth, counted_runs, medians
 from hpml_jobs.results.rows import (

@@ -9,9 +9,7 @@ from hpml_jobs.core.built_in import Unit
 from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.check_result import Affected, CheckResult, Level
 from hpml_jobs.core.measurements import Role
-from hpml_jobs.core.noise import error_of_median, known_interval
 from hpml_jobs.core.record import Record
-from hpml_jobs.core.statistics import Interval, Sample, ratio_interval
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.core.training_path import accumulation
 from hpml_jobs.core.value import Value
@@ -22,6 +20,8 @@ from hpml_jobs.results.figures import (
     Figures,
     LeftOut,
 )
+from hpml_jobs.results.noise import error_of_median, known_interval
+from hpml_jobs.results.statistics import Interval, Sample, ratio_interval
 
 K = TypeVar("K")
 V = TypeVar("V")

@@ -6,7 +6,6 @@ from itertools import chain
 
 from hpml_jobs.core.built_in import DATASETS, UNREPORTED_DATA, UNREPORTED_MODEL
 from hpml_jobs.core.check_result import Affected
-from hpml_jobs.core.conditions import CPU_MODEL, GPU_MODEL, NONE, RECIPE, TORCH, UNKNOWN
 from hpml_jobs.core.measurements import Role, Step
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import BASELINE, Device
@@ -14,6 +13,14 @@ from hpml_jobs.core.text import counted
 from hpml_jobs.core.workload import Optimizer, Workload
 from hpml_jobs.report.frame.numbers import DASH, OOM, aside, count, span
 from hpml_jobs.results.cells import Place, Setup
+from hpml_jobs.results.conditions import (
+    CPU_MODEL,
+    GPU_MODEL,
+    NONE,
+    RECIPE,
+    TORCH,
+    UNKNOWN,
+)
 from hpml_jobs.results.groups import ConditionGroup
 from hpml_jobs.results.rows import Row, Work, by_key
 

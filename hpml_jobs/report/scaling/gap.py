@@ -7,9 +7,7 @@ from typing import Any, NamedTuple
 
 from hpml_jobs.core import formulas
 from hpml_jobs.core.check_result import Affected
-from hpml_jobs.core.disturbance import outside_causes
 from hpml_jobs.core.measurements import Role
-from hpml_jobs.core.statistics import percentiles
 from hpml_jobs.report.frame.captions import mark, why_unsplit
 from hpml_jobs.report.frame.numbers import significant, three_digits
 from hpml_jobs.report.scaling.causes import (
@@ -26,8 +24,10 @@ from hpml_jobs.report.scaling.causes import (
 )
 from hpml_jobs.results.cells import CellResult, Place
 from hpml_jobs.results.checks.comparison import EFFICIENCY_LIMIT
+from hpml_jobs.results.disturbance import outside_causes
 from hpml_jobs.results.groups import ConditionGroup
 from hpml_jobs.results.rows import Pair, Row
+from hpml_jobs.results.statistics import percentiles
 
 Times = Mapping[Any, float]
 """What is known of a run: its epoch, and seconds by name or its share without sets of causes."""
@@ -224,7 +224,7 @@ def _resampled(estimate: GapEstimate, ideal: float) -> DrawnParts:
     """Return the parts of resamples of both cells' runs; none of single splits."""
     if estimate.splits < 2:
         return {}
-    from hpml_jobs.core.resamples import drawn_medians, draws_of  # noqa: PLC0415  (needs numpy)
+    from hpml_jobs.results.resamples import drawn_medians, draws_of  # noqa: PLC0415  (needs numpy)
 
     draws = draws_of(len(estimate.of_row), len(estimate.of_reference))
     times = drawn_medians(estimate.of_row, draws.of_row)

@@ -7,16 +7,16 @@ from typing import Any, NamedTuple
 
 from hpml_jobs.core import formulas
 from hpml_jobs.core.check_result import Affected
-from hpml_jobs.core.conditions import Conditions, remarked_conditions
 from hpml_jobs.core.measurements import Role
-from hpml_jobs.core.noise import epoch_error, error_of_median, known_interval
 from hpml_jobs.core.record import Record
-from hpml_jobs.core.statistics import Interval, ratio_interval
 from hpml_jobs.core.text import Share, percent_text
 from hpml_jobs.results.cells import Place
 from hpml_jobs.results.checks.result import NAMED
+from hpml_jobs.results.conditions import Conditions, remarked_conditions
 from hpml_jobs.results.groups import ConditionGroup
+from hpml_jobs.results.noise import epoch_error, error_of_median, known_interval
 from hpml_jobs.results.rows import Row, by_key
+from hpml_jobs.results.statistics import Interval, ratio_interval
 
 
 class ComparedRun(NamedTuple):

@@ -2,16 +2,16 @@
 
 from collections.abc import Mapping, Sequence
 
-from hpml_jobs.core import disturbance
 from hpml_jobs.core.check_result import TIMES, Affected, CheckResult, Level, Tier
-from hpml_jobs.core.disturbance import OutsideCause
 from hpml_jobs.core.measurements import Role, Step
-from hpml_jobs.core.noise import overhead_error
 from hpml_jobs.core.record import Record
-from hpml_jobs.core.statistics import is_above
 from hpml_jobs.core.text import Share, counted, listed, percent_text
+from hpml_jobs.results import disturbance
 from hpml_jobs.results.checks.hardware import OVERSUBSCRIBED
 from hpml_jobs.results.checks.result import Observation, check, limit_text, names
+from hpml_jobs.results.disturbance import OutsideCause
+from hpml_jobs.results.noise import overhead_error
+from hpml_jobs.results.statistics import is_above
 
 OVERHEAD_LIMIT = Share(0.05)
 MEASURE_AGAIN = "run it again (resubmit --disturbed)"

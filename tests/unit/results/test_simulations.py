@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from hpml_jobs.core.statistics import coverage_of_range, interval
+from hpml_jobs.results.statistics import coverage_of_range, interval
 
 BENCHMARK = Path(__file__).parents[3] / "benchmarks" / "decisions.py"
 _spec = importlib.util.spec_from_file_location("decisions", BENCHMARK)

@@ -90,14 +90,14 @@ def ratio_interval(
     Percentile bootstrap with 2,000 seeded resamples: the same runs give the same interval. None
     if either cell has a single run, whose resamples are all equal. Few runs cannot cover 95 %,
     however many resamples: coverage is at least that of the range of the fewer runs (simulated in
-    tests/unit/report/frame/test_simulations.py).
+    tests/unit/results/test_simulations.py).
 
     >>> ratio_interval((10.0, 10.0), (5.0, 5.0))
     Interval(low=2.0, high=2.0, coverage=0.5)
     """
     if min(len(numerator), len(denominator)) < 2:
         return None
-    from hpml_jobs.core.resamples import drawn_ratios  # noqa: PLC0415  (needs numpy)
+    from hpml_jobs.results.resamples import drawn_ratios  # noqa: PLC0415  (needs numpy)
 
     # In order of size, so that the numbers of the repeats change no digit.
     ratios = drawn_ratios(sorted(numerator), sorted(denominator))

@@ -4,8 +4,8 @@ from math import nan
 
 import pytest
 
-from hpml_jobs.core.resamples import drawn_medians, draws_of
 from hpml_jobs.report.scaling.gap import medians_of
+from hpml_jobs.results.resamples import drawn_medians, draws_of
 
 RUNS = [
     {"epoch": 8.0, "exchange": 1.25, "waiting": 0.0},

@@ -5,13 +5,13 @@ from random import Random
 
 import pytest
 
-from hpml_jobs.core.statistics import Sample, interval, ratio_interval
 from hpml_jobs.results import decision
 from hpml_jobs.results.decision import (
     compare,
     hodges_lehmann,
     mann_whitney_p,
 )
+from hpml_jobs.results.statistics import Sample, interval, ratio_interval
 
 
 def test_interval_of_one_run_is_none():

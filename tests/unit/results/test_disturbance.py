@@ -3,15 +3,15 @@
 import pytest
 from msgspec.structs import replace
 
-from hpml_jobs.core.disturbance import (
+from hpml_jobs.core.measurements import Role
+from hpml_jobs.core.strategies import Device
+from hpml_jobs.results.disturbance import (
     CauseKind,
     foreign_cpu_share,
     host_cpus,
     outside_causes,
     withheld_share,
 )
-from hpml_jobs.core.measurements import Role
-from hpml_jobs.core.strategies import Device
 from tests.unit.builders import a_cell
 from tests.unit.check_cases import (
     change_epoch,

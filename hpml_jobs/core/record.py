@@ -1,6 +1,7 @@
 """The record of a finished cell: raw values only, written once, atomically."""
 
 from collections.abc import Callable
+from datetime import datetime
 from functools import cached_property
 from statistics import fmean
 from typing import Any, TypeVar
@@ -15,6 +16,7 @@ from hpml_jobs.core.formulas import (
 from hpml_jobs.core.gpus import Card, link_gb_per_s
 from hpml_jobs.core.measurements import (
     Communication,
+    Epoch,
     Exchange,
     Microbenchmark,
     Phases,
@@ -24,7 +26,7 @@ from hpml_jobs.core.measurements import (
 from hpml_jobs.core.rank import Rank, Startup, longest_epoch_s, timed_s
 from hpml_jobs.core.source import Imported, Measured, ObservedScript, Reported, Source
 from hpml_jobs.core.strategies import Strategy
-from hpml_jobs.core.text import VERSION
+from hpml_jobs.core.text import VERSION, utc_time
 from hpml_jobs.core.value import Value
 from hpml_jobs.core.workload import SourceFile
 
@@ -68,6 +70,12 @@ class Attempt(Value, frozen=True, kw_only=True):
     # None where SLURM was not asked or did not answer
     neighbours: Neighbours | None = None
     incomplete: str | None = None
+
+    @property
+    def span(self) -> tuple[datetime, datetime] | None:
+        """When it started and ended; None where that is not known."""
+        started, ended = utc_time(self.started), utc_time(self.ended)
+        return (started, ended) if started and ended else None
 
 
 class Model(Value, frozen=True, kw_only=True):
@@ -180,6 +188,11 @@ class Record(Value, frozen=True, kw_only=True, dict=True):
     imported: Imported | None = None
     quantized: dict[str, Any] | None = None
     schema: int = SCHEMA
+
+    @property
+    def trained(self) -> list[Epoch]:
+        """The epochs of training of its first rank, which are those of all."""
+        return self.ranks[0].trained if self.ranks else []
 
     def kept(self, name: str, about: object, make: Callable[[], T]) -> T:
         """Return what is computed from the record, by name and what it is about: made once.

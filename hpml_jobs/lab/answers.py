@@ -48,7 +48,7 @@ class Block(NamedTuple):
     @property
     def largest(self) -> Row:
         """The largest size of the group's answer."""
-        series = self.group.series
+        series = self.source.series
         return series.largest.parallel if series else self.rows[-1]
 
     def place(self, row: Row) -> str:
@@ -93,7 +93,7 @@ def time_by_batch(block: Block) -> Answer:
 def scaling(block: Block) -> Answer:
     """Return the speedups at the same batch per GPU, and one at the same global batch (Q2)."""
     source = block.source
-    series = block.group.series
+    series = source.series
     if series is None or series.is_global:
         return Answer()
     strong = [pair for pair in source.pairs if pair.parallel.setup.is_plain]

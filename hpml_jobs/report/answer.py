@@ -15,7 +15,6 @@ from hpml_jobs.core.text import (
 )
 from hpml_jobs.report import warnings
 from hpml_jobs.report.choice.cost import Candidate
-from hpml_jobs.report.choice.series import Series, plain_rows
 from hpml_jobs.report.frame import captions, learning
 from hpml_jobs.report.frame.captions import mark
 from hpml_jobs.report.frame.numbers import (
@@ -30,6 +29,7 @@ from hpml_jobs.report.report import Report, ReportGroup
 from hpml_jobs.report.scaling.gap import gap_sentence
 from hpml_jobs.results.checks.disturbance import DISTURBED
 from hpml_jobs.results.rows import Pair, Row
+from hpml_jobs.results.series import Series
 from hpml_jobs.results.statistics import Interval
 from hpml_jobs.study.study import command_with, commands_of
 
@@ -66,7 +66,7 @@ def answer_of(report: Report, group: ReportGroup) -> Answer:
         command = f"{PROGRAM} status {report.study}"
         why = "" if marks else with_command(" To see why", command)
         return Answer(f"No cell has a number.{why}", marks=marks)
-    series = group.series
+    series = group.source.series
     cell = _cell(group)
     return Answer(
         _wished(report, group) or _fact(report, group),
@@ -82,15 +82,15 @@ def _cell(group: ReportGroup) -> Candidate:
     """Return the cell that a wish asks for, else the largest size of the series, or the fastest."""
     if group.asked is not None:
         return group.asked
-    if group.series is None:
+    if group.source.series is None:
         return group.candidates[0]
-    row = group.series.largest.parallel
+    row = group.source.series.largest.parallel
     return next(c for c in group.candidates if c.row is row)
 
 
 def _fact(report: Report, group: ReportGroup) -> str:
     """Return how much faster more GPUs are; of a single size what it takes."""
-    series = group.series
+    series = group.source.series
     if series is None:
         return _single(report, group)
     rows = [size.parallel for size in series.sizes]
@@ -150,7 +150,7 @@ def _interval(interval: Interval | None, rows: Sequence[Row]) -> str:
 
 def _single(report: Report, group: ReportGroup) -> str:
     """Return what the fastest cell takes where there is no other size to compare it with."""
-    plain = plain_rows(group.source.timed)
+    plain = group.source.plain_rows
     cells = [c for c in group.candidates if c.row in plain]
     fastest = cells[0]
     row = fastest.row
@@ -186,13 +186,13 @@ def _wished(report: Report, group: ReportGroup) -> str:
     asked = group.asked
     if wish.gpu_hours is not None:
         return _within_budget(group, wish.gpu_hours, wish.epochs or 1)
-    if wish.min_efficiency is None or group.series is None or asked is None:
+    if wish.min_efficiency is None or group.source.series is None or asked is None:
         return ""
-    sizes = group.series.sizes
+    sizes = group.source.series.sizes
     place = next(n for n, size in enumerate(sizes) if size.parallel is asked.row)
     limit = percent_text(wish.min_efficiency, 0)
     name = captions.size(asked.row.gpus, group.source.device)
-    advice = f"Use {name} {_at_batch(group.series)}"
+    advice = f"Use {name} {_at_batch(group.source.series)}"
     # the limit may be in the interval of this size, or of the next
     for size in sizes[max(1, place) : place + 2]:
         if size.is_near(wish.min_efficiency):
@@ -210,7 +210,7 @@ def _wished(report: Report, group: ReportGroup) -> str:
 
 def _deciding(report: Report, group: ReportGroup, size: Pair) -> str:
     """Return the command of more runs of a size and of the smallest one."""
-    smallest = group.series.smallest if group.series else size.parallel
+    smallest = group.source.series.smallest if group.source.series else size.parallel
     return _command(
         report,
         group,
@@ -249,7 +249,7 @@ def _within_budget(group: ReportGroup, gpu_hours: float, epochs: int) -> str:
 
 
 def _why(group: ReportGroup, row: Row) -> str:
-    gap = group.gaps.get(row.place)
+    gap = group.source.gaps.get(row.place)
     return gap_sentence(row, gap) if gap else ""
 
 
@@ -270,7 +270,7 @@ def _training(group: ReportGroup, cell: Candidate) -> str:
 def _accuracy(group: ReportGroup, series: Series) -> str:
     """Return the test accuracy of the smallest and of the largest size, where both have one."""
     rows = (series.smallest, series.largest.parallel)
-    means = [learning.mean_of(row, learning.test_accuracy) for row in rows]
+    means = [learning.over_seeds(row.trained, learning.test_accuracy) for row in rows]
     if None in means:
         return ""
     first, last = (f"{accuracy(mean.mean)} %" for mean in means if mean)
@@ -318,7 +318,7 @@ def _figures(group: ReportGroup, cell: Candidate) -> Iterator[tuple[str, str]]:
     if (rate := cell.timing.units_per_s) is not None:
         shown = mark(per_second(rate), is_doubtful=cell.is_doubtful)
         yield shown, f"{cell.timing.unit.value} per second"
-    series = group.series
+    series = group.source.series
     size = (
         next((s for s in series.sizes if s.parallel is cell.row), None)
         if series

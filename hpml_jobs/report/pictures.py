@@ -10,7 +10,7 @@ from hpml_jobs.report.frame import style
 from hpml_jobs.report.frame.picture import Picture
 from hpml_jobs.report.learning.picture import loss
 from hpml_jobs.report.report import Report
-from hpml_jobs.report.scaling.gap_table import waterfall
+from hpml_jobs.report.scaling.gap import waterfall
 from hpml_jobs.report.scaling.picture import speedup
 from hpml_jobs.results.groups import ConditionGroup
 

@@ -93,7 +93,7 @@ def networks_of(groups: Sequence[ConditionGroup]) -> dict[str, Network]:
 def _how(record: Record) -> dict[str, float]:
     """Return the requested quantization settings, and the epochs that the network was trained."""
     settings = msgspec.to_builtins(record.cell.quantize)
-    return {**settings, "epochs": learning.epochs(record)}
+    return {**settings, "epochs": len(record.trained)}
 
 
 def _name(network: Network, networks: Iterable[Network]) -> str:

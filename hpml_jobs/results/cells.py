@@ -41,10 +41,16 @@ class Setup(NamedTuple):
         """Whether nothing but its training path was done to it."""
         return self.treatment == self.path
 
+    @property
+    def baseline(self) -> "Setup":
+        """The setup that all of its training path are compared with."""
+        return Setup(1, 1, BASELINE, self.path, self.path)
 
-def baseline_setup(path: str = "") -> Setup:
-    """Return the setup that all others of a training path are compared with."""
-    return Setup(1, 1, BASELINE, path, path)
+    @property
+    def order(self) -> tuple[int, int, int, NaturalKey]:
+        """The order of rows: GPUs, nodes, strategy (`single` first), treatment (none first)."""
+        strategy = list(Strategy).index(self.strategy)
+        return self.gpus, self.nodes, strategy, natural_key(self.treatment)
 
 
 class Place(NamedTuple):
@@ -52,22 +58,6 @@ class Place(NamedTuple):
 
     setup: Setup
     batch_per_gpu: int
-
-
-def setup_of(cell: Cell) -> Setup:
-    """Return the setup that a cell measures."""
-    return Setup(cell.gpus, cell.nodes, cell.strategy, cell.treatment, cell.path.label)
-
-
-def place_of(cell: Cell) -> Place:
-    """Return the place that a cell measures."""
-    return Place(setup_of(cell), cell.batch)
-
-
-def setup_order(setup: Setup) -> tuple[int, int, int, NaturalKey]:
-    """Return the order of rows: GPUs, nodes, strategy (`single` first), treatment (none first)."""
-    strategy = list(Strategy).index(setup.strategy)
-    return setup.gpus, setup.nodes, strategy, natural_key(setup.treatment)
 
 
 class CellResult(Value, frozen=True, kw_only=True):
@@ -96,14 +86,25 @@ class CellResult(Value, frozen=True, kw_only=True):
         """Whether the cell has numbers."""
         return self.record is not None and self.outcome is Outcome.OK
 
+    @property
+    def place(self) -> Place | None:
+        """The place that it measures; None where its settings are not known."""
+        cell = self.cell
+        if cell is None:
+            return None
+        setup = Setup(
+            cell.gpus, cell.nodes, cell.strategy, cell.treatment, cell.path.label
+        )
+        return Place(setup, cell.batch)
+
 
 def place_order(result: CellResult) -> tuple[object, ...]:
     """Return the order of cells: row, batch, seed, repeat; cells without settings come first."""
     cell = result.cell
-    if cell is None:
+    place = result.place
+    if cell is None or place is None:
         return (result.slug,)
-    numbers = cell.batch, cell.seed, cell.repeat
-    return setup_order(setup_of(cell)), *numbers, result.slug
+    return place.setup.order, cell.batch, cell.seed, cell.repeat, result.slug
 
 
 def cell_results(

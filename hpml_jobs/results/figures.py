@@ -11,7 +11,6 @@ import msgspec
 from hpml_jobs.core import formulas
 from hpml_jobs.core.check_result import Affected
 from hpml_jobs.core.measurements import (
-    TRAINING,
     CollectiveKind,
     Microbenchmark,
     Phases,
@@ -25,9 +24,6 @@ from hpml_jobs.core.strategies import BandwidthKind, Strategy
 from hpml_jobs.core.value import Value
 from hpml_jobs.results.disturbance import WITHHELD_MOST, outside_causes, withheld_share
 from hpml_jobs.results.noise import run_noise
-
-TRAINED = (*TRAINING, "plain")
-"""Roles of the epochs that train the model."""
 
 PEAK_FROM_BYTES = 64 * 1024**2
 """The least message size (64 MiB) for the microbenchmark's peak bandwidth."""

@@ -15,9 +15,7 @@ from hpml_jobs.core.value import Value
 from hpml_jobs.results.cells import (
     CellResult,
     Place,
-    place_of,
     place_order,
-    setup_order,
 )
 from hpml_jobs.results.conditions import (
     CODE,
@@ -30,6 +28,7 @@ from hpml_jobs.results.conditions import (
     requested_conditions,
 )
 from hpml_jobs.results.figures import Figures, bandwidth, counted_runs, medians
+from hpml_jobs.results.gap.parts import Gap, gap_of
 from hpml_jobs.results.rows import (
     Pair,
     Residual,
@@ -39,6 +38,7 @@ from hpml_jobs.results.rows import (
     Work,
     by_key,
 )
+from hpml_jobs.results.series import Series, plain_rows, series_of
 
 
 class ConditionGroup(Value, frozen=True, kw_only=True, dict=True):
@@ -113,6 +113,38 @@ class ConditionGroup(Value, frozen=True, kw_only=True, dict=True):
         """The rows with numbers."""
         return tuple(row for row in self.rows if row.timing)
 
+    @property
+    def without_code(self) -> dict[str, str]:
+        """The conditions other than the user's code."""
+        return _without_code(self.conditions)
+
+    @property
+    def latest_began(self) -> float:
+        """When the latest attempt of its cells began; 0 if that is not known."""
+        attempts = (result.latest for result in self.cells if result.latest)
+        return max((attempt.began or 0.0 for attempt in attempts), default=0.0)
+
+    @cached_property
+    def plain_rows(self) -> list[Row]:
+        """The rows of one training path and strategy that the answer is about."""
+        return plain_rows(self.timed)
+
+    @cached_property
+    def series(self) -> Series | None:
+        """The sizes of the answer; None where nothing is compared."""
+        return series_of(self.plain_rows, self.pairs)
+
+    @cached_property
+    def gaps(self) -> dict[Place, Gap]:
+        """The gaps of rows with more GPUs than their reference, where a part is known."""
+        pairs = [row.pair for row in self.timed if row.pair]
+        return {
+            pair.parallel.place: gap
+            for pair in pairs
+            if pair.parallel.gpus > pair.reference.gpus
+            if (gap := gap_of(pair))
+        }
+
     @cached_property
     def violations(self) -> list[tuple[CheckResult, Row, str]]:
         """The results that are not passed, each with its row and the name of its cell."""
@@ -158,39 +190,33 @@ def group(cells: Iterable[CellResult]) -> list[ConditionGroup]:
             measured.setdefault(home, []).append(result)
         if len(homes) > 1:
             uncertain.add(result.slug)
-    return [
+    groups = [
         _condition_group(key, conditions, members, uncertain)
-        for (key, conditions), members in sorted(measured.items(), key=_order)
+        for (key, conditions), members in measured.items()
     ]
+    return sorted(groups, key=_order)
 
 
 def _order(
-    item: tuple[tuple[Conditions, Conditions], Sequence[CellResult]],
+    group: ConditionGroup,
 ) -> tuple[bool, list[list[tuple[str, NaturalKey]]], float]:
     """Return the order of groups: by the conditions' values, numbers in `args` by their size.
 
     Of two versions of the user's code the latest is first. Scripts without a number are last:
     arguments were corrected after them.
     """
-    pair, members = item
-    parts = [without_code(dict(part)) for part in pair]
+    both = (group.requested, group.measured_as)
+    parts = [_without_code(dict(part)) for part in both]
     values = [[(name, _value_key(name, part[name])) for name in part] for part in parts]
-    is_script = any(result.cell and result.cell.script for result in members)
-    has_no_number = not any(result.measured for result in members)
-    return is_script and has_no_number, values, -latest_began(members)
+    is_script = any(result.cell and result.cell.script for result in group.cells)
+    has_no_number = not any(result.measured for result in group.cells)
+    return is_script and has_no_number, values, -group.latest_began
 
 
-def without_code(conditions: Mapping[str, str]) -> dict[str, str]:
-    """Return the conditions other than the user's code."""
+def _without_code(conditions: Mapping[str, str]) -> dict[str, str]:
     return {
         name: value for name, value in conditions.items() if not name.startswith(CODE)
     }
-
-
-def latest_began(cells: Iterable[CellResult]) -> float:
-    """Return when the latest attempt of some cells began; 0 if that is not known."""
-    attempts = (result.latest for result in cells if result.latest)
-    return max((attempt.began or 0.0 for attempt in attempts), default=0.0)
 
 
 def _value_key(name: str, value: str) -> NaturalKey:
@@ -222,9 +248,9 @@ def make_rows(
 
     `uncertain` cells may belong to other conditions: nothing is claimed of their outcome.
     """
-    places = by_key((place_of(result.cell), result) for result in cells if result.cell)
+    places = by_key((result.place, result) for result in cells if result.place)
     timed = [_timed(place, runs, uncertain) for place, runs in places.items()]
-    timed.sort(key=lambda row: (setup_order(row.setup), row.batch_per_gpu))
+    timed.sort(key=lambda row: (row.setup.order, row.batch_per_gpu))
     comparable = by_key((row.ratio_key, row) for row in timed if row.timing)
     has_single = any(row.is_baseline for row in timed)
     derived: dict[Place, Row] = {}
@@ -267,7 +293,7 @@ def reference_among(
     ]
     if len({other.gpus for other in same}) < 2:
         return None
-    return min(same, key=lambda other: setup_order(other.setup))
+    return min(same, key=lambda other: other.setup.order)
 
 
 def _timed(place: Place, runs: Sequence[CellResult], uncertain: Collection[str]) -> Row:

@@ -162,6 +162,13 @@ class Row(Value, frozen=True, kw_only=True, dict=True):
         return [r for r in self.records if self.counts(r.slug, Affected.TIME)]
 
     @cached_property
+    def trained(self) -> list[Record]:
+        """The records that trained the most epochs; none if no record has ranks."""
+        with_ranks = [record for record in self.records if record.ranks]
+        by_epochs = by_key((len(record.trained), record) for record in with_ranks)
+        return by_epochs[max(by_epochs)] if by_epochs else []
+
+    @cached_property
     def violations(self) -> list[tuple[CheckResult, str]]:
         """The results that are not passed, each with the name of its cell.
 

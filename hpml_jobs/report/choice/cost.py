@@ -9,7 +9,6 @@ from hpml_jobs.core.cluster import Cluster, Isolate
 from hpml_jobs.core.errors import UsageError, refuse_not_positive
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.value import Value
-from hpml_jobs.report.choice.series import Series
 from hpml_jobs.report.frame import captions
 from hpml_jobs.report.frame.captions import cell_words
 from hpml_jobs.report.frame.numbers import significant
@@ -20,7 +19,8 @@ from hpml_jobs.results.gpus import (
     peak_of,
 )
 from hpml_jobs.results.groups import ConditionGroup
-from hpml_jobs.results.rows import Row, Timing
+from hpml_jobs.results.rows import Pair, Row, Timing
+from hpml_jobs.results.series import Series
 
 
 class Wish(Value, frozen=True, kw_only=True):
@@ -57,11 +57,23 @@ class Candidate(Value, frozen=True, kw_only=True):
     timing: Timing
     device: Device
     charged_gpus: int
-    epoch_s: float
-    gpu_s: float
-    gpu_hours: float
     efficiency: float
     is_doubtful: bool
+
+    @property
+    def epoch_s(self) -> float:
+        """Seconds of an epoch, or of other work."""
+        return self.timing.epoch_s
+
+    @property
+    def gpu_s(self) -> float:
+        """GPU-seconds that are charged for it."""
+        return self.charged_gpus * self.epoch_s
+
+    @property
+    def gpu_hours(self) -> float:
+        """The same in GPU-hours."""
+        return formulas.gpu_hours(self.charged_gpus, self.epoch_s / 60)
 
     @property
     def joules(self) -> float | None:
@@ -76,27 +88,22 @@ class Candidate(Value, frozen=True, kw_only=True):
 
 def candidates_of(group: ConditionGroup, cluster: Cluster | None) -> list[Candidate]:
     """Return the measured cells of a group, the fastest first, of equal times the cheapest."""
-    timed = [(row, row.timing) for row in group.timed if row.timing]
-    smallest = min(((row.gpus, timing.epoch_s) for row, timing in timed), default=None)
-    if smallest is None:
+    if not group.timed:
         return []
+    smallest = min(group.timed, key=lambda row: (row.gpus, row.figures.epoch_s))
     per_node = _gpus_of_node(group, cluster)
-    candidates = []
-    for row, timing in timed:
-        speedup = formulas.speedup(smallest[1], timing.epoch_s)
-        charged_gpus = max(row.gpus, row.nodes * per_node)
-        candidate = Candidate(
+    candidates = [
+        Candidate(
             row=row,
-            timing=timing,
+            timing=row.timing,
             device=group.device,
-            charged_gpus=charged_gpus,
-            epoch_s=timing.epoch_s,
-            gpu_s=charged_gpus * timing.epoch_s,
-            gpu_hours=formulas.gpu_hours(charged_gpus, timing.epoch_s / 60),
-            efficiency=formulas.efficiency(speedup, row.gpus, smallest[0]),
+            charged_gpus=max(row.gpus, row.nodes * per_node),
+            efficiency=Pair(smallest, row).efficiency,
             is_doubtful=Affected.TIME in row.doubts,
         )
-        candidates.append(candidate)
+        for row in group.timed
+        if row.timing
+    ]
     return sorted(candidates, key=lambda c: (c.epoch_s, c.gpu_s))
 
 

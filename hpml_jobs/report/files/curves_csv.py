@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from math import ceil
 
 from hpml_jobs.core.cell import Cell
-from hpml_jobs.report.frame import curves, learning
+from hpml_jobs.report.frame import curves
 from hpml_jobs.report.frame.curves import Curve, NoCurveError
 from hpml_jobs.report.report import Report
 from hpml_jobs.results.cells import CellResult
@@ -47,9 +47,8 @@ def curves_csv(report: Report, max_rows: int = ROWS) -> str | None:
 
 
 def _iterations(result: CellResult) -> int:
-    if result.record is None or not result.record.ranks:
-        return 0
-    return sum(epoch.iterations for epoch in learning.training(result.record.ranks[0]))
+    trained = result.record.trained if result.record else []
+    return sum(epoch.iterations for epoch in trained)
 
 
 def _rows(cell: Cell, curve: Curve, step: int) -> Iterator[tuple[object, ...]]:

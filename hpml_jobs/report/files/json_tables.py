@@ -6,12 +6,12 @@ import msgspec
 
 from hpml_jobs.core.text import printable_bytes
 from hpml_jobs.report.answer import Answer, answer_of
-from hpml_jobs.report.choice.series import Series
 from hpml_jobs.report.frame.table import Table
 from hpml_jobs.report.report import Report, ReportGroup
 from hpml_jobs.report.warnings import Cause, causes
 from hpml_jobs.results.cells import CellResult
 from hpml_jobs.results.rows import Row
+from hpml_jobs.results.series import Series
 from hpml_jobs.study.files import encode
 
 SCHEMA = 5
@@ -51,7 +51,7 @@ def _group(report: Report, group: ReportGroup) -> dict[str, Any]:
         "group": group.number,
         "title": group.title,
         "apart": group.differences,
-        "answer": _answer(answer_of(report, group), group.series),
+        "answer": _answer(answer_of(report, group), group.source.series),
         "warnings": [_cause(cause) for cause in causes(group.source)],
         "conditions": group.source.conditions,
         "baseline": [_row(row) for row in group.source.rows if row.is_baseline],

@@ -8,13 +8,13 @@ from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.measurements import Epoch, Role
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.validation import CLOCKS_APART, SLACK_S
-from hpml_jobs.report.frame import captions, learning
-from hpml_jobs.report.frame.arrays import NoArraysError, read_arrays
+from hpml_jobs.report.frame import captions
+from hpml_jobs.results.arrays import NoArraysError, read_arrays
 from hpml_jobs.results.cells import CellResult, Place
 from hpml_jobs.results.groups import ConditionGroup
 
 if TYPE_CHECKING:
-    from hpml_jobs.report.frame.arrays import Values
+    from hpml_jobs.results.arrays import Values
 
 T = TypeVar("T")
 
@@ -56,7 +56,7 @@ def read(result: CellResult) -> Curve:
     path = result.iterations
     if record is None or path is None or not record.ranks:
         raise NoCurveError("no record of iterations")
-    epochs = tuple(learning.training(record.ranks[0]))
+    epochs = tuple(record.trained)
     shape = (len(record.ranks), sum(epoch.iterations for epoch in epochs))
     shapes = dict.fromkeys(NAMES, shape) | {LAST_STALL: shape[:1]}
     try:
@@ -109,7 +109,7 @@ def by_run(
     values: dict[str, T] = {}
     faults: list[tuple[str, Place]] = []
     for row in group.timed:
-        counted = {record.slug for record in learning.runs(row)}
+        counted = {record.slug for record in row.trained}
         for result in (run for run in row.measured if run.slug in counted):
             try:
                 values[result.slug] = of_curve(read(result))

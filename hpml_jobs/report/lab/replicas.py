@@ -58,12 +58,12 @@ class ReplicaLine(NamedTuple):
     @classmethod
     def of(cls, row: Row) -> Self:
         """Return the line of a row."""
-        runs, ranks = learning.runs(row), _ranks(row)
+        runs, ranks = row.trained, _ranks(row)
         least, most = ranks or (None, None)
         tested = learning.over_seeds(runs, learning.test_accuracy)
         return cls(
-            epochs=learning.epochs_of(row),
-            seeds=learning.seeds(row),
+            epochs=len(runs[0].trained),
+            seeds=learning.seeds(runs),
             train_loss=_mean(learning.over_seeds(runs, learning.training_loss(-1))),
             train_accuracy=_mean(
                 learning.over_seeds(runs, learning.training_accuracy(-1))
@@ -84,7 +84,7 @@ def _mean(mean: Mean | None) -> float | None:
 
 def replicas(group: ConditionGroup) -> Table | None:
     """Return loss, accuracy, and whether replicas are equal; None if no record has ranks."""
-    rows = [row for row in group.timed if learning.runs(row)]
+    rows = [row for row in group.timed if row.trained]
     if not rows:
         return None
     missing = left_out(group, "not reported", rest(group.rows, rows))
@@ -104,7 +104,7 @@ def _ranks(row: Row) -> tuple[float, float] | None:
     """Return the least and the greatest accuracy over ranks and runs."""
     accuracies = [
         rank.test_accuracy
-        for record in learning.runs(row)
+        for record in row.trained
         for rank in record.ranks
         if rank.test_accuracy is not None
     ]
@@ -117,7 +117,7 @@ def _same(row: Row, what: str) -> str | None:
     None with one replica, or without a hash.
     """
     has_several, runs = False, []
-    for record in learning.runs(row):
+    for record in row.trained:
         has_several = has_several or len(record.ranks) > 1
         runs.append({getattr(rank, f"{what}_hash") for rank in record.ranks})
     if not has_several or "" in set[str]().union(*runs):
@@ -146,11 +146,11 @@ class ShufflingLine(NamedTuple):
     @classmethod
     def of(cls, row: Row) -> Self:
         """Return the line of a row."""
-        runs = learning.runs(row)
+        runs = row.trained
         return cls(
             set_epoch=_set_epoch(row),
             orders=_orders(row),
-            seeds=learning.seeds(row),
+            seeds=learning.seeds(runs),
             train_loss=learning.over_seeds(runs, learning.training_loss(-1)),
             test_accuracy=learning.over_seeds(runs, learning.test_accuracy),
         )
@@ -160,7 +160,7 @@ def shuffling(group: ConditionGroup) -> Table | None:
     """Return the runs with and without set_epoch; None if every cell has it."""
     if not any(numbers.cell and not numbers.cell.set_epoch for numbers in group.cells):
         return None
-    rows = [row for row in group.timed if learning.runs(row)]
+    rows = [row for row in group.timed if row.trained]
     if not rows:
         return None
     text = TableText(
@@ -189,14 +189,14 @@ def _orders(row: Row) -> str | None:
 
     None where a record does not tell.
     """
-    ranks = [rank for record in learning.runs(row) for rank in record.ranks]
+    ranks = [rank for record in row.trained for rank in record.ranks]
     numbers = sorted({_different(rank) for rank in ranks})
     if 0 in numbers:
         return None
     ends = "..".join(map(str, dict.fromkeys((numbers[0], numbers[-1]))))
-    return f"{ends} of {learning.epochs_of(row)}"
+    return f"{ends} of {len(row.trained[0].trained)}"
 
 
 def _different(rank: Rank) -> int:
-    orders = [epoch.order for epoch in learning.training(rank)]
+    orders = [epoch.order for epoch in rank.trained]
     return len(set(orders)) if all(orders) else 0

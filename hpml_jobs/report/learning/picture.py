@@ -18,7 +18,6 @@ from hpml_jobs.report.frame.picture import (
     cut,
     panels,
 )
-from hpml_jobs.results.cells import setup_order
 from hpml_jobs.results.groups import ConditionGroup
 from hpml_jobs.results.rows import Row
 
@@ -51,7 +50,7 @@ def loss(groups: Sequence[ConditionGroup]) -> Picture | None:
         sorted(setups),
         key=lambda label: (not setups[label].is_baseline, -setups[label].gpus),
     )
-    drawn = sorted(labels[:LINES], key=lambda label: setup_order(setups[label]))
+    drawn = sorted(labels[:LINES], key=lambda label: setups[label].order)
     looks = _looks({label: setups[label].strategy.value for label in drawn})
     loss_panels, missing = cut([Panel(*panel) for panel in losses.items()])
     legend: dict[str, Entry] = {

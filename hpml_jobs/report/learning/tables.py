@@ -115,13 +115,13 @@ class LearningLine(NamedTuple):
     @classmethod
     def of(cls, row: Row) -> Self:
         """Return the line of a row."""
-        runs = learning.runs(row)
-        last = learning.training(runs[0].ranks[0])[-1].lr
+        runs = row.trained
+        last = runs[0].trained[-1].lr
         return cls(
             global_batch=row.global_batch,
             lr=last[1] if last else None,
-            epochs=learning.epochs_of(row),
-            seeds=learning.seeds(row),
+            epochs=len(runs[0].trained),
+            seeds=learning.seeds(runs),
             train_loss=learning.over_seeds(runs, learning.training_loss(-1)),
             train_accuracy=learning.over_seeds(runs, learning.training_accuracy(-1)),
             test_accuracy=learning.over_seeds(runs, learning.test_accuracy),
@@ -140,7 +140,7 @@ def table4(group: ConditionGroup) -> Table | None:
         result.slug for result in group.cells if result.cell and _learns(result.cell)
     }
     rows = [row for row in group.rows if evaluated_slugs & set(row.cells)]
-    shown_rows = [row for row in rows if row.timing and learning.runs(row)]
+    shown_rows = [row for row in rows if row.timing and row.trained]
     if not shown_rows:
         return None
     how = [TABLE_4.format(units=captions.units(group.device)), learning.OVER_SEEDS]

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from hpml_jobs.core.check_result import TIMES, Level, Tier
 from hpml_jobs.core.record import Record
-from hpml_jobs.core.text import counted, utc_time
+from hpml_jobs.core.text import counted
 from hpml_jobs.results.checks.result import Observation, check, names
 
 OVERLAP_S = 1
@@ -39,13 +39,11 @@ def concurrent_cells(records: Iterable[Record]) -> dict[str, Concurrent]:
     """Return by slug which measured cells of a study ran beside which."""
     stays = []
     for number, record in enumerate(records):
-        started = utc_time(record.attempt.started)
-        ended = utc_time(record.attempt.ended)
-        if started and ended:
+        if span := record.attempt.span:
             hosts = {*record.attempt.hosts, *(rank.host for rank in record.ranks)}
             uuids = {uuid for rank in record.ranks for uuid in rank.device_uuids}
             where = frozenset(hosts), frozenset(uuids)
-            stays.append(Stay(number, record.slug, started, ended, *where))
+            stays.append(Stay(number, record.slug, *span, *where))
     beside: dict[str, list[Stay]] = {stay.slug: [] for stay in stays}
     running: list[Stay] = []
     for stay in sorted(stays, key=lambda stay: stay.started):

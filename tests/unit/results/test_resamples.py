@@ -4,7 +4,7 @@ from math import nan
 
 import pytest
 
-from hpml_jobs.report.scaling.gap import medians_of
+from hpml_jobs.results.gap.parts import medians_of
 from hpml_jobs.results.resamples import drawn_medians, draws_of
 
 RUNS = [

@@ -15,7 +15,9 @@ import pytest
 
 from hpml_jobs.core.record import Record
 from hpml_jobs.report.report import make_report
-from hpml_jobs.report.scaling.causes import (
+from hpml_jobs.results.cells import CellResult
+from hpml_jobs.results.figures import figures_of
+from hpml_jobs.results.gap.causes import (
     EPOCH,
     Causes,
     GapCause,
@@ -24,10 +26,8 @@ from hpml_jobs.report.scaling.causes import (
     parts,
     seconds_of,
 )
-from hpml_jobs.report.scaling.gap import medians_of, replayed_parts
-from hpml_jobs.report.scaling.replay import replays
-from hpml_jobs.results.cells import CellResult
-from hpml_jobs.results.figures import figures_of
+from hpml_jobs.results.gap.parts import medians_of, replayed_parts
+from hpml_jobs.results.gap.replay import replays
 from hpml_jobs.results.groups import ConditionGroup
 from hpml_jobs.results.rows import Pair
 from hpml_jobs.study.snapshot import read_snapshots

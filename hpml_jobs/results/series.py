@@ -5,7 +5,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from hpml_jobs.core.strategies import Strategy
-from hpml_jobs.results.groups import ConditionGroup
 from hpml_jobs.results.rows import Pair, Row, by_key
 
 NEARLY = 0.9
@@ -33,14 +32,13 @@ class Series(NamedTuple):
         return self.sizes[-1]
 
 
-def series_of(group: ConditionGroup) -> Series | None:
-    """Return the series of the answer; None where nothing is compared.
+def series_of(rows: Sequence[Row], pairs: Iterable[Pair]) -> Series | None:
+    """Return the series of the answer from plain rows; None where nothing is compared.
 
     It has the most sizes. Of several batches it is the largest one whose rate on the smallest size
     is within 10 % of the best.
     """
-    rows = plain_rows(group.timed)
-    found = list(_at_batches(rows)) or list(_at_global_batches(group.pairs, rows))
+    found = list(_at_batches(rows)) or list(_at_global_batches(pairs, rows))
     if not found:
         return None
     most = max(len(series.sizes) for series in found)

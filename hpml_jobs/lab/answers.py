@@ -7,7 +7,7 @@ from hpml_jobs.core.check_result import Affected
 from hpml_jobs.core.measurements import Purpose
 from hpml_jobs.core.text import listed, percent_text
 from hpml_jobs.report.answer import answer_of
-from hpml_jobs.report.communication.table import messages_by_setup
+from hpml_jobs.report.communication import messages_by_setup
 from hpml_jobs.report.frame import captions
 from hpml_jobs.report.frame.numbers import (
     DASH,

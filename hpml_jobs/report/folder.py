@@ -18,7 +18,7 @@ from typing import TypeAlias
 from hpml_jobs.core.errors import HpmlError, UsageError
 from hpml_jobs.core.text import printable_bytes
 from hpml_jobs.report import page, pictures
-from hpml_jobs.report.files import curves_csv, frames, json_tables, latex
+from hpml_jobs.report.files import frames, json_tables, latex
 from hpml_jobs.report.page.formats import Section
 from hpml_jobs.report.report import LABELS, SHEETS, TOGETHER, Report
 from hpml_jobs.study.files import read_from, write_whole, writing
@@ -72,7 +72,7 @@ def tables(report: Report) -> Contents:
         LATEX: latex.document(report),
         TABLES: json_tables.document(report),
         **frames.csv_files(report),
-        CURVES: curves_csv.curves_csv(report) or "",
+        CURVES: frames.curves_csv(report) or "",
     }
     return {name: text for name, text in texts.items() if text}
 

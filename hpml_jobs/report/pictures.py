@@ -5,10 +5,10 @@ import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from hpml_jobs.report.communication.phases import phases_picture
+from hpml_jobs.report.communication import phases_picture
 from hpml_jobs.report.frame import style
 from hpml_jobs.report.frame.picture import Picture
-from hpml_jobs.report.learning.picture import loss
+from hpml_jobs.report.learning import loss_picture
 from hpml_jobs.report.report import Report
 from hpml_jobs.report.scaling.gap import waterfall
 from hpml_jobs.report.scaling.picture import speedup
@@ -41,7 +41,9 @@ SCALING: dict[str, Callable[[Report], Picture | None]] = {
 }
 """The pictures of scaling, in the order of reading."""
 
-TRAINING: dict[str, Callable[[Report], Picture | None]] = {"loss": _of_groups(loss)}
+TRAINING: dict[str, Callable[[Report], Picture | None]] = {
+    "loss": _of_groups(loss_picture)
+}
 """The pictures of training: on a page they are below those of scaling."""
 
 PLOTS = SCALING | TRAINING

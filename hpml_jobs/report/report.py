@@ -14,14 +14,13 @@ from hpml_jobs.core.value import Value
 from hpml_jobs.report import warnings
 from hpml_jobs.report.choice.cost import Candidate, Wish, asked, candidates_of
 from hpml_jobs.report.choice.table import choice_table
-from hpml_jobs.report.communication.phases import phases
-from hpml_jobs.report.communication.table import communication, messages
+from hpml_jobs.report.communication import communication, messages, phases
 from hpml_jobs.report.frame import captions
 from hpml_jobs.report.frame.numbers import aside
 from hpml_jobs.report.frame.table import Sheet, Table
 from hpml_jobs.report.lab.replicas import replicas, shuffling
 from hpml_jobs.report.lab.tables import StrategyTables, q1, strategy_tables
-from hpml_jobs.report.learning.tables import iterations, table4
+from hpml_jobs.report.learning import iterations, table4
 from hpml_jobs.report.quantization import quantization, spreads
 from hpml_jobs.report.scaling.gap import gap_table
 from hpml_jobs.report.scaling.table import scaling, strong_table

@@ -4,7 +4,7 @@ from typing import Annotated, NamedTuple, Self
 
 from hpml_jobs.core.check_result import Affected
 from hpml_jobs.core.rank import Rank
-from hpml_jobs.report.frame import curves, learning
+from hpml_jobs.report.frame import captions, learning
 from hpml_jobs.report.frame.learning import Mean
 from hpml_jobs.report.frame.numbers import accuracy, loss, significant
 from hpml_jobs.report.frame.table import (
@@ -18,6 +18,7 @@ from hpml_jobs.report.frame.table import (
     rest,
 )
 from hpml_jobs.results.groups import ConditionGroup
+from hpml_jobs.results.iterations import by_run, has_curve
 from hpml_jobs.results.rows import Row
 
 REPLICAS = (
@@ -96,8 +97,16 @@ def replicas(group: ConditionGroup) -> Table | None:
         affected=Affected.LEARNING,
     )
     lines = [(row, ReplicaLine.of(row)) for row in rows]
-    notes = [*curves.unreadable(group), *missing]
+    notes = [*unreadable(group), *missing]
     return line_table(group, text, lines, columns_of(ReplicaLine), notes)
+
+
+def unreadable(group: ConditionGroup) -> list[str]:
+    """Return a note for each reason why runs have no curves, where others have some."""
+    if not any(map(has_curve, group.cells)):
+        return []
+    _, faults = by_run(group.timed, lambda curve: curve.epochs)
+    return captions.by_reason(faults, group.device, captions.full_label)
 
 
 def _ranks(row: Row) -> tuple[float, float] | None:

@@ -23,7 +23,7 @@ from hpml_jobs.results.gap.causes import (
     shapley,
 )
 from hpml_jobs.results.rows import Pair, Row
-from hpml_jobs.results.statistics import percentiles
+from hpml_jobs.results.statistics import drawn_medians, draws_of, percentiles
 
 Times = Mapping[Any, float]
 """What is known of a run: its epoch, and seconds by name or its share without sets of causes."""
@@ -210,8 +210,6 @@ def _resampled(estimate: GapEstimate, ideal: float) -> DrawnParts:
     """Return the parts of resamples of both cells' runs; none of single splits."""
     if estimate.splits < 2:
         return {}
-    from hpml_jobs.results.resamples import drawn_medians, draws_of  # noqa: PLC0415  (needs numpy)
-
     draws = draws_of(len(estimate.of_row), len(estimate.of_reference))
     times = drawn_medians(estimate.of_row, draws.of_row)
     reference_times = drawn_medians(estimate.of_reference, draws.of_reference)

@@ -1,20 +1,30 @@
-"""Tables of what training learns: Table 4, and iterations where a study counts them."""
+"""What training learns: Table 4, counted iterations, and the picture of the loss by iteration."""
 
-from collections.abc import Iterable, Sequence
-from math import log
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from math import ceil, log
 from statistics import fmean, median
-from typing import Annotated, NamedTuple, Self
+from typing import Annotated, Any, NamedTuple, Self
 
 from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.check_result import Affected
 from hpml_jobs.core.measurements import Role
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.workload import Loss
-from hpml_jobs.report.frame import captions, curves, learning
-from hpml_jobs.report.frame.captions import by_reason
-from hpml_jobs.report.frame.curves import Curve
+from hpml_jobs.report.frame import captions, learning, style
+from hpml_jobs.report.frame.captions import by_reason, full_label
 from hpml_jobs.report.frame.learning import Mean
 from hpml_jobs.report.frame.numbers import accuracy, count, loss, milliseconds
+from hpml_jobs.report.frame.picture import (
+    Axes,
+    Entry,
+    Panel,
+    Picture,
+    batch_title,
+    cut,
+    panels,
+)
 from hpml_jobs.report.frame.table import (
     Column,
     Number,
@@ -25,6 +35,13 @@ from hpml_jobs.report.frame.table import (
     line_table,
 )
 from hpml_jobs.results.groups import ConditionGroup
+from hpml_jobs.results.iterations import (
+    Curve,
+    NoCurveError,
+    by_run,
+    has_curve,
+    read_curve,
+)
 from hpml_jobs.results.rows import Row
 
 TABLE_4 = (
@@ -213,7 +230,7 @@ def iterations(group: ConditionGroup) -> Table | None:
     rows = [row for row in group.timed if requested & set(row.cells)]
     if not rows:
         return None
-    values, faults = curves.by_run(group, IterationLine.of)
+    values, faults = by_run(group.timed, IterationLine.of)
     text = TableText(
         "iterations",
         "Iterations",
@@ -228,3 +245,100 @@ def iterations(group: ConditionGroup) -> Table | None:
     ]
     notes = by_reason(faults, group.device, captions.full_label)
     return line_table(group, text, lines, columns_of(IterationLine), notes)
+
+
+POINTS = 2_000
+"""The most points of a thin line: more are invisible, but enlarge the SVG."""
+
+LINES = 8
+"""The most lines in a panel: the legend names each of them."""
+
+CAPTION = (
+    "Thin: iterations, at most 2,000 of them; thick: mean over a fortieth of the run. All epochs "
+    "of training in order; the first run of each cell. Loss: mean over ranks."
+)
+
+
+def loss_picture(groups: Sequence[ConditionGroup]) -> Picture | None:
+    """Plot the training loss by iteration; None if no run has curves."""
+    setups = {}
+    losses: dict[str, dict[str, Any]] = {}
+    for group in groups:
+        for row in sorted(group.timed, key=lambda row: row.batch_per_gpu):
+            values = _loss(row)
+            if values is not None:
+                label = full_label(row.setup, group.device)
+                setups[label] = row.setup
+                title = batch_title(group, row.batch_per_gpu)
+                losses.setdefault(title, {})[label] = values
+    # baselines, then those with the most GPUs
+    labels = sorted(
+        sorted(setups),
+        key=lambda label: (not setups[label].is_baseline, -setups[label].gpus),
+    )
+    drawn = sorted(labels[:LINES], key=lambda label: setups[label].order)
+    looks = _looks({label: setups[label].strategy.value for label in drawn})
+    loss_panels, missing = cut([Panel(*panel) for panel in losses.items()])
+    legend: dict[str, Entry] = {
+        label: {"color": look.colour, "ls": look.dashes}
+        for label, look in looks.items()
+    }
+    return panels(
+        "Loss by iteration",
+        loss_panels,
+        partial(_draw, looks=looks),
+        alt="Training loss by iteration, mean over the last fortieth: ",
+        caption=[CAPTION],
+        legend=legend,
+        missing=labels[LINES:] + missing,
+        file="curves.csv",
+    )
+
+
+def _loss(row: Row) -> Any:
+    """Return the losses of the row's first run that has curves."""
+    for result in filter(has_curve, row.measured):
+        try:
+            return read_curve(result).loss
+        except NoCurveError:  # the table of replicas has it in its notes
+            continue
+    return None
+
+
+def _looks(strategies: Mapping[str, str]) -> dict[str, style.Look]:
+    """Return a look for each line from its strategy, by label; lines of one strategy differ."""
+    numbers = Counter[str]()
+    looks = {}
+    for label, strategy in strategies.items():
+        dashes = style.DASHES[numbers[strategy] % len(style.DASHES)]
+        looks[label] = style.Look(style.strategy_colour(strategy), dashes)
+        numbers[strategy] += 1
+    return looks
+
+
+def _draw(
+    axis: Axes, panel: Panel[dict[str, Any]], *, looks: Mapping[str, style.Look]
+) -> list[str]:
+    """Draw the runs of a batch; return the loss at the end of each in words."""
+    import numpy as np  # noqa: PLC0415 - heavy
+
+    texts = []
+    most = 0.0
+    for label, look in looks.items():
+        values = panel.data.get(label)
+        if values is None:
+            continue
+        every = ceil(len(values) / POINTS)
+        fortieth = max(1, len(values) // 40)
+        smooth = np.convolve(values, np.full(fortieth, 1 / fortieth), mode="valid")
+        at = np.arange(len(smooth)) + (fortieth + 1) / 2
+        few = ceil(len(smooth) / 200)
+        thin = range(1, len(values) + 1, every)
+        axis.plot(thin, values[::every], color=look.colour, lw=0.5, alpha=0.3)
+        axis.plot(at[::few], smooth[::few], color=look.colour, ls=look.dashes, lw=1.7)
+        most = max(most, float(smooth.max()))
+        texts.append(f"{panel.title}, {label}: {smooth[-1]:.3g}")
+    axis.set(xlabel="iteration", ylabel="training loss")
+    if axis.get_ylim()[1] > 2 * most > 0:  # high peaks of thin lines are clipped
+        axis.set_ylim(top=1.3 * most)
+    return texts

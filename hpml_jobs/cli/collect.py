@@ -134,7 +134,7 @@ def _report(
 
     With `wait`, cells that are pending or running are waited for.
     """
-    from hpml_jobs.report.choice.cost import Wish
+    from hpml_jobs.report.choice import Wish
 
     wish = Wish(**values)
     status = _status(study, wait=wait, out_of_the_way=out_of_the_way)

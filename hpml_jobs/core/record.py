@@ -1,10 +1,9 @@
 """The record of a finished cell: raw values only, written once, atomically."""
 
-from collections.abc import Callable
 from datetime import datetime
 from functools import cached_property
 from statistics import fmean
-from typing import Any, TypeVar
+from typing import Any
 
 from hpml_jobs.core.cell import Cell, Outcome
 from hpml_jobs.core.formulas import (
@@ -29,8 +28,6 @@ from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.core.text import VERSION, utc_time
 from hpml_jobs.core.value import Value
 from hpml_jobs.core.workload import SourceFile
-
-T = TypeVar("T")
 
 SCHEMA = 7
 """Version of record.json.
@@ -193,17 +190,6 @@ class Record(Value, frozen=True, kw_only=True, dict=True):
     def trained(self) -> list[Epoch]:
         """The epochs of training of its first rank, which are those of all."""
         return self.ranks[0].trained if self.ranks else []
-
-    def kept(self, name: str, about: object, make: Callable[[], T]) -> T:
-        """Return what is computed from the record, by name and what it is about: made once.
-
-        Checks and tables ask for the same of thousands of records.
-        """
-        values: dict[object, T] = self.__dict__.setdefault("kept values", {})
-        key = name, about
-        if key not in values:
-            values[key] = make()
-        return values[key]
 
     @cached_property
     def source(self) -> Source:

@@ -99,17 +99,19 @@ def scaling(block: Block) -> Answer:
     strong = [pair for pair in source.pairs if pair.parallel.setup.is_plain]
     point = f"needs gpus=1 batch={block.largest.global_batch}, too"
     if strong:
-        pair = max(strong, key=lambda pair: (pair.parallel.gpus, pair.global_batch))
-        speedup = three_digits(pair.speedup)
-        times = captions.mark(speedup, is_doubtful=pair.is_doubtful)
+        pair = max(
+            strong, key=lambda pair: (pair.parallel.gpus, pair.parallel.global_batch)
+        )
+        row = pair.parallel
+        times = captions.mark(three_digits(pair.speedup), is_doubtful=pair.is_doubtful)
         point = (
-            f"at global batch {pair.global_batch}: {block.place(pair.parallel)} are {times} times "
+            f"at global batch {row.global_batch}: {block.place(row)} are {times} times "
             f"as fast as {block.place(pair.reference)}"
         )
     weak = answer_of(block.report, block.group).sentence
-    unit = captions.unit(source.device)
     return Answer(
-        f"Weak scaling, with the same batch per {unit}: {weak}\nStrong scaling {point}."
+        f"Weak scaling, with the same batch per {captions.unit(source.device)}: {weak}\n"
+        f"Strong scaling {point}."
     )
 
 

@@ -14,7 +14,7 @@ from hpml_jobs.core.text import (
     with_command,
 )
 from hpml_jobs.report import warnings
-from hpml_jobs.report.choice.cost import Candidate
+from hpml_jobs.report.choice import Candidate
 from hpml_jobs.report.frame import captions, learning
 from hpml_jobs.report.frame.captions import mark
 from hpml_jobs.report.frame.numbers import (

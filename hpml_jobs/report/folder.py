@@ -93,7 +93,11 @@ def write(
     changing: Iterable[str],
     is_ours: Callable[[str], bool] | None = None,
 ) -> list[Path]:
-    """Write files; of the `changing` names, remove those that an earlier report wrote."""
+    """Write files; of the `changing` names, remove those that an earlier report wrote.
+
+    Raises:
+        UsageError: a file would be written over that no report wrote.
+    """
     is_ours = is_ours or _owner(folder)
     changed = {}
     for name, text in contents.items():
@@ -102,7 +106,13 @@ def write(
         with writing(f"report {path}"):
             if not (path.is_file() and path.read_bytes() == content):
                 changed[path] = content
-    _refuse_others(path for path in changed if not is_ours(path.name))
+    others = [path.name for path in changed if not is_ours(path.name)]
+    names = [name for name in others if os.path.lexists(folder / name)]
+    if names:
+        raise UsageError(
+            f"{', '.join(names)} would be written over, and no report wrote it: name an empty or "
+            "a new folder with --to"
+        )
     for path, content in changed.items():
         with writing(f"report {path}"):
             write_whole(path, content)
@@ -127,17 +137,3 @@ def make(folder: Path) -> None:
             raise HpmlError(
                 f"report {folder} cannot be written: a file is there; name a folder"
             ) from fault
-
-
-def _refuse_others(paths: Iterable[Path]) -> None:
-    """Refuse to write over files.
-
-    Raises:
-        UsageError: one of them exists.
-    """
-    names = [path.name for path in paths if os.path.lexists(path)]
-    if names:
-        raise UsageError(
-            f"{', '.join(names)} would be written over, and no report wrote it: name an empty or "
-            "a new folder with --to"
-        )

@@ -12,8 +12,7 @@ from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.text import counted
 from hpml_jobs.core.value import Value
 from hpml_jobs.report import warnings
-from hpml_jobs.report.choice.cost import Candidate, Wish, asked, candidates_of
-from hpml_jobs.report.choice.table import choice_table
+from hpml_jobs.report.choice import Candidate, Wish, asked, candidates_of, choice_table
 from hpml_jobs.report.communication import communication, messages, phases
 from hpml_jobs.report.frame import captions
 from hpml_jobs.report.frame.numbers import aside
@@ -160,17 +159,14 @@ class Report(Value, frozen=True, kw_only=True):
         kept = [group for group in self.groups if not group.is_replaced]
         # groups of other code share a number: the latest is first
         cells = Counter[str]()
+        codes = {group.number: str(group.source.without_code) for group in kept}
         for group in kept:
-            cells[_without_code(group)] += len(group.source.cells)
+            cells[codes[group.number]] += len(group.source.cells)
         groups = sorted(
             kept,
-            key=lambda group: (not group.candidates, -cells[_without_code(group)]),
+            key=lambda group: (not group.candidates, -cells[codes[group.number]]),
         )
         return msgspec.structs.replace(self, groups=tuple(groups))
-
-
-def _without_code(group: ReportGroup) -> str:
-    return str(group.source.without_code)
 
 
 def merge(

@@ -148,6 +148,7 @@ def _result(snapshot: FolderSnapshot, state: CellState | None) -> CellResult:
         is_active=state is not None and state.outcome.may_run,
     )
     if record is not None:
+        attempt = record.attempt.id
         return msgspec.structs.replace(
             result,
             cell=record.cell,
@@ -156,7 +157,7 @@ def _result(snapshot: FolderSnapshot, state: CellState | None) -> CellResult:
             reason="" if record.outcome is Outcome.OK else _out_of_memory(record),
             warning=_joined(warning, cell_fault),
             iterations=(snapshot.source or folder).iterations,
-            attempt=_attempt_of(record, folder),
+            attempt=folder.attempt(attempt).root if is_name(attempt) else None,
         )
     if not snapshot.record_fault:
         return result
@@ -164,12 +165,6 @@ def _result(snapshot: FolderSnapshot, state: CellState | None) -> CellResult:
     if state is not None and state.outcome.active:
         reason = _joined(reason, f"now {_why(state)}")
     return msgspec.structs.replace(result, outcome=Outcome.INVALID, reason=reason)
-
-
-def _attempt_of(record: Record, folder: CellFolder) -> Path | None:
-    """Return the folder of the attempt that a record names, if it can be the name of one."""
-    name = record.attempt.id
-    return folder.attempt(name).root if is_name(name) else None
 
 
 def _without_record(state: CellState | None) -> Outcome:

@@ -21,7 +21,7 @@ from hpml_jobs.core.measurements import (
 from hpml_jobs.core.rank import Rank, least_waiting
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import BandwidthKind, Strategy
-from hpml_jobs.core.value import Value
+from hpml_jobs.core.value import Value, kept
 from hpml_jobs.results.disturbance import WITHHELD_MOST, outside_causes, withheld_share
 from hpml_jobs.results.noise import run_noise
 
@@ -123,10 +123,12 @@ def figures_of(record: Record, number: int | None = None) -> Figures:
     That is the rank that waits least in all runs of the row, by default in this run.
     """
     rank = record.least_waiting if number is None else record.rank_of(number)
-    return record.kept("figures", rank and rank.rank, lambda: _figures_of(record, rank))
+    return _figures_of(record, rank.rank if rank else None)
 
 
-def _figures_of(record: Record, rank: Rank | None) -> Figures:
+@kept
+def _figures_of(record: Record, number: int | None) -> Figures:
+    rank = None if number is None else record.rank_of(number)
     figures: dict[str, Any] = {name: getattr(record, name) for name in _OF_RECORD}
     figures["noise"] = run_noise(record)
     if record.ranks:

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from hpml_jobs.core.measurements import Role
 from hpml_jobs.core.outliers import LIKE, unlike
 from hpml_jobs.core.record import Record
+from hpml_jobs.core.value import kept
 from hpml_jobs.results.disturbance import explains
 from hpml_jobs.results.statistics import CONFIDENCE, ERRORS, Interval, is_above
 
@@ -34,12 +35,9 @@ def over_ranks(blocks: Sequence[Sequence[float]]) -> list[float]:
     return [*map(median, zip(*blocks, strict=True))]
 
 
+@kept
 def epoch_error(record: Record, role: Role) -> float | None:
     """Return the relative error of an epoch's time; None below ten iterations."""
-    return record.kept("error of an epoch", role, lambda: _epoch_error(record, role))
-
-
-def _epoch_error(record: Record, role: Role) -> float | None:
     blocks_s = _blocks_s(record, role)
     return block_scatter(tuple(blocks_s)) if blocks_s else None
 

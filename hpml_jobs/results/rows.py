@@ -141,16 +141,6 @@ class Row(Value, frozen=True, kw_only=True, dict=True):
             run.slug == slug and run.holds_for(affected) for run in self.left_out
         )
 
-    @property
-    def is_split(self) -> bool:
-        """Whether computation and communication of several GPUs are known."""
-        return self.gpus > 1 and self.figures.compute_s is not None
-
-    @property
-    def has_bandwidth(self) -> bool:
-        """Whether Table 3 has a number of it."""
-        return self.bandwidth is not None and self.bandwidth.lab_gb_per_s is not None
-
     @cached_property
     def records(self) -> list[Record]:
         """The records of its measured runs."""
@@ -212,6 +202,11 @@ class Row(Value, frozen=True, kw_only=True, dict=True):
     def figures(self) -> Figures:
         """Its medians; without numbers all of them are None."""
         return self.values or NO_FIGURES
+
+    @property
+    def epoch_s(self) -> float:
+        """Seconds of its epoch; NaN without numbers."""
+        return self.figures.epoch_s
 
     @cached_property
     def epochs(self) -> Sample:
@@ -276,24 +271,9 @@ class Pair(NamedTuple):
     parallel: Row
 
     @property
-    def reference_s(self) -> float:
-        """Seconds of the reference's epoch."""
-        return self.reference.figures.epoch_s
-
-    @property
-    def parallel_s(self) -> float:
-        """Seconds of the other epoch."""
-        return self.parallel.figures.epoch_s
-
-    @property
-    def global_batch(self) -> int:
-        """Samples of an iteration on all GPUs."""
-        return self.parallel.global_batch
-
-    @property
     def speedup(self) -> float:
         """The ratio of the times; strong(N; G) = epoch_s(g, G / g) / epoch_s(N, G / N)."""
-        return formulas.speedup(self.reference_s, self.parallel_s)
+        return formulas.speedup(self.reference.epoch_s, self.parallel.epoch_s)
 
     @property
     def efficiency(self) -> float:

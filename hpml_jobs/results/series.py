@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from operator import attrgetter
 from typing import NamedTuple
 
 from hpml_jobs.core.strategies import Strategy
@@ -43,8 +44,8 @@ def series_of(rows: Sequence[Row], pairs: Iterable[Pair]) -> Series | None:
         return None
     most = max(len(series.sizes) for series in found)
     longest = [series for series in found if len(series.sizes) == most]
-    best_s = min(time_s(series.smallest) for series in longest)
-    near = [s for s in longest if NEARLY * time_s(s.smallest) <= best_s]
+    best_s = min(series.smallest.epoch_s for series in longest)
+    near = [s for s in longest if NEARLY * s.smallest.epoch_s <= best_s]
     return max(near, key=lambda series: series.batch)
 
 
@@ -70,22 +71,19 @@ def plain_rows(rows: Sequence[Row]) -> list[Row]:
     return [row for row in alike if row.is_baseline or row.strategy is main]
 
 
-def time_s(row: Row) -> float:
-    """Return the seconds of a row with a number."""
-    return row.figures.epoch_s
-
-
 def _at_batches(rows: Iterable[Row]) -> Iterator[Series]:
     by_batch = by_key((row.batch_per_gpu, row) for row in rows)
     for batch, of_batch in by_batch.items():
-        reference = min(of_batch, key=lambda row: (row.gpus, time_s(row)))
+        reference = min(of_batch, key=lambda row: (row.gpus, row.epoch_s))
         if any(row.gpus > reference.gpus for row in of_batch):
             yield _series(batch, reference, of_batch)
 
 
 def _at_global_batches(pairs: Iterable[Pair], rows: Sequence[Row]) -> Iterator[Series]:
     of_rows = [pair for pair in pairs if pair.parallel in rows]
-    for batch, same in by_key((pair.global_batch, pair) for pair in of_rows).items():
+    for batch, same in by_key(
+        (pair.parallel.global_batch, pair) for pair in of_rows
+    ).items():
         parallel = [pair.parallel for pair in same]
         series = _series(batch, same[0].reference, parallel)
         yield series._replace(is_global=True)
@@ -93,7 +91,9 @@ def _at_global_batches(pairs: Iterable[Pair], rows: Sequence[Row]) -> Iterator[S
 
 def _series(batch: int, reference: Row, rows: Sequence[Row]) -> Series:
     """Return the fastest row of each size against a reference."""
-    fastest = {row.gpus: row for row in sorted(rows, key=time_s, reverse=True)}
+    fastest = {
+        row.gpus: row for row in sorted(rows, key=attrgetter("epoch_s"), reverse=True)
+    }
     sizes = [Pair(reference, reference)]
     for gpus, row in sorted(fastest.items()):
         if gpus > reference.gpus:

@@ -229,13 +229,13 @@ class Trainer:
 def _judge(record: Record) -> Finding:
     results = epochs_disturbed(record)
     reasons = [r.reason for r in results if r.level is not Level.PASS]
-    (host,) = host_cpus(record)
+    (host,) = host_cpus(record, Role.TIMED)
     stolen_s = host.stolen_s or 0.0
     return Finding(
         "; ".join(reasons),
         record.epoch_s,
         stolen_s / (stolen_s + (host.busy_s or 0.0)) if stolen_s > TICK_S else 0.0,
-        tuple(cause.kind.value for cause in outside_causes(record)),
+        tuple(cause.kind.value for cause in outside_causes(record, Role.TIMED)),
     )
 
 

@@ -149,7 +149,11 @@ def table2(selection: StrategyRows) -> Table:
         caption,
         affected=Affected.SPLIT,
     )
-    unsplit = [row for row in selection.parallel_rows if not row.is_split]
+    unsplit = [
+        row
+        for row in selection.parallel_rows
+        if row.gpus == 1 or row.figures.compute_s is None
+    ]
     notes = [
         *_unmeasured(selection, unsplit),
         *_below(selection, Affected.SPLIT),
@@ -188,7 +192,11 @@ def table3(selection: StrategyRows) -> Table:
         ),
         affected=Affected.BANDWIDTH,
     )
-    without = [row for row in selection.parallel_rows if not row.has_bandwidth]
+    without = [
+        row
+        for row in selection.parallel_rows
+        if row.bandwidth is None or row.bandwidth.lab_gb_per_s is None
+    ]
     notes = [
         *_unmeasured(selection, without),
         *_below(selection, Affected.BANDWIDTH),

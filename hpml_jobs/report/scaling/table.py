@@ -190,7 +190,7 @@ def _strong_ratios(pair: Pair | None) -> dict[str, object]:
         "strong_efficiency": pair.efficiency,
         "karp_flatt": pair.serial_fraction,
         "strong_reference_gpus": pair.reference.gpus,
-        "strong_reference_s": pair.reference_s,
+        "strong_reference_s": pair.reference.epoch_s,
     }
 
 
@@ -219,12 +219,17 @@ class StrongLine(NamedTuple):
     @classmethod
     def of_reference(cls, pair: Pair) -> Self:
         """Return the line of the smallest size."""
-        return cls(pair.global_batch, pair.reference_s, 1.0, 1.0)
+        return cls(pair.parallel.global_batch, pair.reference.epoch_s, 1.0, 1.0)
 
     @classmethod
     def of(cls, pair: Pair) -> Self:
         """Return the line of a larger size."""
-        return cls(pair.global_batch, pair.parallel_s, pair.speedup, pair.efficiency)
+        return cls(
+            pair.parallel.global_batch,
+            pair.parallel.epoch_s,
+            pair.speedup,
+            pair.efficiency,
+        )
 
 
 def strong_table(group: ConditionGroup) -> Table | None:

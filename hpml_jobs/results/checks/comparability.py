@@ -208,7 +208,7 @@ def other_epoch(run: ComparedRun) -> Observation | None:
     samples are compared
     """
     record = run.record
-    baseline = run.baseline
+    baseline = run.row.plain_loop
     reasons = record.facts.missing if record.facts else ()
     why = READS_ALL if READS_ALL in " ".join(reasons) else ""
     if record.work_samples and why:

@@ -40,11 +40,6 @@ class ComparedRun(NamedTuple):
         """The numbers of threads that its processes computed with, each once."""
         return tuple(sorted({rank.threads for rank in self.record.ranks}))
 
-    @property
-    def baseline(self) -> Row | None:
-        """The row of the plain loop on one GPU that its speedup is against, if there is one."""
-        return self.row.plain_loop
-
 
 class Differing(NamedTuple):
     """The runs that differ from one: the first of them, to be named, and their number."""
@@ -156,18 +151,6 @@ class Efficiency(NamedTuple):
         return without_loading is not None and without_loading <= EFFICIENCY_LIMIT
 
 
-def efficiencies(group: ConditionGroup) -> list[Efficiency]:
-    """Return those of the rows with more than one GPU whose speedup is against the plain loop."""
-    of_rows = []
-    for row in group.timed:
-        baseline = row.plain_loop
-        if row.gpus > 1 and row.scaling and baseline:
-            without_loading = _without_loading(row, baseline)
-            reached = Efficiency(row, baseline, row.scaling.efficiency, without_loading)
-            of_rows.append(_with_interval(reached))
-    return of_rows
-
-
 def _without_loading(row: Row, baseline: Row) -> float | None:
     base_s = baseline.figures.train_s
     row_s = row.figures.train_s
@@ -231,8 +214,19 @@ class GroupRuns:
 
     @cached_property
     def efficiencies(self) -> list[Efficiency]:
-        """Those of its rows with more than one GPU."""
-        return efficiencies(self.group)
+        """Those of its rows with more than one GPU whose speedup is against the plain loop."""
+        of_rows = []
+        for row in self.group.timed:
+            baseline = row.plain_loop
+            if row.gpus > 1 and row.scaling and baseline:
+                reached = Efficiency(
+                    row,
+                    baseline,
+                    row.scaling.efficiency,
+                    _without_loading(row, baseline),
+                )
+                of_rows.append(_with_interval(reached))
+        return of_rows
 
     @cached_property
     def counted(self) -> dict[Place, list[ComparedRun]]:

@@ -53,7 +53,7 @@ def epochs_disturbed(record: Record) -> list[Observation | None]:
 
 
 def _outside_causes(record: Record) -> Observation | None:
-    measured = [role for role in AFFECTED_BY if disturbance.is_measured(record, role)]
+    measured = [role for role in AFFECTED_BY if disturbance.host_cpus(record, role)]
     disturbed = {
         role: causes
         for role in measured

@@ -6,6 +6,7 @@ from statistics import fmean
 
 from hpml_jobs.core.cell import Protocol
 from hpml_jobs.core.check_result import Affected, Level, Tier
+from hpml_jobs.core.measurements import Role
 from hpml_jobs.core.outliers import BLOCKS
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.text import Share, counted, percent_text
@@ -156,7 +157,7 @@ def speed_drifts(record: Record) -> Observation | None:
     )
     if abs(change) <= DRIFT_LIMIT or abs(trend) < DRIFT_S:
         return Observation(True, text, share=abs(change), about=direction)
-    causes = outside_causes(record)
+    causes = outside_causes(record, Role.TIMED)
     text += "".join(f"; {cause.text}" for cause in causes)
     remedy = "repeat the cell on a quiet machine" if causes else ""
     return Observation(False, text, remedy, share=abs(change), about=direction)

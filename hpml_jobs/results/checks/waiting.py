@@ -12,6 +12,7 @@ from hpml_jobs.core.rank import Rank
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import Loader
 from hpml_jobs.core.text import Share, percent_text
+from hpml_jobs.core.value import kept
 from hpml_jobs.results.checks.hardware import OVERSUBSCRIBED
 from hpml_jobs.results.checks.result import Observation, check, limit_text
 from hpml_jobs.results.disturbance import explains, outside_causes
@@ -87,6 +88,7 @@ class Lateness(NamedTuple):
     iterations: int
 
 
+@kept
 def lateness_of(record: Record, limit: float) -> Lateness | None:
     """Return which ranks the others wait for; None if there is one rank, or without phases.
 
@@ -171,10 +173,6 @@ def lateness_error(record: Record, lateness: Lateness) -> float:
     return max(of_epoch, max(differences_s, default=0.0) / step_s)
 
 
-def _lateness_of(record: Record) -> Lateness | None:
-    return record.kept("lateness", None, lambda: lateness_of(record, IMBALANCE_LIMIT))
-
-
 def _is_late(lateness: Lateness, error: float) -> bool:
     return is_above(lateness.share, error, IMBALANCE_LIMIT)
 
@@ -191,7 +189,7 @@ def imbalance(record: Record) -> Observation | None:
     Limit: {IMBALANCE_LIMIT} of the instrumented epoch {LOWER_END}
     Fix: give every rank the same work
     """
-    lateness = _lateness_of(record)
+    lateness = lateness_of(record, IMBALANCE_LIMIT)
     if lateness is None:
         return None
     error = lateness_error(record, lateness)
@@ -285,7 +283,7 @@ def _loading_remedy(record: Record, rank: Rank) -> str:
 
 def _is_said_elsewhere(record: Record, rank: Rank, share: float) -> bool:
     """Return whether the line of `imbalance` or `disturbed` explains the waiting."""
-    lateness = _lateness_of(record)
+    lateness = lateness_of(record, IMBALANCE_LIMIT)
     if lateness and _is_late(lateness, lateness_error(record, lateness)):
         late_places = {(late.rank.rank, late.phase) for late in lateness.late}
         if (rank.rank, WorkPhase.LOADING) in late_places:

@@ -17,10 +17,10 @@ from typing import TypeAlias
 
 from hpml_jobs.core.errors import HpmlError, UsageError
 from hpml_jobs.core.text import printable_bytes
-from hpml_jobs.report import page, pictures
+from hpml_jobs.report import page
 from hpml_jobs.report.files import frames, json_tables, latex
 from hpml_jobs.report.page.formats import Section
-from hpml_jobs.report.report import LABELS, SHEETS, TOGETHER, Report
+from hpml_jobs.report.report import LABELS, PLOTS, SHEETS, TOGETHER, Report
 from hpml_jobs.study.files import read_from, write_whole, writing
 
 TABLES = "tables.json"
@@ -40,7 +40,7 @@ SHEET_FILES = (
 )
 """The names of the tables' files that not every report has."""
 
-_PICTURES = tuple(f"{name}.png" for name in pictures.PLOTS)
+_PICTURES = tuple(f"{name}.png" for name in PLOTS)
 """The names of the pictures' files that not every report has."""
 
 _OF_PAGE = frozenset((page.HTML, page.MARKDOWN, *_PICTURES))

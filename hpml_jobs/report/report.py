@@ -13,15 +13,22 @@ from hpml_jobs.core.text import counted
 from hpml_jobs.core.value import Value
 from hpml_jobs.report import warnings
 from hpml_jobs.report.choice import Candidate, Wish, asked, candidates_of, choice_table
-from hpml_jobs.report.communication import communication, messages, phases
-from hpml_jobs.report.frame import captions
+from hpml_jobs.report.communication import (
+    communication,
+    messages,
+    phases,
+    phases_picture,
+)
+from hpml_jobs.report.frame import captions, style
 from hpml_jobs.report.frame.numbers import aside
+from hpml_jobs.report.frame.picture import Picture
 from hpml_jobs.report.frame.table import Sheet, Table
 from hpml_jobs.report.lab.replicas import replicas, shuffling
 from hpml_jobs.report.lab.tables import StrategyTables, q1, strategy_tables
-from hpml_jobs.report.learning import iterations, table4
+from hpml_jobs.report.learning import iterations, loss_picture, table4
 from hpml_jobs.report.quantization import quantization, spreads
-from hpml_jobs.report.scaling.gap import gap_table
+from hpml_jobs.report.scaling.gap import gap_table, waterfall
+from hpml_jobs.report.scaling.picture import speedup
 from hpml_jobs.report.scaling.table import scaling, strong_table
 from hpml_jobs.results.cells import CellResult, Place, cell_results
 from hpml_jobs.results.checks.study import checked_groups
@@ -336,6 +343,32 @@ TOGETHER: dict[str, Callable[[Sequence[ConditionGroup]], Table | None]] = {
     "quantization": quantization,
 }
 """The tables of all groups together, by label."""
+
+
+def _gap(report: Report) -> Picture | None:
+    return waterfall(
+        [
+            (group.source, place, gap)
+            for group in report.groups
+            for place, gap in group.main_gaps.items()
+        ]
+    )
+
+
+PLOTS: dict[str, Callable[[Report], Picture | None]] = {
+    "speedup": lambda report: speedup(report.sources),
+    "gap": _gap,
+    "phases": lambda report: phases_picture(report.sources),
+    "loss": lambda report: loss_picture(report.sources),
+}
+"""The pictures by name, in the order of reading; a picture without data is None."""
+
+
+def pictures(report: Report) -> dict[str, Picture]:
+    """Return the pictures for which the report has data, by name; they are not rendered yet."""
+    with style.applied():
+        drawn = {name: draw(report) for name, draw in PLOTS.items()}
+    return {name: shown._replace(name=name) for name, shown in drawn.items() if shown}
 
 
 def make_report(

@@ -81,9 +81,8 @@ def _at_batches(rows: Iterable[Row]) -> Iterator[Series]:
 
 def _at_global_batches(pairs: Iterable[Pair], rows: Sequence[Row]) -> Iterator[Series]:
     of_rows = [pair for pair in pairs if pair.parallel in rows]
-    for batch, same in by_key(
-        (pair.parallel.global_batch, pair) for pair in of_rows
-    ).items():
+    by_batch = by_key((pair.parallel.global_batch, pair) for pair in of_rows)
+    for batch, same in by_batch.items():
         parallel = [pair.parallel for pair in same]
         series = _series(batch, same[0].reference, parallel)
         yield series._replace(is_global=True)
@@ -91,9 +90,8 @@ def _at_global_batches(pairs: Iterable[Pair], rows: Sequence[Row]) -> Iterator[S
 
 def _series(batch: int, reference: Row, rows: Sequence[Row]) -> Series:
     """Return the fastest row of each size against a reference."""
-    fastest = {
-        row.gpus: row for row in sorted(rows, key=attrgetter("epoch_s"), reverse=True)
-    }
+    slowest_first = sorted(rows, key=attrgetter("epoch_s"), reverse=True)
+    fastest = {row.gpus: row for row in slowest_first}
     sizes = [Pair(reference, reference)]
     for gpus, row in sorted(fastest.items()):
         if gpus > reference.gpus:

@@ -4,9 +4,9 @@ import textwrap
 from collections.abc import Iterator
 
 from hpml_jobs.core.check_result import Affected, Level, Tier
-from hpml_jobs.core.conditions import CONDITIONS, REMARKS
 from hpml_jobs.results.checks.result import Check
 from hpml_jobs.results.checks.study import GROUPS
+from hpml_jobs.results.conditions import CONDITIONS, REMARKS
 
 HEAD = """\
 # Data-quality checks

@@ -132,7 +132,7 @@ def _report(
 
     With `wait`, cells that are pending or running are waited for.
     """
-    from hpml_jobs.report.choice.cost import Wish
+    from hpml_jobs.report.choice import Wish
 
     wish = Wish(**values)
     status = _status(study, wait=wait)

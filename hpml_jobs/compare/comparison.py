@@ -15,7 +15,6 @@ from hpml_jobs.compare.rules import (
 )
 from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.errors import HpmlError
-from hpml_jobs.core.statistics import Interval
 from hpml_jobs.core.text import counted, percent_text
 from hpml_jobs.report.frame.captions import cell_label, cell_words, mark
 from hpml_jobs.report.frame.numbers import percent, seconds
@@ -29,6 +28,7 @@ from hpml_jobs.report.frame.table import (
 from hpml_jobs.results.checks.result import names
 from hpml_jobs.results.decision import LEAST_RUNS, Decision
 from hpml_jobs.results.rows import by_key
+from hpml_jobs.results.statistics import Interval
 
 CAPTION = (
     "A and B: seconds per {timed} (longest rank), median over the runs. Change: how much longer "

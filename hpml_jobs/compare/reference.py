@@ -7,17 +7,16 @@ import msgspec
 
 from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.check_result import Affected, Level
-from hpml_jobs.core.conditions import WORKLOAD
 from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.measurements import Role
-from hpml_jobs.core.place import Place, Setup
 from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.core.text import VERSION
 from hpml_jobs.core.validation import out_of_range
 from hpml_jobs.core.value import Value, decode_upgraded
 from hpml_jobs.report.frame.captions import setting, work_text
-from hpml_jobs.results.cells import cell_results
+from hpml_jobs.results.cells import Place, Setup, cell_results
 from hpml_jobs.results.checks.study import checked_groups
+from hpml_jobs.results.conditions import WORKLOAD
 from hpml_jobs.results.groups import ConditionGroup
 from hpml_jobs.results.rows import Row
 from hpml_jobs.study.files import encode, read_bytes, reading, write_whole, writing
@@ -117,7 +116,7 @@ class Reference(_Stored, frozen=True, kw_only=True):
 
 
 def _cell(group: ConditionGroup, row: Row) -> ReferenceCell:
-    checks = group.doubts_of(row, Affected.TIME)
+    checks = row.doubts.get(Affected.TIME, [])
     failed = (check.check for check in checks if check.level is Level.FAIL)
     warned = (check.check for check in checks if check.level is Level.WARN)
     return ReferenceCell(

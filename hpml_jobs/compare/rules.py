@@ -12,8 +12,8 @@ from hpml_jobs.compare.reference import (
     ReferenceGroup,
     Work,
 )
-from hpml_jobs.core.conditions import CPU_COUNT, CPU_MODEL, GPU_MODEL, UNRECORDED
-from hpml_jobs.core.place import Place
+from hpml_jobs.results.cells import Place
+from hpml_jobs.results.conditions import CPU_COUNT, CPU_MODEL, GPU_MODEL, UNRECORDED
 from hpml_jobs.results.decision import Comparison, Decision, Ratio, compare
 from hpml_jobs.results.groups import differing
 from hpml_jobs.results.rows import by_key

@@ -7,7 +7,14 @@ from statistics import median
 import msgspec
 
 from hpml_jobs.core.gpus import Card
-from hpml_jobs.core.measurements import Communication, Epoch, Phases, Role, Scheduling
+from hpml_jobs.core.measurements import (
+    TRAINING,
+    Communication,
+    Epoch,
+    Phases,
+    Role,
+    Scheduling,
+)
 from hpml_jobs.core.value import Value
 
 EQUAL_WAITING = 0.02
@@ -76,6 +83,10 @@ class NodeSystem(Value, frozen=True, kw_only=True):
     driver: str | None = None
 
 
+TRAINED = (*TRAINING, "plain")
+"""Roles of the epochs that train the model."""
+
+
 class Rank(Value, frozen=True, kw_only=True, dict=True):
     """The measurements of one process; dp is one process that drives several devices.
 
@@ -135,6 +146,11 @@ class Rank(Value, frozen=True, kw_only=True, dict=True):
         if timed is None:
             raise ValueError(f"rank {self.rank} has no timed epoch")
         return timed
+
+    @property
+    def trained(self) -> list[Epoch]:
+        """Its epochs of training, in their order."""
+        return [epoch for epoch in self.epochs if epoch.role in TRAINED]
 
     @cached_property
     def phases(self) -> Phases | None:

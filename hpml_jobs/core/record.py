@@ -1,9 +1,9 @@
 """The record of a finished cell: raw values only, written once, atomically."""
 
-from collections.abc import Callable
+from datetime import datetime
 from functools import cached_property
 from statistics import fmean
-from typing import Any, TypeVar
+from typing import Any
 
 from hpml_jobs.core.cell import Cell, Outcome
 from hpml_jobs.core.formulas import (
@@ -15,6 +15,7 @@ from hpml_jobs.core.formulas import (
 from hpml_jobs.core.gpus import Card, link_gb_per_s
 from hpml_jobs.core.measurements import (
     Communication,
+    Epoch,
     Exchange,
     Microbenchmark,
     Phases,
@@ -24,11 +25,9 @@ from hpml_jobs.core.measurements import (
 from hpml_jobs.core.rank import Rank, Startup, longest_epoch_s, timed_s
 from hpml_jobs.core.source import Imported, Measured, ObservedScript, Reported, Source
 from hpml_jobs.core.strategies import Strategy
-from hpml_jobs.core.text import VERSION
+from hpml_jobs.core.text import VERSION, utc_time
 from hpml_jobs.core.value import Value
 from hpml_jobs.core.workload import SourceFile
-
-T = TypeVar("T")
 
 SCHEMA = 7
 """Version of record.json.
@@ -68,6 +67,12 @@ class Attempt(Value, frozen=True, kw_only=True):
     # None where SLURM was not asked or did not answer
     neighbours: Neighbours | None = None
     incomplete: str | None = None
+
+    @property
+    def span(self) -> tuple[datetime, datetime] | None:
+        """When it started and ended; None where that is not known."""
+        started, ended = utc_time(self.started), utc_time(self.ended)
+        return (started, ended) if started and ended else None
 
 
 class Model(Value, frozen=True, kw_only=True):
@@ -181,16 +186,10 @@ class Record(Value, frozen=True, kw_only=True, dict=True):
     quantized: dict[str, Any] | None = None
     schema: int = SCHEMA
 
-    def kept(self, name: str, about: object, make: Callable[[], T]) -> T:
-        """Return what is computed from the record, by name and what it is about: made once.
-
-        Checks and tables ask for the same of thousands of records.
-        """
-        values: dict[object, T] = self.__dict__.setdefault("kept values", {})
-        key = name, about
-        if key not in values:
-            values[key] = make()
-        return values[key]
+    @property
+    def trained(self) -> list[Epoch]:
+        """The epochs of training of its first rank, which are those of all."""
+        return self.ranks[0].trained if self.ranks else []
 
     @cached_property
     def source(self) -> Source:

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from hpml_jobs.core import folder_files
 from hpml_jobs.core.data_files import (
     FOLDER,
     IMAGE_FOLDER,
     TRAIN,
     files_digest,
+    images_digest,
     readable,
     test_folder,
 )
@@ -118,7 +118,7 @@ def _texts(folder: Path) -> tuple[Path, ...]:
     return tuple(sorted(files, key=lambda file: file.relative_to(folder).as_posix()))
 
 
-DIGESTS = {IMAGE_FOLDER: folder_files.digest, FOLDER: digest}
+DIGESTS = {IMAGE_FOLDER: images_digest, FOLDER: digest}
 """The identity of the user's folder, by `workload.data`."""
 
 

@@ -1,13 +1,16 @@
 """The base class of what crosses a file or a process, and reading its JSON, of old schemas too."""
 
 from collections.abc import Callable, Mapping
+from functools import wraps
 from typing import Any, TypeVar
 
 import msgspec
 
 from hpml_jobs.core.text import VERSION
 
+A = TypeVar("A")
 T = TypeVar("T")
+V = TypeVar("V")
 
 
 class Value(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -98,3 +101,20 @@ def upgrade(
         except (AttributeError, KeyError, TypeError, ValueError) as fault:
             raise ValueError(f"not a document of schema {step}: {fault}") from fault
     return document
+
+
+def kept(make: Callable[[V, A], T]) -> Callable[[V, A], T]:
+    """Keep what a function makes of a value with a `__dict__`, by what it is about.
+
+    Checks and tables ask for the same of thousands of records.
+    """
+
+    @wraps(make)
+    def kept_value(value: V, about: A) -> T:
+        values: dict[object, T] = value.__dict__.setdefault("kept values", {})
+        key = make, about
+        if key not in values:
+            values[key] = make(value, about)
+        return values[key]
+
+    return kept_value

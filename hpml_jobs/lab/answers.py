@@ -7,7 +7,7 @@ from hpml_jobs.core.check_result import Affected
 from hpml_jobs.core.measurements import Purpose
 from hpml_jobs.core.text import listed, percent_text
 from hpml_jobs.report.answer import answer_of
-from hpml_jobs.report.communication.table import messages_by_setup
+from hpml_jobs.report.communication import messages_by_setup
 from hpml_jobs.report.frame import captions
 from hpml_jobs.report.frame.numbers import (
     DASH,
@@ -19,7 +19,7 @@ from hpml_jobs.report.frame.numbers import (
 )
 from hpml_jobs.report.frame.table import Table, row_name
 from hpml_jobs.report.report import Report, ReportGroup
-from hpml_jobs.results.groups import ConditionGroup, pairs
+from hpml_jobs.results.groups import ConditionGroup
 from hpml_jobs.results.rows import Row, by_key
 
 REMEDIES = (
@@ -48,8 +48,8 @@ class Block(NamedTuple):
     @property
     def largest(self) -> Row:
         """The largest size of the group's answer."""
-        series = self.group.series
-        return series.largest.row if series else self.rows[-1]
+        series = self.source.series
+        return series.largest.parallel if series else self.rows[-1]
 
     def place(self, row: Row) -> str:
         """Return `2 GPUs at batch 64`."""
@@ -93,23 +93,25 @@ def time_by_batch(block: Block) -> Answer:
 def scaling(block: Block) -> Answer:
     """Return the speedups at the same batch per GPU, and one at the same global batch (Q2)."""
     source = block.source
-    series = block.group.series
+    series = source.series
     if series is None or series.is_global:
         return Answer()
-    strong = [pair for pair in pairs(source) if pair.parallel.setup.is_plain]
+    strong = [pair for pair in source.pairs if pair.parallel.setup.is_plain]
     point = f"needs gpus=1 batch={block.largest.global_batch}, too"
     if strong:
-        pair = max(strong, key=lambda pair: (pair.parallel.gpus, pair.global_batch))
-        is_doubtful = source.doubts_ratio(pair.parallel, pair.reference)
-        times = captions.mark(three_digits(pair.speedup), is_doubtful=is_doubtful)
+        pair = max(
+            strong, key=lambda pair: (pair.parallel.gpus, pair.parallel.global_batch)
+        )
+        row = pair.parallel
+        times = captions.mark(three_digits(pair.speedup), is_doubtful=pair.is_doubtful)
         point = (
-            f"at global batch {pair.global_batch}: {block.place(pair.parallel)} are {times} times "
+            f"at global batch {row.global_batch}: {block.place(row)} are {times} times "
             f"as fast as {block.place(pair.reference)}"
         )
     weak = answer_of(block.report, block.group).sentence
-    unit = captions.unit(source.device)
     return Answer(
-        f"Weak scaling, with the same batch per {unit}: {weak}\nStrong scaling {point}."
+        f"Weak scaling, with the same batch per {captions.unit(source.device)}: {weak}\n"
+        f"Strong scaling {point}."
     )
 
 
@@ -120,7 +122,7 @@ def communication(block: Block) -> Answer:
     if compute_s is None or comm_s is None:
         return Answer()
     compute, comm = (
-        f"{captions.shown(seconds(part_s), block.source, Affected.SPLIT, row)} s "
+        f"{captions.shown(seconds(part_s), row, Affected.SPLIT)} s "
         f"({percent_text(part_s / (compute_s + comm_s), 0)})"
         for part_s in (compute_s, comm_s)
     )
@@ -136,9 +138,7 @@ def bandwidth(block: Block) -> Answer:
     reached = row.bandwidth
     if reached is None or reached.lab_gb_per_s is None:
         return Answer()
-    speed = captions.shown(
-        three_digits(reached.lab_gb_per_s), block.source, Affected.BANDWIDTH, row
-    )
+    speed = captions.shown(three_digits(reached.lab_gb_per_s), row, Affected.BANDWIDTH)
     of_peak = ""
     if reached.of_peak:
         of_peak = f", {percent(reached.of_peak)} % of the best without training"

@@ -7,10 +7,11 @@ from pathlib import Path
 
 from hpml_jobs.core.errors import UsageError
 from hpml_jobs.lab.questions import section
-from hpml_jobs.report import page, pictures
+from hpml_jobs.report import page
 from hpml_jobs.report.folder import write
+from hpml_jobs.report.frame.picture import png_files
 from hpml_jobs.report.page.formats import html_document, markdown_document
-from hpml_jobs.report.report import Report
+from hpml_jobs.report.report import Report, pictures
 
 PDF, README = "report.pdf", "README.md"
 
@@ -52,7 +53,7 @@ def write_handin(report: Report, folder: Path, student: str | None) -> list[Path
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UsageError(f"--handin {folder} is not empty: name a new folder")
-    drawn = pictures.pictures(report)
+    drawn = pictures(report)
     html, text = (
         page.public_page(report, drawn, (section(report, own_words),))
         for own_words in ("", OWN_WORDS)
@@ -68,7 +69,7 @@ def write_handin(report: Report, folder: Path, student: str | None) -> list[Path
             student=name,
             commands=commands or "# no submission is recorded",
         ),
-        **pictures.files(drawn.values()),
+        **png_files(drawn.values()),
     }
     written = write(contents, folder, (), lambda _: True)
     if print_pdf(folder / page.HTML, folder / PDF):

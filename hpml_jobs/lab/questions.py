@@ -143,7 +143,7 @@ def _block(report: Report, question: Question) -> Block | None:
         needed = [
             row
             for row in source.timed
-            if any(question.is_needed(record.cell) for record in source.records(row))
+            if any(question.is_needed(record.cell) for record in row.records)
         ]
         tables = [
             table

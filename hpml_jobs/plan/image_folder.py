@@ -8,9 +8,8 @@ from pathlib import Path
 import msgspec
 
 from hpml_jobs.core.cluster import Cluster
-from hpml_jobs.core.data_files import TRAIN, test_folder
+from hpml_jobs.core.data_files import TRAIN, class_folders, images_of, test_folder
 from hpml_jobs.core.errors import HpmlError, UsageError
-from hpml_jobs.core.folder_files import class_folders, images_of
 from hpml_jobs.core.text import counted, few
 from hpml_jobs.core.workload import Workload
 

@@ -4,7 +4,6 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from hpml_jobs.core.check_result import Tier
-from hpml_jobs.core.statistics import Interval
 from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.core.text import (
     PROGRAM,
@@ -15,8 +14,7 @@ from hpml_jobs.core.text import (
     with_command,
 )
 from hpml_jobs.report import warnings
-from hpml_jobs.report.choice.cost import Candidate
-from hpml_jobs.report.choice.series import Series, Size, plain_rows
+from hpml_jobs.report.choice import Candidate
 from hpml_jobs.report.frame import captions, learning
 from hpml_jobs.report.frame.captions import mark
 from hpml_jobs.report.frame.numbers import (
@@ -30,7 +28,9 @@ from hpml_jobs.report.frame.numbers import (
 from hpml_jobs.report.report import Report, ReportGroup
 from hpml_jobs.report.scaling.gap import gap_sentence
 from hpml_jobs.results.checks.disturbance import DISTURBED
-from hpml_jobs.results.rows import Row
+from hpml_jobs.results.rows import Pair, Row
+from hpml_jobs.results.series import Series
+from hpml_jobs.results.statistics import Interval
 from hpml_jobs.study.study import command_with, commands_of
 
 MORE_RUNS = 6
@@ -66,7 +66,7 @@ def answer_of(report: Report, group: ReportGroup) -> Answer:
         command = f"{PROGRAM} status {report.study}"
         why = "" if marks else with_command(" To see why", command)
         return Answer(f"No cell has a number.{why}", marks=marks)
-    series = group.series
+    series = group.source.series
     cell = _cell(group)
     return Answer(
         _wished(report, group) or _fact(report, group),
@@ -82,18 +82,18 @@ def _cell(group: ReportGroup) -> Candidate:
     """Return the cell that a wish asks for, else the largest size of the series, or the fastest."""
     if group.asked is not None:
         return group.asked
-    if group.series is None:
+    if group.source.series is None:
         return group.candidates[0]
-    row = group.series.largest.row
+    row = group.source.series.largest.parallel
     return next(c for c in group.candidates if c.row is row)
 
 
 def _fact(report: Report, group: ReportGroup) -> str:
     """Return how much faster more GPUs are; of a single size what it takes."""
-    series = group.series
+    series = group.source.series
     if series is None:
         return _single(report, group)
-    rows = [size.row for size in series.sizes]
+    rows = [size.parallel for size in series.sizes]
     sizes = " -> ".join(str(row.gpus) for row in rows)
     nodes = max(row.nodes for row in rows)
     on_nodes = f" on up to {nodes} nodes" if nodes > 1 else ""
@@ -110,16 +110,16 @@ def _fact(report: Report, group: ReportGroup) -> str:
     return f"{sizes} {captions.units(group.source.device)}{on_nodes}: {shown}."
 
 
-def _times(size: Size) -> str:
+def _times(size: Pair) -> str:
     return mark(three_digits(size.speedup), is_doubtful=size.is_doubtful)
 
 
-def _percent(size: Size, decimals: int) -> str:
+def _percent(size: Pair, decimals: int) -> str:
     share = percent_text(size.efficiency, decimals)
     return mark(share, is_doubtful=size.is_doubtful)
 
 
-def _gain(size: Size) -> str:
+def _gain(size: Pair) -> str:
     """Return what a speedup near one or below it may mean."""
     interval = size.interval
     if (interval.high if interval else size.speedup) < 1:
@@ -131,7 +131,7 @@ def _gain(size: Size) -> str:
 
 def _at_batch(series: Series) -> str:
     """Return `at batch 64`, with the strategy unless it is ddp."""
-    strategy = series.largest.row.strategy
+    strategy = series.largest.parallel.strategy
     of_all = "global " if series.is_global else ""
     named = "" if strategy is Strategy.DDP else f" ({strategy.value})"
     return f"at {of_all}batch {series.batch}{named}"
@@ -150,7 +150,7 @@ def _interval(interval: Interval | None, rows: Sequence[Row]) -> str:
 
 def _single(report: Report, group: ReportGroup) -> str:
     """Return what the fastest cell takes where there is no other size to compare it with."""
-    plain = plain_rows(group.source.timed)
+    plain = group.source.plain_rows
     cells = [c for c in group.candidates if c.row in plain]
     fastest = cells[0]
     row = fastest.row
@@ -186,13 +186,13 @@ def _wished(report: Report, group: ReportGroup) -> str:
     asked = group.asked
     if wish.gpu_hours is not None:
         return _within_budget(group, wish.gpu_hours, wish.epochs or 1)
-    if wish.min_efficiency is None or group.series is None or asked is None:
+    if wish.min_efficiency is None or group.source.series is None or asked is None:
         return ""
-    sizes = group.series.sizes
-    place = next(n for n, size in enumerate(sizes) if size.row is asked.row)
+    sizes = group.source.series.sizes
+    place = next(n for n, size in enumerate(sizes) if size.parallel is asked.row)
     limit = percent_text(wish.min_efficiency, 0)
     name = captions.size(asked.row.gpus, group.source.device)
-    advice = f"Use {name} {_at_batch(group.series)}"
+    advice = f"Use {name} {_at_batch(group.source.series)}"
     # the limit may be in the interval of this size, or of the next
     for size in sizes[max(1, place) : place + 2]:
         if size.is_near(wish.min_efficiency):
@@ -208,27 +208,27 @@ def _wished(report: Report, group: ReportGroup) -> str:
     return f"{advice}: the most with at least {limit} ({inside})."
 
 
-def _deciding(report: Report, group: ReportGroup, size: Size) -> str:
+def _deciding(report: Report, group: ReportGroup, size: Pair) -> str:
     """Return the command of more runs of a size and of the smallest one."""
-    smallest = group.series.smallest if group.series else size.row
+    smallest = group.source.series.smallest if group.source.series else size.parallel
     return _command(
         report,
         group,
-        gpus=f"{smallest.gpus},{size.row.gpus}",
-        batch=size.row.batch_per_gpu,
-        repeats=max(MORE_RUNS, 2 * len(size.row.runs)),
+        gpus=f"{smallest.gpus},{size.parallel.gpus}",
+        batch=size.parallel.batch_per_gpu,
+        repeats=max(MORE_RUNS, 2 * len(size.parallel.runs)),
     )
 
 
-def _share(group: ReportGroup, size: Size) -> str:
+def _share(group: ReportGroup, size: Pair) -> str:
     """Return the efficiency of a size with its interval; of another than is asked for its name."""
-    if group.asked is not None and size.row is group.asked.row:
+    if group.asked is not None and size.parallel is group.asked.row:
         return _efficiency(size)
-    gpus = captions.size(size.row.gpus, group.source.device)
+    gpus = captions.size(size.parallel.gpus, group.source.device)
     return f"{gpus} have {_efficiency(size)}"
 
 
-def _efficiency(size: Size) -> str:
+def _efficiency(size: Pair) -> str:
     """Return `69.9 % (62 to 78 %)`."""
     share = _percent(size, 1)
     ends = size.efficiencies
@@ -249,8 +249,8 @@ def _within_budget(group: ReportGroup, gpu_hours: float, epochs: int) -> str:
 
 
 def _why(group: ReportGroup, row: Row) -> str:
-    gap = group.gaps.get(row.place)
-    return gap_sentence(group.source, row, gap) if gap else ""
+    gap = group.source.gaps.get(row.place)
+    return gap_sentence(row, gap) if gap else ""
 
 
 def _training(group: ReportGroup, cell: Candidate) -> str:
@@ -269,10 +269,8 @@ def _training(group: ReportGroup, cell: Candidate) -> str:
 
 def _accuracy(group: ReportGroup, series: Series) -> str:
     """Return the test accuracy of the smallest and of the largest size, where both have one."""
-    rows = (series.smallest, series.largest.row)
-    means = [
-        learning.mean_of(group.source, row, learning.test_accuracy) for row in rows
-    ]
+    rows = (series.smallest, series.largest.parallel)
+    means = [learning.over_seeds(row.trained, learning.test_accuracy) for row in rows]
     if None in means:
         return ""
     first, last = (f"{accuracy(mean.mean)} %" for mean in means if mean)
@@ -320,9 +318,11 @@ def _figures(group: ReportGroup, cell: Candidate) -> Iterator[tuple[str, str]]:
     if (rate := cell.timing.units_per_s) is not None:
         shown = mark(per_second(rate), is_doubtful=cell.is_doubtful)
         yield shown, f"{cell.timing.unit.value} per second"
-    series = group.series
+    series = group.source.series
     size = (
-        next((s for s in series.sizes if s.row is cell.row), None) if series else None
+        next((s for s in series.sizes if s.parallel is cell.row), None)
+        if series
+        else None
     )
     if series and size and size.interval is not None:
         smallest = captions.size(series.smallest.gpus, group.source.device)

@@ -17,10 +17,10 @@ from typing import TypeAlias
 
 from hpml_jobs.core.errors import HpmlError, UsageError
 from hpml_jobs.core.text import printable_bytes
-from hpml_jobs.report import page, pictures
-from hpml_jobs.report.files import curves_csv, frames, json_tables, latex
+from hpml_jobs.report import page
+from hpml_jobs.report.files import frames, json_tables, latex
 from hpml_jobs.report.page.formats import Section
-from hpml_jobs.report.report import LABELS, SHEETS, TOGETHER, Report
+from hpml_jobs.report.report import LABELS, PLOTS, SHEETS, TOGETHER, Report
 from hpml_jobs.study.files import read_from, write_whole, writing
 
 TABLES = "tables.json"
@@ -40,7 +40,7 @@ SHEET_FILES = (
 )
 """The names of the tables' files that not every report has."""
 
-_PICTURES = tuple(f"{name}.png" for name in pictures.PLOTS)
+_PICTURES = tuple(f"{name}.png" for name in PLOTS)
 """The names of the pictures' files that not every report has."""
 
 _OF_PAGE = frozenset((page.HTML, page.MARKDOWN, *_PICTURES))
@@ -72,7 +72,7 @@ def tables(report: Report) -> Contents:
         LATEX: latex.document(report),
         TABLES: json_tables.document(report),
         **frames.csv_files(report),
-        CURVES: curves_csv.curves_csv(report) or "",
+        CURVES: frames.curves_csv(report) or "",
     }
     return {name: text for name, text in texts.items() if text}
 
@@ -93,7 +93,11 @@ def write(
     changing: Iterable[str],
     is_ours: Callable[[str], bool] | None = None,
 ) -> list[Path]:
-    """Write files; of the `changing` names, remove those that an earlier report wrote."""
+    """Write files; of the `changing` names, remove those that an earlier report wrote.
+
+    Raises:
+        UsageError: a file would be written over that no report wrote.
+    """
     is_ours = is_ours or _owner(folder)
     changed = {}
     for name, text in contents.items():
@@ -102,7 +106,13 @@ def write(
         with writing(f"report {path}"):
             if not (path.is_file() and path.read_bytes() == content):
                 changed[path] = content
-    _refuse_others(path for path in changed if not is_ours(path.name))
+    others = [path.name for path in changed if not is_ours(path.name)]
+    names = [name for name in others if os.path.lexists(folder / name)]
+    if names:
+        raise UsageError(
+            f"{', '.join(names)} would be written over, and no report wrote it: name an empty or "
+            "a new folder with --to"
+        )
     for path, content in changed.items():
         with writing(f"report {path}"):
             write_whole(path, content)
@@ -127,17 +137,3 @@ def make(folder: Path) -> None:
             raise HpmlError(
                 f"report {folder} cannot be written: a file is there; name a folder"
             ) from fault
-
-
-def _refuse_others(paths: Iterable[Path]) -> None:
-    """Refuse to write over files.
-
-    Raises:
-        UsageError: one of them exists.
-    """
-    names = [path.name for path in paths if os.path.lexists(path)]
-    if names:
-        raise UsageError(
-            f"{', '.join(names)} would be written over, and no report wrote it: name an empty or "
-            "a new folder with --to"
-        )

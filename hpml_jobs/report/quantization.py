@@ -5,7 +5,6 @@ from typing import Annotated, NamedTuple
 
 import msgspec
 
-from hpml_jobs.core.conditions import WORKLOAD
 from hpml_jobs.core.quantization import (
     Bound,
     QuantizationStep,
@@ -28,6 +27,7 @@ from hpml_jobs.report.frame.table import (
     item_table,
     row_name,
 )
+from hpml_jobs.results.conditions import WORKLOAD
 from hpml_jobs.results.groups import ConditionGroup
 from hpml_jobs.results.rows import by_key
 
@@ -80,7 +80,7 @@ def networks_of(groups: Sequence[ConditionGroup]) -> dict[str, Network]:
         prefix = f"group {number}, " if len(groups) > 1 else ""
         for row in group.timed:
             place = prefix + row_name(group, row)
-            records = [record for record in group.records(row) if record.quantized]
+            records = [record for record in row.records if record.quantized]
             ways = by_key((tuple(_how(r).values()), r) for r in records)
             workload = dict(group.requested)[WORKLOAD]
             for way in sorted(ways):
@@ -93,7 +93,7 @@ def networks_of(groups: Sequence[ConditionGroup]) -> dict[str, Network]:
 def _how(record: Record) -> dict[str, float]:
     """Return the requested quantization settings, and the epochs that the network was trained."""
     settings = msgspec.to_builtins(record.cell.quantize)
-    return {**settings, "epochs": learning.epochs(record)}
+    return {**settings, "epochs": len(record.trained)}
 
 
 def _name(network: Network, networks: Iterable[Network]) -> str:

@@ -8,34 +8,35 @@ from typing import NamedTuple
 import msgspec
 
 from hpml_jobs.core.cluster import Cluster
-from hpml_jobs.core.conditions import CODE, SCRIPT, UNRECORDED
 from hpml_jobs.core.errors import UsageError
-from hpml_jobs.core.place import Place
 from hpml_jobs.core.text import counted
 from hpml_jobs.core.value import Value
 from hpml_jobs.report import warnings
-from hpml_jobs.report.choice.cost import Candidate, Wish, asked, candidates_of
-from hpml_jobs.report.choice.series import Series, series_of
-from hpml_jobs.report.choice.table import choice_table
-from hpml_jobs.report.communication.phases import phases
-from hpml_jobs.report.communication.table import communication, messages
-from hpml_jobs.report.frame import captions
+from hpml_jobs.report.choice import Candidate, Wish, asked, candidates_of, choice_table
+from hpml_jobs.report.communication import (
+    communication,
+    messages,
+    phases,
+    phases_picture,
+)
+from hpml_jobs.report.frame import captions, style
 from hpml_jobs.report.frame.numbers import aside
+from hpml_jobs.report.frame.picture import Picture
 from hpml_jobs.report.frame.table import Sheet, Table
 from hpml_jobs.report.lab.replicas import replicas, shuffling
 from hpml_jobs.report.lab.tables import StrategyTables, q1, strategy_tables
-from hpml_jobs.report.learning.tables import iterations, table4
+from hpml_jobs.report.learning import iterations, loss_picture, table4
 from hpml_jobs.report.quantization import quantization, spreads
-from hpml_jobs.report.scaling.gap import Gap, gaps
-from hpml_jobs.report.scaling.gap_table import gap_table
+from hpml_jobs.report.scaling.gap import gap_table, waterfall
+from hpml_jobs.report.scaling.picture import speedup
 from hpml_jobs.report.scaling.table import scaling, strong_table
-from hpml_jobs.results.cells import CellResult, cell_results
+from hpml_jobs.results.cells import CellResult, Place, cell_results
 from hpml_jobs.results.checks.study import checked_groups
+from hpml_jobs.results.conditions import CODE, SCRIPT, UNRECORDED
+from hpml_jobs.results.gap.parts import Gap
 from hpml_jobs.results.groups import (
     ConditionGroup,
     differing,
-    latest_began,
-    without_code,
 )
 from hpml_jobs.study.snapshot import CellState, FolderSnapshot
 
@@ -60,8 +61,8 @@ class ReportGroup(Value, frozen=True, kw_only=True):
 
     `name` is the shortest of them, in a list of groups.
 
-    `series` are the sizes of the answer, `candidates` all cells with a number, the fastest first,
-    and `asked` is the one that the `wish` asks for. `gaps` are those to the ideal speedup.
+    `candidates` are all cells with a number, the fastest first, and `asked` is the one that the
+    `wish` asks for.
     `is_replaced`: nothing came of its cells, and later ones of other code have numbers. `sheets`
     are numbers for programs, by label.
     """
@@ -72,11 +73,9 @@ class ReportGroup(Value, frozen=True, kw_only=True):
     differences: str
     source: ConditionGroup
     wish: Wish
-    series: Series | None
     candidates: tuple[Candidate, ...]
     asked: Candidate | None
     is_replaced: bool
-    gaps: Mapping[Place, Gap]
     q1: Table | None
     strategies: tuple[StrategyTables, ...]
     full: tuple[Table, ...]
@@ -97,9 +96,11 @@ class ReportGroup(Value, frozen=True, kw_only=True):
     @property
     def main_table(self) -> Table | None:
         """That of the answer: by batch and size, by global batch, or of one GPU by batch."""
-        if self.series and self.series.is_global:
+        if self.source.series and self.source.series.is_global:
             return strong_table(self.source)
-        strategy = self.series.largest.row.strategy if self.series else None
+        strategy = (
+            self.source.series.largest.parallel.strategy if self.source.series else None
+        )
         if self.q1 and all(cell.row.is_baseline for cell in self.candidates):
             return self.q1 if self.candidates else None
         of_strategies = (
@@ -112,10 +113,14 @@ class ReportGroup(Value, frozen=True, kw_only=True):
     @property
     def main_gaps(self) -> dict[Place, Gap]:
         """The gaps of the largest size of the answer and of the cell that is asked for."""
-        rows = [self.series.largest.row] if self.series else []
+        rows = [self.source.series.largest.parallel] if self.source.series else []
         rows += [self.asked.row] if self.asked else []
         places = [row.place for row in rows]
-        return {place: self.gaps[place] for place in places if place in self.gaps}
+        return {
+            place: self.source.gaps[place]
+            for place in places
+            if place in self.source.gaps
+        }
 
     @property
     def setting(self) -> str:
@@ -161,17 +166,14 @@ class Report(Value, frozen=True, kw_only=True):
         kept = [group for group in self.groups if not group.is_replaced]
         # groups of other code share a number: the latest is first
         cells = Counter[str]()
+        codes = {group.number: str(group.source.without_code) for group in kept}
         for group in kept:
-            cells[_without_code(group)] += len(group.source.cells)
+            cells[codes[group.number]] += len(group.source.cells)
         groups = sorted(
             kept,
-            key=lambda group: (not group.candidates, -cells[_without_code(group)]),
+            key=lambda group: (not group.candidates, -cells[codes[group.number]]),
         )
         return msgspec.structs.replace(self, groups=tuple(groups))
-
-
-def _without_code(group: ReportGroup) -> str:
-    return str(without_code(group.source.conditions))
 
 
 def merge(
@@ -208,10 +210,9 @@ def _is_replaced(group: ConditionGroup, groups: Sequence[ConditionGroup]) -> boo
     """Return whether none of its cells may run, and later ones of other code have its numbers."""
     if any(result.outcome.may_run for result in group.cells):
         return False
-    began = latest_began(group.cells)
+    began = group.latest_began
     return began > 0 and any(
-        _replaces(other, group) and latest_began(other.cells) > began
-        for other in groups
+        _replaces(other, group) and other.latest_began > began for other in groups
     )
 
 
@@ -224,7 +225,7 @@ def _replaces(later: ConditionGroup, group: ConditionGroup) -> bool:
         return False
     if not group.timed:
         return bool(later.timed)
-    is_same = without_code(later.conditions) == without_code(group.conditions)
+    is_same = later.without_code == group.without_code
     places = {row.place for row in group.timed}
     return is_same and places <= {row.place for row in later.timed}
 
@@ -287,13 +288,11 @@ def _report_group(  # noqa: PLR0913, PLR0917  (what is known of a group)
             "window, which does not tell the samples of an epoch: leave epochs= out"
         )
     wish = options.wish
-    series = series_of(group)
     candidates = candidates_of(group, options.cluster)
-    cell = asked(wish, candidates, series)
+    cell = asked(wish, candidates, group.series)
     tables = {label: make(group) for label, make in FULL.items()}
     tables[CHOICE] = choice_table(group, candidates, wish, cell)
-    of_places = gaps(group)
-    tables[GAP] = gap_table(group, of_places)
+    tables[GAP] = gap_table(group)
     has_baseline = any(row.is_baseline for row in group.rows)
     age = " (older version)" if is_replaced else ""
     return ReportGroup(
@@ -303,11 +302,9 @@ def _report_group(  # noqa: PLR0913, PLR0917  (what is known of a group)
         differences=differences,
         source=group,
         wish=wish,
-        series=series,
         candidates=tuple(candidates),
         asked=cell,
         is_replaced=is_replaced,
-        gaps=of_places,
         q1=q1(group) if has_baseline else None,
         strategies=strategy_tables(group),
         full=tuple(table for label in LABELS if (table := tables.get(label))),
@@ -346,6 +343,32 @@ TOGETHER: dict[str, Callable[[Sequence[ConditionGroup]], Table | None]] = {
     "quantization": quantization,
 }
 """The tables of all groups together, by label."""
+
+
+def _gap(report: Report) -> Picture | None:
+    return waterfall(
+        [
+            (group.source, place, gap)
+            for group in report.groups
+            for place, gap in group.main_gaps.items()
+        ]
+    )
+
+
+PLOTS: dict[str, Callable[[Report], Picture | None]] = {
+    "speedup": lambda report: speedup(report.sources),
+    "gap": _gap,
+    "phases": lambda report: phases_picture(report.sources),
+    "loss": lambda report: loss_picture(report.sources),
+}
+"""The pictures by name, in the order of reading; a picture without data is None."""
+
+
+def pictures(report: Report) -> dict[str, Picture]:
+    """Return the pictures for which the report has data, by name; they are not rendered yet."""
+    with style.applied():
+        drawn = {name: draw(report) for name, draw in PLOTS.items()}
+    return {name: shown._replace(name=name) for name, shown in drawn.items() if shown}
 
 
 def make_report(

@@ -1,18 +1,63 @@
-"""All cells of a study, each with its record or the reason why it has none; as others read them."""
+"""All cells of a study: the place of each, and its record or the reason why it has none."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
 from hpml_jobs.core.cell import Cell, Outcome
-from hpml_jobs.core.noise import without_unlike
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.secrets import hide_secrets, shown_value
+from hpml_jobs.core.strategies import BASELINE, Strategy, is_baseline
+from hpml_jobs.core.text import NaturalKey, natural_key
 from hpml_jobs.core.value import Value
+from hpml_jobs.results.noise import without_unlike
 from hpml_jobs.study.cell_folder import CellFolder
 from hpml_jobs.study.files import is_name
 from hpml_jobs.study.snapshot import AttemptSnapshot, CellState, FolderSnapshot
+
+
+class Setup(NamedTuple):
+    """A row of a table; `treatment` is what was done to its cells, in words, empty if nothing.
+
+    `path` is the part of it that a cell on one GPU has too, the training path: rows are compared
+    within their path.
+    """
+
+    gpus: int
+    nodes: int
+    strategy: Strategy
+    treatment: str = ""
+    path: str = ""
+
+    @property
+    def is_baseline(self) -> bool:
+        """Whether others of its path are compared with it: the plain loop on one GPU."""
+        return is_baseline(self.strategy, self.treatment, self.path)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether nothing but its training path was done to it."""
+        return self.treatment == self.path
+
+    @property
+    def baseline(self) -> "Setup":
+        """The setup that all of its training path are compared with."""
+        return Setup(1, 1, BASELINE, self.path, self.path)
+
+    @property
+    def order(self) -> tuple[int, int, int, NaturalKey]:
+        """The order of rows: GPUs, nodes, strategy (`single` first), treatment (none first)."""
+        strategy = list(Strategy).index(self.strategy)
+        return self.gpus, self.nodes, strategy, natural_key(self.treatment)
+
+
+class Place(NamedTuple):
+    """Position of a value in the tables: a setup (row) and a batch (column)."""
+
+    setup: Setup
+    batch_per_gpu: int
 
 
 class CellResult(Value, frozen=True, kw_only=True):
@@ -39,6 +84,26 @@ class CellResult(Value, frozen=True, kw_only=True):
     def measured(self) -> bool:
         """Whether the cell has numbers."""
         return self.record is not None and self.outcome is Outcome.OK
+
+    @property
+    def place(self) -> Place | None:
+        """The place that it measures; None where its settings are not known."""
+        cell = self.cell
+        if cell is None:
+            return None
+        setup = Setup(
+            cell.gpus, cell.nodes, cell.strategy, cell.treatment, cell.path.label
+        )
+        return Place(setup, cell.batch)
+
+
+def place_order(result: CellResult) -> tuple[object, ...]:
+    """Return the order of cells: row, batch, seed, repeat; cells without settings come first."""
+    cell = result.cell
+    place = result.place
+    if cell is None or place is None:
+        return (result.slug,)
+    return place.setup.order, cell.batch, cell.seed, cell.repeat, result.slug
 
 
 def cell_results(
@@ -81,6 +146,7 @@ def _result(snapshot: FolderSnapshot, state: CellState | None) -> CellResult:
         is_active=state is not None and state.outcome.may_run,
     )
     if record is not None:
+        attempt = record.attempt.id
         return msgspec.structs.replace(
             result,
             cell=record.cell,
@@ -89,7 +155,7 @@ def _result(snapshot: FolderSnapshot, state: CellState | None) -> CellResult:
             reason="" if record.outcome is Outcome.OK else _out_of_memory(record),
             warning=_joined(warning, cell_fault),
             iterations=(snapshot.source or folder).iterations,
-            attempt=_attempt_of(record, folder),
+            attempt=folder.attempt(attempt).root if is_name(attempt) else None,
         )
     if not snapshot.record_fault:
         return result
@@ -97,12 +163,6 @@ def _result(snapshot: FolderSnapshot, state: CellState | None) -> CellResult:
     if state is not None and state.outcome.active:
         reason = _joined(reason, f"now {_why(state)}")
     return msgspec.structs.replace(result, outcome=Outcome.INVALID, reason=reason)
-
-
-def _attempt_of(record: Record, folder: CellFolder) -> Path | None:
-    """Return the folder of the attempt that a record names, if it can be the name of one."""
-    name = record.attempt.id
-    return folder.attempt(name).root if is_name(name) else None
 
 
 def _without_record(state: CellState | None) -> Outcome:

@@ -11,7 +11,7 @@ from math import comb, floor, sqrt
 from statistics import NormalDist, median, variance
 from typing import NamedTuple, TypeVar
 
-from hpml_jobs.core.statistics import CONFIDENCE, Interval
+from hpml_jobs.results.statistics import CONFIDENCE, Interval
 
 T = TypeVar("T")
 

@@ -10,9 +10,7 @@ import msgspec
 
 from hpml_jobs.core import formulas
 from hpml_jobs.core.check_result import Affected
-from hpml_jobs.core.disturbance import WITHHELD_MOST, outside_causes, withheld_share
 from hpml_jobs.core.measurements import (
-    TRAINING,
     CollectiveKind,
     Microbenchmark,
     Phases,
@@ -20,14 +18,12 @@ from hpml_jobs.core.measurements import (
     Role,
     Step,
 )
-from hpml_jobs.core.noise import run_noise
 from hpml_jobs.core.rank import Rank, least_waiting
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import BandwidthKind, Strategy
-from hpml_jobs.core.value import Value
-
-TRAINED = (*TRAINING, "plain")
-"""Roles of the epochs that train the model."""
+from hpml_jobs.core.value import Value, kept
+from hpml_jobs.results.disturbance import WITHHELD_MOST, outside_causes, withheld_share
+from hpml_jobs.results.noise import run_noise
 
 PEAK_FROM_BYTES = 64 * 1024**2
 """The least message size (64 MiB) for the microbenchmark's peak bandwidth."""
@@ -127,10 +123,12 @@ def figures_of(record: Record, number: int | None = None) -> Figures:
     That is the rank that waits least in all runs of the row, by default in this run.
     """
     rank = record.least_waiting if number is None else record.rank_of(number)
-    return record.kept("figures", rank and rank.rank, lambda: _figures_of(record, rank))
+    return _figures_of(record, rank.rank if rank else None)
 
 
-def _figures_of(record: Record, rank: Rank | None) -> Figures:
+@kept
+def _figures_of(record: Record, number: int | None) -> Figures:
+    rank = None if number is None else record.rank_of(number)
     figures: dict[str, Any] = {name: getattr(record, name) for name in _OF_RECORD}
     figures["noise"] = run_noise(record)
     if record.ranks:

@@ -9,11 +9,11 @@ from statistics import mean, median
 from typing import Any, NamedTuple, TypeVar
 
 from hpml_jobs.core.built_in import RESNET18_PARAMETERS
-from hpml_jobs.core.conditions import precision_of
 from hpml_jobs.core.formulas import transformer_flop_per_token
 from hpml_jobs.core.gpus import Card
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import Device
+from hpml_jobs.results.conditions import precision_of
 
 T = TypeVar("T")
 V = TypeVar("V")

@@ -1,15 +1,23 @@
 """Groups of cells that may share a table: one workload under the same conditions, with its rows."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import NamedTuple
 
-import msgspec
+from msgspec.structs import replace
 
 from hpml_jobs.core import formulas
-from hpml_jobs.core.cell import IMPORT, Cell, Origin
-from hpml_jobs.core.check_result import Affected, CheckResult, Level
-from hpml_jobs.core.conditions import (
+from hpml_jobs.core.cell import IMPORT, Cell, Origin, Outcome
+from hpml_jobs.core.check_result import CheckResult
+from hpml_jobs.core.record import Model, Record
+from hpml_jobs.core.strategies import Device
+from hpml_jobs.core.text import NaturalKey, natural_key
+from hpml_jobs.core.value import Value
+from hpml_jobs.results.cells import (
+    CellResult,
+    Place,
+    place_order,
+)
+from hpml_jobs.results.conditions import (
     CODE,
     UNRECORDED,
     WORKLOAD,
@@ -19,20 +27,18 @@ from hpml_jobs.core.conditions import (
     precision_of,
     requested_conditions,
 )
-from hpml_jobs.core.place import Place
-from hpml_jobs.core.record import Model, Record
-from hpml_jobs.core.strategies import Device
-from hpml_jobs.core.text import NaturalKey, natural_key
-from hpml_jobs.core.value import Value
-from hpml_jobs.results.cells import CellResult
+from hpml_jobs.results.figures import Figures, bandwidth, counted_runs, medians
+from hpml_jobs.results.gap.parts import Gap, gap_of
 from hpml_jobs.results.rows import (
+    Pair,
+    Residual,
     Row,
+    Scaling,
+    Timing,
     Work,
     by_key,
-    make_rows,
-    place_order,
-    reference_among,
 )
+from hpml_jobs.results.series import Series, plain_rows, series_of
 
 
 class ConditionGroup(Value, frozen=True, kw_only=True, dict=True):
@@ -107,78 +113,60 @@ class ConditionGroup(Value, frozen=True, kw_only=True, dict=True):
         """The rows with numbers."""
         return tuple(row for row in self.rows if row.timing)
 
+    @property
+    def without_code(self) -> dict[str, str]:
+        """The conditions other than the user's code."""
+        return _without_code(self.conditions)
+
+    @property
+    def latest_began(self) -> float:
+        """When the latest attempt of its cells began; 0 if that is not known."""
+        attempts = (result.latest for result in self.cells if result.latest)
+        return max((attempt.began or 0.0 for attempt in attempts), default=0.0)
+
     @cached_property
-    def _measured(self) -> dict[str, CellResult]:
-        return {result.slug: result for result in self.cells if result.measured}
+    def plain_rows(self) -> list[Row]:
+        """The rows of one training path and strategy that the answer is about."""
+        return plain_rows(self.timed)
 
-    def runs(self, row: Row) -> list[CellResult]:
-        """Return the measured cells of a row, by seed and repeat."""
-        return [self._measured[slug] for slug in row.cells if slug in self._measured]
+    @cached_property
+    def series(self) -> Series | None:
+        """The sizes of the answer; None where nothing is compared."""
+        return series_of(self.plain_rows, self.pairs)
 
-    def records(self, row: Row) -> list[Record]:
-        """Return the records of a row's runs."""
-        return [result.record for result in self.runs(row) if result.record is not None]
-
-    def counted_records(self, row: Row, affected: Affected) -> list[Record]:
-        """Return the records that the row's numbers of this kind are medians of."""
-        records = self.records(row)
-        return [record for record in records if row.counts(record.slug, affected)]
+    @cached_property
+    def gaps(self) -> dict[Place, Gap]:
+        """The gaps of rows with more GPUs than their reference, where a part is known."""
+        pairs = [row.pair for row in self.timed if row.pair]
+        return {
+            pair.parallel.place: gap
+            for pair in pairs
+            if pair.parallel.gpus > pair.reference.gpus
+            if (gap := gap_of(pair))
+        }
 
     @cached_property
     def violations(self) -> list[tuple[CheckResult, Row, str]]:
-        """The results that are not passed, each with its row and the name of its cell.
-
-        Without those of a run that medians leave out: a note under the table names the run.
-        """
+        """The results that are not passed, each with its row and the name of its cell."""
         return [
-            (result, row, slug)
-            for row in self.rows
-            for slug in row.cells
-            for result in self.checks.get(slug, ())
-            if result.level is not Level.PASS
-            if any(row.counts(slug, affected) for affected in result.affects)
+            (result, row, slug) for row in self.rows for result, slug in row.violations
         ]
 
     @cached_property
-    def _doubts(self) -> dict[tuple[Place, Affected], list[CheckResult]]:
-        return by_key(
-            ((row.place, affected), result)
-            for result, row, slug in self.violations
-            for affected in result.affects
-            if result.is_doubt and row.counts(slug, affected)
-        )
-
-    def doubts_of(self, row: Row, affected: Affected) -> list[CheckResult]:
-        """Return the results of the checks that make these numbers of a row doubtful."""
-        return self._doubts.get((row.place, affected), [])
-
-    def doubts(self, row: Row, affected: Affected) -> bool:
-        """Return whether a check makes these numbers of a row doubtful."""
-        return bool(self.doubts_of(row, affected))
-
-    def doubts_ratio(self, row: Row, reference: Row | None = None) -> bool:
-        """Return whether a check makes a row's time doubtful, or that which it is compared with.
-
-        That is by default the row that its ratios are against.
-        """
-        compared = reference or self.reference(row)
-        rows = [row, compared] if compared else [row]
-        return any(self.doubts(of_ratio, Affected.TIME) for of_ratio in rows)
-
-    @cached_property
-    def _by_place(self) -> dict[Place, Row]:
-        return {row.place: row for row in self.timed}
-
-    def reference(self, row: Row) -> Row | None:
-        """Return the row that a row's ratios are against; None where it has no ratios."""
-        if row.reference is None:
-            return None
-        return self._by_place.get(Place(row.reference, row.batch_per_gpu))
-
-    def plain_loop(self, row: Row) -> Row | None:
-        """Return the plain loop on one GPU that a row's ratios are against; None without it."""
-        reference = self.reference(row)
-        return reference if reference is not None and reference.is_baseline else None
+    def pairs(self) -> list[Pair]:
+        """Every pair with the same global batch in the grid."""
+        rows = [((row.global_batch, row.path_of_batch), row) for row in self.timed]
+        by_global_batch = by_key(rows)
+        has_single = any(row.is_baseline for row in self.rows)
+        same_batch = []
+        for batch, row in rows:
+            candidates = by_global_batch[batch]
+            # The same global batch may be a batch on N GPUs and N accumulated batches on one.
+            candidates.sort(key=lambda candidate: candidate.path != row.path)
+            reference = reference_among(row, candidates, has_single=has_single)
+            if row.gpus > 1 and reference and reference.gpus < row.gpus:
+                same_batch.append(Pair(reference, row))
+        return same_batch
 
 
 def group(cells: Iterable[CellResult]) -> list[ConditionGroup]:
@@ -202,39 +190,33 @@ def group(cells: Iterable[CellResult]) -> list[ConditionGroup]:
             measured.setdefault(home, []).append(result)
         if len(homes) > 1:
             uncertain.add(result.slug)
-    return [
+    groups = [
         _condition_group(key, conditions, members, uncertain)
-        for (key, conditions), members in sorted(measured.items(), key=_order)
+        for (key, conditions), members in measured.items()
     ]
+    return sorted(groups, key=_order)
 
 
 def _order(
-    item: tuple[tuple[Conditions, Conditions], Sequence[CellResult]],
+    group: ConditionGroup,
 ) -> tuple[bool, list[list[tuple[str, NaturalKey]]], float]:
     """Return the order of groups: by the conditions' values, numbers in `args` by their size.
 
     Of two versions of the user's code the latest is first. Scripts without a number are last:
     arguments were corrected after them.
     """
-    pair, members = item
-    parts = [without_code(dict(part)) for part in pair]
+    both = (group.requested, group.measured_as)
+    parts = [_without_code(dict(part)) for part in both]
     values = [[(name, _value_key(name, part[name])) for name in part] for part in parts]
-    is_script = any(result.cell and result.cell.script for result in members)
-    has_no_number = not any(result.measured for result in members)
-    return is_script and has_no_number, values, -latest_began(members)
+    is_script = any(result.cell and result.cell.script for result in group.cells)
+    has_no_number = not any(result.measured for result in group.cells)
+    return is_script and has_no_number, values, -group.latest_began
 
 
-def without_code(conditions: Mapping[str, str]) -> dict[str, str]:
-    """Return the conditions other than the user's code."""
+def _without_code(conditions: Mapping[str, str]) -> dict[str, str]:
     return {
         name: value for name, value in conditions.items() if not name.startswith(CODE)
     }
-
-
-def latest_began(cells: Iterable[CellResult]) -> float:
-    """Return when the latest attempt of some cells began; 0 if that is not known."""
-    attempts = (result.latest for result in cells if result.latest)
-    return max((attempt.began or 0.0 for attempt in attempts), default=0.0)
 
 
 def _value_key(name: str, value: str) -> NaturalKey:
@@ -255,6 +237,188 @@ def _condition_group(
         cells=cells,
         rows=make_rows(cells, uncertain_here),
         uncertain=uncertain_here,
+    )
+
+
+def make_rows(
+    cells: Iterable[CellResult],
+    uncertain: Collection[str] = (),
+) -> tuple[Row, ...]:
+    """Return a row for every place that was requested, by setup and batch.
+
+    `uncertain` cells may belong to other conditions: nothing is claimed of their outcome.
+    """
+    places = by_key((result.place, result) for result in cells if result.place)
+    timed = [_timed(place, runs, uncertain) for place, runs in places.items()]
+    timed.sort(key=lambda row: (row.setup.order, row.batch_per_gpu))
+    comparable = by_key((row.ratio_key, row) for row in timed if row.timing)
+    has_single = any(row.is_baseline for row in timed)
+    derived: dict[Place, Row] = {}
+    for row in timed:
+        same = comparable.get(row.ratio_key, [])
+        reference = reference_among(row, same, has_single=has_single)
+        # a reference comes before the others: it is the smallest
+        against = derived.get(reference.place) if reference else None
+        derived[row.place] = _derived(row, reference, against)
+    return tuple(derived.values())
+
+
+def with_checks(
+    rows: Iterable[Row], checks: Mapping[str, tuple[CheckResult, ...]]
+) -> tuple[Row, ...]:
+    """Return the rows with the checks of their study, against rows with checks too."""
+    checked: dict[Place, Row] = {}
+    for row in rows:
+        against = row.against and checked[row.against.place]
+        checked[row.place] = replace(row, checks=checks, against=against)
+    return tuple(checked.values())
+
+
+def reference_among(
+    row: Row, comparable: Sequence[Row], *, has_single: bool
+) -> Row | None:
+    """Return the row that a row is compared with, if any, among those that it may be.
+
+    It is the plain loop on one GPU. In a group without any such cell it is the smallest of several
+    sizes of the same strategy, without treatment or with the same; of equal sizes the one without.
+    The first of several is preferred.
+    """
+    if has_single:
+        return next((other for other in comparable if other.is_baseline), None)
+    same = [
+        other
+        for other in comparable
+        if other.strategy is row.strategy
+        and (other.setup.is_plain or other.treatment == row.treatment)
+    ]
+    if len({other.gpus for other in same}) < 2:
+        return None
+    return min(same, key=lambda other: other.setup.order)
+
+
+def _timed(place: Place, runs: Sequence[CellResult], uncertain: Collection[str]) -> Row:
+    """Return the row of one place with its timing; without one, with OOM or the first outcome."""
+    setup = place.setup
+    records = [run.record for run in runs if run.record is not None and run.measured]
+    counted = counted_runs(records)
+    values = timing = row_bandwidth = None
+    if counted.values:
+        values = medians(counted.values)
+        timing = _timing(counted.records, values)
+        row_bandwidth = bandwidth(
+            values, setup.strategy, setup.gpus, timing.iterations, timing.gradient_bytes
+        )
+    outcomes = [
+        Outcome.UNKNOWN if run.slug in uncertain else run.outcome for run in runs
+    ]
+    without = Outcome.OOM if Outcome.OOM in outcomes else outcomes[0]
+    return Row(
+        strategy=setup.strategy,
+        gpus=setup.gpus,
+        nodes=setup.nodes,
+        treatment=setup.treatment,
+        path=setup.path,
+        accumulate=next((run.cell.path.accumulate for run in runs if run.cell), 1),
+        batch_per_gpu=place.batch_per_gpu,
+        outcome=Outcome.OK if timing else without,
+        timing=timing,
+        bandwidth=row_bandwidth,
+        values=values,
+        # By their times, so that the numbers of the repeats change no digit of a resample.
+        runs=tuple(sorted(counted.values, key=lambda run: run.epoch_s)),
+        cells=tuple(run.slug for run in runs),
+        left_out=counted.left_out,
+        measured=tuple(run for run in runs if run.measured),
+    )
+
+
+def _timing(records: Sequence[Record], values: Figures) -> Timing:
+    first = records[0]
+    workers = [rank.loader_workers for rank in first.ranks]
+    samples = first.work_samples
+    workload = first.cell.workload
+    work = None
+    if samples:
+        work = Work(samples=samples, name=workload.samples_name)
+    return Timing(
+        runs=len(records),
+        epoch_s=values.epoch_s,
+        train_s=values.train_s,
+        stall_s=values.stall_s,
+        step_s=values.step_s,
+        iterations=first.iterations,
+        samples=first.samples,
+        gradient_bytes=gradient_bytes_of(first),
+        loader_workers_total=sum(workers) if workers else None,
+        unit=workload.throughput_unit,
+        units=first.units,
+        work=work,
+    )
+
+
+def gradient_bytes_of(record: Record) -> int | None:
+    """Return the bytes of one set of gradients: of the model, or of the stated parameters."""
+    if record.model is not None:
+        return record.model.gradient_bytes
+    parameters = record.cell.workload.parameters
+    return None if parameters is None else formulas.gradient_bytes(parameters)
+
+
+def _derived(row: Row, reference: Row | None, against: Row | None) -> Row:
+    """Return the row with its ratios, and for several GPUs the residual: medians first.
+
+    What compares with computation alone needs the plain loop on one GPU: on more, the reference
+    contains communication too.
+    """
+    if row.timing is None or reference is None or reference.timing is None:
+        return row
+    pair = Pair(reference, row)
+    efficiency = pair.efficiency
+    base_step_s = reference.timing.step_s
+    step_s = row.timing.step_s
+    weak_efficiency = cost = residual = None
+    if base_step_s and step_s:
+        weak_efficiency = formulas.weak_efficiency(base_step_s, step_s)
+    if row.gpus > 1 and reference.is_baseline:
+        cost = formulas.cost_per_compute(efficiency)
+        residual = _residual(row, row.timing, reference.timing)
+    scaling = Scaling(
+        efficiency=efficiency, weak_efficiency=weak_efficiency, cost_per_compute=cost
+    )
+    return replace(
+        row,
+        reference=reference.setup,
+        speedup=pair.speedup,
+        scaling=scaling,
+        residual=residual,
+        against=against,
+    )
+
+
+def _residual(row: Row, timing: Timing, baseline: Timing) -> Residual:
+    row_s = timing.train_s
+    base_s = baseline.train_s
+    if row_s is None or base_s is None:
+        row_s = timing.epoch_s
+        base_s = baseline.epoch_s
+    # equal shares, where the numbers are not reported
+    images = 1 / row.gpus
+    base_images = 1
+    if timing.samples is not None and baseline.samples is not None:
+        images = timing.samples / row.gpus
+        base_images = baseline.samples
+    comm_s = formulas.residual_communication_s(row_s, images, base_s, base_images)
+    size = timing.gradient_bytes
+    speed = None
+    if comm_s > 0 and size is not None and timing.iterations is not None:
+        traffic = row.strategy.traffic
+        sent = formulas.expected_bytes(timing.iterations, size, traffic.passes or 1)
+        wire_bytes = traffic.bandwidth.wire_bytes(sent, row.gpus)
+        speed = formulas.algorithm_gb_per_s(wire_bytes, comm_s)
+    return Residual(
+        compute_s=row_s - comm_s,
+        comm_s=comm_s,
+        bus_gb_per_s=speed,
     )
 
 
@@ -290,7 +454,7 @@ def complete_groups(cells: Sequence[CellResult]) -> list[ConditionGroup]:
     """
     groups = group(cells)
     return [
-        msgspec.structs.replace(
+        replace(
             group,
             name=_name(number, group, groups),
             elsewhere=_elsewhere(group, groups),
@@ -317,72 +481,3 @@ def _elsewhere(
         if other is not group and other.kind == group.kind
         for row in other.timed
     }
-
-
-class Pair(NamedTuple):
-    """The same global batch, or batch per GPU, on the reference and on more GPUs.
-
-    The reference is one GPU, or the smallest size.
-    """
-
-    reference: Row
-    parallel: Row
-
-    @property
-    def reference_s(self) -> float:
-        """Seconds of the reference's epoch."""
-        return self.reference.figures.epoch_s
-
-    @property
-    def parallel_s(self) -> float:
-        """Seconds of the other epoch."""
-        return self.parallel.figures.epoch_s
-
-    @property
-    def global_batch(self) -> int:
-        """Samples of an iteration on all GPUs."""
-        return self.parallel.global_batch
-
-    @property
-    def speedup(self) -> float:
-        """The ratio of the times; strong(N; G) = epoch_s(g, G / g) / epoch_s(N, G / N)."""
-        return formulas.speedup(self.reference_s, self.parallel_s)
-
-    @property
-    def efficiency(self) -> float:
-        """Share of the ideal speedup, N / g."""
-        return formulas.efficiency(
-            self.speedup, self.parallel.gpus, self.reference.gpus
-        )
-
-    @property
-    def karp_flatt(self) -> float | None:
-        """The serial fraction by Karp and Flatt; it may be outside (0, 1).
-
-        None against more than one GPU: T1, which it divides by, is not known.
-        """
-        if not self.reference.is_baseline:
-            return None
-        return formulas.karp_flatt(self.speedup, self.parallel.gpus)
-
-    @property
-    def serial_fraction(self) -> float | None:
-        """The same; None where it is no fraction."""
-        value = self.karp_flatt
-        return value if value is not None and 0 < value < 1 else None
-
-
-def pairs(group: ConditionGroup) -> list[Pair]:
-    """Return every pair with the same global batch in the grid."""
-    rows = [((row.global_batch, row.path_of_batch), row) for row in group.timed]
-    by_global_batch = by_key(rows)
-    has_single = any(row.is_baseline for row in group.rows)
-    same_batch = []
-    for batch, row in rows:
-        candidates = by_global_batch[batch]
-        # The same global batch may be a batch on N GPUs and N accumulated batches on one.
-        candidates.sort(key=lambda candidate: candidate.path != row.path)
-        reference = reference_among(row, candidates, has_single=has_single)
-        if row.gpus > 1 and reference and reference.gpus < row.gpus:
-            same_batch.append(Pair(reference, row))
-    return same_batch

@@ -1,33 +1,27 @@
 """Table rows: medians over the runs at one place, and the values derived from them."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from functools import cached_property
-from typing import TypeVar
-
-import msgspec
+from typing import NamedTuple, TypeVar
 
 from hpml_jobs.core import formulas
 from hpml_jobs.core.built_in import Unit
 from hpml_jobs.core.cell import Outcome
-from hpml_jobs.core.check_result import Affected
+from hpml_jobs.core.check_result import Affected, CheckResult, Level
 from hpml_jobs.core.measurements import Role
-from hpml_jobs.core.noise import error_of_median, known_interval
-from hpml_jobs.core.place import Place, Setup, place_of, setup_of, setup_order
 from hpml_jobs.core.record import Record
-from hpml_jobs.core.statistics import Interval, Sample, ratio_interval
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.core.training_path import accumulation
 from hpml_jobs.core.value import Value
-from hpml_jobs.results.cells import CellResult
+from hpml_jobs.results.cells import CellResult, Place, Setup
 from hpml_jobs.results.figures import (
     NO_FIGURES,
     Bandwidth,
     Figures,
     LeftOut,
-    bandwidth,
-    counted_runs,
-    medians,
 )
+from hpml_jobs.results.noise import error_of_median, known_interval
+from hpml_jobs.results.statistics import Interval, Sample, ratio_interval
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -109,7 +103,9 @@ class Row(Value, frozen=True, kw_only=True, dict=True):
     medians; `left_out` were disturbed.
     `reference` is the setup that its ratios are against, at the same batch: the plain loop on one
     GPU, or in a group without such a cell its own smallest size. Without a valid record there is no
-    timing, without a reference no speedup, without the plain loop no residual.
+    timing, without a reference no speedup, without the plain loop no residual. `measured` are its
+    runs with numbers, by seed and repeat; `against` is the row of its reference, unless it is that
+    itself; `checks` are those of the study by slug, none before they are made.
     """
 
     strategy: Strategy
@@ -130,6 +126,9 @@ class Row(Value, frozen=True, kw_only=True, dict=True):
     runs: tuple[Figures, ...] = ()
     cells: tuple[str, ...] = ()
     left_out: tuple[LeftOut, ...] = ()
+    measured: tuple[CellResult, ...] = ()
+    against: "Row | None" = None
+    checks: Mapping[str, tuple[CheckResult, ...]] = {}
 
     @property
     def disturbed_runs(self) -> int:
@@ -142,20 +141,72 @@ class Row(Value, frozen=True, kw_only=True, dict=True):
             run.slug == slug and run.holds_for(affected) for run in self.left_out
         )
 
-    def has_number(self, affected: Affected) -> bool:
-        """Return whether the table that shows what is affected has a number of the row."""
-        match affected:
-            case Affected.SPLIT:
-                return self.gpus > 1 and self.figures.compute_s is not None
-            case Affected.BANDWIDTH:
-                bandwidth = self.bandwidth
-                return bandwidth is not None and bandwidth.lab_gb_per_s is not None
-        return True
+    @cached_property
+    def records(self) -> list[Record]:
+        """The records of its measured runs."""
+        return [result.record for result in self.measured if result.record]
+
+    @cached_property
+    def timed_records(self) -> list[Record]:
+        """The records that its time is a median of."""
+        return [r for r in self.records if self.counts(r.slug, Affected.TIME)]
+
+    @cached_property
+    def trained(self) -> list[Record]:
+        """The records that trained the most epochs; none if no record has ranks."""
+        with_ranks = [record for record in self.records if record.ranks]
+        by_epochs = by_key((len(record.trained), record) for record in with_ranks)
+        return by_epochs[max(by_epochs)] if by_epochs else []
+
+    @cached_property
+    def violations(self) -> list[tuple[CheckResult, str]]:
+        """The results that are not passed, each with the name of its cell.
+
+        Without those of a run that medians leave out: a note under the table names the run.
+        """
+        return [
+            (result, slug)
+            for slug in self.cells
+            for result in self.checks.get(slug, ())
+            if result.level is not Level.PASS
+            if any(self.counts(slug, affected) for affected in result.affects)
+        ]
+
+    @cached_property
+    def doubts(self) -> dict[Affected, list[CheckResult]]:
+        """The results of the checks that make its numbers doubtful, by what they affect."""
+        return by_key(
+            (affected, result)
+            for result, slug in self.violations
+            for affected in result.affects
+            if result.is_doubt and self.counts(slug, affected)
+        )
+
+    @property
+    def pair(self) -> "Pair | None":
+        """Its row and that of its reference, which may be itself; None without a reference."""
+        return Pair(self.against or self, self) if self.reference else None
+
+    @property
+    def plain_loop(self) -> "Row | None":
+        """The plain loop on one GPU that its ratios are against; None without it."""
+        reference = self.against or self
+        return reference if self.reference and reference.is_baseline else None
+
+    @property
+    def is_ratio_doubtful(self) -> bool:
+        """Whether a check makes its time doubtful, or that of its reference."""
+        return self.pair.is_doubtful if self.pair else Affected.TIME in self.doubts
 
     @property
     def figures(self) -> Figures:
         """Its medians; without numbers all of them are None."""
         return self.values or NO_FIGURES
+
+    @property
+    def epoch_s(self) -> float:
+        """Seconds of its epoch; NaN without numbers."""
+        return self.figures.epoch_s
 
     @cached_property
     def epochs(self) -> Sample:
@@ -206,188 +257,69 @@ class Row(Value, frozen=True, kw_only=True, dict=True):
         return self.setup.is_baseline
 
 
-def place_order(result: CellResult) -> tuple[object, ...]:
-    """Return the order of cells: row, batch, seed, repeat; cells without settings come first."""
-    cell = result.cell
-    if cell is None:
-        return (result.slug,)
-    numbers = cell.batch, cell.seed, cell.repeat
-    return setup_order(setup_of(cell)), *numbers, result.slug
-
-
-def make_rows(
-    cells: Iterable[CellResult],
-    uncertain: Collection[str] = (),
-) -> tuple[Row, ...]:
-    """Return a row for every place that was requested, by setup and batch.
-
-    `uncertain` cells may belong to other conditions: nothing is claimed of their outcome.
-    """
-    places = by_key((place_of(result.cell), result) for result in cells if result.cell)
-    timed = [_timed(place, runs, uncertain) for place, runs in places.items()]
-    timed.sort(key=lambda row: (setup_order(row.setup), row.batch_per_gpu))
-    comparable = by_key((row.ratio_key, row) for row in timed if row.timing)
-    has_single = any(row.is_baseline for row in timed)
-    derived = []
-    for row in timed:
-        same = comparable.get(row.ratio_key, [])
-        reference = reference_among(row, same, has_single=has_single)
-        derived.append(_derived(row, reference))
-    return tuple(derived)
-
-
-def reference_among(
-    row: Row, comparable: Sequence[Row], *, has_single: bool
-) -> Row | None:
-    """Return the row that a row is compared with, if any, among those that it may be.
-
-    It is the plain loop on one GPU. In a group without any such cell it is the smallest of several
-    sizes of the same strategy, without treatment or with the same; of equal sizes the one without.
-    The first of several is preferred.
-    """
-    if has_single:
-        return next((other for other in comparable if other.is_baseline), None)
-    same = [
-        other
-        for other in comparable
-        if other.strategy is row.strategy
-        and (other.setup.is_plain or other.treatment == row.treatment)
-    ]
-    if len({other.gpus for other in same}) < 2:
-        return None
-    return min(same, key=lambda other: setup_order(other.setup))
-
-
 LEAST_COVERAGE = 0.75
 """That of three runs each: two may be alike by chance, and their noise says more."""
 
 
-def speedup_interval(reference: Row, row: Row) -> Interval | None:
-    """Return the interval of a speedup: by three runs of both or more, else by noise and scatter.
+class Pair(NamedTuple):
+    """The same global batch, or batch per GPU, on a reference and on more GPUs; or a row twice.
 
-    None: a single run whose noise is not known.
+    The reference is one GPU, or the smallest size.
     """
-    of_runs = ratio_interval(reference.epochs.runs, row.epochs.runs)
-    if of_runs is not None and of_runs.coverage >= LEAST_COVERAGE:
-        return of_runs
-    ratio = formulas.speedup(reference.epochs.median, row.epochs.median)
-    return known_interval(ratio, reference.error, row.error) or of_runs
 
+    reference: Row
+    parallel: Row
 
-def _timed(place: Place, runs: Sequence[CellResult], uncertain: Collection[str]) -> Row:
-    """Return the row of one place with its timing; without one, with OOM or the first outcome."""
-    setup = place.setup
-    records = [run.record for run in runs if run.record is not None and run.measured]
-    counted = counted_runs(records)
-    values = timing = row_bandwidth = None
-    if counted.values:
-        values = medians(counted.values)
-        timing = _timing(counted.records, values)
-        row_bandwidth = bandwidth(
-            values, setup.strategy, setup.gpus, timing.iterations, timing.gradient_bytes
+    @property
+    def speedup(self) -> float:
+        """The ratio of the times; strong(N; G) = epoch_s(g, G / g) / epoch_s(N, G / N)."""
+        return formulas.speedup(self.reference.epoch_s, self.parallel.epoch_s)
+
+    @property
+    def efficiency(self) -> float:
+        """Share of the ideal speedup, N / g."""
+        return formulas.efficiency(
+            self.speedup, self.parallel.gpus, self.reference.gpus
         )
-    outcomes = [
-        Outcome.UNKNOWN if run.slug in uncertain else run.outcome for run in runs
-    ]
-    without = Outcome.OOM if Outcome.OOM in outcomes else outcomes[0]
-    return Row(
-        strategy=setup.strategy,
-        gpus=setup.gpus,
-        nodes=setup.nodes,
-        treatment=setup.treatment,
-        path=setup.path,
-        accumulate=next((run.cell.path.accumulate for run in runs if run.cell), 1),
-        batch_per_gpu=place.batch_per_gpu,
-        outcome=Outcome.OK if timing else without,
-        timing=timing,
-        bandwidth=row_bandwidth,
-        values=values,
-        # By their times, so that the numbers of the repeats change no digit of a resample.
-        runs=tuple(sorted(counted.values, key=lambda run: run.epoch_s)),
-        cells=tuple(run.slug for run in runs),
-        left_out=counted.left_out,
-    )
 
+    @property
+    def interval(self) -> Interval | None:
+        """That of the speedup: by three runs of both or more, else by noise and scatter.
 
-def _timing(records: Sequence[Record], values: Figures) -> Timing:
-    first = records[0]
-    workers = [rank.loader_workers for rank in first.ranks]
-    samples = first.work_samples
-    workload = first.cell.workload
-    work = None
-    if samples:
-        work = Work(samples=samples, name=workload.samples_name)
-    return Timing(
-        runs=len(records),
-        epoch_s=values.epoch_s,
-        train_s=values.train_s,
-        stall_s=values.stall_s,
-        step_s=values.step_s,
-        iterations=first.iterations,
-        samples=first.samples,
-        gradient_bytes=gradient_bytes_of(first),
-        loader_workers_total=sum(workers) if workers else None,
-        unit=workload.throughput_unit,
-        units=first.units,
-        work=work,
-    )
+        None: of a row and itself, or a single run whose noise is not known.
+        """
+        reference, row = self
+        if row is reference:
+            return None
+        of_runs = ratio_interval(reference.epochs.runs, row.epochs.runs)
+        if of_runs is not None and of_runs.coverage >= LEAST_COVERAGE:
+            return of_runs
+        return known_interval(self.speedup, reference.error, row.error) or of_runs
 
+    @property
+    def efficiencies(self) -> Interval | None:
+        """The interval of the efficiency."""
+        return self.interval and self.interval.divided_by(
+            self.speedup / self.efficiency
+        )
 
-def gradient_bytes_of(record: Record) -> int | None:
-    """Return the bytes of one set of gradients: of the model, or of the stated parameters."""
-    if record.model is not None:
-        return record.model.gradient_bytes
-    parameters = record.cell.workload.parameters
-    return None if parameters is None else formulas.gradient_bytes(parameters)
+    def is_near(self, efficiency: float) -> bool:
+        """Return whether the interval of its efficiency has another one in it."""
+        ends = self.efficiencies
+        return ends is not None and ends.low < efficiency <= ends.high
 
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether a check makes one of the times doubtful."""
+        return any(Affected.TIME in row.doubts for row in self)
 
-def _derived(row: Row, reference: Row | None) -> Row:
-    """Return the row with its ratios, and for several GPUs the residual: medians first.
+    @property
+    def serial_fraction(self) -> float | None:
+        """The serial fraction by Karp and Flatt; None where it is outside (0, 1).
 
-    What compares with computation alone needs the plain loop on one GPU: on more, the reference
-    contains communication too.
-    """
-    if row.timing is None or reference is None or reference.timing is None:
-        return row
-    speedup = formulas.speedup(reference.timing.epoch_s, row.timing.epoch_s)
-    efficiency = formulas.efficiency(speedup, row.gpus, reference.gpus)
-    base_step_s = reference.timing.step_s
-    step_s = row.timing.step_s
-    weak_efficiency = cost = residual = None
-    if base_step_s and step_s:
-        weak_efficiency = formulas.weak_efficiency(base_step_s, step_s)
-    if row.gpus > 1 and reference.is_baseline:
-        cost = formulas.cost_per_compute(efficiency)
-        residual = _residual(row, row.timing, reference.timing)
-    scaling = Scaling(
-        efficiency=efficiency, weak_efficiency=weak_efficiency, cost_per_compute=cost
-    )
-    ratios = {"speedup": speedup, "scaling": scaling, "residual": residual}
-    return msgspec.structs.replace(row, reference=reference.setup, **ratios)
-
-
-def _residual(row: Row, timing: Timing, baseline: Timing) -> Residual:
-    row_s = timing.train_s
-    base_s = baseline.train_s
-    if row_s is None or base_s is None:
-        row_s = timing.epoch_s
-        base_s = baseline.epoch_s
-    # equal shares, where the numbers are not reported
-    images = 1 / row.gpus
-    base_images = 1
-    if timing.samples is not None and baseline.samples is not None:
-        images = timing.samples / row.gpus
-        base_images = baseline.samples
-    comm_s = formulas.residual_communication_s(row_s, images, base_s, base_images)
-    size = timing.gradient_bytes
-    speed = None
-    if comm_s > 0 and size is not None and timing.iterations is not None:
-        traffic = row.strategy.traffic
-        sent = formulas.expected_bytes(timing.iterations, size, traffic.passes or 1)
-        wire_bytes = traffic.bandwidth.wire_bytes(sent, row.gpus)
-        speed = formulas.algorithm_gb_per_s(wire_bytes, comm_s)
-    return Residual(
-        compute_s=row_s - comm_s,
-        comm_s=comm_s,
-        bus_gb_per_s=speed,
-    )
+        None against more than one GPU: T1, which it divides by, is not known.
+        """
+        if not self.reference.is_baseline:
+            return None
+        value = formulas.karp_flatt(self.speedup, self.parallel.gpus)
+        return value if 0 < value < 1 else None

@@ -6,13 +6,13 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from hpml_jobs.core.cell import Cell, Outcome
-from hpml_jobs.core.conditions import Conditions, requested_conditions
 from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.source_files import changed_files, differing_names
 from hpml_jobs.core.text import counted, few
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.plan.cells import Plan, PlannedCell
+from hpml_jobs.results.conditions import Conditions, requested_conditions
 from hpml_jobs.results.groups import differing
 from hpml_jobs.status.states import StudyStatus, status_for_submission
 from hpml_jobs.study.snapshot import CellState

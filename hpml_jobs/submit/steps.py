@@ -19,7 +19,8 @@ from hpml_jobs.plan.auto import (
 )
 from hpml_jobs.plan.cells import Plan, PlannedCell
 from hpml_jobs.results.cells import cell_results
-from hpml_jobs.results.rows import Row, make_rows
+from hpml_jobs.results.groups import make_rows
+from hpml_jobs.results.rows import Row
 from hpml_jobs.status.states import StudyStatus
 from hpml_jobs.study.manifest import History
 from hpml_jobs.study.snapshot import CellState

@@ -3,7 +3,7 @@
     python tests/benchmarks/decisions.py [--simulations 4000]
 
 Times are lognormal around 10 s. Prints the tables of docs/measured.md; the test
-tests/unit/report/frame/test_simulations.py runs the same functions with fewer simulations.
+tests/unit/results/test_simulations.py runs the same functions with fewer simulations.
 """
 
 import argparse
@@ -12,11 +12,11 @@ from math import log, sqrt
 from random import Random
 
 from hpml_jobs.core.check_result import Level
-from hpml_jobs.core.statistics import coverage_of_range, interval, ratio_interval
 from hpml_jobs.results.cells import CellResult
 from hpml_jobs.results.checks.study import checked_groups
 from hpml_jobs.results.decision import Decision, compare
 from hpml_jobs.results.groups import ConditionGroup
+from hpml_jobs.results.statistics import coverage_of_range, interval, ratio_interval
 
 BOOTSTRAPS_PER_DECISION = 8
 """A bootstrap takes 2,000 resamples, so so many fewer of them are simulated."""

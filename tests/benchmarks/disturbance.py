@@ -30,13 +30,13 @@ from torch import Tensor, nn
 
 from hpml_jobs.core.cell import Cell, Outcome
 from hpml_jobs.core.check_result import Level
-from hpml_jobs.core.disturbance import host_cpus, outside_causes
 from hpml_jobs.core.measurements import Epoch, Role
 from hpml_jobs.core.rank import Rank
 from hpml_jobs.core.record import Attempt, Record
 from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.results.checks.disturbance import epochs_disturbed
+from hpml_jobs.results.disturbance import host_cpus, outside_causes
 from hpml_jobs.worker.epochs import train_epoch
 from hpml_jobs.worker.instruments.facts import affinity
 from hpml_jobs.worker.process_group import read_placement
@@ -229,13 +229,13 @@ class Trainer:
 def _judge(record: Record) -> Finding:
     results = epochs_disturbed(record)
     reasons = [r.reason for r in results if r.level is not Level.PASS]
-    (host,) = host_cpus(record)
+    (host,) = host_cpus(record, Role.TIMED)
     stolen_s = host.stolen_s or 0.0
     return Finding(
         "; ".join(reasons),
         record.epoch_s,
         stolen_s / (stolen_s + (host.busy_s or 0.0)) if stolen_s > TICK_S else 0.0,
-        tuple(cause.kind.value for cause in outside_causes(record)),
+        tuple(cause.kind.value for cause in outside_causes(record, Role.TIMED)),
     )
 
 

@@ -30,10 +30,10 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from hpml_jobs.core.cell import Cell, CellFile, Protocol
 from hpml_jobs.core.script import Script
-from hpml_jobs.core.statistics import interval
 from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.job.script import SITE
+from hpml_jobs.results.statistics import interval
 from hpml_jobs.study.attempt import OBSERVE_VARIABLE
 from hpml_jobs.study.cell_folder import CellFolder
 from hpml_jobs.study.files import encode, write_whole

@@ -28,9 +28,9 @@ import torch.distributed as dist
 
 from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.measurements import Role
-from hpml_jobs.core.statistics import interval
 from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.core.workload import Workload
+from hpml_jobs.results.statistics import interval
 from hpml_jobs.worker.epochs import instrumented_epoch, train_epoch
 from hpml_jobs.worker.instruments.timing import synchronize
 from hpml_jobs.worker.process_group import COLLECTIVE_TIMEOUT, read_placement

@@ -27,7 +27,9 @@ def main() -> None:
         report = make_report(study.name, read_snapshots(study.cells()), ())
         (groups[study.name],) = report.groups
         sentences[study.name] = answer_of(report, groups[study.name]).sentence
-    sizes = {name: g.series.largest for name, g in groups.items() if g.series}
+    sizes = {
+        name: g.source.series.largest for name, g in groups.items() if g.source.series
+    }
     middle = median(size.speedup for size in sizes.values())
     held = 0
     for name, sentence in sentences.items():

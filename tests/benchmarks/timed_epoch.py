@@ -176,7 +176,7 @@ def run_rank(options: argparse.Namespace) -> None:
 
 def with_interval(values: list[float]) -> str:
     """Return the median and its interval as text."""
-    from hpml_jobs.core.statistics import interval  # noqa: PLC0415
+    from hpml_jobs.results.statistics import interval  # noqa: PLC0415
 
     bounds = interval(values)
     return f"{median(values):.3f}" + (

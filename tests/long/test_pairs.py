@@ -6,8 +6,8 @@ import pytest
 
 from hpml_jobs.core.measurements import Role
 from hpml_jobs.report.report import make_report
-from hpml_jobs.report.scaling.causes import GapCause
-from hpml_jobs.report.scaling.replay import read_run, without_causes
+from hpml_jobs.results.gap.causes import GapCause
+from hpml_jobs.results.gap.replay import read_run, without_causes
 from hpml_jobs.study.snapshot import read_snapshots
 from tests.conftest import Program
 from tests.unit.worker.injections import (

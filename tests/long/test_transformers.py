@@ -6,7 +6,7 @@ import pytest
 
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.validation import decode
-from hpml_jobs.report.learning.tables import test_bits_per_byte
+from hpml_jobs.report.learning import test_bits_per_byte
 from tests.conftest import Program
 
 pytestmark = pytest.mark.long

@@ -11,7 +11,7 @@ import pytest
 from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.check_result import CheckResult
 from hpml_jobs.plan import composer, machine, user_config
-from hpml_jobs.report import pictures
+from hpml_jobs.report import report as reports
 from hpml_jobs.slurm import commands
 from tests.unit.builders import lab_cell
 from tests.unit.study_builder import StudyBuilder
@@ -182,19 +182,19 @@ def _clear_slurm_caches() -> None:
     commands._cluster.set(None)
 
 
-ALL_PICTURES = dict(pictures.PLOTS)
+ALL_PICTURES = dict(reports.PLOTS)
 
 
 @pytest.fixture(autouse=True)
 def one_picture(monkeypatch: pytest.MonkeyPatch) -> None:
     """A report has one picture, since drawing all of them takes longer than most tests."""
-    monkeypatch.setattr(pictures, "PLOTS", {"phases": ALL_PICTURES["phases"]})
+    monkeypatch.setattr(reports, "PLOTS", {"phases": ALL_PICTURES["phases"]})
 
 
 @pytest.fixture
 def all_pictures(one_picture: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """A report has all its pictures."""
-    monkeypatch.setattr(pictures, "PLOTS", ALL_PICTURES)
+    monkeypatch.setattr(reports, "PLOTS", ALL_PICTURES)
 
 
 @pytest.fixture

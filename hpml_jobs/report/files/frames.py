@@ -4,8 +4,11 @@ Numbers are unrounded, units are in the names. A missing number is NaN, empty in
 cells has the reason.
 """
 
+import csv
+import io
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +28,7 @@ from hpml_jobs.report.report import Report, ReportOptions, make_report
 from hpml_jobs.results.cells import CellResult
 from hpml_jobs.results.figures import figures_of
 from hpml_jobs.results.gpus import gpu_figures
+from hpml_jobs.results.iterations import Curve, NoCurveError, has_curve, read_curve
 from hpml_jobs.results.rows import Row
 from hpml_jobs.study.snapshot import read_snapshots
 from hpml_jobs.study.study import Study
@@ -179,7 +183,7 @@ def _places(report: Report) -> list[dict[str, Any]]:
             "treatment": row.treatment,
             "strategy": strategy.strategy.value,  # the baseline's row is in every strategy's table
             "batch": row.batch_per_gpu,
-            **LabLine.of(group.source, row)._asdict(),
+            **LabLine.of(row)._asdict(),
         }
         for group in report.groups
         for strategy in group.strategies
@@ -289,3 +293,56 @@ def _in_one(field: Any) -> Any:
     if isinstance(field, dict):
         return " ".join(f"{name}={value}" for name, value in field.items())
     return " ".join(map(str, field)) if isinstance(field, (list, tuple)) else field
+
+
+ROWS = 200_000
+"""The approximate maximum of rows; `every` is k if each k-th iteration is listed."""
+
+_HEAD = (
+    *("group", "strategy", "treatment", "gpus", "nodes", "batch", "seed", "repeat"),
+    *("epoch", "role", "iteration", "loss", "step_s", "lr", "every"),
+)
+
+
+def curves_csv(report: Report, max_rows: int = ROWS) -> str | None:
+    """Return curves.csv of all runs with curves, 7 digits per value; None if no run has any."""
+    runs = [
+        (group.number, result)
+        for group in report.groups
+        for result in group.source.cells
+        if has_curve(result)
+    ]
+    iterations = sum(_iterations(result) for _, result in runs)
+    step = max(1, ceil(iterations / max_rows))
+    text = io.StringIO()
+    table = csv.writer(text, lineterminator="\n")
+    table.writerow(_HEAD)
+    empty = text.tell()
+    for group, result in runs:
+        try:
+            curve = read_curve(result)
+        except NoCurveError:  # the table of replicas has it in its notes
+            continue
+        if result.cell is not None:
+            table.writerows(
+                (group, *row, step) for row in _of_curve(result.cell, curve, step)
+            )
+    return text.getvalue() if text.tell() > empty else None
+
+
+def _iterations(result: CellResult) -> int:
+    trained = result.record.trained if result.record else []
+    return sum(epoch.iterations for epoch in trained)
+
+
+def _of_curve(cell: Cell, curve: Curve, step: int) -> Iterator[tuple[object, ...]]:
+    place = (cell.strategy.value, cell.treatment, cell.gpus, cell.nodes, cell.batch)
+    run = (cell.seed, cell.repeat)
+    arrays = (curve.loss, curve.step_s, curve.lr)
+    epochs = zip(curve.epochs, curve.starts, strict=True)
+    for number, (epoch, start) in enumerate(epochs, start=1):
+        first = start + -start % step
+        for index in range(first, start + epoch.iterations, step):
+            iteration = (number, epoch.role, index + 1)
+            values = (f"{array[index]:.7g}" for array in arrays)
+            yield (*place, *run, *iteration, *values)

@@ -6,12 +6,12 @@ import msgspec
 
 from hpml_jobs.core.text import printable_bytes
 from hpml_jobs.report.answer import Answer, answer_of
-from hpml_jobs.report.choice.series import Series
 from hpml_jobs.report.frame.table import Table
 from hpml_jobs.report.report import Report, ReportGroup
 from hpml_jobs.report.warnings import Cause, causes
 from hpml_jobs.results.cells import CellResult
 from hpml_jobs.results.rows import Row
+from hpml_jobs.results.series import Series
 from hpml_jobs.study.files import encode
 
 SCHEMA = 5
@@ -26,6 +26,10 @@ METHOD = (
     "residual: comm_s = train_s(N,b) - train_s(1,b) x ceil(D/N) / D, not measured; "
     "GB = 1e9 bytes"
 )
+
+
+OTHER_VALUES = ("measured", "against", "checks")
+"""Fields of a row that are other values: the cells, a row, and the checks, which the CSV has."""
 
 
 def document(report: Report) -> bytes:
@@ -47,7 +51,7 @@ def _group(report: Report, group: ReportGroup) -> dict[str, Any]:
         "group": group.number,
         "title": group.title,
         "apart": group.differences,
-        "answer": _answer(answer_of(report, group), group.series),
+        "answer": _answer(answer_of(report, group), group.source.series),
         "warnings": [_cause(cause) for cause in causes(group.source)],
         "conditions": group.source.conditions,
         "baseline": [_row(row) for row in group.source.rows if row.is_baseline],
@@ -64,10 +68,10 @@ def _answer(answer: Answer, series: Series | None) -> dict[str, Any]:
     """Return the sentences, and the sizes with the ends of their speedup's interval."""
     sizes = [
         {
-            "gpus": size.row.gpus,
-            "nodes": size.row.nodes,
-            "batch": size.row.batch_per_gpu,
-            "runs": len(size.row.runs),
+            "gpus": size.parallel.gpus,
+            "nodes": size.parallel.nodes,
+            "batch": size.parallel.batch_per_gpu,
+            "runs": len(size.parallel.runs),
             "speedup": size.speedup,
             "low": size.interval and size.interval.low,
             "high": size.interval and size.interval.high,
@@ -90,8 +94,9 @@ def _cause(cause: Cause) -> dict[str, Any]:
 
 
 def _row(row: Row) -> dict[str, Any]:
-    reference = row.reference._asdict() if row.reference else None
-    return {**msgspec.structs.asdict(row), "reference": reference}
+    fields = msgspec.structs.asdict(row)
+    fields["reference"] = row.reference and row.reference._asdict()
+    return {name: value for name, value in fields.items() if name not in OTHER_VALUES}
 
 
 def _table(table: Table) -> dict[str, Any]:

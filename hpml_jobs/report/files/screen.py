@@ -301,14 +301,15 @@ def _show_short(table: Table, group: ReportGroup, console: Console) -> None:
     """Print a table without its words: the rows of the answer, and the batches that fit."""
     columns = [*range(len(table.columns))]
     lines = table.lines[-ROWS:]
-    if group.series and table.label.startswith("table1"):
+    if group.source.series and table.label.startswith("table1"):
         device = group.source.device
         unit = captions.unit(device)
         labels = [
-            captions.row_label(size.row.setup, device) for size in group.series.sizes
+            captions.row_label(size.parallel.setup, device)
+            for size in group.source.series.sizes
         ]
         lines = tuple(line for line in table.lines if line.label in labels[-ROWS:])
-        main = f"batch {group.series.batch} per {unit}"
+        main = f"batch {group.source.series.batch} per {unit}"
         heads = [column.under or column.head for column in table.columns]
         others = [head for head in dict.fromkeys(heads) if head != main]
         room = min(console.width, SCREEN) - max(map(len, (table.corner, *labels)))

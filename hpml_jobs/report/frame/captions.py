@@ -6,14 +6,21 @@ from itertools import chain
 
 from hpml_jobs.core.built_in import DATASETS, UNREPORTED_DATA, UNREPORTED_MODEL
 from hpml_jobs.core.check_result import Affected
-from hpml_jobs.core.conditions import CPU_MODEL, GPU_MODEL, NONE, RECIPE, TORCH, UNKNOWN
 from hpml_jobs.core.measurements import Role, Step
-from hpml_jobs.core.place import Place, Setup
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import BASELINE, Device
 from hpml_jobs.core.text import counted
 from hpml_jobs.core.workload import Optimizer, Workload
 from hpml_jobs.report.frame.numbers import DASH, OOM, aside, count, span
+from hpml_jobs.results.cells import Place, Setup
+from hpml_jobs.results.conditions import (
+    CPU_MODEL,
+    GPU_MODEL,
+    NONE,
+    RECIPE,
+    TORCH,
+    UNKNOWN,
+)
 from hpml_jobs.results.groups import ConditionGroup
 from hpml_jobs.results.rows import Row, Work, by_key
 
@@ -260,23 +267,19 @@ def mark(text: str, *, is_doubtful: bool) -> str:
     return f"{MARK}{text}" if is_doubtful and text not in (DASH, OOM) else text
 
 
-def shown(text: str, group: ConditionGroup, affected: Affected, *rows: Row) -> str:
-    """Return a number in a sentence with the mark if a check is about one of the rows it is of."""
-    return mark(text, is_doubtful=any(group.doubts(row, affected) for row in rows))
+def shown(text: str, row: Row, affected: Affected) -> str:
+    """Return a number of a row with the mark if a check is about it."""
+    return mark(text, is_doubtful=affected in row.doubts)
 
 
-def marked(
-    group: ConditionGroup, row: Row, texts: tuple[str, ...], affected: Affected
-) -> tuple[str, ...]:
+def marked(row: Row, texts: tuple[str, ...], affected: Affected) -> tuple[str, ...]:
     """Return a row's texts, the first with the mark if a check of its runs is about them."""
-    return mark(texts[0], is_doubtful=group.doubts(row, affected)), *texts[1:]
+    return shown(texts[0], row, affected), *texts[1:]
 
 
-def explained(
-    group: ConditionGroup, rows: Iterable[Row], affected: Affected
-) -> list[str]:
+def explained(rows: Iterable[Row], affected: Affected) -> list[str]:
     """Return the note on the marks of a table, if it has any."""
-    return [EXPLAINED] if any(group.doubts(row, affected) for row in rows) else []
+    return [EXPLAINED] if any(affected in row.doubts for row in rows) else []
 
 
 def by_reason(
@@ -323,13 +326,13 @@ def left_out_runs(
     return lines
 
 
-def why_unsplit(group: ConditionGroup, row: Row) -> str:
+def why_unsplit(row: Row) -> str:
     """Return why exchange and waiting of a row are not known."""
-    records = group.records(row)
+    records = row.records
     files = sorted({record.source.file for record in records if record.source.file})
     if files:
         return f"{', '.join(files)} does not report it"
-    if group.a_cell.script is not None:
+    if records[0].cell.script is not None:
         return why_unsplit_script(records)
     if all(record.least_waiting is None for record in records):
         return "protocol=lab ends before the instrumented epoch (protocol=full measures it)"

@@ -9,12 +9,9 @@ from statistics import fmean, stdev
 from typing import NamedTuple
 
 from hpml_jobs.core.measurements import Epoch
-from hpml_jobs.core.rank import Rank
 from hpml_jobs.core.record import Record
 from hpml_jobs.report.frame.table import Column
-from hpml_jobs.results.figures import TRAINED
-from hpml_jobs.results.groups import ConditionGroup
-from hpml_jobs.results.rows import Row, by_key
+from hpml_jobs.results.rows import by_key
 
 OfRun = Callable[[Record], float | None]
 """A function that returns a number of one run, or None if the run has none."""
@@ -43,45 +40,14 @@ class Mean(NamedTuple):
         return cls(fmean(means), deviation)
 
 
-def longest(records: Iterable[Record]) -> list[Record]:
-    """Return the records that trained the most epochs; none if no record has ranks."""
-    by_epochs = by_key((epochs(record), record) for record in records if record.ranks)
-    return by_epochs[max(by_epochs)] if by_epochs else []
-
-
-def runs(group: ConditionGroup, row: Row) -> list[Record]:
-    """Return the runs that a row's training quality is of, by seed and repeat."""
-    return longest(group.records(row))
-
-
 def over_seeds(records: Iterable[Record], quantity: OfRun) -> Mean | None:
     """Return the mean over seeds of a number of each run."""
     return Mean.of((record.cell.seed, quantity(record)) for record in records)
 
 
-def mean_of(group: ConditionGroup, row: Row, quantity: OfRun) -> Mean | None:
-    """Return the mean over the seeds of a row of a number of each run."""
-    return over_seeds(runs(group, row), quantity)
-
-
-def training(rank: Rank) -> list[Epoch]:
-    """Return a rank's epochs of training, in their order."""
-    return [epoch for epoch in rank.epochs if epoch.role in TRAINED]
-
-
-def epochs(record: Record) -> int:
-    """Return how many epochs a run trained."""
-    return len(training(record.ranks[0])) if record.ranks else 0
-
-
-def epochs_of(group: ConditionGroup, row: Row) -> int:
-    """Return how many epochs a row's runs trained."""
-    return max(map(epochs, group.records(row)), default=0)
-
-
-def seeds(group: ConditionGroup, row: Row) -> int:
-    """Return how many seeds a row's runs have."""
-    return len({record.cell.seed for record in runs(group, row)})
+def seeds(records: Iterable[Record]) -> int:
+    """Return how many seeds some runs have."""
+    return len({record.cell.seed for record in records})
 
 
 def training_loss(number: int) -> OfRun:
@@ -97,7 +63,7 @@ def training_accuracy(number: int) -> OfRun:
 
 def _mean_over_samples(number: int, quantity: Callable[[Epoch], float | None]) -> OfRun:
     def mean(record: Record) -> float | None:
-        trained = [training(rank) for rank in record.ranks]
+        trained = [rank.trained for rank in record.ranks]
         epochs_of_ranks = [epochs[number] for epochs in trained if epochs[number:]]
         values = [(quantity(epoch), epoch.samples) for epoch in epochs_of_ranks]
         weighted = [value * samples for value, samples in values if value is not None]

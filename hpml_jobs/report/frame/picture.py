@@ -1,15 +1,16 @@
-"""A picture: panels, each drawn by one function, with legend and words; and an SVG for a page."""
+"""A picture: panels, each drawn by one function, with legend and words; as SVG or PNG."""
 
 import io
+import textwrap
 from base64 import b64encode
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise, zip_longest
 from math import ceil
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, TypeVar
 
-from hpml_jobs.core.place import Place
 from hpml_jobs.report.frame import captions, style
 from hpml_jobs.report.frame.captions import MARK
+from hpml_jobs.results.cells import Place
 from hpml_jobs.results.groups import ConditionGroup
 
 if TYPE_CHECKING:
@@ -26,6 +27,9 @@ Data = TypeVar("Data")
 Entry = str | Mapping[str, Any]
 """An entry of a legend: the colour of a filled part, or the properties of a line."""
 
+TITLE_SIZE = 11.5
+"""Font size of a heading, in points."""
+
 PANELS = 6
 """The most panels of most pictures."""
 
@@ -37,7 +41,7 @@ class Picture(NamedTuple):
     """A figure without heading and caption, and the words that belong to it.
 
     `alt` says in one sentence what it shows, with its main numbers. `caption` says how they were
-    measured and what is not drawn. `name` is that of its files, and is set by `pictures.pictures`.
+    measured and what is not drawn. `name` is that of its files, and is set by `report.pictures`.
     """
 
     title: str
@@ -198,3 +202,39 @@ def svg_address(picture: Picture) -> str:
         canvas.print_svg(content, metadata={"Date": None})  # it sets 72 dpi
     figure.set_dpi(before)
     return f"data:image/svg+xml;base64,{b64encode(content.getvalue()).decode()}"
+
+
+def png_files(drawn: Iterable[Picture]) -> dict[str, bytes]:
+    """Return every picture as PNG, by file name; the same picture, the same bytes.
+
+    The figures are changed.
+    """
+    return {f"{picture.name}.png": png(picture) for picture in drawn}
+
+
+def png(picture: Picture) -> bytes:
+    """Return a picture as PNG, with its heading above and its caption below the figure.
+
+    The figure is changed. It is laid out once; savefig would do that twice.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415 - heavy
+
+    content = io.BytesIO()
+    canvas: Any = FigureCanvasAgg(picture.figure)  # its print methods have no types
+    with style.applied():
+        _add_words(picture)
+        canvas.print_png(content, metadata={"Software": "hpml_jobs"})
+    return content.getvalue()
+
+
+def _add_words(picture: Picture) -> None:
+    """Write the heading above a picture's legend, and the caption below in small type."""
+    from matplotlib.font_manager import FontProperties  # noqa: PLC0415 - heavy
+
+    figure = picture.figure
+    bold = FontProperties(size=TITLE_SIZE, weight="bold")
+    figure.legends[0].set_title(picture.title, prop=bold)
+    width = round(figure.get_figwidth() * 16.5)
+    lines = "\n".join(textwrap.wrap(picture.caption, width))
+    look = {"fontsize": 7.5, "color": style.GREY, "linespacing": 1.35}
+    figure.supxlabel(lines, x=0.008, ha="left", **look)

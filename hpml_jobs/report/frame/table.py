@@ -205,7 +205,7 @@ def line_table(
     rows = [row for row, _ in lines]
     written = []
     for row, line in lines:
-        texts = captions.marked(group, row, texts_of(columns, line), text.affected)
+        texts = captions.marked(row, texts_of(columns, line), text.affected)
         written.append(Line(row_name(group, row), texts))
     values = _sheet(columns, (line for _, line in lines))
     places = [
@@ -220,7 +220,7 @@ def line_table(
         columns=ROW_COLUMNS + values.columns,
         rows=tuple(map(tuple.__add__, places, values.rows)),
     )
-    notes = (*captions.explained(group, rows, text.affected), *notes)
+    notes = (*captions.explained(rows, text.affected), *notes)
     return _table([group], text, columns, written, sheet, notes)
 
 

@@ -4,7 +4,7 @@ from typing import Annotated, NamedTuple, Self
 
 from hpml_jobs.core.check_result import Affected
 from hpml_jobs.core.rank import Rank
-from hpml_jobs.report.frame import curves, learning
+from hpml_jobs.report.frame import captions, learning
 from hpml_jobs.report.frame.learning import Mean
 from hpml_jobs.report.frame.numbers import accuracy, loss, significant
 from hpml_jobs.report.frame.table import (
@@ -18,6 +18,7 @@ from hpml_jobs.report.frame.table import (
     rest,
 )
 from hpml_jobs.results.groups import ConditionGroup
+from hpml_jobs.results.iterations import by_run, has_curve
 from hpml_jobs.results.rows import Row
 
 REPLICAS = (
@@ -56,14 +57,14 @@ class ReplicaLine(NamedTuple):
     buffers: Annotated[str | None, Column("buffers", str, "replicas' hashes")]
 
     @classmethod
-    def of(cls, group: ConditionGroup, row: Row) -> Self:
+    def of(cls, row: Row) -> Self:
         """Return the line of a row."""
-        runs, ranks = learning.runs(group, row), _ranks(group, row)
+        runs, ranks = row.trained, _ranks(row)
         least, most = ranks or (None, None)
         tested = learning.over_seeds(runs, learning.test_accuracy)
         return cls(
-            epochs=learning.epochs_of(group, row),
-            seeds=learning.seeds(group, row),
+            epochs=len(runs[0].trained),
+            seeds=learning.seeds(runs),
             train_loss=_mean(learning.over_seeds(runs, learning.training_loss(-1))),
             train_accuracy=_mean(
                 learning.over_seeds(runs, learning.training_accuracy(-1))
@@ -73,8 +74,8 @@ class ReplicaLine(NamedTuple):
             ranks=ranks,
             test_accuracy_least=least,
             test_accuracy_most=most,
-            parameters=_same(group, row, "parameters"),
-            buffers=_same(group, row, "buffers"),
+            parameters=_same(row, "parameters"),
+            buffers=_same(row, "buffers"),
         )
 
 
@@ -84,7 +85,7 @@ def _mean(mean: Mean | None) -> float | None:
 
 def replicas(group: ConditionGroup) -> Table | None:
     """Return loss, accuracy, and whether replicas are equal; None if no record has ranks."""
-    rows = [row for row in group.timed if learning.runs(group, row)]
+    rows = [row for row in group.timed if row.trained]
     if not rows:
         return None
     missing = left_out(group, "not reported", rest(group.rows, rows))
@@ -95,29 +96,37 @@ def replicas(group: ConditionGroup) -> Table | None:
         (REPLICAS, learning.OVER_SEEDS),
         affected=Affected.LEARNING,
     )
-    lines = [(row, ReplicaLine.of(group, row)) for row in rows]
-    notes = [*curves.unreadable(group), *missing]
+    lines = [(row, ReplicaLine.of(row)) for row in rows]
+    notes = [*unreadable(group), *missing]
     return line_table(group, text, lines, columns_of(ReplicaLine), notes)
 
 
-def _ranks(group: ConditionGroup, row: Row) -> tuple[float, float] | None:
+def unreadable(group: ConditionGroup) -> list[str]:
+    """Return a note for each reason why runs have no curves, where others have some."""
+    if not any(map(has_curve, group.cells)):
+        return []
+    _, faults = by_run(group.timed, lambda curve: curve.epochs)
+    return captions.by_reason(faults, group.device, captions.full_label)
+
+
+def _ranks(row: Row) -> tuple[float, float] | None:
     """Return the least and the greatest accuracy over ranks and runs."""
     accuracies = [
         rank.test_accuracy
-        for record in learning.runs(group, row)
+        for record in row.trained
         for rank in record.ranks
         if rank.test_accuracy is not None
     ]
     return (min(accuracies), max(accuracies)) if accuracies else None
 
 
-def _same(group: ConditionGroup, row: Row, what: str) -> str | None:
+def _same(row: Row, what: str) -> str | None:
     """Return whether the parameters, or buffers, of all replicas of each run have one hash.
 
     None with one replica, or without a hash.
     """
     has_several, runs = False, []
-    for record in learning.runs(group, row):
+    for record in row.trained:
         has_several = has_several or len(record.ranks) > 1
         runs.append({getattr(rank, f"{what}_hash") for rank in record.ranks})
     if not has_several or "" in set[str]().union(*runs):
@@ -144,13 +153,13 @@ class ShufflingLine(NamedTuple):
     test_accuracy: Annotated[Mean | None, learning.shown("test acc., %", accuracy)]
 
     @classmethod
-    def of(cls, group: ConditionGroup, row: Row) -> Self:
+    def of(cls, row: Row) -> Self:
         """Return the line of a row."""
-        runs = learning.runs(group, row)
+        runs = row.trained
         return cls(
-            set_epoch=_set_epoch(group, row),
-            orders=_orders(group, row),
-            seeds=learning.seeds(group, row),
+            set_epoch=_set_epoch(row),
+            orders=_orders(row),
+            seeds=learning.seeds(runs),
             train_loss=learning.over_seeds(runs, learning.training_loss(-1)),
             test_accuracy=learning.over_seeds(runs, learning.test_accuracy),
         )
@@ -160,7 +169,7 @@ def shuffling(group: ConditionGroup) -> Table | None:
     """Return the runs with and without set_epoch; None if every cell has it."""
     if not any(numbers.cell and not numbers.cell.set_epoch for numbers in group.cells):
         return None
-    rows = [row for row in group.timed if learning.runs(group, row)]
+    rows = [row for row in group.timed if row.trained]
     if not rows:
         return None
     text = TableText(
@@ -173,30 +182,30 @@ def shuffling(group: ConditionGroup) -> Table | None:
         ),
         affected=Affected.LEARNING,
     )
-    lines = [(row, ShufflingLine.of(group, row)) for row in rows]
+    lines = [(row, ShufflingLine.of(row)) for row in rows]
     return line_table(group, text, lines, columns_of(ShufflingLine))
 
 
-def _set_epoch(group: ConditionGroup, row: Row) -> str:
-    cell = group.records(row)[0].cell
+def _set_epoch(row: Row) -> str:
+    cell = row.records[0].cell
     if not cell.strategy.under_torchrun:
         return "not needed"
     return "yes" if cell.set_epoch else "no"
 
 
-def _orders(group: ConditionGroup, row: Row) -> str | None:
+def _orders(row: Row) -> str | None:
     """Return `1 of 5`: distinct orders among the training epochs, over all ranks and runs.
 
     None where a record does not tell.
     """
-    ranks = [rank for record in learning.runs(group, row) for rank in record.ranks]
+    ranks = [rank for record in row.trained for rank in record.ranks]
     numbers = sorted({_different(rank) for rank in ranks})
     if 0 in numbers:
         return None
     ends = "..".join(map(str, dict.fromkeys((numbers[0], numbers[-1]))))
-    return f"{ends} of {learning.epochs_of(group, row)}"
+    return f"{ends} of {len(row.trained[0].trained)}"
 
 
 def _different(rank: Rank) -> int:
-    orders = [epoch.order for epoch in learning.training(rank)]
+    orders = [epoch.order for epoch in rank.trained]
     return len(set(orders)) if all(orders) else 0

@@ -1,12 +1,12 @@
 """The rows of one strategy in Tables 1 to 3, and what these tables share."""
 
 from collections.abc import Collection, Iterable, Sequence
+from operator import attrgetter
 from typing import Annotated, NamedTuple, Self
 
 from hpml_jobs.core.cell import Outcome, Protocol
 from hpml_jobs.core.check_result import Affected
 from hpml_jobs.core.measurements import Role, Step
-from hpml_jobs.core.place import Place, Setup, baseline_setup, place_of, setup_order
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.core.value import Value
 from hpml_jobs.report.frame import captions
@@ -27,6 +27,7 @@ from hpml_jobs.report.frame.table import (
     filled,
     texts_of,
 )
+from hpml_jobs.results.cells import Place, Setup
 from hpml_jobs.results.groups import ConditionGroup
 from hpml_jobs.results.rows import Row
 
@@ -84,11 +85,11 @@ def strategy_rows(group: ConditionGroup, strategy: Strategy) -> StrategyRows:
     rows = [row for row in group.rows if row.strategy is strategy]
     setups = {row.setup for row in rows}
     if not any(row.reference == row.setup for row in rows):
-        setups |= {baseline_setup(row.path) for row in rows}
+        setups |= {row.setup.baseline for row in rows}
     return StrategyRows(
         group=group,
         strategy=strategy,
-        setups=tuple(sorted(setups, key=setup_order)),
+        setups=tuple(sorted(setups, key=attrgetter("order"))),
         batches=tuple(sorted({row.batch_per_gpu for row in rows})),
     )
 
@@ -104,8 +105,8 @@ def _absences(
     requested = {row.place for row in rows}
     lines = []
     for result in group.cells:
-        cell = result.cell
-        if cell is None or result.measured or (place := place_of(cell)) not in places:
+        place = result.place
+        if place is None or place not in places or result.measured:
             continue
         reason = f"{result.reason} [{result.slug}]"
         if result.slug in group.uncertain:
@@ -113,11 +114,11 @@ def _absences(
         if place in timed:
             reason += "; the other runs are used"
         row = captions.row_label(place.setup, group.device)
-        lines.append(f"{row} at batch {cell.batch}: {reason}")
+        lines.append(f"{row} at batch {place.batch_per_gpu}: {reason}")
     reasons = []
     in_order = sorted(
         set(places) - requested,
-        key=lambda at: (setup_order(at.setup), at.batch_per_gpu),
+        key=lambda at: (at.setup.order, at.batch_per_gpu),
     )
     for place in in_order:
         why = "not requested"
@@ -154,18 +155,18 @@ class LabLine(NamedTuple):
     is_doubtful: bool
 
     @classmethod
-    def of(cls, group: ConditionGroup, row: Row) -> Self:
+    def of(cls, row: Row) -> Self:
         """Return the line of a row; `is_doubtful`: the speedup, unless it is the reference's."""
         figures = row.figures
         residual = row.residual
         bandwidth = row.bandwidth
-        doubts_speedup = row.speedup is not None and group.doubts_ratio(row)
+        doubts_speedup = row.speedup is not None and row.is_ratio_doubtful
         return filled(
             cls,
             figures,
             row,
             time_s=row.values.epoch_s if row.values else None,
-            time_doubtful=bool(row.timing) and group.doubts(row, Affected.TIME),
+            time_doubtful=bool(row.timing) and Affected.TIME in row.doubts,
             speedup_doubtful=doubts_speedup,
             compute_residual_s=residual.compute_s if residual else None,
             comm_residual_s=residual.comm_s if residual else None,
@@ -193,9 +194,9 @@ def strategy_table(
     shown = {name: columns[name] for name in names}
 
     def texts(row: Row) -> tuple[str, ...]:
-        first, *rest = texts_of(shown, LabLine.of(group, row))
+        first, *rest = texts_of(shown, LabLine.of(row))
         first = dash_or_oom(row) if first == DASH else first
-        return captions.marked(group, row, (first, *rest), text.affected)
+        return captions.marked(row, (first, *rest), text.affected)
 
     at = {row.place: texts(row) for row in selection.rows}
     unit = captions.unit(group.device)
@@ -240,6 +241,6 @@ def absent(
         *(
             f"{result.slug}: {result.warning}"
             for result in group.cells
-            if result.warning and result.cell and place_of(result.cell) in places
+            if result.warning and result.place in places
         ),
     ]

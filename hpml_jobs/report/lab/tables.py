@@ -36,7 +36,7 @@ from hpml_jobs.report.lab.words import (
     WITH_OTHER,
 )
 from hpml_jobs.results.groups import ConditionGroup
-from hpml_jobs.results.rows import Row, speedup_interval
+from hpml_jobs.results.rows import Row
 
 
 class StrategyTables(Value, frozen=True, kw_only=True):
@@ -65,7 +65,7 @@ def q1(group: ConditionGroup) -> Table:
         lines=tuple(
             Line(
                 f"{row.batch_per_gpu}{aside(row.path)}",
-                _q1(row, is_doubtful=group.doubts(row, Affected.TIME)),
+                _q1(row, is_doubtful=Affected.TIME in row.doubts),
             )
             for row in baselines
         ),
@@ -75,7 +75,7 @@ def q1(group: ConditionGroup) -> Table:
         ),
         setting=captions.setting(group),
         notes=(
-            *captions.explained(group, baselines, Affected.TIME),
+            *captions.explained(baselines, Affected.TIME),
             *absent(group, baselines, places),
         ),
     )
@@ -102,7 +102,7 @@ def table1(selection: StrategyRows) -> Table:
     )
     text = TableText("table1", "Table 1: time and speedup", "Table 1", caption)
     notes = [
-        *captions.explained(group, rows, Affected.TIME),
+        *captions.explained(rows, Affected.TIME),
         *absent(group, rows, selection.places),
         *_intervals(selection),
     ]
@@ -115,25 +115,22 @@ def _intervals(selection: StrategyRows) -> list[str]:
     """Return a note with the speedups that have an interval."""
     texts = []
     for row in selection.parallel_rows:
-        if speedup := _speedup(row, selection.group):
+        if speedup := _speedup(row):
             name = captions.row_at_batch(row, selection.group.device)
             texts.append(f"{name}: {speedup}")
     what = "speedup with its interval, and what that covers at least"
     return [f"{what}: {'; '.join(texts)}"] if texts else []
 
 
-def _speedup(row: Row, group: ConditionGroup) -> str | None:
+def _speedup(row: Row) -> str | None:
     """Return a speedup with its interval; None of single runs."""
-    reference = group.reference(row)
-    if reference is None or row.speedup is None:
-        return None
-    interval = speedup_interval(reference, row)
-    runs = min(len(row.runs), len(reference.runs))
-    if interval is None or row is reference or runs == 1:
+    pair = row.pair
+    interval = pair and pair.interval
+    if not pair or not interval or min(len(of_row.runs) for of_row in pair) == 1:
         return None
     ends = f"[{three_digits(interval.low)}, {three_digits(interval.high)}]"
-    text = f"{three_digits(row.speedup)} {ends}, {percent(interval.coverage)} %"
-    return captions.mark(text, is_doubtful=group.doubts_ratio(row))
+    text = f"{three_digits(pair.speedup)} {ends}, {percent(interval.coverage)} %"
+    return captions.mark(text, is_doubtful=pair.is_doubtful)
 
 
 def _loader_workers(rows: Iterable[Row]) -> str:
@@ -152,8 +149,13 @@ def table2(selection: StrategyRows) -> Table:
         caption,
         affected=Affected.SPLIT,
     )
+    unsplit = [
+        row
+        for row in selection.parallel_rows
+        if row.gpus == 1 or row.figures.compute_s is None
+    ]
     notes = [
-        *_unmeasured(selection, Affected.SPLIT),
+        *_unmeasured(selection, unsplit),
         *_below(selection, Affected.SPLIT),
     ]
     names = ("compute_s", "comm_s")
@@ -190,23 +192,26 @@ def table3(selection: StrategyRows) -> Table:
         ),
         affected=Affected.BANDWIDTH,
     )
+    without = [
+        row
+        for row in selection.parallel_rows
+        if row.bandwidth is None or row.bandwidth.lab_gb_per_s is None
+    ]
     notes = [
-        *_unmeasured(selection, Affected.BANDWIDTH),
+        *_unmeasured(selection, without),
         *_below(selection, Affected.BANDWIDTH),
     ]
     names = ["gb_per_s", "of_peak"] if has_peak else ["gb_per_s"]
     return strategy_table(selection, text, selection.parallel_setups, names, notes)
 
 
-def _unmeasured(selection: StrategyRows, affected: Affected) -> list[str]:
-    """Return a line for each reason why a cell that has its time has no number in this table."""
-    group = selection.group
-    reasons = []
-    for row in selection.parallel_rows:
-        if row.timing and not row.has_number(affected):
-            reasons.append(
-                (f"not measured: {captions.why_unsplit(group, row)}", row.place)
-            )
+def _unmeasured(selection: StrategyRows, rows: Iterable[Row]) -> list[str]:
+    """Return a line for each reason why cells that have their time have no number in a table."""
+    reasons = [
+        (f"not measured: {captions.why_unsplit(row)}", row.place)
+        for row in rows
+        if row.timing
+    ]
     return captions.by_reason(reasons, selection.group.device)
 
 
@@ -215,7 +220,7 @@ def _below(selection: StrategyRows, affected: Affected) -> list[str]:
     group = selection.group
     places = {place for place in selection.places if not place.setup.is_baseline}
     notes = absent(group, rows, places, captions.ROLES)
-    return captions.explained(group, rows, affected) + notes
+    return captions.explained(rows, affected) + notes
 
 
 def strategy_tables(group: ConditionGroup) -> tuple[StrategyTables, ...]:
@@ -292,12 +297,12 @@ def _unsplit(selection: StrategyRows) -> str:
     rows = [row for row in selection.parallel_rows if row.timing]
     if selection.instrumented or not rows:
         return ""
-    why = captions.why_unsplit(selection.group, rows[0])
+    why = captions.why_unsplit(rows[0])
     return f"Tables 2 and 3 are not measured: {why}."
 
 
 def _residual_notes(selection: StrategyRows) -> list[str]:
     return [
-        *captions.explained(selection.group, selection.parallel_rows, Affected.TIME),
+        *captions.explained(selection.parallel_rows, Affected.TIME),
         *absent(selection.group, selection.rows, selection.places),
     ]

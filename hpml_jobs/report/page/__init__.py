@@ -1,8 +1,7 @@
 """The page of a study: one HTML file, and the same as Markdown with files of its pictures."""
 
 from hpml_jobs.core.text import printable
-from hpml_jobs.report import pictures
-from hpml_jobs.report.frame.picture import Picture
+from hpml_jobs.report.frame.picture import Picture, png_files
 from hpml_jobs.report.page.contents import contents
 from hpml_jobs.report.page.formats import (
     Page,
@@ -11,7 +10,7 @@ from hpml_jobs.report.page.formats import (
     markdown_document,
     with_texts,
 )
-from hpml_jobs.report.report import Report
+from hpml_jobs.report.report import Report, pictures
 
 HTML, MARKDOWN = "report.html", "report.md"
 
@@ -20,14 +19,14 @@ def files(
     report: Report, questions: tuple[Section, ...] = ()
 ) -> dict[str, str | bytes]:
     """Return the page in both formats and its pictures as PNG, by file name."""
-    drawn = pictures.pictures(report)
+    drawn = pictures(report)
     page = public_page(report, drawn, questions)
     # first: in the files, a picture has its heading and caption inside
     html = html_document(page)
     return {
         HTML: html,
         MARKDOWN: markdown_document(page),
-        **pictures.files(drawn.values()),
+        **png_files(drawn.values()),
     }
 
 

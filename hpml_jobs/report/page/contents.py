@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from itertools import chain
 
 from hpml_jobs.core.check_result import Tier
-from hpml_jobs.core.conditions import in_words, precision_of
 from hpml_jobs.core.environment import COMPARED, text_of
 from hpml_jobs.core.gpus import Card, link_text
 from hpml_jobs.core.record import Record
@@ -29,6 +28,7 @@ from hpml_jobs.report.page.formats import (
     ShownTable,
 )
 from hpml_jobs.report.report import CHECKS, Report, ReportGroup
+from hpml_jobs.results.conditions import in_words, precision_of
 from hpml_jobs.results.groups import ConditionGroup
 from hpml_jobs.results.rows import by_key
 

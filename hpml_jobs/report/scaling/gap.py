@@ -1,260 +1,118 @@
-"""Why N GPUs are not N times as fast: what each cause takes of the ideal speedup, in a sentence."""
+"""The gap to the ideal speedup: its table, its sentence, a picture with a step for each cause."""
 
-from collections.abc import Callable, Mapping, Sequence
-from math import isnan
-from statistics import median
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Annotated, NamedTuple
 
-from hpml_jobs.core import formulas
-from hpml_jobs.core.check_result import Affected
-from hpml_jobs.core.disturbance import outside_causes
-from hpml_jobs.core.measurements import Role
-from hpml_jobs.core.place import Place
-from hpml_jobs.core.statistics import percentiles
+from hpml_jobs.report.frame import captions, style
 from hpml_jobs.report.frame.captions import mark, why_unsplit
 from hpml_jobs.report.frame.numbers import significant, three_digits
-from hpml_jobs.report.scaling.causes import (
-    CAUSES,
-    EPOCH,
-    SETS,
-    Causes,
-    GapCause,
-    NoReplayError,
-    late_ranks,
-    parts,
-    seconds_of,
-    shapley,
+from hpml_jobs.report.frame.picture import Axes, Panel, Picture, cell_label, cut, panels
+from hpml_jobs.report.frame.table import (
+    Column,
+    Table,
+    TableText,
+    columns_of,
+    filled,
+    item_table,
+    row_name,
 )
-from hpml_jobs.results.cells import CellResult
+from hpml_jobs.results.cells import Place
 from hpml_jobs.results.checks.comparison import EFFICIENCY_LIMIT
+from hpml_jobs.results.gap.causes import GapCause
+from hpml_jobs.results.gap.parts import Gap, GapPart
 from hpml_jobs.results.groups import ConditionGroup
 from hpml_jobs.results.rows import Row
 
-Times = Mapping[Any, float]
-"""What is known of a run: its epoch, and seconds by name or its share without sets of causes."""
 
-DrawnParts = Mapping[GapCause, Any]
-"""Arrays of what each known cause takes of the ideal speedup, by resample; NaN: not known there."""
-
-
-class GapPart(NamedTuple):
-    """A part of the ideal speedup; it has an interval if both cells have repeats."""
-
-    value: float
-    low: float | None = None
-    high: float | None = None
+def digits(value: float) -> str:
+    """Return a part with two decimals at most."""
+    return significant(value, 3, most_decimals=2)
 
 
-class Gap(NamedTuple):
-    """The speedup of a row, and the parts that are missing to the ideal one.
+def _with_interval(part: GapPart) -> str:
+    if part.low is None or part.high is None:
+        return digits(part.value)
+    return f"{digits(part.value)} [{digits(part.low)}, {digits(part.high)}]"
 
-    `late` are the ranks that the others wait for, or each other; empty where that is not known.
-    Checks may doubt the speedup, or its parts too. `without` is the speedup without each cause;
-    `is_measured`: that without exchange is of a measured epoch. Where an epoch cannot be replayed,
-    it is empty, and `unproven` says why.
-    """
 
-    speedup: float
-    parts: Mapping[GapCause, GapPart]
-    late: str
+TABLE = (
+    "Ideal: {units} / {units} of the reference. Missing: ideal - speedup. The recorded iterations "
+    "of all ranks are replayed without exchange (as in the epoch without exchange of gradients, if "
+    "there is one), without stalls of the loader, without waiting (every rank as fast as the "
+    "fastest), and with the CPUs' run queue of the reference. A part is the speedup gained without "
+    "its cause, the mean over all orders of removal (Shapley), so the parts add up. Unexplained is "
+    "the rest; below zero, computation is faster than on the reference. Where epochs cannot be "
+    "replayed, parts are sums of seconds; without phases, exchange has the waiting in it. "
+    "Intervals, of several runs only: from the same resamples as that of the speedup."
+)
+
+PART = Column(
+    "",
+    _with_interval,
+    doubt="doubts_parts",
+    parts={"": "value", "_low": "low", "_high": "high"},
+)
+
+
+class GapLine(NamedTuple):
+    """The parts of a row's gap to the ideal speedup; the sentence is in the files only."""
+
+    strategy: str
+    gpus: int
+    nodes: int
+    treatment: str
+    batch: int
+    speedup: Annotated[float, Column("speedup", three_digits, doubt="is_doubtful")]
+    ideal: Annotated[float, Column("ideal", three_digits)]
+    missing: Annotated[float, Column("missing", digits, doubt="is_doubtful")]
+    exchange: Annotated[GapPart | None, PART._replace(head="exchange")]
+    loader: Annotated[GapPart | None, PART._replace(head="loader")]
+    waiting: Annotated[GapPart | None, PART._replace(head="waiting")]
+    cpus: Annotated[GapPart | None, PART._replace(head="CPUs")]
+    unexplained: Annotated[GapPart | None, PART._replace(head="unexplained")]
+    late: Annotated[str, Column("waiting for", words=True)]
+    sentence: str
     is_doubtful: bool
     doubts_parts: bool
-    without: Mapping[GapCause, float]
-    is_measured: bool
-    unproven: str
-
-    @property
-    def missing(self) -> float:
-        """The sum of the parts."""
-        return sum(part.value for part in self.parts.values())
-
-    @property
-    def ideal(self) -> float:
-        """The ideal speedup."""
-        return self.speedup + self.missing
-
-    @property
-    def is_split(self) -> bool:
-        """Whether exchange is known, and with it what nothing explains."""
-        return GapCause.EXCHANGE in self.parts
 
 
-def gaps(group: ConditionGroup) -> dict[Place, Gap]:
-    """Return the gap of every row with more GPUs than its reference, where a part is known."""
-    pairs = ((row, group.reference(row)) for row in group.timed)
-    return {
-        row.place: gap
-        for row, reference in pairs
-        if reference and row.gpus > reference.gpus
-        if (gap := _gap(group, row, reference))
-    }
-
-
-class GapEstimate(NamedTuple):
-    """The known times of the runs of a row and of its reference, and what makes parts of them.
-
-    `splits` is the number of runs of either whose parts are measured. `late` and `is_measured` are
-    as in `Gap`.
-    """
-
-    of_row: Sequence[Times]
-    of_reference: Sequence[Times]
-    parts: Callable[
-        [Mapping[Any, Any], Mapping[Any, Any], float], Mapping[GapCause, Any]
-    ]
-    splits: int
-    late: str = ""
-    is_measured: bool = False
-
-
-def _gap(group: ConditionGroup, row: Row, reference: Row) -> Gap | None:
-    ideal = row.gpus / reference.gpus
-    unproven = ""
-    without: dict[GapCause, float] = {}
-    try:
-        estimate = _from_replays(group, row, reference, ideal)
-    except NoReplayError as fault:
-        estimate = _from_seconds(row, reference)
-        unproven = str(fault)
-    times = medians_of(estimate.of_row)
-    reference_times = medians_of(estimate.of_reference)
-    of_medians = estimate.parts(times, reference_times, ideal)
-    values = {cause: float(part) for cause, part in of_medians.items()}
-    if None in (row.figures.others_run_queue_s, reference.figures.others_run_queue_s):
-        values[GapCause.UNEXPLAINED] += values.pop(GapCause.CPUS, 0.0)
-    if [*values] == [GapCause.UNEXPLAINED]:
+def gap_table(group: ConditionGroup) -> Table | None:
+    """Return the parts of every gap; None without one."""
+    rows = [row for row in group.timed if row.place in group.gaps]
+    if not rows:
         return None
-    if not unproven:
-        speedups = speedups_without(times, reference_times)
-        without = {cause: float(speedups[frozenset({cause})]) for cause in CAUSES}
-    drawn = _resampled(estimate, ideal)
-    doubts = [
-        *group.doubts_of(row, Affected.TIME),
-        *group.doubts_of(reference, Affected.TIME),
+    items = []
+    for row in rows:
+        gap = group.gaps[row.place]
+        line = filled(
+            GapLine,
+            gap,
+            row,
+            **{cause.lower(): gap.parts.get(cause) for cause in GapCause},
+            strategy=row.strategy.value,
+            batch=row.batch_per_gpu,
+            sentence=gap_sentence(row, gap),
+        )
+        items.append((row_name(group, row), line))
+    caption = TABLE.format(units=captions.units(group.device))
+    text = TableText("gap", "Gap to the ideal speedup", "timed epoch", (caption,))
+    reasons = [
+        (f"not replayed: {gap.unproven}", place)
+        for place, gap in group.gaps.items()
+        if gap.unproven
     ]
-    records = group.counted_records(row, Affected.SPLIT)
-    speedup = formulas.speedup(reference.epochs.median, row.epochs.median)
-    are_disturbed = all(outside_causes(record, Role.UNSYNCED) for record in records)
-    return Gap(
-        speedup=speedup,
-        parts={
-            cause: _part(cause, value, drawn, estimate)
-            for cause, value in values.items()
-        },
-        late=estimate.late,
-        is_doubtful=bool(doubts),
-        doubts_parts=are_disturbed or bool(doubts or group.doubts(row, Affected.SPLIT)),
-        without=without,
-        is_measured=estimate.is_measured,
-        unproven=unproven,
-    )
-
-
-def _from_seconds(row: Row, reference: Row) -> GapEstimate:
-    """Return sums of seconds, where the epochs cannot be replayed."""
-    of_row = [seconds_of(row, run) for run in row.runs]
-    of_reference = [seconds_of(reference, run) for run in reference.runs]
-    splits = min(map(_complete, (of_row, of_reference)))
-    return GapEstimate(of_row, of_reference, parts, splits)
-
-
-def _complete(runs: Sequence[Times]) -> int:
-    """Return how many runs have as many known times as any of them."""
-    most = max(map(len, runs))
-    return sum(len(times) == most for times in runs)
-
-
-def _from_replays(
-    group: ConditionGroup, row: Row, reference: Row, ideal: float
-) -> GapEstimate:
-    """Return replays of the epochs.
-
-    Raises:
-        NoReplayError: a run cannot be replayed.
-    """
-    from hpml_jobs.report.scaling.replay import replays  # noqa: PLC0415  (needs numpy)
-
-    replayed = replays(_split_runs(group, row), _split_runs(group, reference), ideal)
-    return GapEstimate(
-        _times(row, group, replayed.of_row),
-        _times(reference, group, replayed.of_reference),
-        replayed_parts,
-        min(len(replayed.of_row), len(replayed.of_reference)),
-        late_ranks(replayed.late),
-        replayed.is_measured,
-    )
-
-
-def _split_runs(group: ConditionGroup, row: Row) -> list[CellResult]:
-    """Return the runs of which every epoch counts, the one without exchange too."""
-    left_out = {run.slug for run in row.left_out if isinstance(run.role, Role)}
-    return [result for result in group.runs(row) if result.slug not in left_out]
-
-
-def _times(
-    row: Row, group: ConditionGroup, shares: Mapping[str, Mapping[Causes, float]]
-) -> list[Times]:
-    """Return the epoch of each run that counts, with its shares, by its length.
-
-    A run whose split does not count has the medians of the others. In this order the numbers of the
-    repeats change no digit of a resample.
-    """
-    typical = medians_of([*shares.values()])
-    records = group.counted_records(row, Affected.TIME)
-    return [
-        {EPOCH: record.epoch_s, **shares.get(record.slug, typical)}
-        for record in sorted(records, key=lambda record: record.epoch_s)
+    notes = [
+        captions.EXPLAINED if any(line.doubts_parts for _, line in items) else "",
+        *captions.by_reason(reasons, group.device, captions.full_label),
     ]
-
-
-def medians_of(runs: Sequence[Times]) -> dict[Any, float]:
-    """Return the median of each time over the runs that have it."""
-    names = dict.fromkeys(name for run in runs for name in run)
-    return {name: median(run[name] for run in runs if name in run) for name in names}
-
-
-def speedups_without(
-    times: Mapping[Any, Any], reference: Mapping[Any, Any]
-) -> dict[Causes, Any]:
-    """Return the speedup without each set of causes, in the row and in its reference."""
-    speedup = formulas.speedup(reference[EPOCH], times[EPOCH])
-    return {causes: speedup * reference[causes] / times[causes] for causes in SETS}
-
-
-def replayed_parts(
-    times: Mapping[Any, Any], reference: Mapping[Any, Any], ideal: float
-) -> dict[GapCause, Any]:
-    """Return what each cause takes of the ideal speedup; they sum to ideal - speedup."""
-    return shapley(speedups_without(times, reference), ideal)
-
-
-def _resampled(estimate: GapEstimate, ideal: float) -> DrawnParts:
-    """Return the parts of resamples of both cells' runs; none of single splits."""
-    if estimate.splits < 2:
-        return {}
-    from hpml_jobs.core.resamples import drawn_medians, draws_of  # noqa: PLC0415  (needs numpy)
-
-    draws = draws_of(len(estimate.of_row), len(estimate.of_reference))
-    times = drawn_medians(estimate.of_row, draws.of_row)
-    reference_times = drawn_medians(estimate.of_reference, draws.of_reference)
-    return estimate.parts(times, reference_times, ideal)
-
-
-def _part(
-    cause: GapCause, value: float, drawn: DrawnParts, estimate: GapEstimate
-) -> GapPart:
-    of_draws = drawn[cause].tolist() if drawn else []
-    values = [part for part in of_draws if not isnan(part)]
-    if not values:
-        return GapPart(value)
-    return GapPart(value, *percentiles(values, estimate.splits)[:2])
+    return item_table([group], text, items, columns_of(GapLine), notes)
 
 
 NEARLY_IDEAL = 0.95
 """The share of the ideal speedup from which there is nothing to explain."""
 
 
-def gap_sentence(group: ConditionGroup, row: Row, gap: Gap) -> str:
+def gap_sentence(row: Row, gap: Gap) -> str:
     """Return what is missing to the ideal speedup and its largest cause; empty if nothing is."""
     if gap.speedup > EFFICIENCY_LIMIT * gap.ideal:
         return "More than the ideal speedup needs an explanation: measure both again."
@@ -283,10 +141,64 @@ def gap_sentence(group: ConditionGroup, row: Row, gap: Gap) -> str:
         shown = mark(speedup, is_doubtful=gap.doubts_parts)
         sentence += f"; {how} without it: {shown}"
     if not gap.is_split:
-        sentence += f"; the rest is not split: {why_unsplit(group, row)}"
+        sentence += f"; the rest is not split: {why_unsplit(row)}"
     return f"{sentence}."
 
 
-def digits(value: float) -> str:
-    """Return a part with two decimals at most."""
-    return significant(value, 3, most_decimals=2)
+PICTURE = (
+    "Each cause takes a part of the ideal speedup. Lines: intervals of the parts, none with a "
+    "single run. Shown are the sizes of the answer. The "
+    "table Gap to the ideal speedup has every cell with a gap."
+)
+
+
+def waterfall(cells: Sequence[tuple[ConditionGroup, Place, Gap]]) -> Picture | None:
+    """Plot the parts between the ideal and the measured speedup; None without a cell."""
+    gap_panels, missing = cut(
+        [
+            Panel(cell_label(group, place, is_doubtful=gap.doubts_parts), gap)
+            for group, place, gap in cells
+        ]
+    )
+    has_doubts = any(panel.data.doubts_parts for panel in gap_panels)
+
+    def draw(axis: Axes, panel: Panel[Gap]) -> list[str]:
+        gap = panel.data
+        at = gap.ideal
+        bars = [(f"ideal {at:.3g}", 0.0, at, style.PALE)]
+        for cause, part in gap.parts.items():
+            if part.low is not None and part.high is not None:
+                axis.hlines(
+                    len(bars), at - part.high, at - part.low, color=style.TEXT, zorder=3
+                )
+            at -= part.value
+            colour = style.MIDDLE_GREY if cause is GapCause.UNEXPLAINED else style.RED
+            bars.append((f"{cause} {digits(part.value)}", at, part.value, colour))
+        bars.append(
+            (f"measured {three_digits(gap.speedup)}", 0.0, gap.speedup, style.BLUE)
+        )
+        labels, lefts, widths, colours = zip(*bars, strict=True)
+        axis.barh(range(len(bars)), widths, left=lefts, color=colours, lw=0)
+        axis.set_yticks(range(len(bars)), labels)
+        axis.set_xlabel("speedup")
+        axis.grid(visible=False, axis="y")
+        axis.invert_yaxis()
+        return [f"{panel.title}: {', '.join(labels)}"]
+
+    return panels(
+        "Gap to the ideal speedup",
+        gap_panels,
+        draw,
+        alt="Gap to the ideal speedup: ",
+        caption=[PICTURE, f"{captions.EXPLAINED}." if has_doubts else ""],
+        legend={
+            "ideal": style.PALE,
+            "taken by a cause": style.RED,
+            "unexplained": style.MIDDLE_GREY,
+            "measured": style.BLUE,
+        },
+        missing=missing,
+        file="gap.csv",
+        columns=2,
+        height=2.2,
+    )

@@ -5,7 +5,6 @@ from functools import partial
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from hpml_jobs.core.statistics import Interval
 from hpml_jobs.core.text import percent_text
 from hpml_jobs.report.frame import captions, style
 from hpml_jobs.report.frame.numbers import three_digits
@@ -18,8 +17,8 @@ from hpml_jobs.report.frame.picture import (
     named,
     panels,
 )
-from hpml_jobs.results.groups import ConditionGroup, Pair, pairs
-from hpml_jobs.results.rows import Row, by_key, speedup_interval
+from hpml_jobs.results.groups import ConditionGroup
+from hpml_jobs.results.rows import Pair, Row, by_key
 
 GROUPS = 3
 """The most groups in a picture."""
@@ -34,23 +33,13 @@ CAPTION = (
 )
 
 
-class Point(NamedTuple):
-    """A speedup at so many GPUs, with its interval where there is one."""
-
-    gpus: int
-    nodes: int
-    value: float
-    interval: Interval | None = None
-    is_doubtful: bool = False
-
-
 class Line(NamedTuple):
     """The speedups of one strategy, treatment and batch, by growing numbers of GPUs."""
 
     strategy: str
     treatment: str
     batch: int
-    points: list[Point]
+    points: list[Pair]
 
     @property
     def label(self) -> str:
@@ -127,7 +116,7 @@ def _draw(
     step = min(0.025, 0.15 / len(lines))
     for number, line in enumerate(lines):
         _draw_line(axis, line, looks[line.label], 1 + step * number)
-    sizes = sorted({point.gpus for line in lines for point in line.points})
+    sizes = sorted({point.parallel.gpus for line in lines for point in line.points})
     logarithmic(axis, "x", scaling.units)
     axis.set_xticks(sorted({*sizes, min(2 * sizes[0], sizes[-1])}))
     axis.set_xlim(sizes[0] / 1.25, sizes[-1] * 1.25)
@@ -136,10 +125,10 @@ def _draw(
     axis.plot(ends, [end / sizes[0] for end in ends], **style.IDEAL)
     texts = []
     for line in scaling.lines:
-        first, largest = line.points[0], line.points[-1]
-        ideal = largest.gpus / first.gpus
-        shown = f"{three_digits(largest.value)} on {largest.gpus} {scaling.units}"
-        share = percent_text(largest.value / ideal, 1)
+        first, largest = line.points[0].parallel.gpus, line.points[-1]
+        gpus = largest.parallel.gpus
+        shown = f"{three_digits(largest.speedup)} on {gpus} {scaling.units}"
+        share = percent_text(largest.speedup / (gpus / first), 1)
         text = captions.mark(shown, is_doubtful=largest.is_doubtful)
         texts.append(f"{scaling.kind}, {line.label}: {text} (efficiency {share})")
     return texts
@@ -147,19 +136,19 @@ def _draw(
 
 def _draw_line(axis: Axes, line: Line, look: style.Look, aside: float) -> None:
     """Draw a line of the fewest nodes for each number of GPUs, and points of more nodes."""
-    fewest = {point.gpus: point for point in reversed(line.points)}
-    joined = [point for point in line.points if fewest[point.gpus] is point]
-    at = [point.gpus * aside for point in joined]
-    axis.plot(at, [point.value for point in joined], **look.line, ms=4.5, lw=1.4)
+    fewest = {point.parallel.gpus: point for point in reversed(line.points)}
+    joined = [point for point in line.points if fewest[point.parallel.gpus] is point]
+    at = [point.parallel.gpus * aside for point in joined]
+    axis.plot(at, [point.speedup for point in joined], **look.line, ms=4.5, lw=1.4)
     for point in line.points:
-        x = point.gpus * aside
+        x = point.parallel.gpus * aside
         face: Any = {"marker": look.marker, "ms": 4.5, "color": look.colour}
         if point.is_doubtful:
-            axis.plot([x], [point.value], **face, mfc=style.PAPER)
+            axis.plot([x], [point.speedup], **face, mfc=style.PAPER)
         elif point not in joined:
-            axis.plot([x], [point.value], **face)
+            axis.plot([x], [point.speedup], **face)
         if point not in joined:
-            axis.annotate(f"{point.nodes} nodes", (x, point.value), size=7)
+            axis.annotate(f"{point.parallel.nodes} nodes", (x, point.speedup), size=7)
         interval = point.interval
         if interval and interval.high > interval.low > 0:
             axis.vlines(x, interval.low, interval.high, color=look.colour, lw=1)
@@ -170,46 +159,34 @@ def _scalings(group: ConditionGroup) -> list[ScalingLines]:
     unit = captions.unit(group.device)
     units = captions.units(group.device)
     rows = [row for row in group.timed if row.setup.is_plain] or group.timed
-    strong = [pair for pair in pairs(group) if pair.parallel in rows]
+    strong = [pair for pair in group.pairs if pair.parallel in rows]
     weak = [
-        Pair(reference, row)
+        row.pair
         for row in rows
-        if (reference := group.reference(row)) and reference is not row
-        if row.gpus >= reference.gpus
+        if row.pair and row.is_compared and row.gpus >= row.pair.reference.gpus
     ]
     scalings = []
     if strong:
-        lines = _lines(group, strong, attrgetter("global_batch"))
+        lines = _lines(strong, attrgetter("global_batch"))
         scalings.append(ScalingLines("strong scaling", "global batch", units, lines))
     if weak:
-        lines = _lines(group, weak, attrgetter("batch_per_gpu"))
+        lines = _lines(weak, attrgetter("batch_per_gpu"))
         by_batch = f"batch per {unit}"
         scalings.append(ScalingLines("weak scaling", by_batch, units, lines))
     return scalings
 
 
-def _lines(
-    group: ConditionGroup, of_kind: Iterable[Pair], batch_of: Callable[[Row], int]
-) -> list[Line]:
+def _lines(of_kind: Iterable[Pair], batch_of: Callable[[Row], int]) -> list[Line]:
     """Return pairs as lines of speedup, which begin at their baseline."""
     rows = [(pair, pair.parallel) for pair in of_kind]
     by_line = by_key(
         ((row.strategy.value, row.treatment, batch_of(row)), pair) for pair, row in rows
     )
     lines = []
-    for line, members in by_line.items():
-        start = members[0].reference
-        points = [_point(group, pair) for pair in members]
-        if all(point.gpus != start.gpus for point in points):
-            is_doubtful = group.doubts_ratio(start, start)
-            points.append(Point(start.gpus, start.nodes, 1.0, None, is_doubtful))
-        lines.append(Line(*line, sorted(points, key=lambda point: point[:2])))
+    for line, points in by_line.items():
+        start = points[0].reference
+        if all(point.parallel.gpus != start.gpus for point in points):
+            points.append(Pair(start, start))
+        points.sort(key=lambda point: (point.parallel.gpus, point.parallel.nodes))
+        lines.append(Line(*line, points))
     return lines
-
-
-def _point(group: ConditionGroup, pair: Pair) -> Point:
-    row = pair.parallel
-    reference = pair.reference
-    interval = speedup_interval(reference, row)
-    is_doubtful = group.doubts_ratio(row, reference)
-    return Point(row.gpus, row.nodes, pair.speedup, interval, is_doubtful)

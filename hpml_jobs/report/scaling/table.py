@@ -7,7 +7,6 @@ import msgspec
 
 from hpml_jobs.core.built_in import Unit
 from hpml_jobs.core.check_result import Affected
-from hpml_jobs.core.place import Place
 from hpml_jobs.report.frame import captions
 from hpml_jobs.report.frame.numbers import (
     count,
@@ -26,8 +25,9 @@ from hpml_jobs.report.frame.table import (
     left_out,
     line_table,
 )
-from hpml_jobs.results.groups import ConditionGroup, Pair, pairs
-from hpml_jobs.results.rows import Row, Scaling
+from hpml_jobs.results.cells import Place
+from hpml_jobs.results.groups import ConditionGroup
+from hpml_jobs.results.rows import Pair, Row, Scaling
 
 SCALING = (
     "{what}; in stall the device waits for a batch{sum}. {unit}/s: {processed} processed, padding "
@@ -57,7 +57,7 @@ def scaling(group: ConditionGroup) -> Table | None:
     if not group.timed:
         return None
     rows = group.timed
-    strong = {pair.parallel.place: pair for pair in pairs(group)}
+    strong = {pair.parallel.place: pair for pair in group.pairs}
     caption = (
         _how_measured(group) + _against(group),
         _with_units(group, STRONG) if strong else "",
@@ -166,9 +166,9 @@ def _lines(
             **_ratios(row),
             **_strong_ratios(pair),
             unit=timing.unit.value,
-            doubts_s=group.doubts(row, Affected.TIME),
-            is_doubtful=group.doubts_ratio(row),
-            doubts_strong=group.doubts_ratio(row, pair and pair.reference),
+            doubts_s=Affected.TIME in row.doubts,
+            is_doubtful=row.is_ratio_doubtful,
+            doubts_strong=pair.is_doubtful if pair else row.is_ratio_doubtful,
         )
         yield row, line
 
@@ -190,7 +190,7 @@ def _strong_ratios(pair: Pair | None) -> dict[str, object]:
         "strong_efficiency": pair.efficiency,
         "karp_flatt": pair.serial_fraction,
         "strong_reference_gpus": pair.reference.gpus,
-        "strong_reference_s": pair.reference_s,
+        "strong_reference_s": pair.reference.epoch_s,
     }
 
 
@@ -219,12 +219,17 @@ class StrongLine(NamedTuple):
     @classmethod
     def of_reference(cls, pair: Pair) -> Self:
         """Return the line of the smallest size."""
-        return cls(pair.global_batch, pair.reference_s, 1.0, 1.0)
+        return cls(pair.parallel.global_batch, pair.reference.epoch_s, 1.0, 1.0)
 
     @classmethod
     def of(cls, pair: Pair) -> Self:
         """Return the line of a larger size."""
-        return cls(pair.global_batch, pair.parallel_s, pair.speedup, pair.efficiency)
+        return cls(
+            pair.parallel.global_batch,
+            pair.parallel.epoch_s,
+            pair.speedup,
+            pair.efficiency,
+        )
 
 
 def strong_table(group: ConditionGroup) -> Table | None:
@@ -232,7 +237,7 @@ def strong_table(group: ConditionGroup) -> Table | None:
     if any(row.is_compared for row in group.timed):
         return None
     lines = {}
-    for pair in pairs(group):
+    for pair in group.pairs:
         lines[pair.reference.place] = (pair.reference, StrongLine.of_reference(pair))
         lines[pair.parallel.place] = (pair.parallel, StrongLine.of(pair))
     if not lines:

@@ -7,7 +7,6 @@ from hpml_jobs.core.check_result import Affected, Level, Tier
 from hpml_jobs.core.environment import PROFILERS, text_of
 from hpml_jobs.core.record import Facts
 from hpml_jobs.core.script import READS_ALL
-from hpml_jobs.core.statistics import Sample
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.text import Share, percent_text
 from hpml_jobs.results.checks.comparison import (
@@ -19,6 +18,7 @@ from hpml_jobs.results.checks.comparison import (
     between,
 )
 from hpml_jobs.results.checks.result import Observation, check, names
+from hpml_jobs.results.statistics import Sample
 
 SCATTER_LIMIT = Share(0.10)
 
@@ -208,7 +208,7 @@ def other_epoch(run: ComparedRun) -> Observation | None:
     samples are compared
     """
     record = run.record
-    baseline = run.baseline
+    baseline = run.row.plain_loop
     reasons = record.facts.missing if record.facts else ()
     why = READS_ALL if READS_ALL in " ".join(reasons) else ""
     if record.work_samples and why:

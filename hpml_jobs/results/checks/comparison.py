@@ -7,16 +7,16 @@ from typing import Any, NamedTuple
 
 from hpml_jobs.core import formulas
 from hpml_jobs.core.check_result import Affected
-from hpml_jobs.core.conditions import Conditions, remarked_conditions
 from hpml_jobs.core.measurements import Role
-from hpml_jobs.core.noise import epoch_error, error_of_median, known_interval
-from hpml_jobs.core.place import Place
 from hpml_jobs.core.record import Record
-from hpml_jobs.core.statistics import Interval, ratio_interval
 from hpml_jobs.core.text import Share, percent_text
+from hpml_jobs.results.cells import Place
 from hpml_jobs.results.checks.result import NAMED
+from hpml_jobs.results.conditions import Conditions, remarked_conditions
 from hpml_jobs.results.groups import ConditionGroup
+from hpml_jobs.results.noise import epoch_error, error_of_median, known_interval
 from hpml_jobs.results.rows import Row, by_key
+from hpml_jobs.results.statistics import Interval, ratio_interval
 
 
 class ComparedRun(NamedTuple):
@@ -39,11 +39,6 @@ class ComparedRun(NamedTuple):
     def threads(self) -> tuple[int, ...]:
         """The numbers of threads that its processes computed with, each once."""
         return tuple(sorted({rank.threads for rank in self.record.ranks}))
-
-    @property
-    def baseline(self) -> Row | None:
-        """The row of the plain loop on one GPU that its speedup is against, if there is one."""
-        return self.table.group.plain_loop(self.row)
 
 
 class Differing(NamedTuple):
@@ -156,18 +151,6 @@ class Efficiency(NamedTuple):
         return without_loading is not None and without_loading <= EFFICIENCY_LIMIT
 
 
-def efficiencies(group: ConditionGroup) -> list[Efficiency]:
-    """Return those of the rows with more than one GPU whose speedup is against the plain loop."""
-    of_rows = []
-    for row in group.timed:
-        baseline = group.plain_loop(row)
-        if row.gpus > 1 and row.scaling and baseline:
-            without_loading = _without_loading(row, baseline)
-            reached = Efficiency(row, baseline, row.scaling.efficiency, without_loading)
-            of_rows.append(_with_interval(group, reached))
-    return of_rows
-
-
 def _without_loading(row: Row, baseline: Row) -> float | None:
     base_s = baseline.figures.train_s
     row_s = row.figures.train_s
@@ -176,7 +159,7 @@ def _without_loading(row: Row, baseline: Row) -> float | None:
     return formulas.efficiency(formulas.speedup(base_s, row_s), row.gpus)
 
 
-def _with_interval(group: ConditionGroup, reached: Efficiency) -> Efficiency:
+def _with_interval(reached: Efficiency) -> Efficiency:
     """Return an efficiency; above the limit with how far its runs know it."""
     if not reached.is_too_high or reached.is_explained:
         return reached
@@ -187,8 +170,7 @@ def _with_interval(group: ConditionGroup, reached: Efficiency) -> Efficiency:
     # by the timed epochs alone: the instrumented one may differ because the timed one is wrong
     errors = []
     for row in rows:
-        records = group.counted_records(row, Affected.TIME)
-        of_runs = (epoch_error(record, Role.TIMED) for record in records)
+        of_runs = (epoch_error(record, Role.TIMED) for record in row.timed_records)
         errors.append(error_of_median(row.epochs.runs, of_runs))
     return reached._replace(of_one_run=known_interval(reached.with_loading, *errors))
 
@@ -206,7 +188,7 @@ class GroupRuns:
         self.runs = sorted(
             ComparedRun(numbers[record.slug], record, row, self)
             for row in group.timed
-            for record in group.records(row)
+            for record in row.records
         )
 
     @property
@@ -232,8 +214,19 @@ class GroupRuns:
 
     @cached_property
     def efficiencies(self) -> list[Efficiency]:
-        """Those of its rows with more than one GPU."""
-        return efficiencies(self.group)
+        """Those of its rows with more than one GPU whose speedup is against the plain loop."""
+        of_rows = []
+        for row in self.group.timed:
+            baseline = row.plain_loop
+            if row.gpus > 1 and row.scaling and baseline:
+                reached = Efficiency(
+                    row,
+                    baseline,
+                    row.scaling.efficiency,
+                    _without_loading(row, baseline),
+                )
+                of_rows.append(_with_interval(reached))
+        return of_rows
 
     @cached_property
     def counted(self) -> dict[Place, list[ComparedRun]]:

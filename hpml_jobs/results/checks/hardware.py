@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from hpml_jobs.core.check_result import TIMES, Affected, Level, Tier
-from hpml_jobs.core.disturbance import ALLOCATED_CPUS
 from hpml_jobs.core.formulas import launch_share
 from hpml_jobs.core.gpus import (
     HARMLESS,
@@ -20,6 +19,7 @@ from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.text import Share, counted, percent_text, whole_number
 from hpml_jobs.results.checks.result import Observation, check
+from hpml_jobs.results.disturbance import ALLOCATED_CPUS
 
 
 class HostProcesses(NamedTuple):

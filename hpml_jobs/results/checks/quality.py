@@ -1,14 +1,20 @@
 """Data-quality checks of one record that a correct measurement may fail."""
 
+from collections.abc import Sequence
+from itertools import combinations
+from statistics import fmean
+
 from hpml_jobs.core.cell import Protocol
 from hpml_jobs.core.check_result import Affected, Level, Tier
-from hpml_jobs.core.disturbance import outside_causes
-from hpml_jobs.core.outliers import BLOCKS, ENDS, change_of_ends, kendall_s, over_ranks
+from hpml_jobs.core.measurements import Role
+from hpml_jobs.core.outliers import BLOCKS
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.text import Share, counted, percent_text
 from hpml_jobs.results.checks.disturbance import DISTURBED
 from hpml_jobs.results.checks.hardware import OVERSUBSCRIBED
 from hpml_jobs.results.checks.result import Observation, check
+from hpml_jobs.results.disturbance import outside_causes
+from hpml_jobs.results.noise import over_ranks
 
 LEAST_ITERATIONS = 10
 
@@ -92,6 +98,35 @@ def ended_after_training(record: Record) -> Observation | None:
     return Observation(False, f"a step after training did not finish: {reason}")
 
 
+ENDS = 3
+"""Blocks at either end whose mean is compared."""
+
+
+def kendall_s(values: Sequence[float]) -> int:
+    """Return Kendall's S: the pairs in rising order less the pairs in falling order.
+
+    Of ten values without a trend, S >= 27 has a probability of 0.8 %, S <= -27 the same; |S| is 45
+    at most.
+
+    >>> kendall_s([1.0, 2.0, 3.0]), kendall_s([3.0, 2.0, 1.0]), kendall_s([1.0, 3.0, 1.0])
+    (3, -3, 0)
+    """
+    return sum(
+        (later > earlier) - (later < earlier)
+        for earlier, later in combinations(values, 2)
+    )
+
+
+def change_of_ends(values: Sequence[float]) -> float:
+    """Return by which share the last three values are above the first three, by their means.
+
+    >>> round(change_of_ends([1.0, 1.0, 1.0, 5.0, 1.1, 1.1, 1.1]), 3)
+    0.1
+    """
+    first = fmean(values[:ENDS])
+    return fmean(values[-ENDS:]) / first - 1 if first > 0 else 0.0
+
+
 @check(
     "drift",
     Level.WARN,
@@ -122,7 +157,7 @@ def speed_drifts(record: Record) -> Observation | None:
     )
     if abs(change) <= DRIFT_LIMIT or abs(trend) < DRIFT_S:
         return Observation(True, text, share=abs(change), about=direction)
-    causes = outside_causes(record)
+    causes = outside_causes(record, Role.TIMED)
     text += "".join(f"; {cause.text}" for cause in causes)
     remedy = "repeat the cell on a quiet machine" if causes else ""
     return Observation(False, text, remedy, share=abs(change), about=direction)

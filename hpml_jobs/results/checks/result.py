@@ -6,8 +6,8 @@ from functools import cache
 from typing import Generic, NamedTuple, ParamSpec
 
 from hpml_jobs.core.check_result import Affected, CheckResult, Level, Tier
-from hpml_jobs.core.statistics import ERRORS
 from hpml_jobs.core.text import Share, percent_text
+from hpml_jobs.results.statistics import ERRORS
 
 NAMED = 3
 """Number of cells that a message names; the others are counted."""

@@ -13,7 +13,6 @@ from hpml_jobs.core.record import Record
 from hpml_jobs.results.cells import CellResult
 from hpml_jobs.results.checks import (
     comparability,
-    concurrency,
     correctness,
     disturbance,
     hardware,
@@ -21,9 +20,9 @@ from hpml_jobs.results.checks import (
     waiting,
 )
 from hpml_jobs.results.checks.comparison import ComparedRun, runs_of
-from hpml_jobs.results.checks.concurrency import concurrent_cells
+from hpml_jobs.results.checks.disturbance import concurrent_cells
 from hpml_jobs.results.checks.result import Check
-from hpml_jobs.results.groups import ConditionGroup, complete_groups
+from hpml_jobs.results.groups import ConditionGroup, complete_groups, with_checks
 from hpml_jobs.results.rows import by_key
 
 OF_RECORD: Mapping[str, tuple[Check[[Record]], ...]] = {
@@ -68,7 +67,7 @@ OF_COMPARISON: tuple[Check[[ComparedRun]], ...] = (
 GROUPS: Mapping[str, Sequence[Check[Any]]] = {
     **OF_RECORD,
     "Comparability": OF_COMPARISON,
-    "Concurrency": (concurrency.overlapping_cells,),
+    "Concurrency": (disturbance.overlapping_cells,),
 }
 """Every check once, by what it is about, in the order of the report."""
 
@@ -120,7 +119,7 @@ def check_study(
         for check in OF_COMPARISON:
             results[run.slug] += (*check(run),)
         if len(runs) > 1:
-            beside = concurrency.overlapping_cells(run.record, concurrent)
+            beside = disturbance.overlapping_cells(run.record, concurrent)
             results[run.slug] += (*beside,)
     return results
 
@@ -129,7 +128,12 @@ def checked_groups(cells: Sequence[CellResult]) -> list[ConditionGroup]:
     """Return a study's condition groups in fixed order, each with its checks by slug."""
     groups = complete_groups(cells)
     check_results = check_study(groups, [cell_result.slug for cell_result in cells])
-    return [msgspec.structs.replace(group, checks=check_results) for group in groups]
+    return [
+        msgspec.structs.replace(
+            group, checks=check_results, rows=with_checks(group.rows, check_results)
+        )
+        for group in groups
+    ]
 
 
 def judge_row(

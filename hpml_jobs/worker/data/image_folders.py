@@ -12,9 +12,8 @@ import torch
 from torch import Tensor
 from torchvision.datasets import ImageFolder
 
-from hpml_jobs.core.data_files import TRAIN, test_folder
+from hpml_jobs.core.data_files import TRAIN, images_of, test_folder
 from hpml_jobs.core.errors import HpmlError
-from hpml_jobs.core.folder_files import images_of
 from hpml_jobs.core.text import counted
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.worker.data.images import (

@@ -9,7 +9,7 @@ from weakref import ref
 from torch.optim import Optimizer
 
 from hpml_jobs.core.measurements import Role
-from hpml_jobs.core.noise import LIKE, unlike
+from hpml_jobs.core.outliers import LIKE, unlike
 from hpml_jobs.core.script import READS_ALL
 from hpml_jobs.worker.instruments.phases import EpochPhases
 from hpml_jobs.worker.instruments.summary import time_epoch

@@ -3,9 +3,9 @@
 import msgspec
 import pytest
 
-from hpml_jobs.core.conditions import measured_conditions, precision_of
 from hpml_jobs.core.gpus import Card
 from hpml_jobs.core.strategies import Device
+from hpml_jobs.results.conditions import measured_conditions, precision_of
 from tests.unit.builders import a_cell, a_record
 from tests.unit.check_cases import FACTS, clean_record, imported_record, samples_at
 

@@ -4,9 +4,9 @@ import pytest
 from msgspec.structs import replace
 
 from hpml_jobs.core.cell import Cell
-from hpml_jobs.core.conditions import requested_conditions
 from hpml_jobs.core.recipe import PRESETS, Recipe
 from hpml_jobs.core.strategies import Strategy, SyncBuffers
+from hpml_jobs.results.conditions import requested_conditions
 
 from ..builders import DIGITS
 

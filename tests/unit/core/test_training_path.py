@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from hpml_jobs.core.cell import Cell
-from hpml_jobs.core.conditions import measured_conditions, requested_conditions
 from hpml_jobs.core.training_path import CompileMode, Precision, TrainingPath
+from hpml_jobs.results.conditions import measured_conditions, requested_conditions
 from tests.unit.builders import V100, a_cell, a_record
 
 PATHS = {

@@ -7,9 +7,9 @@ import pytest
 
 from hpml_jobs.core.built_in import DATASETS
 from hpml_jobs.core.cell import Cell
-from hpml_jobs.core.conditions import requested_conditions
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.core.workload import Workload
+from hpml_jobs.results.conditions import requested_conditions
 from hpml_jobs.worker.data.datasets import SOURCES
 
 CONF = Path(__file__).parents[3] / "conf" / "workload"

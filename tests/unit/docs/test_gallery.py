@@ -10,7 +10,7 @@ import pytest
 from hpml_jobs.cli.main import run
 from hpml_jobs.core.measurements import Role
 from hpml_jobs.report.report import make_report
-from hpml_jobs.report.scaling.causes import GapCause
+from hpml_jobs.results.gap.causes import GapCause
 from hpml_jobs.study.snapshot import read_snapshots
 from hpml_jobs.study.study import Study
 
@@ -55,7 +55,9 @@ def test_speedup_without_exchange_is_that_of_the_epochs_without_exchange(
     """The study has the answer: four runs of 2 processes, each with an epoch without exchange."""
     study = Study(outputs / "cifar10")
     (group,) = make_report("cifar10", read_snapshots(study.cells()), states=()).groups
-    gap = next(gap for place, gap in group.gaps.items() if place.batch_per_gpu == batch)
+    gap = next(
+        gap for place, gap in group.source.gaps.items() if place.batch_per_gpu == batch
+    )
     records = [cell.read_record() for cell in study.cells()]
     of_batch = [record for record in records if record.cell.batch == batch]
     alone_s = median(record.epoch_s for record in of_batch if record.cell.gpus == 1)

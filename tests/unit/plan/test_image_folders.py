@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from hpml_jobs.cli.main import run
-from hpml_jobs.core.conditions import requested_conditions
+from hpml_jobs.results.conditions import requested_conditions
 from hpml_jobs.study.study import Study
 from tests.unit.slurm_output import squeue_line
 

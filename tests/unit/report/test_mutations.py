@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from hpml_jobs.report.report import ReportOptions, make_report
-from hpml_jobs.report.scaling.gap import Gap, gaps
+from hpml_jobs.results.gap.parts import Gap
 from hpml_jobs.results.groups import ConditionGroup
 from hpml_jobs.study.snapshot import read_snapshots
 from hpml_jobs.study.study import Study
@@ -64,7 +64,8 @@ def group_of(tmp_path: Path) -> Callable[..., ConditionGroup]:
 
 
 def gap_of(group: ConditionGroup) -> Gap:
-    (gap,) = (gap for place, gap in gaps(group).items() if place.batch_per_gpu == BATCH)
+    gaps = group.gaps.items()
+    (gap,) = (gap for place, gap in gaps if place.batch_per_gpu == BATCH)
     return gap
 
 

@@ -5,7 +5,7 @@ import pytest
 from hpml_jobs.core.check_result import CheckResult, Level
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.report.frame import style
-from hpml_jobs.report.pictures import PLOTS
+from hpml_jobs.report.report import PLOTS
 from tests.unit.builders import PUBLISHED_S, lab_cell, lab_record
 from tests.unit.study_builder import StudyBuilder
 

@@ -3,7 +3,8 @@
 import matplotlib as mpl
 import pytest
 
-from hpml_jobs.report.pictures import PLOTS, files, pictures
+from hpml_jobs.report.frame.picture import png_files
+from hpml_jobs.report.report import PLOTS, pictures
 from tests.unit.builders import lab_cell, lab_record
 
 PICTURES = ["phases"]
@@ -19,13 +20,13 @@ def fonts():
 def few(monkeypatch):
     """Only the pictures of these tests: every other one costs a second."""
     kept = {name: draw for name, draw in PLOTS.items() if name in PICTURES}
-    monkeypatch.setattr("hpml_jobs.report.pictures.PLOTS", kept)
+    monkeypatch.setattr("hpml_jobs.report.report.PLOTS", kept)
 
 
 def test_plots_are_identical_despite_user_matplotlib_style(builder, few):
     builder.with_record(lab_record(lab_cell(2, 512), 20.0))
-    first = files(pictures(builder.collect()).values())
+    first = png_files(pictures(builder.collect()).values())
     assert sorted(first) == sorted(f"{name}.png" for name in PICTURES)
     assert all(first.values())
     with mpl.rc_context({"font.size": 30, "lines.linewidth": 9, "svg.hashsalt": None}):
-        assert files(pictures(builder.collect()).values()) == first
+        assert png_files(pictures(builder.collect()).values()) == first

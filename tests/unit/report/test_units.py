@@ -70,7 +70,7 @@ def test_unit_and_context_are_part_of_the_hash(given):
 def test_tokens_per_s_from_raw_values_by_hand(report):
     """Four ranks of 2,048 windows in 5 s: 8,192 x 128 / 5 tokens/s."""
     (four,) = (row for row in report.groups[0].source.timed if row.gpus == 4)
-    (record,) = report.groups[0].source.records(four)
+    (record,) = four.records
     by_hand = sum(rank.timed.samples for rank in record.ranks) * CONTEXT / 5.0
     assert by_hand == pytest.approx(209_715.2)
     assert four.timing.units_per_s == pytest.approx(by_hand)

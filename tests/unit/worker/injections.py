@@ -15,7 +15,9 @@ import pytest
 
 from hpml_jobs.core.record import Record
 from hpml_jobs.report.report import make_report
-from hpml_jobs.report.scaling.causes import (
+from hpml_jobs.results.cells import CellResult
+from hpml_jobs.results.figures import figures_of
+from hpml_jobs.results.gap.causes import (
     EPOCH,
     Causes,
     GapCause,
@@ -24,12 +26,10 @@ from hpml_jobs.report.scaling.causes import (
     parts,
     seconds_of,
 )
-from hpml_jobs.report.scaling.gap import medians_of, replayed_parts
-from hpml_jobs.report.scaling.replay import replays
-from hpml_jobs.results.cells import CellResult
-from hpml_jobs.results.figures import figures_of
+from hpml_jobs.results.gap.parts import medians_of, replayed_parts
+from hpml_jobs.results.gap.replay import replays
 from hpml_jobs.results.groups import ConditionGroup
-from hpml_jobs.results.rows import Row
+from hpml_jobs.results.rows import Pair
 from hpml_jobs.study.snapshot import read_snapshots
 from hpml_jobs.study.study import Study
 from tests.conftest import Program
@@ -232,17 +232,15 @@ def _causes(group: ConditionGroup, loss: Loss) -> list[GapCause]:
         for row in group.timed
         if row.gpus == 2 and loss.is_of(row.strategy, row.treatment)
     )
-    reference = group.reference(row)
-    assert reference is not None
-    launches = [_parts(group, row, reference, result) for result in group.runs(row)]
+    assert row.pair is not None
+    launches = [_parts(row.pair, result) for result in row.measured]
     return [max(launch, key=launch.__getitem__) for launch in launches]
 
 
-def _parts(
-    group: ConditionGroup, row: Row, reference: Row, result: CellResult
-) -> Parts:
+def _parts(pair: Pair, result: CellResult) -> Parts:
     """Return the parts of one launch, as the report makes them of all."""
-    alone = group.runs(reference)
+    reference, row = pair
+    alone = reference.measured
     try:
         replayed = replays([result], alone, 2.0)
     except NoReplayError:  # of two processes on one CPU, for example

@@ -2,8 +2,12 @@
 
 import pytest
 
-from hpml_jobs.core.outliers import SECONDS, WorkPhase, lateness_of
-from hpml_jobs.results.checks.waiting import IMBALANCE_LIMIT
+from hpml_jobs.results.checks.waiting import (
+    IMBALANCE_LIMIT,
+    SECONDS,
+    WorkPhase,
+    lateness_of,
+)
 from tests.unit.worker.injections import (
     CROSSED,
     EVERYWHERE,

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from hpml_jobs.core.recipe import Recipe
 from hpml_jobs.report.answer import answer_of
-from hpml_jobs.report.choice.cost import Wish
+from hpml_jobs.report.choice import Wish
 from hpml_jobs.report.files.json_tables import document
 from hpml_jobs.report.report import ReportOptions, make_report
 from hpml_jobs.study.snapshot import read_snapshots

@@ -4,9 +4,9 @@ import pytest
 from msgspec.structs import replace
 
 from hpml_jobs.core.cell import Protocol
-from hpml_jobs.core.conditions import precision_of
 from hpml_jobs.core.record import Model
 from hpml_jobs.core.workload import Workload
+from hpml_jobs.results.conditions import precision_of
 from hpml_jobs.results.gpus import flop_of, peak_of
 from tests.unit.builders import V100, a_cell, a_record, texts_by_label
 

@@ -4,7 +4,7 @@ import io
 
 import pandas as pd
 
-from hpml_jobs.report.files.curves_csv import curves_csv
+from hpml_jobs.report.files.frames import curves_csv
 from tests.unit.training_runs import two_gpu_cell_with_curves
 
 

@@ -6,8 +6,8 @@ import pytest
 from msgspec.structs import replace
 
 from hpml_jobs.core.cell import Outcome
-from hpml_jobs.core.statistics import ratio_interval
 from hpml_jobs.core.strategies import Strategy
+from hpml_jobs.results.statistics import ratio_interval
 from tests.unit.builders import PUBLISHED_S, lab_cell, lab_record
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from hpml_jobs.core.recipe import Recipe
-from hpml_jobs.report.pictures import PLOTS
+from hpml_jobs.report.report import PLOTS
 from tests.unit.builders import lab_cell, lab_record
 from tests.unit.training_runs import write_curves
 

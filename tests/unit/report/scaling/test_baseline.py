@@ -2,8 +2,8 @@
 
 import pytest
 
-from hpml_jobs.core.place import Setup
 from hpml_jobs.core.strategies import Strategy
+from hpml_jobs.results.cells import Setup
 from tests.unit.builders import PUBLISHED_S, a_cell, a_record
 
 pytestmark = pytest.mark.usefixtures("no_checks")

@@ -61,7 +61,7 @@ def test_repeat_after_an_update_marks_no_number():
     assert "efficiency" not in {result.check for result in after.checks[again.slug]}
     for group, rows in ((before, (single, pair)), (after, after.timed)):
         assert warnings(group, "scatter") == warnings(group, "efficiency") == []
-        assert not any(group.doubts(row, Affected.TIME) for row in rows)
+        assert not any(Affected.TIME in row.doubts for row in rows)
     assert "in torch 2.7.1 (theirs 2.8.0)" in warnings(before, "conditions")[0]
     assert "in torch 2.8.0 (theirs 2.7.1)" in warnings(after, "conditions")[0]
 
@@ -85,4 +85,4 @@ def test_efficiency_above_one_in_a_group_is_not_hidden_by_another():
     of_single = result_of(before.checks[single.cells[0]], "efficiency")
     assert of_single.level is Level.FAIL
     assert warnings(after, "efficiency") == []
-    assert not after.doubts(after.timed[0], Affected.TIME)
+    assert Affected.TIME not in after.timed[0].doubts

@@ -6,12 +6,13 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from hpml_jobs.core import formulas, statistics
+from hpml_jobs.core import formulas
 from hpml_jobs.core.check_result import Level
 from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.strategies import BandwidthKind, Strategy
 from hpml_jobs.core.validation import InvalidRecordError, decode
 from hpml_jobs.report.frame.numbers import three_digits
+from hpml_jobs.results import statistics
 from hpml_jobs.results.checks.study import check_record
 from hpml_jobs.study.files import encode
 from tests.unit.builders import (

@@ -1,21 +1,77 @@
-"""Curves of training: the iterations of a run, read from iterations.npz."""
+"""Reading of iterations.npz: its arrays, and the curves of a run by iteration."""
 
 import math
-from collections.abc import Callable, Mapping
+import zipfile
+import zlib
+from collections.abc import Callable, Container, Iterable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.measurements import Epoch, Role
-from hpml_jobs.core.place import Place
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.validation import CLOCKS_APART, SLACK_S
-from hpml_jobs.report.frame import captions, learning
-from hpml_jobs.report.frame.arrays import NoArraysError, read_arrays
-from hpml_jobs.results.cells import CellResult
-from hpml_jobs.results.groups import ConditionGroup
+from hpml_jobs.results.cells import CellResult, Place
+from hpml_jobs.results.rows import Row
+from hpml_jobs.study.files import open_regular
 
 if TYPE_CHECKING:
-    from hpml_jobs.report.frame.arrays import Values
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Values = NDArray[np.float64]
+
+Shape = tuple[int, ...]
+
+_FAULTS = (
+    *(AttributeError, EOFError, MemoryError, OSError, RuntimeError, TypeError),
+    *(ValueError, zipfile.BadZipFile, zlib.error),
+)
+"""What numpy raises for a damaged file, or one of other content."""
+
+
+class NoArraysError(HpmlError):
+    """Arrays that cannot be used; the message says why."""
+
+
+def read_arrays(
+    path: Path, shapes: Mapping[str, Shape], optional: Container[str] = ()
+) -> "dict[str, Values]":
+    """Return arrays by name as float64.
+
+    Arrays in `optional` may be missing: earlier versions did not write them.
+
+    Raises:
+        NoArraysError: an array is missing, has another shape than `shapes` says, is not of finite
+            real numbers, or is damaged.
+    """
+    import numpy as np  # noqa: PLC0415 - heavy, and only reports with iterations need it
+
+    try:
+        with open_regular(path) as content, np.load(content) as file:
+            names = [name for name in shapes if name in file or name not in optional]
+            arrays = {name: file[name] for name in names}
+    except FileNotFoundError as fault:
+        raise NoArraysError(f"{path.name} is missing") from fault
+    except KeyError as fault:
+        raise NoArraysError(f"{path.name}: {fault.args[0]}") from fault
+    except _FAULTS as fault:
+        reason = " ".join(str(fault).split())[:80]
+        raise NoArraysError(f"{path.name} cannot be read: {reason}") from fault
+    for name, values in arrays.items():
+        if values.shape != shapes[name]:
+            raise NoArraysError(
+                f"{path.name}: {name} is {_text(values.shape)}, its record has "
+                f"{_text(shapes[name])} (ranks x iterations)"
+            )
+        if values.dtype.kind not in "fiu" or not np.isfinite(values).all():
+            raise NoArraysError(f"{path.name}: {name} is not of finite numbers")
+    return {name: values.astype(np.float64) for name, values in arrays.items()}
+
+
+def _text(shape: Shape) -> str:
+    return " x ".join(map(str, shape)) or "one number"
+
 
 T = TypeVar("T")
 
@@ -47,7 +103,7 @@ def has_curve(result: CellResult) -> bool:
     return result.iterations is not None and result.iterations.is_file()
 
 
-def read(result: CellResult) -> Curve:
+def read_curve(result: CellResult) -> Curve:
     """Read the curves of a cell's run.
 
     Raises:
@@ -57,7 +113,7 @@ def read(result: CellResult) -> Curve:
     path = result.iterations
     if record is None or path is None or not record.ranks:
         raise NoCurveError("no record of iterations")
-    epochs = tuple(learning.training(record.ranks[0]))
+    epochs = tuple(record.trained)
     shape = (len(record.ranks), sum(epoch.iterations for epoch in epochs))
     shapes = dict.fromkeys(NAMES, shape) | {LAST_STALL: shape[:1]}
     try:
@@ -95,25 +151,17 @@ def _check_times(
             )
 
 
-def unreadable(group: ConditionGroup) -> list[str]:
-    """Return a note for each reason why runs have no curves, where others have some."""
-    if not any(map(has_curve, group.cells)):
-        return []
-    _, faults = by_run(group, lambda curve: curve.epochs)
-    return captions.by_reason(faults, group.device, captions.full_label)
-
-
 def by_run(
-    group: ConditionGroup, of_curve: Callable[[Curve], T]
+    rows: Iterable[Row], of_curve: Callable[[Curve], T]
 ) -> tuple[dict[str, T], list[tuple[str, Place]]]:
     """Return by slug what `of_curve` makes of each run, and why a run has no curve."""
     values: dict[str, T] = {}
     faults: list[tuple[str, Place]] = []
-    for row in group.timed:
-        counted = {record.slug for record in learning.runs(group, row)}
-        for result in (result for result in group.runs(row) if result.slug in counted):
+    for row in rows:
+        counted = {record.slug for record in row.trained}
+        for result in (run for run in row.measured if run.slug in counted):
             try:
-                values[result.slug] = of_curve(read(result))
+                values[result.slug] = of_curve(read_curve(result))
             except NoCurveError as fault:
                 faults.append((f"no curves: {fault}", row.place))
     return values, faults

@@ -21,14 +21,14 @@ from hpml_jobs.core.collective_times import (
     paired,
     service_s,
 )
-from hpml_jobs.core.disturbance import outside_causes
 from hpml_jobs.core.measurements import Epoch, Role
 from hpml_jobs.core.rank import Rank
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.text import Share
-from hpml_jobs.report.frame.arrays import NoArraysError, read_arrays
-from hpml_jobs.report.scaling.causes import SETS, Causes, GapCause, NoReplayError
 from hpml_jobs.results.cells import CellResult
+from hpml_jobs.results.disturbance import outside_causes
+from hpml_jobs.results.gap.causes import SETS, Causes, GapCause, NoReplayError
+from hpml_jobs.results.iterations import NoArraysError, read_arrays
 
 STALL, H2D, FORWARD, BACKWARD, EXPOSED, OPTIMIZER, IN_FORWARD = range(7)
 IN_OPTIMIZER = 13

@@ -11,7 +11,6 @@ from hpml_jobs.core import formulas
 from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.rank import Rank
 from hpml_jobs.core.text import listed
-from hpml_jobs.report.frame.numbers import verb
 from hpml_jobs.results.figures import Figures
 from hpml_jobs.results.rows import Row
 
@@ -165,5 +164,5 @@ def late_ranks(of_runs: Sequence[Sequence[Rank]]) -> str:
     if not late:
         return EACH_OTHER
     hosts = {rank.host for rank in ranks if rank.rank in late}
-    text = f"{verb(len(late), 'rank', 'ranks')} {listed(late)}"
+    text = f"{'rank' if len(late) == 1 else 'ranks'} {listed(late)}"
     return f"{text} on {hosts.pop()}" if len(hosts) == 1 else text

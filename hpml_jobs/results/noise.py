@@ -12,12 +12,12 @@ from statistics import fmean, median, stdev
 
 from msgspec.structs import replace
 
-from hpml_jobs.core.disturbance import explains
 from hpml_jobs.core.measurements import Role
-from hpml_jobs.core.outliers import Lateness, over_ranks
+from hpml_jobs.core.outliers import LIKE, unlike
 from hpml_jobs.core.record import Record
-from hpml_jobs.core.statistics import CONFIDENCE, ERRORS, Interval, is_above
-from hpml_jobs.core.text import Share
+from hpml_jobs.core.value import kept
+from hpml_jobs.results.disturbance import explains
+from hpml_jobs.results.statistics import CONFIDENCE, ERRORS, Interval, is_above
 
 
 @cache
@@ -30,12 +30,14 @@ def block_scatter(blocks_s: tuple[float, ...]) -> float:
     return stdev(blocks_s) / fmean(blocks_s)
 
 
+def over_ranks(blocks: Sequence[Sequence[float]]) -> list[float]:
+    """Return the median over ranks of each block: ranks that train together drift together."""
+    return [*map(median, zip(*blocks, strict=True))]
+
+
+@kept
 def epoch_error(record: Record, role: Role) -> float | None:
     """Return the relative error of an epoch's time; None below ten iterations."""
-    return record.kept("error of an epoch", role, lambda: _epoch_error(record, role))
-
-
-def _epoch_error(record: Record, role: Role) -> float | None:
     blocks_s = _blocks_s(record, role)
     return block_scatter(tuple(blocks_s)) if blocks_s else None
 
@@ -71,17 +73,6 @@ def overhead_error(record: Record) -> float:
 
 _ROLES = (Role.TIMED, Role.INSTRUMENTED)
 
-LIKE = Share(0.1)
-"""By which part of the longer one the median iterations of two epochs alike may differ."""
-
-
-def unlike(timed: str, later: str) -> str:
-    """Return why nothing is split where a later epoch does not do what the timed one does."""
-    return (
-        f"the timed epoch has {timed}, a later one {later}: seconds per epoch are those of the "
-        "timed one, and are not split; give window=50,200 or longer for iterations alike"
-    )
-
 
 def without_unlike(record: Record) -> Record:
     """Return the record of a script without its instrumented epoch if that does other work.
@@ -110,27 +101,6 @@ def without_unlike(record: Record) -> Record:
         exchange=None,
         facts=replace(facts, missing=(*facts.missing, f"phases: {reason}")),
     )
-
-
-def lateness_error(record: Record, lateness: Lateness) -> float:
-    """Return the error of the share of the epoch by which a rank is late; 0 where it is not known.
-
-    It is the wider of two: the scatter over blocks of the difference between the late rank's work
-    and another's (not known before version 0.10.0), and that of the instrumented epoch.
-    """
-    work_s = {
-        rank.rank: rank.phases and rank.phases.work_blocks_s for rank in record.ranks
-    }
-    epochs = [rank.epoch(Role.INSTRUMENTED) for rank in record.ranks]
-    step_s = max(epoch.epoch_s / epoch.iterations for epoch in epochs if epoch)
-    differences_s = [
-        stdev(late - other for late, other in zip(of_late, of_other, strict=True))
-        for number, of_other in work_s.items()
-        for late in lateness.late
-        if number != late.rank.rank and of_other and (of_late := work_s[late.rank.rank])
-    ]
-    of_epoch = epoch_error(record, Role.INSTRUMENTED) or 0.0
-    return max(of_epoch, max(differences_s, default=0.0) / step_s)
 
 
 def error_of_median(

@@ -10,11 +10,11 @@ from hpml_jobs.core import formulas
 from hpml_jobs.core.cell import Protocol
 from hpml_jobs.core.measurements import Exchange, Phases, Role, Scheduling
 from hpml_jobs.core.script import Script
-from hpml_jobs.report.scaling.causes import COMPUTE, EPOCH, GapCause, parts
-from hpml_jobs.report.scaling.replay import IN_FORWARD, IN_OPTIMIZER, PARTS
+from hpml_jobs.results.gap.causes import COMPUTE, EPOCH, GapCause, parts
+from hpml_jobs.results.gap.replay import IN_FORWARD, IN_OPTIMIZER, PARTS
 from hpml_jobs.worker.instruments.phases import IterationPhases
 from tests.unit.builders import lab_cell, lab_record, texts_by_label
-from tests.unit.report.scaling.simulated_ranks import simulate
+from tests.unit.results.gap.simulated_ranks import simulate
 
 pytestmark = pytest.mark.usefixtures("no_checks")
 replace = msgspec.structs.replace
@@ -65,7 +65,7 @@ def group_of(builder, *records):
 
 def values_of(group):
     """The only gap's parts, rounded."""
-    (gap,) = group.gaps.values()
+    (gap,) = group.source.gaps.values()
     return {cause: round(part.value, 3) for cause, part in gap.parts.items()}
 
 
@@ -204,7 +204,7 @@ def repeated(gpus, epochs_s, **changes):
 def test_intervals_come_from_repeats_of_both_cells(builder):
     ones = repeated(1, (25.9, 26.0, 26.1))
     group = group_of(builder, *ones, *repeated(4, (9.9, 10.0, 10.2), exchange_s=3.0))
-    (gap,) = group.gaps.values()
+    (gap,) = group.source.gaps.values()
     for part in gap.parts.values():
         assert part.low <= part.value <= part.high
     assert gap.parts[GapCause.EXCHANGE].low < 1.2 < gap.parts[GapCause.EXCHANGE].high

@@ -1,16 +1,24 @@
-"""Intervals of repeats: what they cover, and which differences they refuse to call real."""
+"""Repeats: what intervals cover, which differences they refuse, the medians of a draw."""
 
 from itertools import combinations
+from math import nan
 from random import Random
 
 import pytest
 
-from hpml_jobs.core.statistics import Sample, interval, ratio_interval
 from hpml_jobs.results import decision
 from hpml_jobs.results.decision import (
     compare,
     hodges_lehmann,
     mann_whitney_p,
+)
+from hpml_jobs.results.gap.parts import medians_of
+from hpml_jobs.results.statistics import (
+    Sample,
+    drawn_medians,
+    draws_of,
+    interval,
+    ratio_interval,
 )
 
 
@@ -120,3 +128,23 @@ def test_hodges_lehmann_interval_excludes_1_if_test_rejects():
         low, high, coverage = hodges_lehmann((*first,), (*second,)).interval
         assert (low <= 1 <= high) is (mann_whitney_p(first, second) > 0.05)
         assert coverage >= 0.95
+
+
+RUNS = [
+    {"epoch": 8.0, "exchange": 1.25, "waiting": 0.0},
+    {"epoch": 8.3, "waiting": 0.5},
+    {"epoch": 9.1, "exchange": 0.75, "waiting": 0.25},
+    {"epoch": 9.7, "exchange": 1.5, "loader": 0.1},
+]
+
+
+@pytest.mark.parametrize("number", [2, 3, 4])
+def test_medians_of_a_draw_are_those_of_its_runs(number):
+    for draws in draws_of(number, 2):
+        medians = drawn_medians(RUNS[: draws.shape[1]], draws)
+        for position, draw in enumerate(draws):
+            known = {name: of_draws[position] for name, of_draws in medians.items()}
+            expected = medians_of([RUNS[run] for run in draw])
+            assert known == pytest.approx(
+                dict.fromkeys(known, nan) | expected, nan_ok=True, abs=0
+            )

@@ -14,6 +14,7 @@ from hpml_jobs.core.rank import Rank
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.text import Share, percent_text, whole_number
+from hpml_jobs.core.value import kept
 
 FOREIGN_LIMIT = Share(0.05)
 """Share of the allocation's CPU time that other processes may use."""
@@ -130,14 +131,9 @@ def foreign_cpu_share(record: Record, role: Role | Step = Role.TIMED) -> float |
     return max(shares, default=None)
 
 
-def outside_causes(
-    record: Record, role: Role | Step = Role.TIMED
-) -> tuple[OutsideCause, ...]:
+@kept
+def outside_causes(record: Record, role: Role | Step) -> tuple[OutsideCause, ...]:
     """Return the measured outside causes that disturbed an epoch or a step, the gravest first."""
-    return record.kept("outside causes", role, lambda: _outside_causes(record, role))
-
-
-def _outside_causes(record: Record, role: Role | Step) -> tuple[OutsideCause, ...]:
     accounts = _accounts(record, role)
     hosts = host_cpus(record, role)
     return (
@@ -160,7 +156,7 @@ def withheld_share(record: Record) -> float:
     Waiting for a CPU is the same time whatever took the CPU, so only its greatest share counts.
     """
     shares = {True: [0.0], False: [0.0]}
-    for cause in outside_causes(record):
+    for cause in outside_causes(record, Role.TIMED):
         shares[cause.kind in _WAITING].append(cause.withheld)
     return min(1.0, sum(shares[False]) + max(shares[True]))
 
@@ -168,17 +164,9 @@ def withheld_share(record: Record) -> float:
 _WAITING = (CauseKind.FOREIGN, CauseKind.THROTTLED, CauseKind.RUN_QUEUE)
 
 
-def is_measured(record: Record, role: Role | Step = Role.TIMED) -> bool:
-    """Return whether any outside cause could have been measured in an epoch or a step."""
-    return bool(host_cpus(record, role))
-
-
-def host_cpus(record: Record, role: Role | Step = Role.TIMED) -> list[HostCpu]:
+@kept
+def host_cpus(record: Record, role: Role | Step) -> list[HostCpu]:
     """Return the CPUs of every host of the cell during one epoch; empty if not measured."""
-    return record.kept("CPUs of hosts", role, lambda: _host_cpus(record, role))
-
-
-def _host_cpus(record: Record, role: Role | Step) -> list[HostCpu]:
     by_host: dict[str, list[_Account]] = {}
     for account in _accounts(record, role):
         by_host.setdefault(account.rank.host, []).append(account)

@@ -3,15 +3,15 @@
 import pytest
 from msgspec.structs import replace
 
-from hpml_jobs.core.disturbance import (
+from hpml_jobs.core.measurements import Role
+from hpml_jobs.core.strategies import Device
+from hpml_jobs.results.disturbance import (
     CauseKind,
     foreign_cpu_share,
     host_cpus,
     outside_causes,
     withheld_share,
 )
-from hpml_jobs.core.measurements import Role
-from hpml_jobs.core.strategies import Device
 from tests.unit.builders import a_cell
 from tests.unit.check_cases import (
     change_epoch,
@@ -34,7 +34,7 @@ def test_quiet_epoch_has_no_outside_cause():
 
 
 def test_ranks_of_a_shared_mask_count_its_cpus_once():
-    (host,) = host_cpus(clean_record())
+    (host,) = host_cpus(clean_record(), Role.TIMED)
     assert host.cpus == 12
     assert host.foreign_s == pytest.approx(0.08, rel=0.2)
 
@@ -47,7 +47,7 @@ def test_masks_that_divide_a_host_add_up():
         )
     # 1 CPU beside each rank's 0.9
     record = change_scheduling("timed", busy_s=8.0 * 1.9)(record)
-    (host,) = host_cpus(record)
+    (host,) = host_cpus(record, Role.TIMED)
     assert host.cpus == 12
     assert host.foreign_s == pytest.approx(32.0, rel=1e-2)
 
@@ -63,7 +63,7 @@ def test_foreign_cpu_of_two_hosts_is_that_of_the_worst():
     for number in (2, 3):
         record = change_rank(number, host="gr002")(record)
     record = change_scheduling("timed", busy_s=8.0 * (1.8 + 3.0))(record)
-    assert [host.host for host in host_cpus(record)] == ["gr001", "gr002"]
+    assert [host.host for host in host_cpus(record, Role.TIMED)] == ["gr001", "gr002"]
     assert foreign_cpu_share(record) == pytest.approx(0.25, rel=1e-2)
     assert kinds(record) == [CauseKind.FOREIGN, CauseKind.FOREIGN]
 
@@ -126,7 +126,7 @@ def test_waiting_for_a_cpu_counts_once_beside_a_stop():
     change = change_scheduling(
         "timed", busy_s=8.0 * (3.6 + 6.0), run_queue_s=2.4, stolen_s=8.0
     )
-    causes = outside_causes(change(clean_record()))
+    causes = outside_causes(change(clean_record()), Role.TIMED)
     assert [cause.kind for cause in causes] == ["foreign", "stolen", "run_queue"]
     share = withheld_share(change(clean_record()))
     assert share == pytest.approx(2.4 / 8.0 + 8.0 / (8.0 * 9.6 + 8.0), rel=0.01)

@@ -5,13 +5,14 @@ import zipfile
 import numpy as np
 import pytest
 
-from hpml_jobs.report.frame import curves
+from hpml_jobs.report.lab.replicas import unreadable
+from hpml_jobs.results.iterations import by_run
 from tests.unit.training_runs import two_gpu_cell_with_curves, write_curves
 
 
 def notes(builder):
     """The notes on curves of a study of one group that cannot be read."""
-    return curves.unreadable(builder.collect().groups[0].source)
+    return unreadable(builder.collect().groups[0].source)
 
 
 def corrupt_first_array(path):
@@ -50,8 +51,8 @@ def test_curves_damaged_file_is_noted_and_others_are_kept(builder, kind):
     assert note.startswith("no curves: ")
     assert words in note
     assert note.endswith(": ddp 2-GPU at batch 128")
-    readable, _ = curves.by_run(
-        builder.collect().groups[0].source, lambda curve: curve.epochs
+    readable, _ = by_run(
+        builder.collect().groups[0].source.timed, lambda curve: curve.epochs
     )
     assert [slug.split("-")[2] for slug in readable] == ["b512"]
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from hpml_jobs.core.collective_times import Begins
-from hpml_jobs.report.scaling.causes import SETS, GapCause, shapley
-from hpml_jobs.report.scaling.replay import Case, recording, replay
-from tests.unit.report.scaling.simulated_ranks import simulate
+from hpml_jobs.results.gap.causes import SETS, GapCause, shapley
+from hpml_jobs.results.gap.replay import Case, recording, replay
+from tests.unit.results.gap.simulated_ranks import simulate
 
 ITERATIONS = 40
 BASE = {"forward": 0.015, "backward": 0.030, "optimizer": 0.005}

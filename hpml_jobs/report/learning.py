@@ -1,20 +1,30 @@
-"""Tables of what training learns: Table 4, and iterations where a study counts them."""
+"""What training learns: Table 4, counted iterations, and the picture of the loss by iteration."""
 
-from collections.abc import Iterable, Sequence
-from math import log
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from math import ceil, log
 from statistics import fmean, median
-from typing import Annotated, NamedTuple, Self
+from typing import Annotated, Any, NamedTuple, Self
 
 from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.check_result import Affected
 from hpml_jobs.core.measurements import Role
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.workload import Loss
-from hpml_jobs.report.frame import captions, curves, learning
-from hpml_jobs.report.frame.captions import by_reason
-from hpml_jobs.report.frame.curves import Curve
+from hpml_jobs.report.frame import captions, learning, style
+from hpml_jobs.report.frame.captions import by_reason, full_label
 from hpml_jobs.report.frame.learning import Mean
 from hpml_jobs.report.frame.numbers import accuracy, count, loss, milliseconds
+from hpml_jobs.report.frame.picture import (
+    Axes,
+    Entry,
+    Panel,
+    Picture,
+    batch_title,
+    cut,
+    panels,
+)
 from hpml_jobs.report.frame.table import (
     Column,
     Number,
@@ -25,6 +35,13 @@ from hpml_jobs.report.frame.table import (
     line_table,
 )
 from hpml_jobs.results.groups import ConditionGroup
+from hpml_jobs.results.iterations import (
+    Curve,
+    NoCurveError,
+    by_run,
+    has_curve,
+    read_curve,
+)
 from hpml_jobs.results.rows import Row
 
 TABLE_4 = (
@@ -113,15 +130,15 @@ class LearningLine(NamedTuple):
     unigram_bits_per_byte: Annotated[Number, Column("unigram bits/byte", bits)]
 
     @classmethod
-    def of(cls, group: ConditionGroup, row: Row) -> Self:
+    def of(cls, row: Row) -> Self:
         """Return the line of a row."""
-        runs = learning.runs(group, row)
-        last = learning.training(runs[0].ranks[0])[-1].lr
+        runs = row.trained
+        last = runs[0].trained[-1].lr
         return cls(
             global_batch=row.global_batch,
             lr=last[1] if last else None,
-            epochs=learning.epochs_of(group, row),
-            seeds=learning.seeds(group, row),
+            epochs=len(runs[0].trained),
+            seeds=learning.seeds(runs),
             train_loss=learning.over_seeds(runs, learning.training_loss(-1)),
             train_accuracy=learning.over_seeds(runs, learning.training_accuracy(-1)),
             test_accuracy=learning.over_seeds(runs, learning.test_accuracy),
@@ -140,13 +157,13 @@ def table4(group: ConditionGroup) -> Table | None:
         result.slug for result in group.cells if result.cell and _learns(result.cell)
     }
     rows = [row for row in group.rows if evaluated_slugs & set(row.cells)]
-    shown_rows = [row for row in rows if row.timing and learning.runs(group, row)]
+    shown_rows = [row for row in rows if row.timing and row.trained]
     if not shown_rows:
         return None
     how = [TABLE_4.format(units=captions.units(group.device)), learning.OVER_SEEDS]
     without: Sequence[str] = TEXT_ONLY
     training, test = "training acc., %", "test acc., %"
-    if has_text(group, shown_rows):
+    if has_text(shown_rows):
         how.append(TEXT)
         without, training, test = (), "", ""
     heads = columns_of(LearningLine, without=without, training=training, test=test)
@@ -158,13 +175,13 @@ def table4(group: ConditionGroup) -> Table | None:
         affected=Affected.LEARNING,
     )
     notes = left_out(group, "", (row for row in rows if not row.timing))
-    lines = [(row, LearningLine.of(group, row)) for row in shown_rows]
+    lines = [(row, LearningLine.of(row)) for row in shown_rows]
     return line_table(group, text, lines, heads, notes)
 
 
-def has_text(group: ConditionGroup, rows: Iterable[Row]) -> bool:
+def has_text(rows: Iterable[Row]) -> bool:
     """Return whether samples of any of these rows are text."""
-    records = (record for row in rows for record in group.records(row))
+    records = (record for row in rows for record in row.records)
     return any(test_bits_per_byte(record) is not None for record in records)
 
 
@@ -213,7 +230,7 @@ def iterations(group: ConditionGroup) -> Table | None:
     rows = [row for row in group.timed if requested & set(row.cells)]
     if not rows:
         return None
-    values, faults = curves.by_run(group, IterationLine.of)
+    values, faults = by_run(group.timed, IterationLine.of)
     text = TableText(
         "iterations",
         "Iterations",
@@ -228,3 +245,100 @@ def iterations(group: ConditionGroup) -> Table | None:
     ]
     notes = by_reason(faults, group.device, captions.full_label)
     return line_table(group, text, lines, columns_of(IterationLine), notes)
+
+
+POINTS = 2_000
+"""The most points of a thin line: more are invisible, but enlarge the SVG."""
+
+LINES = 8
+"""The most lines in a panel: the legend names each of them."""
+
+CAPTION = (
+    "Thin: iterations, at most 2,000 of them; thick: mean over a fortieth of the run. All epochs "
+    "of training in order; the first run of each cell. Loss: mean over ranks."
+)
+
+
+def loss_picture(groups: Sequence[ConditionGroup]) -> Picture | None:
+    """Plot the training loss by iteration; None if no run has curves."""
+    setups = {}
+    losses: dict[str, dict[str, Any]] = {}
+    for group in groups:
+        for row in sorted(group.timed, key=lambda row: row.batch_per_gpu):
+            values = _loss(row)
+            if values is not None:
+                label = full_label(row.setup, group.device)
+                setups[label] = row.setup
+                title = batch_title(group, row.batch_per_gpu)
+                losses.setdefault(title, {})[label] = values
+    # baselines, then those with the most GPUs
+    labels = sorted(
+        sorted(setups),
+        key=lambda label: (not setups[label].is_baseline, -setups[label].gpus),
+    )
+    drawn = sorted(labels[:LINES], key=lambda label: setups[label].order)
+    looks = _looks({label: setups[label].strategy.value for label in drawn})
+    loss_panels, missing = cut([Panel(*panel) for panel in losses.items()])
+    legend: dict[str, Entry] = {
+        label: {"color": look.colour, "ls": look.dashes}
+        for label, look in looks.items()
+    }
+    return panels(
+        "Loss by iteration",
+        loss_panels,
+        partial(_draw, looks=looks),
+        alt="Training loss by iteration, mean over the last fortieth: ",
+        caption=[CAPTION],
+        legend=legend,
+        missing=labels[LINES:] + missing,
+        file="curves.csv",
+    )
+
+
+def _loss(row: Row) -> Any:
+    """Return the losses of the row's first run that has curves."""
+    for result in filter(has_curve, row.measured):
+        try:
+            return read_curve(result).loss
+        except NoCurveError:  # the table of replicas has it in its notes
+            continue
+    return None
+
+
+def _looks(strategies: Mapping[str, str]) -> dict[str, style.Look]:
+    """Return a look for each line from its strategy, by label; lines of one strategy differ."""
+    numbers = Counter[str]()
+    looks = {}
+    for label, strategy in strategies.items():
+        dashes = style.DASHES[numbers[strategy] % len(style.DASHES)]
+        looks[label] = style.Look(style.strategy_colour(strategy), dashes)
+        numbers[strategy] += 1
+    return looks
+
+
+def _draw(
+    axis: Axes, panel: Panel[dict[str, Any]], *, looks: Mapping[str, style.Look]
+) -> list[str]:
+    """Draw the runs of a batch; return the loss at the end of each in words."""
+    import numpy as np  # noqa: PLC0415 - heavy
+
+    texts = []
+    most = 0.0
+    for label, look in looks.items():
+        values = panel.data.get(label)
+        if values is None:
+            continue
+        every = ceil(len(values) / POINTS)
+        fortieth = max(1, len(values) // 40)
+        smooth = np.convolve(values, np.full(fortieth, 1 / fortieth), mode="valid")
+        at = np.arange(len(smooth)) + (fortieth + 1) / 2
+        few = ceil(len(smooth) / 200)
+        thin = range(1, len(values) + 1, every)
+        axis.plot(thin, values[::every], color=look.colour, lw=0.5, alpha=0.3)
+        axis.plot(at[::few], smooth[::few], color=look.colour, ls=look.dashes, lw=1.7)
+        most = max(most, float(smooth.max()))
+        texts.append(f"{panel.title}, {label}: {smooth[-1]:.3g}")
+    axis.set(xlabel="iteration", ylabel="training loss")
+    if axis.get_ylim()[1] > 2 * most > 0:  # high peaks of thin lines are clipped
+        axis.set_ylim(top=1.3 * most)
+    return texts

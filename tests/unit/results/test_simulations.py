@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from hpml_jobs.core.statistics import coverage_of_range, interval
+from hpml_jobs.results.statistics import coverage_of_range, interval
 
-BENCHMARK = Path(__file__).parents[3] / "benchmarks" / "decisions.py"
+BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "decisions.py"
 _spec = importlib.util.spec_from_file_location("decisions", BENCHMARK)
 decisions = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(decisions)

@@ -1,1 +1,0 @@
-"""Seconds, messages and bandwidth of communication."""

@@ -1,1 +1,0 @@
-"""What training learns: Table 4, loss by iteration, counted iterations."""

@@ -1,0 +1,1 @@
+"""The gap to the ideal speedup: what each cause takes of it."""

@@ -33,9 +33,6 @@ from hpml_jobs.results.series import Series
 from hpml_jobs.results.statistics import Interval
 from hpml_jobs.study.study import command_with, commands_of
 
-MORE_RUNS = 6
-"""Repeats that decide more than those that there are."""
-
 
 class Answer(NamedTuple):
     """Sentences on a group, in the order of reading.
@@ -209,14 +206,14 @@ def _wished(report: Report, group: ReportGroup) -> str:
 
 
 def _deciding(report: Report, group: ReportGroup, size: Pair) -> str:
-    """Return the command of more runs of a size and of the smallest one."""
-    smallest = group.source.series.smallest if group.source.series else size.parallel
+    """Return the command that launches a size and the smallest one until it is decided."""
     return _command(
         report,
         group,
-        gpus=f"{smallest.gpus},{size.parallel.gpus}",
+        gpus=f"{size.reference.gpus},{size.parallel.gpus}",
         batch=size.parallel.batch_per_gpu,
-        repeats=max(MORE_RUNS, 2 * len(size.parallel.runs)),
+        repeats="auto",
+        min_efficiency=f"{group.wish.min_efficiency:g}",
     )
 
 

@@ -257,6 +257,7 @@ PLACE_KEYS = frozenset(
         "batch",
         "global_batch",
         "strategy",
+        "max_gpus",
     )
 )
 """Keys of a submission that the command of another cell sets by itself, or that exclude them."""

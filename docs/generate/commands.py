@@ -9,8 +9,8 @@ from typing import Any
 
 from typer.main import get_command
 
-from hpml_jobs.cli.commands import typer_program
 from hpml_jobs.cli.help import GROUPS, KeyDoc, keys
+from hpml_jobs.cli.main import typer_program
 from hpml_jobs.core.paths import conf_folder
 from hpml_jobs.core.text import PROGRAM
 

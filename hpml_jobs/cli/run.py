@@ -19,8 +19,7 @@ from hpml_jobs.cli.options import (
 from hpml_jobs.cli.terminal import repeated
 from hpml_jobs.core.errors import HpmlError, InterruptError, UsageError
 from hpml_jobs.core.text import PROGRAM, counted, duration_text, with_command
-from hpml_jobs.study.attempt import Progress
-from hpml_jobs.study.cell_folder import CellFolder
+from hpml_jobs.study.cell_folder import CellFolder, Progress
 
 if TYPE_CHECKING:
     from hpml_jobs.plan.cells import PlannedCell

@@ -30,7 +30,7 @@ from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.validation import InvalidRecordError, decode
 from hpml_jobs.core.value import Value
-from hpml_jobs.study.attempt import AttemptFolder
+from hpml_jobs.study.cell_folder import AttemptFolder
 from hpml_jobs.study.files import encode, read_bytes, read_json, write_whole
 
 INTERVAL_S = 0.5

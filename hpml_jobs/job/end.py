@@ -13,14 +13,14 @@ from hpml_jobs.core.record import Attempt, Record
 from hpml_jobs.core.script import LOCAL_RANK, LOCAL_RANK_REMEDY, ScriptLauncher
 from hpml_jobs.core.text import few
 from hpml_jobs.core.validation import InvalidRecordError, decode
-from hpml_jobs.study.attempt import (
+from hpml_jobs.study.cell_folder import (
     REPORT_BYTES,
     AttemptEnd,
     AttemptFolder,
+    CellFolder,
     RankError,
     utc_now,
 )
-from hpml_jobs.study.cell_folder import CellFolder
 from hpml_jobs.study.files import encode, read_bytes, tail, write_whole
 
 _ENDED = re.compile(

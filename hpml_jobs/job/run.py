@@ -34,8 +34,7 @@ from hpml_jobs.job.script import merge_observed
 from hpml_jobs.job.workers import Callbacks, Job, run_workers
 from hpml_jobs.slurm.commands import neighbour_jobs
 from hpml_jobs.slurm.jobs import NO_SPACE_CODE, is_slurm
-from hpml_jobs.study.attempt import AttemptEnd, AttemptFolder, utc_now
-from hpml_jobs.study.cell_folder import CellFolder
+from hpml_jobs.study.cell_folder import AttemptEnd, AttemptFolder, CellFolder, utc_now
 from hpml_jobs.study.files import FILE_LAG_S, encode, others_can_write, write_whole
 
 """Exit code of a cell that ran out of memory, where it does not run under submitit."""

@@ -15,7 +15,7 @@ from hpml_jobs.core.source_files import changed_files, refuse_changed
 from hpml_jobs.core.stack_files import RANK_VARIABLE
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.slurm.commands import HOSTS_VARIABLE, LEAKING
-from hpml_jobs.study.attempt import OBSERVE_VARIABLE, AttemptFolder
+from hpml_jobs.study.cell_folder import OBSERVE_VARIABLE, AttemptFolder
 
 SITE = Path(__file__).parents[1] / "worker" / "observer" / "site"
 """The folder whose sitecustomize.py every Python below the script's command runs first."""

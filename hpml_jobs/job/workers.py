@@ -26,8 +26,12 @@ from hpml_jobs.job.script import script_command, script_environment
 from hpml_jobs.slurm import commands
 from hpml_jobs.slurm.commands import about_allocation, scrubbed
 from hpml_jobs.slurm.jobs import is_slurm
-from hpml_jobs.study.attempt import JOB_STARTED_VARIABLE, SLURM_VARIABLE, AttemptFolder
-from hpml_jobs.study.cell_folder import CellFolder
+from hpml_jobs.study.cell_folder import (
+    JOB_STARTED_VARIABLE,
+    SLURM_VARIABLE,
+    AttemptFolder,
+    CellFolder,
+)
 
 JOB_VARIABLE = "HPML_JOBS_JOB"
 """Environment variable with the job's name in a local run."""

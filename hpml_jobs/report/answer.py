@@ -28,8 +28,7 @@ from hpml_jobs.report.frame.numbers import (
 from hpml_jobs.report.report import Report, ReportGroup
 from hpml_jobs.report.scaling.gap import gap_sentence
 from hpml_jobs.results.checks.disturbance import DISTURBED
-from hpml_jobs.results.rows import Pair, Row
-from hpml_jobs.results.series import Series
+from hpml_jobs.results.rows import Pair, Row, Series
 from hpml_jobs.results.statistics import Interval
 from hpml_jobs.study.study import command_with, commands_of
 

@@ -37,8 +37,7 @@ from hpml_jobs.results.gpus import (
     peak_of,
 )
 from hpml_jobs.results.groups import ConditionGroup
-from hpml_jobs.results.rows import Pair, Row, Timing
-from hpml_jobs.results.series import Series
+from hpml_jobs.results.rows import Pair, Row, Series, Timing
 
 
 class Wish(Value, frozen=True, kw_only=True):

@@ -12,7 +12,7 @@ from hpml_jobs.core.secrets import hide_secrets, shown_value
 from hpml_jobs.core.strategies import BASELINE, Strategy, is_baseline
 from hpml_jobs.core.text import NaturalKey, natural_key
 from hpml_jobs.core.value import Value
-from hpml_jobs.results.noise import without_unlike
+from hpml_jobs.results.statistics import without_unlike
 from hpml_jobs.study.cell_folder import CellFolder
 from hpml_jobs.study.files import is_name
 from hpml_jobs.study.snapshot import AttemptSnapshot, CellState, FolderSnapshot

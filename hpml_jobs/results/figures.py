@@ -23,7 +23,7 @@ from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import BandwidthKind, Strategy
 from hpml_jobs.core.value import Value, kept
 from hpml_jobs.results.disturbance import WITHHELD_MOST, outside_causes, withheld_share
-from hpml_jobs.results.noise import run_noise
+from hpml_jobs.results.statistics import run_noise
 
 PEAK_FROM_BYTES = 64 * 1024**2
 """The least message size (64 MiB) for the microbenchmark's peak bandwidth."""

@@ -34,11 +34,13 @@ from hpml_jobs.results.rows import (
     Residual,
     Row,
     Scaling,
+    Series,
     Timing,
     Work,
     by_key,
+    plain_rows,
+    series_of,
 )
-from hpml_jobs.results.series import Series, plain_rows, series_of
 
 
 class ConditionGroup(Value, frozen=True, kw_only=True, dict=True):

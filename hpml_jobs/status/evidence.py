@@ -13,7 +13,7 @@ from hpml_jobs.core.cluster import Shape
 from hpml_jobs.core.process_times import started_at
 from hpml_jobs.slurm.jobs import JOB_WORDS, JobState, is_slurm
 from hpml_jobs.status.query import SlurmAnswer, SlurmSnapshot
-from hpml_jobs.study.attempt import AttemptEnd, Progress
+from hpml_jobs.study.cell_folder import AttemptEnd, Progress
 from hpml_jobs.study.files import tail
 from hpml_jobs.study.manifest import History
 from hpml_jobs.study.snapshot import AttemptSnapshot, FolderSnapshot

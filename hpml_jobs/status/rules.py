@@ -15,7 +15,7 @@ from hpml_jobs.core.text import duration_text, percent_text, time_text, unix_tim
 from hpml_jobs.slurm.jobs import NO_SPACE_CODE, JobState, array_ids, canceller, is_slurm
 from hpml_jobs.slurm.pending import why_pending
 from hpml_jobs.status.evidence import CellEvidence
-from hpml_jobs.study.attempt import AttemptEnd, Progress
+from hpml_jobs.study.cell_folder import AttemptEnd, Progress
 from hpml_jobs.study.snapshot import CellState, in_job
 
 LAG_S = 30

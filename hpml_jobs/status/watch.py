@@ -9,8 +9,7 @@ from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.text import duration_text
 from hpml_jobs.status.evidence import script_logs, slurm_logs
 from hpml_jobs.status.states import StudyStatus, study_status
-from hpml_jobs.study.attempt import AttemptEnd, AttemptFolder
-from hpml_jobs.study.cell_folder import CellFolder
+from hpml_jobs.study.cell_folder import AttemptEnd, AttemptFolder, CellFolder
 from hpml_jobs.study.files import tail
 from hpml_jobs.study.snapshot import CellState, RecordCache
 from hpml_jobs.study.study import Study

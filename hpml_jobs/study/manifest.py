@@ -16,7 +16,7 @@ from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.process_times import Process
 from hpml_jobs.core.text import VERSION, unix_time
 from hpml_jobs.core.value import Value, decode_json
-from hpml_jobs.study.attempt import utc_now
+from hpml_jobs.study.cell_folder import utc_now
 from hpml_jobs.study.files import MANIFEST_BYTES, is_name, read_bytes, reading, writing
 
 

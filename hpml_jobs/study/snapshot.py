@@ -14,8 +14,7 @@ from hpml_jobs.core.record import Attempt, Record
 from hpml_jobs.core.text import unix_time
 from hpml_jobs.core.validation import InvalidRecordError
 from hpml_jobs.core.value import Value
-from hpml_jobs.study.attempt import AttemptEnd, AttemptFolder
-from hpml_jobs.study.cell_folder import CellFolder
+from hpml_jobs.study.cell_folder import AttemptEnd, AttemptFolder, CellFolder
 from hpml_jobs.study.manifest import History
 from hpml_jobs.study.study import Study, natural
 

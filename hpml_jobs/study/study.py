@@ -13,8 +13,7 @@ from hpml_jobs.core.script import Script
 from hpml_jobs.core.secrets import hide_in_command
 from hpml_jobs.core.text import VERSION, unix_time
 from hpml_jobs.core.value import Document
-from hpml_jobs.study.attempt import utc_now
-from hpml_jobs.study.cell_folder import CellFolder
+from hpml_jobs.study.cell_folder import CellFolder, utc_now
 from hpml_jobs.study.files import (
     encode,
     hold_lock,

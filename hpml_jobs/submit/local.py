@@ -13,8 +13,7 @@ from hpml_jobs.core.cluster import Cluster
 from hpml_jobs.core.processes import die_with_parent
 from hpml_jobs.job.workers import JOB_VARIABLE
 from hpml_jobs.plan.cells import Plan, PlannedCell
-from hpml_jobs.study.attempt import Progress
-from hpml_jobs.study.cell_folder import CellFolder
+from hpml_jobs.study.cell_folder import CellFolder, Progress
 from hpml_jobs.study.manifest import ManifestEvent, ManifestLine, copies_of
 from hpml_jobs.submit.job_requests import in_rounds
 from hpml_jobs.submit.selection import Selection

@@ -18,8 +18,7 @@ from hpml_jobs.core.text import counted
 from hpml_jobs.plan.cells import Plan, PlannedCell
 from hpml_jobs.slurm.commands import ask_cluster, sbatch_environment
 from hpml_jobs.status.query import query_slurm
-from hpml_jobs.status.recover import submitted_jobs
-from hpml_jobs.status.states import unanswered
+from hpml_jobs.status.states import submitted_jobs, unanswered
 from hpml_jobs.study.files import (
     encode,
     others_can_write,

@@ -26,8 +26,13 @@ from hpml_jobs.core.record import Attempt
 from hpml_jobs.core.text import VERSION, printable
 from hpml_jobs.core.value import decode_json
 from hpml_jobs.job.workers import RENDEZVOUS_PORTS
-from hpml_jobs.study.attempt import AttemptEnd, AttemptFolder, Progress, utc_now
-from hpml_jobs.study.cell_folder import CellFolder
+from hpml_jobs.study.cell_folder import (
+    AttemptEnd,
+    AttemptFolder,
+    CellFolder,
+    Progress,
+    utc_now,
+)
 from hpml_jobs.study.files import encode, write_whole
 from hpml_jobs.submit.host import BEAT_S, HostFacts
 

@@ -8,8 +8,7 @@ from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.processes import KEPT, die_with_parent, leave, request_stacks
 from hpml_jobs.core.source_files import changed_files, refuse_changed
 from hpml_jobs.core.stack_files import write_stacks_on_signals
-from hpml_jobs.study.attempt import AttemptFolder
-from hpml_jobs.study.cell_folder import CellFolder
+from hpml_jobs.study.cell_folder import AttemptFolder, CellFolder
 from hpml_jobs.worker.failure import describe, is_collective_timeout, write_report
 from hpml_jobs.worker.fork_safety import imports_for_life
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from hpml_jobs.core.errors import HpmlError, NodeFaultError
 from hpml_jobs.core.gpus import node_fault
 from hpml_jobs.core.text import first_sentence, raised
-from hpml_jobs.study.attempt import AttemptFolder, RankError, host_name
+from hpml_jobs.study.cell_folder import AttemptFolder, RankError, host_name
 from hpml_jobs.study.files import encode, write_whole
 
 _OUT_OF_MEMORY = re.compile(

@@ -12,7 +12,7 @@ from hpml_jobs.core.measurements import TRAINING, Role, Stage
 from hpml_jobs.core.processes import KEPT
 from hpml_jobs.core.rank import Rank
 from hpml_jobs.core.record import Facts, Model
-from hpml_jobs.study.attempt import AttemptFolder, host_name
+from hpml_jobs.study.cell_folder import AttemptFolder, host_name
 from hpml_jobs.worker import models
 from hpml_jobs.worker.data import datasets
 from hpml_jobs.worker.data.user_code import check_imports

@@ -13,7 +13,7 @@ from torch.profiler import ProfilerActivity, profile, record_function
 
 from hpml_jobs.core.measurements import Epoch, Microbenchmark, Role
 from hpml_jobs.core.rank import Rank
-from hpml_jobs.study.attempt import AttemptFolder
+from hpml_jobs.study.cell_folder import AttemptFolder
 from hpml_jobs.worker.epochs import instrumented_epoch, train_epoch
 from hpml_jobs.worker.fork_safety import await_idle_threads
 from hpml_jobs.worker.instruments.timing import Devices, synchronize

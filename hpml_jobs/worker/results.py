@@ -22,7 +22,7 @@ from hpml_jobs.core.measurements import Exchange, Purpose, Role, Stage
 from hpml_jobs.core.rank import Rank
 from hpml_jobs.core.record import Attempt, Facts, Model, Record
 from hpml_jobs.core.validation import decode
-from hpml_jobs.study.attempt import AttemptFolder, Progress, utc_now
+from hpml_jobs.study.cell_folder import AttemptFolder, Progress, utc_now
 from hpml_jobs.study.files import encode, write_whole
 
 if TYPE_CHECKING:  # records are also merged where nothing trains

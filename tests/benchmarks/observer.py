@@ -34,8 +34,7 @@ from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.job.script import SITE
 from hpml_jobs.results.statistics import interval
-from hpml_jobs.study.attempt import OBSERVE_VARIABLE
-from hpml_jobs.study.cell_folder import CellFolder
+from hpml_jobs.study.cell_folder import OBSERVE_VARIABLE, CellFolder
 from hpml_jobs.study.files import encode, write_whole
 from hpml_jobs.worker.observer import watch
 

@@ -8,7 +8,7 @@ import torch
 
 from hpml_jobs.core.processes import leave
 from hpml_jobs.job.script import SITE
-from hpml_jobs.study.attempt import OBSERVE_VARIABLE
+from hpml_jobs.study.cell_folder import OBSERVE_VARIABLE
 from tests import device
 from tests.device import queued_gloo, rank
 

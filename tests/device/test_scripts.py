@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from hpml_jobs.core.validation import decode
-from hpml_jobs.study.attempt import OBSERVE_VARIABLE
+from hpml_jobs.study.cell_folder import OBSERVE_VARIABLE
 from hpml_jobs.worker.observer import __main__ as merging
 from tests import device
 from tests.unit.worker.observer.conftest import script_cell

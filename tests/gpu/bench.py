@@ -22,8 +22,7 @@ from hpml_jobs.core.training_path import AMPERE, Precision
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.job.workers import JOB_VARIABLE
 from hpml_jobs.results.gpus import gpu_key, peaks
-from hpml_jobs.study.attempt import AttemptEnd
-from hpml_jobs.study.cell_folder import CellFolder
+from hpml_jobs.study.cell_folder import AttemptEnd, CellFolder
 from hpml_jobs.study.files import encode, write_whole
 from hpml_jobs.worker.devices import devices_for
 from hpml_jobs.worker.epochs import train_epoch

@@ -14,8 +14,7 @@ from hpml_jobs.report.page import public_page
 from hpml_jobs.report.page.formats import markdown_document
 from hpml_jobs.report.report import Report, make_report
 from hpml_jobs.status.states import cell_states
-from hpml_jobs.study.attempt import AttemptEnd, utc_now
-from hpml_jobs.study.cell_folder import CellFolder
+from hpml_jobs.study.cell_folder import AttemptEnd, CellFolder, utc_now
 from hpml_jobs.study.files import encode, write_whole
 from hpml_jobs.study.manifest import ManifestEvent, ManifestLine
 from hpml_jobs.study.snapshot import CellState, read_snapshots

@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[2]
 
 REPORT, STRATEGIES = "report/report.py", "worker/strategies.py"
 CHECKS = "results/checks/study.py"
-COMMANDS, LISTING = "cli/commands.py", "cli/status.py"
+COMMANDS, LISTING = "cli/main.py", "cli/status.py"
 MORE = "more, "
 """A required argument too many, without an annotation: typer's functions may have any others."""
 

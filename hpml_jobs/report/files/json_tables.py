@@ -10,8 +10,7 @@ from hpml_jobs.report.frame.table import Table
 from hpml_jobs.report.report import Report, ReportGroup
 from hpml_jobs.report.warnings import Cause, causes
 from hpml_jobs.results.cells import CellResult
-from hpml_jobs.results.rows import Row
-from hpml_jobs.results.series import Series
+from hpml_jobs.results.rows import Row, Series
 from hpml_jobs.study.files import encode
 
 SCHEMA = 5

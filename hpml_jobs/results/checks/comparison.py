@@ -14,9 +14,14 @@ from hpml_jobs.results.cells import Place
 from hpml_jobs.results.checks.result import NAMED
 from hpml_jobs.results.conditions import Conditions, remarked_conditions
 from hpml_jobs.results.groups import ConditionGroup
-from hpml_jobs.results.noise import epoch_error, error_of_median, known_interval
 from hpml_jobs.results.rows import Row, by_key
-from hpml_jobs.results.statistics import Interval, ratio_interval
+from hpml_jobs.results.statistics import (
+    Interval,
+    epoch_error,
+    error_of_median,
+    known_interval,
+    ratio_interval,
+)
 
 
 class ComparedRun(NamedTuple):

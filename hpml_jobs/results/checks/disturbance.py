@@ -12,8 +12,7 @@ from hpml_jobs.results import disturbance
 from hpml_jobs.results.checks.hardware import OVERSUBSCRIBED
 from hpml_jobs.results.checks.result import Observation, check, limit_text, names
 from hpml_jobs.results.disturbance import OutsideCause
-from hpml_jobs.results.noise import overhead_error
-from hpml_jobs.results.statistics import is_above
+from hpml_jobs.results.statistics import is_above, overhead_error
 
 OVERHEAD_LIMIT = Share(0.05)
 MEASURE_AGAIN = "run it again (resubmit --disturbed)"

@@ -14,7 +14,7 @@ from hpml_jobs.results.checks.disturbance import DISTURBED
 from hpml_jobs.results.checks.hardware import OVERSUBSCRIBED
 from hpml_jobs.results.checks.result import Observation, check
 from hpml_jobs.results.disturbance import outside_causes
-from hpml_jobs.results.noise import over_ranks
+from hpml_jobs.results.statistics import over_ranks
 
 LEAST_ITERATIONS = 10
 

@@ -16,8 +16,7 @@ from hpml_jobs.core.value import kept
 from hpml_jobs.results.checks.hardware import OVERSUBSCRIBED
 from hpml_jobs.results.checks.result import Observation, check, limit_text
 from hpml_jobs.results.disturbance import explains, outside_causes
-from hpml_jobs.results.noise import epoch_error
-from hpml_jobs.results.statistics import is_above
+from hpml_jobs.results.statistics import epoch_error, is_above
 
 
 class WorkPhase(StrEnum):

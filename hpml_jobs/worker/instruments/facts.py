@@ -22,7 +22,7 @@ from hpml_jobs.core.paths import OWN_CODE
 from hpml_jobs.core.rank import NodeSystem
 from hpml_jobs.core.record import Facts
 from hpml_jobs.core.strategies import Device
-from hpml_jobs.study.attempt import SLURM_VARIABLE, host_name
+from hpml_jobs.study.cell_folder import SLURM_VARIABLE, host_name
 from hpml_jobs.worker.instruments.timing import Devices
 
 _TIMEOUT_S = 10

@@ -8,7 +8,7 @@ import torch
 from hpml_jobs.core.measurements import Memory
 from hpml_jobs.core.process_times import process_started_s, since_boot_s
 from hpml_jobs.core.rank import Startup
-from hpml_jobs.study.attempt import JOB_STARTED_VARIABLE
+from hpml_jobs.study.cell_folder import JOB_STARTED_VARIABLE
 from hpml_jobs.worker.instruments import timing
 from hpml_jobs.worker.instruments.collectives import Ledger
 from hpml_jobs.worker.instruments.timing import Clock, Devices, IterationTimes, Stamp

@@ -11,8 +11,7 @@ from hpml_jobs.core.cell import Cell, CellFile
 from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.measurements import Role
 from hpml_jobs.core.record import Facts
-from hpml_jobs.study.attempt import AttemptFolder
-from hpml_jobs.study.cell_folder import CellFolder
+from hpml_jobs.study.cell_folder import AttemptFolder, CellFolder
 from hpml_jobs.study.files import FILE_LAG_S, read_valid, tail
 from hpml_jobs.worker.observer.refusals import Observed, unmeasured
 from hpml_jobs.worker.observer.together import begin_together

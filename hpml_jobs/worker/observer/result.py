@@ -31,14 +31,14 @@ from hpml_jobs.core.source_files import imported_code, without
 from hpml_jobs.core.stack_files import HOST_VARIABLE
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.core.text import raised
-from hpml_jobs.study.attempt import (
+from hpml_jobs.study.cell_folder import (
     AttemptFolder,
+    CellFolder,
     Progress,
     RankError,
     host_name,
     utc_now,
 )
-from hpml_jobs.study.cell_folder import CellFolder
 from hpml_jobs.study.files import encode, write_whole
 from hpml_jobs.worker.failure import describe, write_report
 from hpml_jobs.worker.instruments import facts

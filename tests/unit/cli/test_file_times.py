@@ -7,7 +7,7 @@ import pytest
 from hpml_jobs.cli.main import run
 from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.record import Attempt
-from hpml_jobs.study.attempt import AttemptEnd
+from hpml_jobs.study.cell_folder import AttemptEnd
 from hpml_jobs.study.files import encode, write_whole
 from tests.unit.builders import a_cell, lab_cell, lab_record
 from tests.unit.study_builder import StudyBuilder

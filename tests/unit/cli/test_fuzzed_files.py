@@ -13,8 +13,8 @@ from hpml_jobs.cli import jobs as resubmission
 from hpml_jobs.cli.main import run
 from hpml_jobs.core.cell import Outcome
 from hpml_jobs.slurm import commands
-from hpml_jobs.status import cancel, query, recover
-from hpml_jobs.study.attempt import Progress, RankError
+from hpml_jobs.status import cancel, query, states
+from hpml_jobs.study.cell_folder import Progress, RankError
 from hpml_jobs.study.files import encode, write_whole
 from tests.unit.plans import plan_of
 from tests.unit.slurm_output import sacct_line, squeue_line
@@ -53,7 +53,7 @@ def without_processes(*command):
 def template(slurm, working_folder, tmp_path, monkeypatch):
     """A study with every kind of file: measured, failed, lost, running cells."""
     configuration.set_hypothesis_home_dir(tmp_path / "hypothesis")
-    for module in (cancel, query, recover):
+    for module in (cancel, query, states):
         monkeypatch.setattr(module, "ask_slurm", without_processes)
     monkeypatch.setattr(resubmission, "deliver", lambda study, choose, *_: choose())
     builder = StudyBuilder(working_folder / "outputs" / "mine").with_batches(

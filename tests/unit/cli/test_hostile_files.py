@@ -10,7 +10,7 @@ import pytest
 
 from hpml_jobs.cli.main import run
 from hpml_jobs.core.record import Attempt
-from hpml_jobs.study.attempt import AttemptEnd
+from hpml_jobs.study.cell_folder import AttemptEnd
 from hpml_jobs.study.files import encode, write_whole
 from tests.unit.builders import lab_cell, lab_record
 from tests.unit.plans import plan_of

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from hpml_jobs import __version__
-from hpml_jobs.cli.commands import COMMANDS, GONE
+from hpml_jobs.cli.main import COMMANDS, GONE
 from hpml_jobs.study.study import Study
 from tests.unit.builders import a_record
 from tests.unit.study_builder import write_record

@@ -14,8 +14,7 @@ import pandas as pd
 import pytest
 from torch import nn
 
-from hpml_jobs.cli.commands import COMMANDS, functions_of_commands
-from hpml_jobs.cli.main import run
+from hpml_jobs.cli.main import COMMANDS, functions_of_commands, run
 from hpml_jobs.core.cluster import Cluster, Launcher
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.study.files import encode, write_whole

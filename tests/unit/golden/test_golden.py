@@ -17,9 +17,8 @@ import pytest
 from rich.console import Console
 
 from hpml_jobs import __version__
-from hpml_jobs.cli.commands import COMMANDS
 from hpml_jobs.cli.help import TOPICS
-from hpml_jobs.cli.main import run
+from hpml_jobs.cli.main import COMMANDS, run
 from tests.unit.golden.studies import BUILT, build, table_of_runs
 
 ROOT = Path(__file__).parents[3]

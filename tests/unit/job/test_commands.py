@@ -18,7 +18,7 @@ from hpml_jobs.job.script import (
     task_environment,
 )
 from hpml_jobs.job.workers import Job, torchrun_command, worker_environment
-from hpml_jobs.study.attempt import AttemptFolder
+from hpml_jobs.study.cell_folder import AttemptFolder
 from tests.unit.builders import a_cell
 
 SCRIPT = Script(path="srun_meets.py", args="{folder}", launcher=ScriptLauncher.SRUN)

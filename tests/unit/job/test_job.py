@@ -28,7 +28,7 @@ from hpml_jobs.job.workers import (
     worker_command,
     worker_environment,
 )
-from hpml_jobs.study.attempt import AttemptEnd, AttemptFolder, RankError
+from hpml_jobs.study.cell_folder import AttemptEnd, AttemptFolder, RankError
 from hpml_jobs.study.files import encode, write_whole
 from hpml_jobs.study.study import Study
 from tests.unit.builders import a_cell, a_record

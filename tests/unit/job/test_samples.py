@@ -20,7 +20,7 @@ from hpml_jobs.job.card_samples import (
     write_samples,
 )
 from hpml_jobs.job.run import attempt_cell
-from hpml_jobs.study.attempt import AttemptFolder
+from hpml_jobs.study.cell_folder import AttemptFolder
 from hpml_jobs.study.files import encode
 from tests.unit.builders import a_cell, a_record
 from tests.unit.fake_nvml import FakeGpu, FakeNvml

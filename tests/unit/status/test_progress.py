@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from hpml_jobs.status.rules import pace_of
-from hpml_jobs.study.attempt import AttemptFolder, Progress
+from hpml_jobs.study.cell_folder import AttemptFolder, Progress
 from hpml_jobs.worker.results import ProgressWriter
 
 NOW = 1795279247.0

@@ -22,8 +22,7 @@ from hpml_jobs.core.record import Attempt, Record
 from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.core.validation import decode
 from hpml_jobs.core.workload import Workload
-from hpml_jobs.study.attempt import AttemptFolder, RankError
-from hpml_jobs.study.cell_folder import CellFolder
+from hpml_jobs.study.cell_folder import AttemptFolder, CellFolder, RankError
 from hpml_jobs.study.files import encode, write_whole
 from hpml_jobs.worker import __main__ as rank
 from hpml_jobs.worker.fork_safety import imports_for_life

@@ -9,7 +9,7 @@ from hpml_jobs.core.check_result import Level, Tier
 from hpml_jobs.core.script import Script
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.results.checks.study import check_record
-from hpml_jobs.results.noise import error_of_median, run_noise, without_unlike
+from hpml_jobs.results.statistics import error_of_median, run_noise, without_unlike
 from tests.unit.builders import a_cell
 from tests.unit.check_cases import change_epoch, check_records, clean_record, late_rank
 

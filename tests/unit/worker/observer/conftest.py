@@ -13,7 +13,7 @@ from hpml_jobs.core.script import Script
 from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.core.validation import decode
 from hpml_jobs.core.workload import Workload
-from hpml_jobs.study.attempt import OBSERVE_VARIABLE, AttemptFolder
+from hpml_jobs.study.cell_folder import OBSERVE_VARIABLE, AttemptFolder
 from hpml_jobs.worker.observer import __main__ as merging
 
 SCRIPTS = Path(__file__).parents[3] / "scripts"

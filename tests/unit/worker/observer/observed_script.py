@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from hpml_jobs.job.script import SITE
-from hpml_jobs.study.attempt import OBSERVE_VARIABLE
+from hpml_jobs.study.cell_folder import OBSERVE_VARIABLE
 
 if __name__ == "__main__":
     torch.set_num_threads(1)

@@ -10,7 +10,7 @@ import pytest
 
 from hpml_jobs.core.stack_files import HOST_VARIABLE
 from hpml_jobs.job.script import SITE
-from hpml_jobs.study.attempt import OBSERVE_VARIABLE, AttemptFolder
+from hpml_jobs.study.cell_folder import OBSERVE_VARIABLE, AttemptFolder
 from hpml_jobs.worker.observer.refusals import Observed
 from tests.unit.worker.observer.conftest import script_cell
 

@@ -27,7 +27,7 @@ from hpml_jobs.worker.epochs import (
 from hpml_jobs.worker.instruments import facts
 from hpml_jobs.worker.instruments.cards import CardReader, bind_to_near_cpus
 from hpml_jobs.worker.instruments.collectives import fingerprint
-from hpml_jobs.worker.instruments.recorder import StartupTimer
+from hpml_jobs.worker.instruments.recorder import StartupTimer, peak_memory_bytes
 from hpml_jobs.worker.models import FlopCount, count_flop
 from hpml_jobs.worker.optimizer import state_bytes
 from hpml_jobs.worker.probes import probe
@@ -176,6 +176,9 @@ def describe_rank(training: Training, results: list[EpochResult]) -> Rank:
         test_accuracy=evaluation.accuracy,
         test_samples=evaluation.samples,
         held_elements=shards.held_elements,
+        peak_memory_bytes=peak_memory_bytes(
+            next(epoch.memory for epoch in epochs if epoch.role is Role.TIMED)
+        ),
         optimizer_state_bytes=state_bytes(training.optimizer),
         parameters_hash=parameters,
         buffers_hash=buffers,

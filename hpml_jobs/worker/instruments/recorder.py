@@ -1,6 +1,7 @@
 """The recorders of a rank: stamps of iterations, memory of an epoch, parts of the start."""
 
 import os
+import resource
 from typing import NamedTuple
 
 import torch
@@ -119,6 +120,16 @@ class MemoryMeter:
             retries=now[0] - before[0],
             ooms=now[1] - before[1],
         )
+
+
+def peak_memory_bytes(timed: Memory | None) -> int:
+    """Return the peak memory: of tensors on the fullest GPU in the timed epoch, or of the process.
+
+    On the CPU, where there is no `timed`, the process is not measured by epoch.
+    """
+    if timed:
+        return timed.allocated_bytes
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 class StartupTimer:

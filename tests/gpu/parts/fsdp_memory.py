@@ -31,9 +31,7 @@ def measure(bench: Bench) -> Iterator[Figure]:
     runs = [_run(bench, batch) for batch in (BATCH, 2 * BATCH)]
     ranks = [run.record.ranks[0] if run.record and run.is_ok else None for run in runs]
     peaks = [
-        rank.timed.memory.allocated_bytes
-        for rank in ranks
-        if rank and rank.timed.memory
+        rank.peak_memory_bytes for rank in ranks if rank and rank.peak_memory_bytes
     ]
     if len(peaks) < len(runs):
         yield Figure(key="peak", value=None, note="; ".join(run.reason for run in runs))

@@ -39,8 +39,7 @@ def measure(bench: Bench) -> Iterator[Figure]:
     # that of the largest batch has none
     trained = [record for record in records if record.ranks]
     most = max(trained, key=lambda record: record.cell.batch, default=None)
-    memory = most.ranks[0].timed.memory if most else None
-    peak_bytes = memory.allocated_bytes if memory else None
+    peak_bytes = most.ranks[0].peak_memory_bytes if most else None
     yield Figure(
         key="largest", value=float(most.cell.batch) if most else None, note=note
     )

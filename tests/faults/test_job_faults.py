@@ -7,8 +7,7 @@ import time
 
 import pytest
 
-from tests.conftest import PATIENCE_S
-from tests.faults.fault_study import wait_until
+from tests.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.journey, pytest.mark.fault]
 
@@ -68,10 +67,7 @@ def test_preempted_cell_is_requeued_and_writes_one_record(
     rig.run(
         "scontrol", "update", "PartitionName=preempt", "GraceTime=2"
     ).check_returncode()
-    wait_until(
-        lambda: list(case.study.cells_folder.glob("*/blocked-*.r1-*")),
-        "it has started again",
-    )
+    case.wait_until_blocked(1, attempt="r1")
     (slug,) = case.wait_until_finished()
     record = case.study.cell(slug).read_record()
     assert record is not None

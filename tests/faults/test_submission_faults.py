@@ -11,9 +11,9 @@ import pytest
 
 from hpml_jobs.study.manifest import ManifestEvent
 from hpml_jobs.study.study import LOCK_S
-from tests.conftest import PATIENCE_S
 from tests.faults.conftest import login_program
-from tests.faults.fault_study import FaultStudy, wait_until, write_fake_sbatch
+from tests.faults.fault_study import FaultStudy, write_fake_sbatch
+from tests.patience import PATIENCE_S, wait_until
 from tests.rig import Accounting, Rig, missing_requirement
 
 pytestmark = [pytest.mark.journey, pytest.mark.fault]
@@ -194,7 +194,7 @@ def test_job_of_another_name_is_not_the_cells(make_study, rig, record_fault):
     case.wait_until_blocked(1)
     rig.run("scancel", case.job).check_returncode()
     case.wait_until_finished()
-    other = rig.sbatch("--job-name=unrelated", script="sleep 60")
+    other = rig.sbatch("--job-name=unrelated", script="sleep 3600")
     rig.wait_for_state(other, {"RUNNING"})
     manifest = case.study.manifest
     (old,) = case.study.history().sent

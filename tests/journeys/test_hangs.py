@@ -8,6 +8,7 @@ import pytest
 
 from tests.conftest import local_program
 from tests.journeys.conftest import HERE
+from tests.patience import PATIENCE_S
 
 HANGS = {
     "loop": ("LoopingModel", "dataset"),
@@ -49,7 +50,7 @@ def hung_cells(tmp_path_factory):
                 command, cwd=program.folder, env=program.environment, **quiet
             )
         )
-    assert [run.wait(timeout=1200) for run in runs] == [1, 1, 1]
+    assert [run.wait(PATIENCE_S) for run in runs] == [1, 1, 1]
     return program
 
 

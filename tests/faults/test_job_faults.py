@@ -18,12 +18,14 @@ TWO = ("gpus=2", "batch=16")
 def faulted_studies(make_study):
     """Three studies submitted together: they wait for SLURM's timers, not for the processor."""
     preempted = (
+        "gpus=1",
+        "batch=16",
         "cluster.partition=preempt",
         "+cluster.sbatch.nodelist=gv001",
         "gpu_type=v100",
     )
     cases = {
-        "preempted": make_study("preempted", *TWO, *preempted, model="Blocking"),
+        "preempted": make_study("preempted", *preempted, model="Blocking"),
         "killed": make_study("killed", *TWO, model="user_code:KilledModel"),
         "step": make_study("step", *TWO, model="Blocking"),
     }
@@ -54,7 +56,7 @@ def test_preempted_cell_is_requeued_and_writes_one_record(
     faulted_studies, rig, record_fault
 ):
     case = faulted_studies["preempted"]
-    case.wait_until_blocked(2)
+    case.wait_until_blocked(1)
     job = case.job
     # With a grace time SLURM checks only every 30 s.
     rig.run(

@@ -14,7 +14,7 @@ import pytest
 
 from hpml_jobs.core.processes import die_with_parent
 from tests.conftest import Program
-from tests.patience import wait_until
+from tests.patience import PATIENCE_S, wait_until
 
 _PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
 
@@ -175,6 +175,7 @@ class Hosts:
             env=os.environ | {"PATH": _PATH},
             check=check,
             capture_output=not check,
+            timeout=PATIENCE_S,
         ).returncode
 
     def _python(self) -> Path:

@@ -34,7 +34,7 @@ def wait_until(
     holds: Callable[[], object],
     what: str,
     has_ended: Callable[[], object] = lambda: False,
-    every_s: float = 0.1,
+    every_s: float = 0.2,
 ) -> None:
     """Wait until a condition holds; fail at once when what would fulfil it has ended."""
     deadline_s = time.monotonic() + PATIENCE_S

@@ -99,6 +99,7 @@ class FaultStudy:
             lambda: len(self.blocked_ranks(attempt)) >= ranks,
             f"{ranks} ranks of {self.name} {attempt} wait",
             has_ended=lambda: not self._has_queued_job(),
+            every_s=0.5,
         )
 
     def release(self) -> None:
@@ -117,7 +118,7 @@ class FaultStudy:
                 s["outcome"] in ("pending", "running") for s in self.states().values()
             )
 
-        wait_until(over, f"{self.name} ends", every_s=0.3)
+        wait_until(over, f"{self.name} ends", every_s=0.5)
         return self.states()
 
     def _has_queued_job(self) -> bool:

@@ -261,7 +261,7 @@ class Rig:
                     f"job {job_id} is {live or booked}, not {sorted(states)}; "
                     f"its log: {self._log_of(job_id)}\n{self.run('squeue', '-l').stdout}"
                 )
-            time.sleep(0.2)
+            time.sleep(0.5)
 
     def _log_of(self, job_id: str) -> str:
         job = self.run("scontrol", "show", "job", job_id).stdout

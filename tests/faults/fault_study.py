@@ -123,7 +123,9 @@ class FaultStudy:
 
     def _has_queued_job(self) -> bool:
         names = f"{self.study.job_name},{self.study.closing_name}"
-        return bool(self.rig.run("squeue", "--noheader", f"--name={names}").stdout)
+        asked = self.rig.run("squeue", "--noheader", f"--name={names}")
+        has_answered = asked.returncode == 0
+        return bool(asked.stdout) or not has_answered
 
     def collect(self) -> None:
         self.login.ok("collect", self.name, "--outputs", str(self.outputs))

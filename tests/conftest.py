@@ -11,6 +11,7 @@ from typing import Literal
 
 import pytest
 
+from tests.patience import PATIENCE_S
 from tests.rig.plugin import rig  # noqa: F401  (a fixture)
 
 # Scripts that need torch, torchrun or SLURM: tests/unit/test_benchmarks.py starts each of them, and
@@ -24,13 +25,10 @@ SLOW = (
     "journeys",
     "long",
     "rig",
-    "unit/cli/test_disturbed_epochs.py",
     "unit/cli/test_fuzzed_files.py",
     "unit/cli/test_hostile_files.py",
     "unit/cli/test_local_runs.py",
-    "unit/cli/test_sequence_model.py",
     "unit/cli/test_wheel.py",
-    "unit/core/test_import_contracts.py",
     "unit/core/test_stacks.py",
     "unit/doctor/test_node_check.py",
     "unit/gpu",
@@ -99,10 +97,6 @@ os.environ["OMP_NUM_THREADS"] = "1"
 # Without files of bytecode, every process that a test starts compiles the program again.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
-
-
-PATIENCE_S = 1800
-"""A limit for processes that hang: a busy machine takes many times as long as a quiet one."""
 
 
 class Program:

@@ -13,6 +13,8 @@ from types import ModuleType
 
 import torch
 
+from tests.patience import PATIENCE_S
+
 SOURCE = Path(__file__).with_name("standin.cpp")
 TORCH = Path(torch.__file__).parent
 NAME, DEVICES = "standin", 2
@@ -46,7 +48,7 @@ def build() -> Path:
                 "-ltorch_cpu",
                 "-lc10",
             ]
-            subprocess.run(command, check=True, timeout=600)
+            subprocess.run(command, check=True, timeout=PATIENCE_S)
             part.rename(library)
     return library
 

@@ -11,7 +11,8 @@ from hpml_jobs import __version__
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.validation import InvalidRecordError
 from hpml_jobs.study.cell_folder import CellFolder
-from tests.faults.fault_study import FaultStudy, wait_until
+from tests.faults.fault_study import FaultStudy
+from tests.patience import wait_until
 from tests.rig import processes
 
 RESULTS = Path(__file__).parents[2] / "docs" / "faults.csv"

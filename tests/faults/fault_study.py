@@ -2,14 +2,13 @@
 
 import json
 import subprocess
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from hpml_jobs.study.study import Study
-from tests.conftest import PATIENCE_S, Program
+from tests.conftest import Program
 from tests.journeys.conftest import HERE
+from tests.patience import wait_until
 from tests.rig import Rig, processes
 
 DEFAULTS = ("protocol=lab", "cluster.isolate=off")
@@ -18,13 +17,6 @@ OWN_CODE = (
     "workload.data=blocking_models:dataset",
 )
 BUILT_IN = ("workload=digits", "data.limit=256")  # a submission need not import torch
-
-
-def wait_until(true: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not true():
-        assert time.monotonic() < deadline, f"not within {PATIENCE_S} s: {what}"
-        time.sleep(0.3)
 
 
 def write_fake_sbatch(folder: Path, lines: str, name: str = "sbatch") -> None:
@@ -97,14 +89,17 @@ class FaultStudy:
         """The job of a study of one cell."""
         return str(self.state["job"])
 
-    def blocked_ranks(self) -> list[Path]:
-        """Return the marker files of the ranks that wait."""
-        return sorted(self.study.cells_folder.glob("*/blocked-*"))
+    def blocked_ranks(self, attempt: str = "") -> list[Path]:
+        """Return the marker files of the waiting ranks; those of attempt `r1` are of the second."""
+        return sorted(self.study.cells_folder.glob(f"*/blocked-*{attempt}-*"))
 
-    def wait_until_blocked(self, ranks: int) -> None:
+    def wait_until_blocked(self, ranks: int, attempt: str = "") -> None:
+        """Wait until so many ranks wait; fail when no job is left that may start them."""
         wait_until(
-            lambda: len(self.blocked_ranks()) >= ranks,
-            f"{ranks} ranks of {self.name} wait",
+            lambda: len(self.blocked_ranks(attempt)) >= ranks,
+            f"{ranks} ranks of {self.name} {attempt} wait",
+            has_ended=lambda: not self._has_queued_job(),
+            every_s=0.5,
         )
 
     def release(self) -> None:
@@ -123,12 +118,14 @@ class FaultStudy:
                 s["outcome"] in ("pending", "running") for s in self.states().values()
             )
 
-        wait_until(over, f"{self.name} ends")
+        wait_until(over, f"{self.name} ends", every_s=0.5)
         return self.states()
 
     def _has_queued_job(self) -> bool:
         names = f"{self.study.job_name},{self.study.closing_name}"
-        return bool(self.rig.run("squeue", "--noheader", f"--name={names}").stdout)
+        asked = self.rig.run("squeue", "--noheader", f"--name={names}")
+        has_answered = asked.returncode == 0
+        return bool(asked.stdout) or not has_answered
 
     def collect(self) -> None:
         self.login.ok("collect", self.name, "--outputs", str(self.outputs))

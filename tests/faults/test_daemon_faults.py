@@ -7,9 +7,9 @@ import time
 
 import pytest
 
-from tests.conftest import PATIENCE_S
 from tests.faults.conftest import login_program
-from tests.faults.fault_study import FaultStudy, wait_until, write_fake_sbatch
+from tests.faults.fault_study import FaultStudy, write_fake_sbatch
+from tests.patience import PATIENCE_S, wait_until
 from tests.rig import Accounting, Rig, missing_requirement
 
 pytestmark = [pytest.mark.journey, pytest.mark.fault, pytest.mark.long]
@@ -106,13 +106,8 @@ def test_killed_slurmd_requeues_cell_on_another_node(breakable_study, record_fau
     case.wait_until_blocked(1)
     node = case.state["node"]
     case.rig.kill_daemon(node)
-    again = (
-        "*/blocked-*.r1-*"  # the first attempt still runs: only its slurmd was killed
-    )
-    wait_until(
-        lambda: list(case.study.cells_folder.glob(again)),
-        "it has started on another node",
-    )
+    # the first attempt still runs: only its slurmd was killed
+    case.wait_until_blocked(1, attempt="r1")
     (slug,) = case.wait_until_finished()
     record = case.study.cell(slug).read_record()
     assert record is not None

@@ -7,8 +7,7 @@ import time
 
 import pytest
 
-from tests.conftest import PATIENCE_S
-from tests.faults.fault_study import wait_until
+from tests.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.journey, pytest.mark.fault]
 
@@ -19,12 +18,14 @@ TWO = ("gpus=2", "batch=16")
 def faulted_studies(make_study):
     """Three studies submitted together: they wait for SLURM's timers, not for the processor."""
     preempted = (
+        "gpus=1",
+        "batch=16",
         "cluster.partition=preempt",
         "+cluster.sbatch.nodelist=gv001",
         "gpu_type=v100",
     )
     cases = {
-        "preempted": make_study("preempted", *TWO, *preempted, model="Blocking"),
+        "preempted": make_study("preempted", *preempted, model="Blocking"),
         "killed": make_study("killed", *TWO, model="user_code:KilledModel"),
         "step": make_study("step", *TWO, model="Blocking"),
     }
@@ -55,7 +56,7 @@ def test_preempted_cell_is_requeued_and_writes_one_record(
     faulted_studies, rig, record_fault
 ):
     case = faulted_studies["preempted"]
-    case.wait_until_blocked(2)
+    case.wait_until_blocked(1)
     job = case.job
     # With a grace time SLURM checks only every 30 s.
     rig.run(
@@ -68,10 +69,7 @@ def test_preempted_cell_is_requeued_and_writes_one_record(
     rig.run(
         "scontrol", "update", "PartitionName=preempt", "GraceTime=2"
     ).check_returncode()
-    wait_until(
-        lambda: list(case.study.cells_folder.glob("*/blocked-*.r1-*")),
-        "it has started again",
-    )
+    case.wait_until_blocked(1, attempt="r1")
     (slug,) = case.wait_until_finished()
     record = case.study.cell(slug).read_record()
     assert record is not None

@@ -7,7 +7,8 @@ from typing import NamedTuple
 import pytest
 
 from tests.conftest import Program
-from tests.faults.fault_study import wait_until, write_fake_sbatch
+from tests.faults.fault_study import write_fake_sbatch
+from tests.patience import wait_until
 
 pytestmark = pytest.mark.journey
 

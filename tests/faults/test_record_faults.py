@@ -9,7 +9,8 @@ import pytest
 from hpml_jobs.core.validation import InvalidRecordError
 from hpml_jobs.study.study import Study
 from tests.conftest import Program
-from tests.faults.fault_study import FaultStudy, wait_until
+from tests.faults.fault_study import FaultStudy
+from tests.patience import wait_until
 
 pytestmark = [pytest.mark.journey, pytest.mark.fault, pytest.mark.long]
 

@@ -11,14 +11,15 @@ import pytest
 
 from hpml_jobs.study.manifest import ManifestEvent
 from hpml_jobs.study.study import LOCK_S
-from tests.conftest import PATIENCE_S
 from tests.faults.conftest import login_program
-from tests.faults.fault_study import FaultStudy, wait_until, write_fake_sbatch
+from tests.faults.fault_study import FaultStudy, write_fake_sbatch
+from tests.patience import PATIENCE_S, wait_until
 from tests.rig import Accounting, Rig, missing_requirement
 
 pytestmark = [pytest.mark.journey, pytest.mark.fault]
 
 ONE = ("gpus=1", "batch=16")
+TWO_ARRAYS = ("-m", "loader_workers=0,1", *ONE)  # their cells request other CPUs
 
 
 def manifest_events(case):
@@ -53,7 +54,7 @@ def test_login_killed_during_sbatch_loses_no_cell(make_study, rig, record_fault)
 
 
 def test_ctrl_c_during_submission_submits_no_cell_twice(make_study, rig, record_fault):
-    case = make_study("interrupted", "-m", "gpus=1,2", "batch=16")
+    case = make_study("interrupted", *TWO_ARRAYS)
     folder = case.login.folder / "slow-sbatch"
     real = shutil.which("sbatch", path=rig.env["PATH"])
     write_fake_sbatch(folder, f'touch {folder}/called; sleep 1; exec {real} "$@"')
@@ -64,8 +65,8 @@ def test_ctrl_c_during_submission_submits_no_cell_twice(make_study, rig, record_
     assert sending.returncode == 130
     last = complaint.strip().splitlines()[-1]
     assert last.startswith("hpml-jobs: interrupted; submitted: 1 cell (SLURM ")
-    assert "not submitted: ddp-2proc-b16" in last
-    assert "to submit the rest: hpml-jobs -m gpus=1,2" in last
+    assert "not submitted: single-1proc-b16" in last
+    assert "to submit the rest: hpml-jobs -m loader_workers=0,1" in last
     assert manifest_events(case) == [ManifestEvent.SENDING, ManifestEvent.SENT]
     case.submit().wait_until_finished()
     assert attempts_of(case) == [1, 1]
@@ -112,7 +113,7 @@ def test_full_disk_during_submission_loses_no_cell(make_study, rig, disk, record
 
 
 def test_closed_pipe_during_submission_loses_no_cell(make_study, record_fault):
-    case = make_study("piped", "-m", "gpus=1,2", "batch=16")
+    case = make_study("piped", *TWO_ARRAYS)
     sending = case.start_submit()
     sending.stdout.close()  # as `| head -0` does
     assert sending.wait(PATIENCE_S) == 0, sending.stderr.read()
@@ -194,7 +195,7 @@ def test_job_of_another_name_is_not_the_cells(make_study, rig, record_fault):
     case.wait_until_blocked(1)
     rig.run("scancel", case.job).check_returncode()
     case.wait_until_finished()
-    other = rig.sbatch("--job-name=unrelated", script="sleep 60")
+    other = rig.sbatch("--job-name=unrelated", script="sleep 3600")
     rig.wait_for_state(other, {"RUNNING"})
     manifest = case.study.manifest
     (old,) = case.study.history().sent

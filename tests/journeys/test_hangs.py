@@ -8,6 +8,7 @@ import pytest
 
 from tests.conftest import local_program
 from tests.journeys.conftest import HERE
+from tests.patience import PATIENCE_S
 
 HANGS = {
     "loop": ("LoopingModel", "dataset"),
@@ -29,28 +30,29 @@ WORDS = (
 )
 
 
-@pytest.fixture(scope="module")
-def hung_cells(tmp_path_factory):
-    """Three local runs at the same time: they wait for a timeout, not for the processor."""
-    program = local_program(tmp_path_factory.mktemp("hangs"))
+def hang(folder, *names):
+    """Run cells that hang, at the same time: they wait for a timeout, not for the processor."""
+    program = local_program(folder)
     for name in ("user_code.py", f"{MODULE}.py"):
         shutil.copy(HERE / name, program.folder)
     runs = []
-    for name, (model, data) in HANGS.items():
-        model_word, data_word = (
-            f"workload.model={MODULE}:{model}",
-            f"workload.data={MODULE}:{data}",
-        )
-        words = (*WORDS, f"study={name}", model_word, data_word)
-        command = [program.python, "-m", "hpml_jobs", *words]
+    for name in names:
+        model, data = (f"{MODULE}:{function}" for function in HANGS[name])
+        code = (f"workload.model={model}", f"workload.data={data}")
+        command = [program.python, "-m", "hpml_jobs", *WORDS, f"study={name}", *code]
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         runs.append(
             subprocess.Popen(
                 command, cwd=program.folder, env=program.environment, **quiet
             )
         )
-    assert [run.wait(timeout=1200) for run in runs] == [1, 1, 1]
+    assert {run.wait(PATIENCE_S) for run in runs} == {1}
     return program
+
+
+@pytest.fixture(scope="module")
+def hung_cells(tmp_path_factory):
+    return hang(tmp_path_factory.mktemp("hangs"), "loop", "loader")
 
 
 def reason_of(program, study):
@@ -84,10 +86,12 @@ def test_logs_of_hung_cell_show_the_stacks(hung_cells):
     )
 
 
-def test_collective_without_partner_is_named(hung_cells):
-    reason = reason_of(hung_cells, "collective")
+@pytest.mark.long
+def test_collective_without_partner_is_named(tmp_path):
+    hung = hang(tmp_path, "collective")
+    reason = reason_of(hung, "collective")
     assert "rank 1 was waiting in barrier (" in reason
-    assert line_of(hung_cells, "# waits") in reason
+    assert line_of(hung, "# waits") in reason
 
 
 def test_stuck_data_loader_is_named(hung_cells):

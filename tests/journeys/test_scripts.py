@@ -76,8 +76,9 @@ def test_epochs_of_script_are_measured(program, script, words, roles):
         assert shares == {(64 // gpus, 2048 // gpus)}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
-    ("script", "samples"), [("own_get_batch", 4 * 10 * 32), slow("endless", 10 * 32)]
+    ("script", "samples"), [("own_get_batch", 4 * 10 * 32), ("endless", 10 * 32)]
 )
 def test_iterations_of_script_are_measured(program, script, samples):
     done, cell = start(program, script, (*ONE, "window=5,10"))
@@ -95,7 +96,7 @@ def test_iterations_of_script_are_measured(program, script, samples):
             ONE,
             "no step of an optimizer of torch was seen in never_steps.py",
         ),
-        (
+        slow(
             "batch_changes",
             ONE,
             "4 whole epochs of batch_changes.py seen (64, 32, 16, 8 batches)",

@@ -44,7 +44,6 @@ def test_inductor_compiles_a_cell_once_and_trains_the_same(program, tmp_path):
             "workload.data=small:dataset",
         ),
         *("workload.lr=0.1", "study=inductor", "cluster=local", "device=cpu"),
-        timeout_s=900,
     )
     records = {}
     for path in (tmp_path / "outputs" / "inductor").glob("cells/*/record.json"):

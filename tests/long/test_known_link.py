@@ -44,7 +44,6 @@ def test_table_3_is_the_speed_of_the_link(program, tmp_path, capsys):
             "workload=digits",
             "study=link",
         ),
-        timeout_s=1200,
     )
     for cell in Study(tmp_path / "outputs" / "link").cells():
         record, arrays = cell.read_record(), np.load(cell.iterations)

@@ -43,7 +43,7 @@ def test_lock_file_environment_measures_and_collects(lock, torch, tmp_path, caps
         "data.limit=4096",
         "study=lock",
     )
-    program.ok(*words, "cluster=local", "device=cpu", timeout_s=600)
+    program.ok(*words, "cluster=local", "device=cpu")
     tables = program.ok("collect", "lock", "--all")
     assert f"torch {torch}" in tables
     assert "2-process" in tables
@@ -57,7 +57,6 @@ def test_lock_file_environment_measures_and_collects(lock, torch, tmp_path, caps
             "study=integers",
         ),
         *("cluster=local", "device=cpu"),
-        timeout_s=600,
     )
     quantized = program.ok("collect", "integers", "--all")
     assert "int8 weights + activations" in quantized
@@ -72,8 +71,8 @@ def sharded_cells(program, *, has_fsdp):
     """Run zero1, and fsdp, which an older torch refuses; return the tables."""
     words = ("gpus=2", "batch=128", "workload=digits", "data.limit=1024", "probe_s=2")
     place = ("study=sharded", "cluster=local", "device=cpu")
-    program.ok(*words, *place, "strategy=zero1", timeout_s=600)
-    fsdp = program(*words, *place, "strategy=fsdp", timeout_s=600)
+    program.ok(*words, *place, "strategy=zero1")
+    fsdp = program(*words, *place, "strategy=fsdp")
     records = {
         path.parent.name.partition("-")[0]: json.loads(path.read_text())
         for path in (program.folder / "outputs" / "sharded").glob("cells/*/record.json")

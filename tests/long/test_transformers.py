@@ -8,6 +8,7 @@ from hpml_jobs.core.record import Record
 from hpml_jobs.core.validation import decode
 from hpml_jobs.report.learning import test_bits_per_byte
 from tests.conftest import Program
+from tests.patience import timeout
 
 pytestmark = pytest.mark.long
 
@@ -21,7 +22,7 @@ NANO = (
 
 
 def records_of(program: Program, study: str, *words: str) -> list[Record]:
-    program.ok("-m", *NANO, f"study={study}", *words, timeout_s=3_000)
+    program.ok("-m", *NANO, f"study={study}", *words, timeout_s=timeout(600))
     files = sorted((program.folder / "outputs" / study / "cells").glob("*/record.json"))
     return [decode(file.read_bytes(), str(file)) for file in files]
 

@@ -9,6 +9,8 @@ import subprocess
 from enum import StrEnum
 from pathlib import Path
 
+from tests.patience import PATIENCE_S
+
 NODES = ("gr001", "gr002", "gv001")
 _TEMPLATES = Path(__file__).with_name("config")
 _HOSTS = Path("/etc/hosts")
@@ -110,7 +112,7 @@ def create_empty_database(folder: Path) -> None:
         check=False,
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=PATIENCE_S,
     )
     if done.returncode:
         raise RuntimeError(f"mariadb-install-db failed: {done.stdout}{done.stderr}")

@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from tests.patience import PATIENCE_S, timeout
 from tests.rig.configuration import (
     NODES,
     Accounting,
@@ -30,10 +31,10 @@ from tests.rig.configuration import (
 )
 from tests.rig.processes import descendants, reap_children, terminate
 
-_START_PATIENCE_S = 600
-_COMMAND_PATIENCE_S = 300
 _END_PATIENCE_S = 1.5  # nothing that they would still write is kept
-_DAEMON_PATIENCE_S = 10  # a daemon that will start again saves its state first
+_DAEMON_PATIENCE_S = timeout(
+    0.5
+)  # a daemon that will start again saves its state first
 _PR_SET_CHILD_SUBREAPER = 36
 
 
@@ -153,7 +154,7 @@ class DaemonSupervisor:
             "tmpfs",
             str(self.disk),
         ]
-        subprocess.run(command, check=True, timeout=_COMMAND_PATIENCE_S)
+        subprocess.run(command, check=True, timeout=PATIENCE_S)
 
     def _hide(self, node: str, folder: str) -> None:
         """Start a node's daemon again with an empty folder in place of `folder`, or with it."""
@@ -213,7 +214,7 @@ class DaemonSupervisor:
         self, name: str, condition: Callable[[], bool], alive: Iterable[str]
     ) -> None:
         """Wait for a daemon; raise if one of `alive` ends meanwhile."""
-        deadline = time.monotonic() + _START_PATIENCE_S
+        deadline = time.monotonic() + PATIENCE_S
         while not condition():
             ended = self._ended(alive)
             if ended or time.monotonic() > deadline:
@@ -235,7 +236,7 @@ class DaemonSupervisor:
             env=self.env,
             capture_output=True,
             text=True,
-            timeout=_COMMAND_PATIENCE_S,
+            timeout=PATIENCE_S,
             check=False,
         )
         return done.stdout

@@ -6,8 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
@@ -15,10 +14,9 @@ import pytest
 
 from hpml_jobs.core.processes import die_with_parent
 from tests.conftest import Program
+from tests.patience import PATIENCE_S, wait_until
 
 _PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
-
-_PATIENCE_S = 1200
 
 NAMES = ("a", "b", "c", "d", "e", "f")
 """The machines; `e` and `f` cannot connect to each other."""
@@ -126,7 +124,11 @@ class Hosts:
         assert machine.stdin is not None
         machine.stdin.write(b"\n")
         machine.stdin.flush()
-        wait_until(lambda: self._enter("ssh " + name + " true", check=False) == 0)
+        wait_until(
+            lambda: self._enter("ssh " + name + " true", check=False) == 0,
+            f"{name} answers",
+            has_ended=lambda: machine.poll() is not None,
+        )
         return machine
 
     def _start(self, setup: str, command: str) -> subprocess.Popen[bytes]:
@@ -173,6 +175,7 @@ class Hosts:
             env=os.environ | {"PATH": _PATH},
             check=check,
             capture_output=not check,
+            timeout=PATIENCE_S,
         ).returncode
 
     def _python(self) -> Path:
@@ -209,14 +212,6 @@ class Hosts:
         for pid in self.processes(*self._machines):
             os.kill(pid, signal.SIGKILL)
         self._running.close()
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    """Wait until a condition holds; fail after 20 minutes."""
-    deadline = time.monotonic() + _PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
 
 
 @pytest.fixture(scope="session")

@@ -15,6 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from tests.patience import PATIENCE_S, timeout
 from tests.rig import processes
 from tests.rig.configuration import Accounting, with_slurm
 
@@ -31,8 +32,14 @@ _PROGRAMS = (
 )
 _INSTALL = "apt-get install -y slurmctld slurmd slurmdbd slurm-client munge mariadb-server faketime"
 _OF_A_JOB = re.compile(r"(SLURM|SRUN|SBATCH|SALLOC|SQUEUE|SACCT|SINFO|PMI)_")
-_UNFINISHED = {"PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED"}
-_STOP_PATIENCE_S = 60
+_UNFINISHED = {
+    "PENDING",
+    "CONFIGURING",
+    "RUNNING",
+    "COMPLETING",
+    "SUSPENDED",
+    "REQUEUED",
+}
 
 
 class RigError(Exception):
@@ -160,7 +167,7 @@ class Rig:
             return
         self._supervisor.terminate()
         try:
-            self._supervisor.wait(_STOP_PATIENCE_S)
+            self._supervisor.wait(timeout(3))
         except subprocess.TimeoutExpired:
             self._supervisor.kill()  # its daemons die with it
             self._supervisor.wait()
@@ -181,16 +188,14 @@ class Rig:
     ) -> None:
         self.stop()
 
-    def run(
-        self, *command: str, timeout_s: float = 600
-    ) -> subprocess.CompletedProcess[str]:
+    def run(self, *command: str) -> subprocess.CompletedProcess[str]:
         """Run a command on this cluster; the caller checks the exit code."""
         return subprocess.run(
             command,
             env=self.env,
             capture_output=True,
             text=True,
-            timeout=timeout_s,
+            timeout=PATIENCE_S,
             check=False,
         )
 
@@ -207,6 +212,7 @@ class Rig:
             input=text,
             capture_output=True,
             text=True,
+            timeout=PATIENCE_S,
             check=False,
         )
         assert done.returncode == 0, done.stderr
@@ -226,14 +232,12 @@ class Rig:
             for row in done.stdout.splitlines()
         ]
 
-    def wait_for_state(
-        self, job_id: str, states: Collection[str], timeout_s: float = 1200
-    ) -> list[str]:
+    def wait_for_state(self, job_id: str, states: Collection[str]) -> list[str]:
         """Wait until the job, or each task of the array, is in one of `states`; return theirs.
 
-        Raises TimeoutError with the last states.
+        Raises AssertionError with the state and the log, at once if one has ended in another state.
         """
-        deadline = time.monotonic() + timeout_s
+        deadline = time.monotonic() + PATIENCE_S
         while True:
             # Accounting lags up to 5 s behind the controller, task by task. Only accounting keeps
             # how a job ended, and tests read it next.
@@ -250,12 +254,18 @@ class Rig:
                 ]
             if len(booked) >= max(1, len(live)) and set(booked) <= set(states):
                 return booked
-            if time.monotonic() > deadline:
-                raise TimeoutError(
-                    f"job {job_id} is {live or booked}, not {sorted(states)}, after {timeout_s} s\n"
-                    + self.run("squeue", "-l").stdout
+            # A job that runs again has ended for accounting only.
+            ended = set(booked) & set(live or booked) - set(states) - _UNFINISHED
+            if ended or time.monotonic() > deadline:
+                raise AssertionError(
+                    f"job {job_id} is {live or booked}, not {sorted(states)}; "
+                    f"its log: {self._log_of(job_id)}\n{self.run('squeue', '-l').stdout}"
                 )
-            time.sleep(0.2)
+            time.sleep(0.5)
+
+    def _log_of(self, job_id: str) -> str:
+        job = self.run("scontrol", "show", "job", job_id).stdout
+        return ", ".join(re.findall(r"StdOut=(\S+)", job)) or "not known any more"
 
     def alive_processes_of(self, marker: str) -> list[int]:
         """Return the pids whose command line or environment contains `marker`."""

@@ -6,10 +6,10 @@ import re
 import signal
 import subprocess
 import sys
-import time
 
 from hpml_jobs.study.study import Study
 from tests.conftest import local_program
+from tests.patience import PATIENCE_S, wait_until
 from tests.rig.processes import alive_processes_of
 
 QUICK = ("protocol=lab", "loader_workers=0")
@@ -86,8 +86,8 @@ def test_template_command_runs_one_cell(program):
     program.ok("run", "gpus=1", "batch=64", *HERE)
     (path,) = program.folder.glob("**/cells/*/record.json")
     startup = json.loads(path.read_bytes())["ranks"][0]["startup"]
-    assert startup["launch_s"] > 0  # from the wrapper's start to the worker's
-    assert startup["imports_s"] > startup["process_group_s"] > 0
+    steps = ("launch_s", "imports_s", "process_group_s")
+    assert min(startup[step] for step in steps) > 0
     again = program.ok("run", "-m", "--index", "0", "gpus=1", "batch=64,128", *HERE)
     assert "already measured" in again
 
@@ -117,12 +117,13 @@ def test_local_interrupt_leaves_no_process_and_reports_cells(program):
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 (no threads)
     )
     study = Study(program.folder / "outputs" / "interrupted")
-    deadline = time.monotonic() + 300  # a busy machine
-    while not list(study.root.glob("cells/*/attempts/*/progress.json")):
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
+    wait_until(
+        lambda: any(study.root.glob("cells/*/attempts/*/progress.json")),
+        "the cell has begun",
+        has_ended=lambda: running.poll() is not None,
+    )
     os.kill(running.pid, signal.SIGINT)
-    _, messages = running.communicate(timeout=300)
+    _, messages = running.communicate(timeout=PATIENCE_S)
     assert running.returncode == 130
     *_, sentence, command = messages.splitlines()
     assert (
@@ -130,9 +131,8 @@ def test_local_interrupt_leaves_no_process_and_reports_cells(program):
     )
     assert command == "hpml-jobs resubmit interrupted --cancelled --missing"
     assert "Traceback" not in messages
-    deadline = time.monotonic() + 120
-    while alive_processes_of(str(study.cells_folder)):
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
+    wait_until(
+        lambda: not alive_processes_of(str(study.cells_folder)), "every process ends"
+    )
     (state,) = json.loads(program.ok("status", "interrupted", "--json"))["cells"]
     assert state["outcome"] == "cancelled"

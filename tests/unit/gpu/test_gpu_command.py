@@ -16,6 +16,7 @@ from tests.gpu import __main__ as command
 from tests.gpu import machine, part_run
 from tests.gpu.catalog import part_named
 from tests.gpu.figures import Figure, Results, findings
+from tests.patience import PATIENCE_S, wait_until
 
 FP16 = part_named("fp16")
 
@@ -70,12 +71,13 @@ def test_interrupted_visit_keeps_the_figures_so_far(number, code, python, tmp_pa
     python(f"echo $$ >> {tmp_path}/pids; {WRITE}; sleep 600")
     words = [real, "-c", CARD_PRESENT, str(results), sys.executable]
     with subprocess.Popen(words, cwd=part_run.ROOT) as visit:
-        deadline = time.monotonic() + 300
-        while not Results.read(results).parts:
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
+        wait_until(
+            lambda: Results.read(results).parts,
+            "a figure is kept",
+            has_ended=lambda: visit.poll() is not None,
+        )
         visit.send_signal(number)
-        assert visit.wait(300) == code
+        assert visit.wait(PATIENCE_S) == code
     (pid,) = map(int, (tmp_path / "pids").read_text().split())
     if number is signal.SIGKILL:
         os.killpg(pid, number)

@@ -19,6 +19,7 @@ from hpml_jobs.job.script import (
 )
 from hpml_jobs.job.workers import Job, torchrun_command, worker_environment
 from hpml_jobs.study.cell_folder import AttemptFolder
+from tests.patience import PATIENCE_S
 from tests.unit.builders import a_cell
 
 SCRIPT = Script(path="srun_meets.py", args="{folder}", launcher=ScriptLauncher.SRUN)
@@ -58,7 +59,7 @@ def test_tasks_meet_wherever_their_script_chooses(
         cwd=SCRIPTS,
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert run.returncode == 0, run.stderr

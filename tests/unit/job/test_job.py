@@ -31,6 +31,7 @@ from hpml_jobs.job.workers import (
 from hpml_jobs.study.cell_folder import AttemptEnd, AttemptFolder, RankError
 from hpml_jobs.study.files import encode, write_whole
 from hpml_jobs.study.study import Study
+from tests.patience import PATIENCE_S, wait_until
 from tests.unit.builders import a_cell, a_record
 from tests.unit.study_builder import write_record
 
@@ -590,16 +591,16 @@ def test_wrapper_ignores_usr2_and_sigterm_ends_workers_first(
         stdout=subprocess.DEVNULL,
     )
     try:
-        for _ in range(6000):
-            if (working_folder / "started").exists():
-                break
-            with pytest.raises(subprocess.TimeoutExpired):
-                process.wait(timeout=0.1)
+        wait_until(
+            (working_folder / "started").exists,
+            "the workers have started",
+            has_ended=lambda: process.poll() is not None,
+        )
         process.send_signal(signal.SIGUSR2)
         with pytest.raises(subprocess.TimeoutExpired):
             process.wait(timeout=0.3)
         process.terminate()
-        assert process.wait(timeout=600) == 1
+        assert process.wait(PATIENCE_S) == 1
     finally:
         process.kill()
         process.wait()

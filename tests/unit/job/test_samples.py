@@ -22,6 +22,7 @@ from hpml_jobs.job.card_samples import (
 from hpml_jobs.job.run import attempt_cell
 from hpml_jobs.study.cell_folder import AttemptFolder
 from hpml_jobs.study.files import encode
+from tests.patience import PATIENCE_S
 from tests.unit.builders import a_cell, a_record
 from tests.unit.fake_nvml import FakeGpu, FakeNvml
 from tests.unit.job.test_job import planned_cell, replace_workers
@@ -161,7 +162,8 @@ def test_record_has_samples_of_gpus_while_the_workers_ran(
     record = a_record(cell_folder.read().cell)
     ranks = []
     for rank in record.ranks:
-        timed = msgspec.structs.replace(rank.timed, started_s=time.monotonic())
+        window = {"started_s": time.monotonic(), "epoch_s": PATIENCE_S}
+        timed = msgspec.structs.replace(rank.timed, **window)
         epochs = (rank.epochs[0], timed, *rank.epochs[2:])
         card = Card(uuid=f"GPU-{rank.rank}")
         ranks.append(msgspec.structs.replace(rank, epochs=epochs, cards=(card,)))

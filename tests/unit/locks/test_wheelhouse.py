@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import PATIENCE_S
+
 LOCKS = Path(__file__).parents[3] / "locks"
 wheelhouse = runpy.run_path(str(LOCKS / "wheelhouse.py"), run_name="wheelhouse")
 
@@ -42,7 +44,7 @@ def run(python, *words):
         [str(python), *map(str, words)],
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=PATIENCE_S,
         check=False,
     )
 

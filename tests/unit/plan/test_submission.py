@@ -47,6 +47,12 @@ def test_cells_hold_the_script_and_its_local_modules(
     assert "never" not in "".join(capfd.readouterr())
 
 
+def test_windows_of_a_script_are_of_its_cell() -> None:
+    (planned,) = plan("batch=4", "script=train.py", ARGS, "window=5,10").cells
+    assert planned.cell.script is not None
+    assert planned.cell.script.window == (5, 10)
+
+
 def test_another_text_or_another_argument_is_another_cell(folder: Path) -> None:
     first = plan("batch=4", "script=train.py", ARGS).cells[0].slug
     assert plan("batch=4", "script=train.py", f"{ARGS} --lr 1").cells[0].slug != first

@@ -8,6 +8,7 @@ import pytest
 from hpml_jobs.study.study import Study
 from hpml_jobs.submit.scripts import followup_script
 from hpml_jobs.submit.send import job_id
+from tests.patience import PATIENCE_S
 from tests.unit.plans import plan_with_folder, requests_of, script_of
 
 KINDS = (
@@ -71,7 +72,7 @@ def run_job(slurm, tmp_path):
             capture_output=True,
             text=True,
             check=False,
-            timeout=600,
+            timeout=PATIENCE_S,
         )
 
     return run

@@ -33,6 +33,7 @@ from hpml_jobs.results.rows import Pair
 from hpml_jobs.study.snapshot import read_snapshots
 from hpml_jobs.study.study import Study
 from tests.conftest import Program
+from tests.patience import timeout
 
 USER_CODE = Path(__file__).with_name("injected.py")
 
@@ -83,7 +84,7 @@ class InjectedStudy:
         }
         options = [f"{key}={value}" for key, value in (here | settings).items()]
         words = (*words, *custom, "workload.data=injected:dataset", f"study={name}")
-        program.ok("-m", *words, *options, timeout_s=3600)
+        program.ok("-m", *words, *options, timeout_s=timeout(200))
         self.program, self.name = program, name
         self.study = Study(program.folder / "outputs" / name)
 

@@ -18,6 +18,7 @@ from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 from hpml_jobs.worker.fork_safety import imports_for_life
+from tests.patience import PATIENCE_S
 
 ROOT = Path(__file__).parents[3]
 IMPORTED = ("torch._dynamo", "torch.distributed.fsdp", "hpml_jobs.worker.loop")
@@ -77,7 +78,7 @@ class RankServer:
 
     def close(self) -> None:
         self.process.stdin.close()
-        self.process.wait(timeout=30)
+        self.process.wait(PATIENCE_S)
         self.process.stdout.close()
 
 

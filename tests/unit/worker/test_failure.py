@@ -3,7 +3,6 @@
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,6 +11,7 @@ import torch
 
 from hpml_jobs.core.errors import HpmlError, NodeFaultError
 from hpml_jobs.worker.failure import describe, is_oom, lacks_torch, reason_of
+from tests.patience import wait_until
 
 
 def wrapped(error):
@@ -192,12 +192,4 @@ def test_worker_whose_parent_died_before_it_asked_ends():
         assert killed.stdout is not None
         worker = int(killed.stdout.readline())
     assert killed.returncode == -signal.SIGKILL
-    assert has_ended(worker)
-
-
-def has_ended(pid: int) -> bool:
-    """Whether a process ends within two minutes."""
-    deadline = time.monotonic() + 120
-    while Path(f"/proc/{pid}").exists() and time.monotonic() < deadline:
-        time.sleep(0.02)
-    return not Path(f"/proc/{pid}").exists()
+    wait_until(lambda: not Path(f"/proc/{worker}").exists(), "the worker ends")

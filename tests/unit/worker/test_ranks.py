@@ -17,6 +17,7 @@ from hpml_jobs.core.recipe import Recipe
 from hpml_jobs.core.strategies import Device, Strategy, SyncBuffers
 from hpml_jobs.core.workload import SourceFile, Workload
 from hpml_jobs.worker import loop
+from tests.patience import PATIENCE_S, wait_until
 
 from .conftest import SMALL_DIGITS, change_workload, command_for, cpu_cell
 
@@ -175,7 +176,7 @@ def test_raising_rank_reports_error_and_torchrun_ends_others(write_cell, tmp_pat
     workload = change_workload(SMALL_DIGITS, model="mycode:build", parameters=None)
     cell = cpu_cell(workload, gpus=2)
     folder = write_cell(cell)
-    ended = subprocess.run(command_for(folder, cell), check=False, timeout=600)
+    ended = subprocess.run(command_for(folder, cell), check=False, timeout=PATIENCE_S)
     assert ended.returncode == 1
     attempt = folder.attempt("17_0")
     assert not attempt.record.exists()
@@ -319,19 +320,21 @@ def test_loader_workers_die_with_killed_parent(write_cell):
     folder = write_cell(cell)
     with subprocess.Popen(command_for(folder, cell)) as worker:
         tree = Path(f"/proc/{worker.pid}/task/{worker.pid}/children")
-        deadline = time.monotonic() + 300
-        while not (children := tree.read_text().split()):
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        wait_until(
+            tree.read_text,
+            "a loader worker",
+            has_ended=lambda: worker.poll() is not None,
+        )
+        children = tree.read_text().split()
         # submitit's signal, which the worker ignores
         worker.send_signal(signal.SIGUSR2)
         time.sleep(0.2)
         assert worker.poll() is None
         worker.kill()
-    deadline = time.monotonic() + 120
-    while any(Path(f"/proc/{child}").exists() for child in children):
-        assert time.monotonic() < deadline, "a loader worker outlived its parent"
-        time.sleep(0.02)
+    wait_until(
+        lambda: not any(Path(f"/proc/{child}").exists() for child in children),
+        "every loader worker ends",
+    )
 
 
 def test_code_changed_after_submission_is_not_run(run_cell, tmp_path):

@@ -9,6 +9,7 @@ import subprocess
 import pytest
 
 from hpml_jobs.report import page
+from tests.patience import PATIENCE_S
 from tests.unit.builders import lab_cell, lab_record
 from tests.unit.study_builder import StudyBuilder
 
@@ -61,7 +62,7 @@ def browse(folder, *options):
         ],
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=PATIENCE_S,
         check=True,
         env={"PATH": os.environ["PATH"], "HOME": str(folder)},
     )

@@ -56,12 +56,12 @@ print(sorted({{*os.environ}} - {{{OBSERVE_VARIABLE!r}}}), sys.path)
 """
 
 CHANGES = {
-    "everything": "os.environ.clear(); sys.path.clear(); os.chdir('/'); os.closerange(3, 4096)\n"
+    "everything": "if not os.fork(): train(1); os._exit(0)\nos.wait()\n"
+    "os.environ.clear(); sys.path.clear(); os.chdir('/'); os.closerange(3, 4096)\n"
     "sys.meta_path.clear(); sys.path_hooks.clear(); sys.path_importer_cache.clear()",
     "other values": "os.environ.update(RANK='', LOCAL_RANK='a', HPML_JOBS_OBSERVE='/', HOME='/x')\n"
     "sys.path = None; sys.modules['statistics'] = None; sys.modules['msgspec'] = object()\n"
     "sys.excepthook = None; resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))",
-    "fork": "if not os.fork(): train(1); os._exit(0)\nos.wait()",
 }
 
 

@@ -208,4 +208,4 @@ def _ending(folder: CellFolder) -> str:
     record = folder.read_record() if end.outcome.finished else None
     if record is None or not record.ranks:
         return f"{end.outcome.value}: {end.reason}"
-    return f"{record.timed_s:#.3g} s   {end.reason or ''}".rstrip()
+    return f"{record.timed_s:#.3g} s"

@@ -214,7 +214,8 @@ def settings_of(
 def _resolved(config: DictConfig, values: Mapping[str, Any]) -> dict[str, Any]:
     try:
         for key, value in values.items():
-            OmegaConf.update(config, key, value, force_add=_is_free(config, key))
+            adds = _is_free(config, key) or holds_any_key(key)
+            OmegaConf.update(config, key, value, force_add=adds)
         composed = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
     except OmegaConfBaseException as error:
         raise UsageError(f"configuration: {_first_line(error)}") from error

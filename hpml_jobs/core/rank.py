@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from statistics import median
+from typing import Any
 
 import msgspec
 
@@ -52,29 +53,6 @@ class Startup(Value, frozen=True, kw_only=True):
         return None if None in parts_s else sum(parts_s)
 
 
-class StoredImages(Value, frozen=True, kw_only=True):
-    """The images that a rank's device holds with loader=device, training and test set.
-
-    `load_s` is the time before the first epoch in which they were read, decoded and copied.
-    """
-
-    images: int
-    bytes: int
-    load_s: float
-
-
-class Compilation(Value, frozen=True, kw_only=True):
-    """What torch.compile took on one rank, from its start until the last epoch of training.
-
-    `seconds` of the host, backward included; with torch's cache on disk they are fewer.
-    `graph_breaks` counts by reason where torch could not compile a model into one graph.
-    """
-
-    seconds: float
-    graphs: int
-    graph_breaks: dict[str, int] = {}
-
-
 class NodeSystem(Value, frozen=True, kw_only=True):
     """The software and hardware of one node that may differ from that of the first one."""
 
@@ -120,10 +98,10 @@ class Rank(Value, frozen=True, kw_only=True, dict=True):
     initial_hash: str | None = (
         None  # sha256 of an own model's parameters before training
     )
-    compilation: Compilation | None = None  # by torch.compile; None without compile=
+    compilation: Any = None  # before 1.0
     communication: Communication | None = None
     cards: tuple[Card, ...] = ()
-    stored_images: StoredImages | None = None  # with loader=device
+    stored_images: Any = None  # before 1.0
     pid: int | None = None
     boot_id: str | None = None
     started_ticks: int | None = None

@@ -57,10 +57,8 @@ class Look(NamedTuple):
         return {"color": self.colour, "ls": self.dashes, "marker": self.marker}
 
 
-DASHES = (
-    *("-", (0, (5, 1.8)), (0, (1.2, 1.6)), (0, (6, 1.6, 1.2, 1.6))),
-    *((0, (10, 2)), (0, (3, 4)), (0, (6, 1.6, 1.2, 1.6, 1.2, 1.6)), (0, (1.2, 4))),
-)
+DOT = (1.2, 1.6)
+DASHES = ("-", (0, DOT), *((0, (6, 1.6) + dots * DOT) for dots in range(6)))
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p")
 
 IDEAL: Any = {"color": GREY, "ls": (0, (4, 3)), "lw": 0.9, "zorder": 1}

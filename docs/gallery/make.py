@@ -1,7 +1,7 @@
 """Write the report of the study in cifar10.tar.gz: `make gallery`.
 
 The page and all pictures are in docs/gallery/report/, which git ignores; the pictures that README
-and docs/tables.md show are beside this file.
+and docs/results.md show are beside this file.
 """
 
 import os

@@ -179,7 +179,7 @@ def import_(words: FileAndStudy = None, outputs: Outputs = None) -> None:
 
     Its columns are gpus, batch (per GPU) and epoch_s, or images (of an epoch) and images_per_s; it
     may have run, nodes, strategy, gpu_type, loss and accuracy. Rows with the same GPUs,
-    batch and strategy are repeats. See docs/share.md, also for a history of W&B.
+    batch and strategy are repeats. See docs/results.md, also for a history of W&B.
 
     Example: hpml-jobs import docs/published.csv study=published
     """
@@ -190,7 +190,7 @@ def import_(words: FileAndStudy = None, outputs: Outputs = None) -> None:
     if len(files) != 1 or len(named) != 1:
         raise UsageError(
             "import takes one file and one name: import FILE.csv study=NAME; all else is a column "
-            "of the table (docs/share.md)"
+            "of the table (docs/results.md)"
         )
     file, name = Path(files[0]), named[0].removeprefix(KEY)
     study = Study(resolve_path(outputs_of(outputs)) / check_name(name))

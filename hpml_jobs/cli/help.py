@@ -77,7 +77,7 @@ More
   hpml-jobs help clusters    clusters, and the keys of a cluster
   hpml-jobs help grids       predefined studies, and learning-rate recipes
   hpml-jobs --version        print the version
-  docs/README.md             the documentation by task
+  README.md                  what it is, and the pages of docs/
 
 Exit codes: 0 success, 1 failure, 2 wrong usage, 130 interrupted.
 """
@@ -240,7 +240,7 @@ def _check_explanation(word: str) -> str:
         if check.name == word:
             sentence, *_ = check.meaning.rstrip(".").split(". ")
             text = f"{sentence}. Limit: {check.limit}. Fix: {check.remedy}."
-            return _explanation(f"{word} (data-quality check, docs/checks.md)", text)
+            return _explanation(f"{word} (data-quality check, docs/results.md)", text)
     return ""
 
 

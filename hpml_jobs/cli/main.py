@@ -42,7 +42,7 @@ GONE = {
     "archive": "type tar czf STUDY.tar.gz -C outputs STUDY",
     "choose": "type hpml-jobs collect STUDY min_efficiency=0.8",
     "completion": "type hpml-jobs --install-completion",
-    "export": "read outputs/STUDY/report/cells.csv (docs/share.md)",
+    "export": "read outputs/STUDY/report/cells.csv (docs/results.md)",
     "fetch": "a submission downloads a missing data set",
     "predict": "measure the sizes, e.g. hpml-jobs -m gpus=4,8",
     "record": "type hpml-jobs collect STUDY --all, or read record.json in outputs/STUDY/cells/CELL",

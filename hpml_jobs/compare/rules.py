@@ -1,6 +1,6 @@
 """Two studies cell by cell: which cells are faster, and which slower.
 
-The old one is the reference, the new one is compared with it. Rules: docs/compare.md.
+The old one is the reference, the new one is compared with it. Rules: docs/results.md.
 """
 
 from statistics import median

@@ -1,7 +1,7 @@
 """The cells that come next in a study with `gpus=auto`, `batch=auto` or `repeats=auto`.
 
 A study is a function from its records to its next cells. A typed grid is the constant function;
-this one measures only what the answer needs, and judges only what was measured. docs/choose.md has
+this one measures only what the answer needs, and judges only what was measured. docs/results.md has
 its rules.
 """
 

@@ -4,8 +4,8 @@
     q1.csv, table1.csv, …   the lab's tables as sheets: a column per batch and quantity, unrounded
     scaling.csv, …          a full table each, unrounded, units in the names, all groups in one
     cells.csv               one row per cell, those without numbers too: raw values and facts
-    report.html, report.md  the page (docs/tables.md)
-    speedup.png, gap.png, … its pictures (docs/tables.md)
+    report.html, report.md  the page (docs/results.md)
+    speedup.png, gap.png, … its pictures (docs/results.md)
 
 Features add files of their own. A file that would not change is not written.
 """

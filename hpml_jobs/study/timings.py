@@ -30,7 +30,7 @@ NEEDED = ("gpus", "batch")
 
 TABLE = (
     "a table of runs has the columns gpus, batch and epoch_s, or images and images_per_s; it may "
-    "have run, nodes, strategy, gpu_type, loss, accuracy; docs/share.md makes one of a W&B history"
+    "have run, nodes, strategy, gpu_type, loss, accuracy; docs/results.md makes one of a history"
 )
 
 Count = Annotated[int, Meta(ge=1, le=10**12)]

@@ -83,7 +83,7 @@ class ProgressWriter:
 class RankResult(NamedTuple):
     """The results that a rank sends to rank 0: its part of the record, and its arrays by name.
 
-    docs/records.md describes the arrays. `missing` has a reason for each value that could not be
+    docs/formulas.md describes the arrays. `missing` has a reason for each value that could not be
     measured.
     """
 

@@ -42,7 +42,7 @@ def test_page_shows_what_collect_says_of_the_gallery(outputs, capsys, monkeypatc
     monkeypatch.chdir(outputs.parent)
     assert run(["collect", "cifar10", "--to", "report"]) == 0
     text = printed(capsys)
-    (parts,) = shown("tables.md", "Example")
+    (parts,) = shown("results.md", "Example")
     assert len(parts) > 1
     for part in parts:
         assert part in text

@@ -22,4 +22,4 @@ def test_generated_file_is_current(name):
 
 
 def test_generated_files_are_all_there():
-    assert {"commands.md", "checks.md", "gpu.csv", "measured.md"} == {*FILES}
+    assert {"commands.md", "results.md", "gpu.csv", "measured.md"} == {*FILES}

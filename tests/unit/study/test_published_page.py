@@ -1,4 +1,4 @@
-"""The commands and recipes of docs/share.md: a report of published times, a history of W&B."""
+"""The commands and recipes of docs/results.md: a report of published times, a history of W&B."""
 
 import math
 import re
@@ -46,7 +46,7 @@ WANDB = SimpleNamespace(
 
 @pytest.fixture
 def page():
-    return (DOCS / "share.md").read_text()
+    return (DOCS / "results.md").read_text()
 
 
 def test_a_history_of_wandb_becomes_a_table_of_runs(page, working_folder):

@@ -124,7 +124,7 @@ def assert_shards(record):
 def assert_recomputed(rank, arrays):
     """A rank's phases and messages follow from iterations.npz alone, whatever the order of calls.
 
-    The positions in parts_s are those of docs/records.md.
+    The positions in parts_s are those of docs/formulas.md.
     """
     number, phases = rank.rank, rank.phases
     totals = arrays["parts_s"][number].sum(axis=0)

@@ -1,7 +1,6 @@
-"""docs/checks.md: every check is complete, and its limit is the one in its messages."""
+"""docs/results.md: every check is complete, and its limit is the one in its messages."""
 
 import re
-from pathlib import Path
 
 from hpml_jobs.results.checks.study import GROUPS
 from tests.unit.check_cases import (
@@ -11,7 +10,6 @@ from tests.unit.check_cases import (
     imported_record,
 )
 
-PAGE = (Path(__file__).parents[4] / "docs" / "checks.md").read_text()
 CHECKS = [check for group in GROUPS.values() for check in group]
 LIMIT = re.compile(r"\((?:\w+, )?(?:limit|at least) ([\d.,]+(?: %)?)")
 

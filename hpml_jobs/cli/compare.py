@@ -75,7 +75,7 @@ def compare(
             raise UsageError(
                 f"--save {save} stores one study: leave B and --fail-if-slower out"
             )
-        _save(typed_path(save), a, outputs, json=json)
+        _save(typed_path(save), a, outputs)
         return
     if a is None:
         raise UsageError("name the study to compare with: compare A [B]")
@@ -127,8 +127,8 @@ def _show(compared: "ComparedStudies") -> None:
         )
 
 
-def _save(path: Path, study: str | None, outputs: Path | None, *, json: bool) -> None:
-    """Store the numbers of a study, by default of the most recently submitted one; `json` prints.
+def _save(path: Path, study: str | None, outputs: Path | None) -> None:
+    """Store the numbers of a study, by default of the most recently submitted one.
 
     Raises:
         UsageError: the file is not called .json.
@@ -142,10 +142,7 @@ def _save(path: Path, study: str | None, outputs: Path | None, *, json: bool) ->
         raise HpmlError(f"reference {path} exists: remove it first")
     numbers = _numbers(study, outputs)
     write_reference(numbers, path)
-    if json:
-        print_json(numbers)
-    else:
-        print(f"saved: the numbers of study {numbers.study} in {path}")
+    print(f"saved: the numbers of study {numbers.study} in {path}")
 
 
 def _numbers(word: str | None, outputs: Path | None) -> "Reference":

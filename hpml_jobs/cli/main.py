@@ -47,7 +47,10 @@ GONE = {
     "predict": "measure the sizes, e.g. hpml-jobs -m gpus=4,8",
     "record": "type hpml-jobs collect STUDY --all, or read record.json in outputs/STUDY/cells/CELL",
     "remove": "type rm -r outputs/STUDY",
+    "reference": "type hpml-jobs compare STUDY --save FILE.json",
     "report": "type hpml-jobs collect STUDY, which writes the page",
+    "unpack": "type tar xzf STUDY.tar.gz -C outputs",
+    "watch": "type hpml-jobs status STUDY --watch",
 }
 """Commands of earlier versions, with what to do instead."""
 

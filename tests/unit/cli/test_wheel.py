@@ -29,6 +29,7 @@ def test_wheel_has_configs_and_works_from_any_folder(tmp_path):
     assert (site / "hpml_jobs" / "sbatch" / "cell.sbatch").is_file()
     for words in (
         ["--help"],
+        ["help", "cell"],
         ["plan", "cluster=local", "device=cpu", "--all"],
     ):
         done = subprocess.run(

@@ -87,8 +87,7 @@ def test_reference_file_is_stable_and_names_no_path(studies, capsys, tmp_path):
     assert b"gr001" not in content
     assert isinstance(read_reference(Path("ci/speed.json")), Reference)
     Path("ci/speed.json").unlink()
-    again = output_of(capsys, "compare", "before", "--save", "ci/speed.json", "--json")
-    assert json.loads(again) == json.loads(content)
+    output_of(capsys, "compare", "before", "--save", "ci/speed.json")
     assert Path("ci/speed.json").read_bytes() == content
     assert ": 1 slower (" in output_of(capsys, "compare", "ci/speed.json", "after")
 

@@ -41,8 +41,8 @@ def init(
             f"{path} exists and was not changed: init --print prints the new one"
         )
     profile = make_profile()
+    print(profile.text, end="")
     if show:
-        print(profile.text, end="")
         return
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -43,9 +43,9 @@ def test_init_profile_plans_the_first_study(rig, tmp_path):
     """The file that init writes on this cluster is enough to plan a study without other keys."""
     user = Program(tmp_path, rig.env)
     shown = user.ok("init")
-    assert "cluster.gpu_type=rtx8000 (GPUs: 8 rtx8000, 2 v100)\n" in shown
-    assert "cluster.partition=main (" in shown
-    assert "cluster.account=root (" in shown
+    assert 'gpu_type: "rtx8000"  # GPUs: 8 rtx8000, 2 v100\n' in shown
+    assert 'partition: "main"  # ' in shown
+    assert 'account: "root"  # ' in shown
     plan = user.ok("plan", "-m", "gpus=1,2", "batch=32", "--all")
     assert "--gres=gpu:rtx8000:2" in plan
     assert "--account=root" in plan

@@ -156,7 +156,7 @@ def _write(report: "Report", study: "Study", to: Path | None) -> Path | None:
         HpmlError: the folder that was named, or the user's own study, cannot be written.
     """
     from hpml_jobs.lab.questions import write_report
-    from hpml_jobs.report.page import HTML
+    from hpml_jobs.report.page.contents import HTML
 
     try:
         written = write_report(report, study.report if to is None else typed_path(to))

@@ -18,16 +18,10 @@ from hpml_jobs.cli.console import (
     show_preview,
 )
 from hpml_jobs.cli.hints import next_commands
-from hpml_jobs.cli.options import (
-    study_words,
-)
+from hpml_jobs.cli.options import study_words
 from hpml_jobs.cli.terminal import repeated
 from hpml_jobs.core.errors import HpmlError, InterruptError, UsageError
-from hpml_jobs.core.text import (
-    counted,
-    few,
-    hours_text,
-)
+from hpml_jobs.core.text import counted, few, hours_text
 from hpml_jobs.slurm.commands import has_sbatch
 from hpml_jobs.slurm.jobs import array_ids
 

@@ -18,10 +18,7 @@ from hpml_jobs.cli.options import (
 )
 from hpml_jobs.cli.terminal import repeated
 from hpml_jobs.core.errors import UsageError
-from hpml_jobs.core.text import (
-    PROGRAM,
-    with_command,
-)
+from hpml_jobs.core.text import PROGRAM, with_command
 
 
 def submit(

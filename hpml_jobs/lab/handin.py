@@ -7,9 +7,9 @@ from pathlib import Path
 
 from hpml_jobs.core.errors import UsageError
 from hpml_jobs.lab.questions import section
-from hpml_jobs.report import page
 from hpml_jobs.report.folder import write
 from hpml_jobs.report.frame.picture import png_files
+from hpml_jobs.report.page.contents import HTML, MARKDOWN, public_page
 from hpml_jobs.report.page.formats import html_document, markdown_document
 from hpml_jobs.report.report import Report, pictures
 
@@ -55,15 +55,15 @@ def write_handin(report: Report, folder: Path, student: str | None) -> list[Path
         raise UsageError(f"--handin {folder} is not empty: name a new folder")
     drawn = pictures(report)
     html, text = (
-        page.public_page(report, drawn, (section(report, own_words),))
+        public_page(report, drawn, (section(report, own_words),))
         for own_words in ("", OWN_WORDS)
     )
     name = student or NOBODY
     signed = (name, *html.subtitle)
     commands = "\n".join(dict.fromkeys(report.commands))
     contents: dict[str, str | bytes] = {
-        page.HTML: html_document(html._replace(subtitle=signed)),
-        page.MARKDOWN: markdown_document(text._replace(subtitle=signed)),
+        HTML: html_document(html._replace(subtitle=signed)),
+        MARKDOWN: markdown_document(text._replace(subtitle=signed)),
         README: ABOUT.format(
             study=report.study,
             student=name,
@@ -72,7 +72,7 @@ def write_handin(report: Report, folder: Path, student: str | None) -> list[Path
         **png_files(drawn.values()),
     }
     written = write(contents, folder, (), lambda _: True)
-    if print_pdf(folder / page.HTML, folder / PDF):
+    if print_pdf(folder / HTML, folder / PDF):
         written.append(folder / PDF)
     return written
 

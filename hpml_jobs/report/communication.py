@@ -6,7 +6,7 @@ from typing import Annotated, NamedTuple, Self
 
 from hpml_jobs.core import formulas
 from hpml_jobs.core.check_result import Affected
-from hpml_jobs.report.frame import captions, style
+from hpml_jobs.report.frame import captions, picture
 from hpml_jobs.report.frame.numbers import percent, seconds
 from hpml_jobs.report.frame.picture import Axes, Panel, Picture, cell_label, panels
 from hpml_jobs.report.frame.table import (
@@ -199,16 +199,16 @@ class Phase(NamedTuple):
 
 
 PHASES = (
-    Phase("stall", "stall", style.MIDDLE_GREY),
-    Phase("h2d", "copy to device", style.ORANGE),
-    Phase("forward", "forward", style.SKY),
-    Phase("backward", "backward", style.BLUE),
-    Phase("comm_exposed", "backward communication", style.RED),
-    Phase("optimizer", "optimizer", style.GREEN),
+    Phase("stall", "stall", picture.MIDDLE_GREY),
+    Phase("h2d", "copy to device", picture.ORANGE),
+    Phase("forward", "forward", picture.SKY),
+    Phase("backward", "backward", picture.BLUE),
+    Phase("comm_exposed", "backward communication", picture.RED),
+    Phase("optimizer", "optimizer", picture.GREEN),
 )
 """The phases that add up to the instrumented epoch of our own loop."""
 
-OTHER = Phase("other", "other", style.PURPLE)
+OTHER = Phase("other", "other", picture.PURPLE)
 
 # two blocks, because a block is never wider than a screen of 80 columns
 FIRST, LATER = "seconds until forward", "seconds from backward on"

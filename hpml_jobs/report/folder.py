@@ -17,8 +17,8 @@ from typing import TypeAlias
 
 from hpml_jobs.core.errors import HpmlError, UsageError
 from hpml_jobs.core.text import printable_bytes
-from hpml_jobs.report import page
 from hpml_jobs.report.files import frames, json_tables, latex
+from hpml_jobs.report.page.contents import HTML, MARKDOWN, files
 from hpml_jobs.report.page.formats import Section
 from hpml_jobs.report.report import LABELS, PLOTS, SHEETS, TOGETHER, Report
 from hpml_jobs.study.files import read_from, write_whole, writing
@@ -43,9 +43,9 @@ SHEET_FILES = (
 _PICTURES = tuple(f"{name}.png" for name in PLOTS)
 """The names of the pictures' files that not every report has."""
 
-_OF_PAGE = frozenset((page.HTML, page.MARKDOWN, *_PICTURES))
+_OF_PAGE = frozenset((HTML, MARKDOWN, *_PICTURES))
 
-_MARKS = {page.HTML: b'name="generator" content="hpml_jobs', TABLES: b'"schema":'}
+_MARKS = {HTML: b'name="generator" content="hpml_jobs', TABLES: b'"schema":'}
 """What a report's page and tables have among their first bytes."""
 
 
@@ -62,7 +62,7 @@ def write_all(
         HpmlError: the folder cannot be written.
     """
     make(folder)  # before pictures are drawn, which takes seconds
-    contents = {**tables(report), **page.files(report, questions)}
+    contents = {**tables(report), **files(report, questions)}
     return write(contents, folder, (*SHEET_FILES, *_PICTURES))
 
 
@@ -84,7 +84,7 @@ def _owner(folder: Path) -> Callable[[str], bool]:
     has = {}
     for name, mark in _MARKS.items():
         has[name] = mark in read_from(folder / name, 0, HEAD_BYTES)
-    return lambda name: has[page.HTML if name in _OF_PAGE else TABLES]
+    return lambda name: has[HTML if name in _OF_PAGE else TABLES]
 
 
 def write(

@@ -12,7 +12,7 @@ from hpml_jobs.core.check_result import Affected
 from hpml_jobs.core.measurements import Role
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.workload import Loss
-from hpml_jobs.report.frame import captions, learning, style
+from hpml_jobs.report.frame import captions, learning, picture
 from hpml_jobs.report.frame.captions import by_reason, full_label
 from hpml_jobs.report.frame.learning import Mean
 from hpml_jobs.report.frame.numbers import accuracy, count, loss, milliseconds
@@ -305,19 +305,19 @@ def _loss(row: Row) -> Any:
     return None
 
 
-def _looks(strategies: Mapping[str, str]) -> dict[str, style.Look]:
+def _looks(strategies: Mapping[str, str]) -> dict[str, picture.Look]:
     """Return a look for each line from its strategy, by label; lines of one strategy differ."""
     numbers = Counter[str]()
     looks = {}
     for label, strategy in strategies.items():
-        dashes = style.DASHES[numbers[strategy] % len(style.DASHES)]
-        looks[label] = style.Look(style.strategy_colour(strategy), dashes)
+        dashes = picture.DASHES[numbers[strategy] % len(picture.DASHES)]
+        looks[label] = picture.Look(picture.strategy_colour(strategy), dashes)
         numbers[strategy] += 1
     return looks
 
 
 def _draw(
-    axis: Axes, panel: Panel[dict[str, Any]], *, looks: Mapping[str, style.Look]
+    axis: Axes, panel: Panel[dict[str, Any]], *, looks: Mapping[str, picture.Look]
 ) -> list[str]:
     """Draw the runs of a batch; return the loss at the end of each in words."""
     import numpy as np  # noqa: PLC0415 - heavy

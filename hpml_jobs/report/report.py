@@ -19,7 +19,7 @@ from hpml_jobs.report.communication import (
     phases,
     phases_picture,
 )
-from hpml_jobs.report.frame import captions, style
+from hpml_jobs.report.frame import captions, picture
 from hpml_jobs.report.frame.numbers import aside
 from hpml_jobs.report.frame.picture import Picture
 from hpml_jobs.report.frame.table import Sheet, Table
@@ -28,8 +28,7 @@ from hpml_jobs.report.lab.tables import StrategyTables, q1, strategy_tables
 from hpml_jobs.report.learning import iterations, loss_picture, table4
 from hpml_jobs.report.quantization import quantization, spreads
 from hpml_jobs.report.scaling.gap import gap_table, waterfall
-from hpml_jobs.report.scaling.picture import speedup
-from hpml_jobs.report.scaling.table import scaling, strong_table
+from hpml_jobs.report.scaling.sizes import scaling, speedup, strong_table
 from hpml_jobs.results.cells import CellResult, Place, cell_results
 from hpml_jobs.results.checks.study import checked_groups
 from hpml_jobs.results.conditions import CODE, SCRIPT, UNRECORDED
@@ -366,7 +365,7 @@ PLOTS: dict[str, Callable[[Report], Picture | None]] = {
 
 def pictures(report: Report) -> dict[str, Picture]:
     """Return the pictures for which the report has data, by name; they are not rendered yet."""
-    with style.applied():
+    with picture.applied():
         drawn = {name: draw(report) for name, draw in PLOTS.items()}
     return {name: shown._replace(name=name) for name, shown in drawn.items() if shown}
 

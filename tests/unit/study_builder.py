@@ -10,7 +10,7 @@ from hpml_jobs.core.cluster import Shape
 from hpml_jobs.core.record import Attempt, Facts, Record
 from hpml_jobs.report.folder import SHEET_FILES, make, tables, write
 from hpml_jobs.report.frame.table import Sheet, Table
-from hpml_jobs.report.page import public_page
+from hpml_jobs.report.page.contents import public_page
 from hpml_jobs.report.page.formats import markdown_document
 from hpml_jobs.report.report import Report, make_report
 from hpml_jobs.status.states import cell_states

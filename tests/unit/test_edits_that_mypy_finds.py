@@ -15,7 +15,7 @@ MORE = "more, "
 """A required argument too many, without an annotation: typer's functions may have any others."""
 
 EDITS = (
-    ("report/scaling/table.py", r"def scaling\(", MORE, REPORT, ": scaling,"),
+    ("report/scaling/sizes.py", r"def scaling\(", MORE, REPORT, ": scaling,"),
     (
         "worker/sharding/fsdp.py",
         r"class FSDP\((?s:.*?)self, ",

@@ -1,17 +1,122 @@
-"""A picture: panels, each drawn by one function, with legend and words; as SVG or PNG."""
+"""A picture: its style, panels that a function draws each, legend and words; as SVG or PNG."""
 
 import io
 import textwrap
 from base64 import b64encode
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import pairwise, zip_longest
 from math import ceil
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, TypeVar
 
-from hpml_jobs.report.frame import captions, style
+from hpml_jobs.core.errors import HpmlError
+from hpml_jobs.report.frame import captions
 from hpml_jobs.report.frame.captions import MARK
 from hpml_jobs.results.cells import Place
 from hpml_jobs.results.groups import ConditionGroup
+
+COLOURS = (
+    *("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#B87900"),
+    *("#3E97D1", "#111111", "#8C8C8C", "#882255"),
+)
+"""Okabe and Ito's palette for all kinds of colour vision, grey in place of yellow, and Tol's wine.
+
+Orange and sky blue are darker than theirs: every colour has a contrast of 3:1 or more.
+"""
+
+BLUE, RED, GREEN, PURPLE, ORANGE, SKY, BLACK, MIDDLE_GREY, WINE = COLOURS
+
+TEXT, GREY, PALE = "#222222", "#555555", "#D9D9D9"
+"""Headings; axes and captions; ideals and ranges."""
+
+GRID, PAPER = "#E6E6E6", "#FFFFFF"
+
+STRATEGY_COLOURS = {
+    "single": BLACK,
+    "ddp": BLUE,
+    "dp": ORANGE,
+    "allreduce": RED,
+    "allreduce_flat": PURPLE,
+    "gather_scatter": GREEN,
+    "zero1": SKY,
+    "fsdp": WINE,
+}
+"""The colour of each strategy in all pictures; others are grey."""
+
+
+def strategy_colour(strategy: str) -> str:
+    """Return the colour of a strategy, the same in every picture.
+
+    >>> strategy_colour("ddp")
+    '#0072B2'
+    """
+    return STRATEGY_COLOURS.get(strategy, MIDDLE_GREY)
+
+
+class Look(NamedTuple):
+    """The look of a line: its colour is its strategy's, dashes and marker tell sizes apart."""
+
+    colour: str
+    dashes: Any = "-"
+    marker: str = ""
+
+    @property
+    def line(self) -> dict[str, Any]:
+        """The look as properties of matplotlib's lines."""
+        return {"color": self.colour, "ls": self.dashes, "marker": self.marker}
+
+
+DOT = (1.2, 1.6)
+DASHES = ("-", (0, DOT), *((0, (6, 1.6) + dots * DOT) for dots in range(6)))
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p")
+
+IDEAL: Any = {"color": GREY, "ls": (0, (4, 3)), "lw": 0.9, "zorder": 1}
+"""The properties of ideal lines."""
+
+STYLE: Any = {
+    "figure.dpi": 150,
+    "figure.constrained_layout.use": True,
+    "font.size": 9,
+    "font.sans-serif": ["DejaVu Sans", "Verdana", "Arial", "sans-serif"],
+    "text.color": TEXT,
+    "text.parse_math": False,  # a $ in a name is no formula
+    "axes.titlesize": 9.5,
+    "axes.labelsize": 9,
+    "axes.labelcolor": GREY,
+    "axes.edgecolor": GREY,
+    "axes.linewidth": 0.7,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": GRID,
+    "grid.linewidth": 0.7,
+    "xtick.color": GREY,
+    "ytick.color": GREY,
+    "xtick.labelsize": 8,
+    "ytick.labelsize": 8,
+    "legend.fontsize": 8.5,
+    "legend.frameon": False,
+    "lines.solid_capstyle": "round",
+    "svg.fonttype": "none",  # text stays text: it can be read, searched and copied
+    "svg.hashsalt": "hpml_jobs",  # fixes the ids in an SVG: same picture, same bytes
+}
+
+
+@contextmanager
+def applied() -> Iterator[None]:
+    """Draw in this style within the `with` block, whatever matplotlibrc the user has."""
+    try:
+        import matplotlib as mpl  # noqa: PLC0415 - heavy, and only writing a report draws
+    except ValueError as fault:
+        raise HpmlError(
+            f"matplotlib does not start ({fault}): unset MPLBACKEND"
+        ) from fault
+    with mpl.rc_context():
+        mpl.rcdefaults()
+        mpl.rcParams.update(STYLE)
+        yield
+
 
 if TYPE_CHECKING:
     import matplotlib.axes
@@ -198,7 +303,7 @@ def svg_address(picture: Picture) -> str:
     figure = picture.figure
     canvas: Any = FigureCanvasSVG(figure)  # its print methods have no types
     before = figure.dpi
-    with style.applied():
+    with applied():
         canvas.print_svg(content, metadata={"Date": None})  # it sets 72 dpi
     figure.set_dpi(before)
     return f"data:image/svg+xml;base64,{b64encode(content.getvalue()).decode()}"
@@ -221,7 +326,7 @@ def png(picture: Picture) -> bytes:
 
     content = io.BytesIO()
     canvas: Any = FigureCanvasAgg(picture.figure)  # its print methods have no types
-    with style.applied():
+    with applied():
         _add_words(picture)
         canvas.print_png(content, metadata={"Software": "hpml_jobs"})
     return content.getvalue()
@@ -236,5 +341,5 @@ def _add_words(picture: Picture) -> None:
     figure.legends[0].set_title(picture.title, prop=bold)
     width = round(figure.get_figwidth() * 16.5)
     lines = "\n".join(textwrap.wrap(picture.caption, width))
-    look = {"fontsize": 7.5, "color": style.GREY, "linespacing": 1.35}
+    look = {"fontsize": 7.5, "color": GREY, "linespacing": 1.35}
     figure.supxlabel(lines, x=0.008, ha="left", **look)

@@ -7,13 +7,13 @@ from hpml_jobs.core.check_result import Tier
 from hpml_jobs.core.environment import COMPARED, text_of
 from hpml_jobs.core.gpus import Card, link_text
 from hpml_jobs.core.record import Record
-from hpml_jobs.core.text import VERSION, counted
+from hpml_jobs.core.text import VERSION, counted, printable
 from hpml_jobs.report import warnings
 from hpml_jobs.report.answer import answer_of
 from hpml_jobs.report.frame import captions
 from hpml_jobs.report.frame.captions import first_few
 from hpml_jobs.report.frame.numbers import aside
-from hpml_jobs.report.frame.picture import Picture
+from hpml_jobs.report.frame.picture import Picture, png_files
 from hpml_jobs.report.frame.table import Table
 from hpml_jobs.report.page.formats import (
     Bullets,
@@ -26,11 +26,16 @@ from hpml_jobs.report.page.formats import (
     Paragraph,
     Section,
     ShownTable,
+    html_document,
+    markdown_document,
+    with_texts,
 )
-from hpml_jobs.report.report import CHECKS, Report, ReportGroup
+from hpml_jobs.report.report import CHECKS, Report, ReportGroup, pictures
 from hpml_jobs.results.conditions import in_words, precision_of
 from hpml_jobs.results.groups import ConditionGroup
 from hpml_jobs.results.rows import by_key
+
+HTML, MARKDOWN = "report.html", "report.md"
 
 NO_CELLS = "This study has no cells yet."
 UNREADABLE = "No cell of this study can be read."
@@ -44,19 +49,45 @@ GLOSSARY = (
 """The words of the tables, above the first one."""
 
 
-def contents(
-    report: Report, pictures: dict[str, Picture], questions: tuple[Section, ...]
+def files(
+    report: Report, questions: tuple[Section, ...] = ()
+) -> dict[str, str | bytes]:
+    """Return the page in both formats and its pictures as PNG, by file name."""
+    drawn = pictures(report)
+    page = public_page(report, drawn, questions)
+    # first: in the files, a picture has its heading and caption inside
+    html = html_document(page)
+    return {
+        HTML: html,
+        MARKDOWN: markdown_document(page),
+        **png_files(drawn.values()),
+    }
+
+
+def public_page(
+    report: Report, drawn: dict[str, Picture], questions: tuple[Section, ...] = ()
 ) -> Page:
-    """Return the page of a report with its pictures, by name; `questions` of a lab are first.
+    """Return the page of a report; control characters are taken out of its texts.
+
+    `questions` are sections before the answer.
+    """
+    page: Page = with_texts(contents(report, drawn, questions), printable)
+    return page
+
+
+def contents(
+    report: Report, drawn: dict[str, Picture], questions: tuple[Section, ...]
+) -> Page:
+    """Return the page of a report with its drawn pictures, by name; `questions` of a lab are first.
 
     Then the others are folded.
     """
     subtitle: tuple[str, ...] = ()
     if report.several:
         subtitle = (SEVERAL.format(groups=len(report.groups)),)
-        sections = _of_several(report, pictures)
+        sections = _of_several(report, drawn)
     elif report.groups:
-        sections = _of_one(report, report.groups[0], pictures)
+        sections = _of_one(report, report.groups[0], drawn)
     else:
         text = UNREADABLE if report.unplaced else NO_CELLS
         sections = [Section("answer", "Answer", (Paragraph(text, is_lead=True),))]
@@ -72,25 +103,25 @@ def contents(
 
 
 def _of_one(
-    report: Report, group: ReportGroup, pictures: dict[str, Picture]
+    report: Report, group: ReportGroup, drawn: dict[str, Picture]
 ) -> list[Section]:
     answer, *sections = _group_sections(report, group, "")
     headline, *others = answer.items
-    speedup, gap = (_figures(pictures, name) for name in ("speedup", "gap"))
+    speedup, gap = (_figures(drawn, name) for name in ("speedup", "gap"))
     return [
         answer._replace(items=(headline, *speedup, *others, *gap)),
         *sections[:2],
-        _folded("pictures", "More pictures", _figures(pictures, "phases", "loss")),
+        _folded("pictures", "More pictures", _figures(drawn, "phases", "loss")),
         *sections[2:],
     ]
 
 
-def _of_several(report: Report, pictures: dict[str, Picture]) -> list[Section]:
+def _of_several(report: Report, drawn: dict[str, Picture]) -> list[Section]:
     groups = report.first_screen.groups
     answers = tuple((group.name, answer_of(report, group).sentence) for group in groups)
     intro: tuple[Item, ...] = (
         FactTable("Answer of each group", ("group", "answer"), answers),
-        *_figures(pictures, "speedup", "gap"),
+        *_figures(drawn, "speedup", "gap"),
     )
     of_groups = []
     for group in report.groups:
@@ -102,12 +133,12 @@ def _of_several(report: Report, pictures: dict[str, Picture]) -> list[Section]:
     return [
         Section("answer", "Answers", intro),
         *of_groups,
-        _folded("pictures", "More pictures", _figures(pictures, "phases", "loss")),
+        _folded("pictures", "More pictures", _figures(drawn, "phases", "loss")),
     ]
 
 
-def _figures(pictures: dict[str, Picture], *names: str) -> tuple[Item, ...]:
-    return tuple(Figure(pictures[name]) for name in names if name in pictures)
+def _figures(drawn: dict[str, Picture], *names: str) -> tuple[Item, ...]:
+    return tuple(Figure(drawn[name]) for name in names if name in drawn)
 
 
 def _folded(anchor: str, title: str, items: tuple[Item, ...]) -> Section:

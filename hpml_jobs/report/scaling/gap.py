@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Annotated, NamedTuple
 
-from hpml_jobs.report.frame import captions, style
+from hpml_jobs.report.frame import captions, picture
 from hpml_jobs.report.frame.captions import mark, why_unsplit
 from hpml_jobs.report.frame.numbers import significant, three_digits
 from hpml_jobs.report.frame.picture import Axes, Panel, Picture, cell_label, cut, panels
@@ -165,17 +165,23 @@ def waterfall(cells: Sequence[tuple[ConditionGroup, Place, Gap]]) -> Picture | N
     def draw(axis: Axes, panel: Panel[Gap]) -> list[str]:
         gap = panel.data
         at = gap.ideal
-        bars = [(f"ideal {at:.3g}", 0.0, at, style.PALE)]
+        bars = [(f"ideal {at:.3g}", 0.0, at, picture.PALE)]
         for cause, part in gap.parts.items():
             if part.low is not None and part.high is not None:
                 axis.hlines(
-                    len(bars), at - part.high, at - part.low, color=style.TEXT, zorder=3
+                    len(bars),
+                    at - part.high,
+                    at - part.low,
+                    color=picture.TEXT,
+                    zorder=3,
                 )
             at -= part.value
-            colour = style.MIDDLE_GREY if cause is GapCause.UNEXPLAINED else style.RED
+            colour = (
+                picture.MIDDLE_GREY if cause is GapCause.UNEXPLAINED else picture.RED
+            )
             bars.append((f"{cause} {digits(part.value)}", at, part.value, colour))
         bars.append(
-            (f"measured {three_digits(gap.speedup)}", 0.0, gap.speedup, style.BLUE)
+            (f"measured {three_digits(gap.speedup)}", 0.0, gap.speedup, picture.BLUE)
         )
         labels, lefts, widths, colours = zip(*bars, strict=True)
         axis.barh(range(len(bars)), widths, left=lefts, color=colours, lw=0)
@@ -192,10 +198,10 @@ def waterfall(cells: Sequence[tuple[ConditionGroup, Place, Gap]]) -> Picture | N
         alt="Gap to the ideal speedup: ",
         caption=[PICTURE, f"{captions.EXPLAINED}." if has_doubts else ""],
         legend={
-            "ideal": style.PALE,
-            "taken by a cause": style.RED,
-            "unexplained": style.MIDDLE_GREY,
-            "measured": style.BLUE,
+            "ideal": picture.PALE,
+            "taken by a cause": picture.RED,
+            "unexplained": picture.MIDDLE_GREY,
+            "measured": picture.BLUE,
         },
         missing=missing,
         file="gap.csv",

@@ -4,7 +4,7 @@ import pytest
 
 from hpml_jobs.core.check_result import CheckResult, Level
 from hpml_jobs.core.strategies import Strategy
-from hpml_jobs.report.frame import style
+from hpml_jobs.report.frame import picture
 from hpml_jobs.report.report import PLOTS
 from tests.unit.builders import PUBLISHED_S, lab_cell, lab_record
 from tests.unit.study_builder import StudyBuilder
@@ -71,7 +71,7 @@ def cell_labels(axis):
 # ---- speedup ----
 
 
-BATCHES = (style.BLUE, style.RED, style.GREEN)
+BATCHES = (picture.BLUE, picture.RED, picture.GREEN)
 """The colours of batch 32, 128 and 512 in a study of one strategy."""
 
 
@@ -134,7 +134,7 @@ def test_phases_are_stacked_and_add_up_to_the_epoch(repeated):
 
 def hollow(axis):
     """Return the numbers of hollow markers."""
-    faces = [line for line in axis.lines if line.get_markerfacecolor() == style.PAPER]
+    faces = [line for line in axis.lines if line.get_markerfacecolor() == picture.PAPER]
     return sorted(float(y) for line in faces for y in line.get_ydata())
 
 

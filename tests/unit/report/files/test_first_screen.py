@@ -12,7 +12,7 @@ from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.report.answer import answer_of
 from hpml_jobs.report.files.frames import csv_files
 from hpml_jobs.report.files.screen import LINES, show_first
-from hpml_jobs.report.scaling.table import strong_table
+from hpml_jobs.report.scaling.sizes import strong_table
 from tests.unit.builders import lab_cell, lab_record, texts_by_label
 from tests.unit.check_cases import change_scheduling, wait_for_cpu
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hpml_jobs.report.frame import style
+from hpml_jobs.report.frame import picture
 
 
 def luminance(colour):
@@ -18,6 +18,6 @@ def contrast(first, second):
     return (bright + 0.05) / (dark + 0.05)
 
 
-@pytest.mark.parametrize("colour", style.COLOURS)
+@pytest.mark.parametrize("colour", picture.COLOURS)
 def test_palette_contrast_is_3_or_more(colour):
-    assert contrast(colour, style.PAPER) >= 3
+    assert contrast(colour, picture.PAPER) >= 3

@@ -6,7 +6,7 @@ import pytest
 
 from hpml_jobs.core.cell import Outcome
 from hpml_jobs.lab.questions import section
-from hpml_jobs.report import page
+from hpml_jobs.report.page import contents as page
 from tests.unit.builders import lab_cell
 from tests.unit.report.frame.test_style import contrast
 from tests.unit.report.page.html_checker import faults, parse

@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from hpml_jobs.report import page
+from hpml_jobs.report.page import contents as page
 from tests.patience import PATIENCE_S
 from tests.unit.builders import lab_cell, lab_record
 from tests.unit.study_builder import StudyBuilder

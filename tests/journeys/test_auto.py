@@ -49,11 +49,12 @@ def test_study_goes_on_by_itself_until_it_has_its_answer(submit, login, rig):
 
 
 def test_cancelled_study_ends_and_the_same_command_goes_on(submit, login, rig):
-    auto = submit("ended", *OWN, "+cluster.sbatch.hold=true")
+    one = ("gpus=auto", "max_gpus=1", "batch=16", *OWN[3:])
+    auto = submit("ended", *one, "+cluster.sbatch.hold=true")
     assert "the follow-up job" in login.ok("cancel", "ended")
     (closing,) = auto.study.history().closing
     assert rig.wait_for_state(closing, {"CANCELLED"}) == ["CANCELLED"]
     words = [word for word in auto.words if "hold" not in word]
     login.ok(*words)
     said = wait_for_the_end(auto, login, rig)
-    assert "the answer needed" in said
+    assert "the answer needed 1 of 1 setting" in said

@@ -12,7 +12,7 @@ from tests.unit.study_builder import StudyBuilder
 @pytest.fixture(autouse=True)
 def _no_pictures(monkeypatch):
     """Pictures take most of the time, and are tested by themselves."""
-    monkeypatch.setattr("hpml_jobs.report.page.pictures", lambda report: {})
+    monkeypatch.setattr("hpml_jobs.report.page.contents.pictures", lambda report: {})
 
 
 @pytest.fixture

@@ -139,10 +139,7 @@ def run_here(selection: "Selection", job: str, *, json: bool) -> None:
         ended = _run_cells(selection, job, out)
     except KeyboardInterrupt as fault:
         sentence = "interrupted; to run the cells that have not finished"
-        if plan.goal is not None:
-            raise InterruptError(with_command(sentence, repeated())) from fault
-        command = f"{PROGRAM} resubmit {study_words(plan.study)} --cancelled --missing"
-        raise InterruptError(with_command(sentence, command)) from fault
+        raise InterruptError(with_command(sentence, repeated())) from fault
     if not plan.study.about.exists():
         raise HpmlError(f"{plan.study.root} was removed while its cells were running")
     status = study_status(plan.study, with_checks=json)

@@ -54,19 +54,16 @@ def submit(
     sweep = expand(words, multirun=multirun, config_dir=config_dir)
     plan = make_plan(sweep, fetch=not dry_run, notify=print_note)
     manner = Manner(json, yes, all_cells, dry_run)
-    if plan.goal is None:
-        deliver(plan.study, lambda: select(plan), manner, repeated())
-        return
     options = ["-m"] if multirun else []
     options += ["--config-dir", str(config_dir)] if config_dir else []
     plan = plan._replace(words=(*options, *words))
-    step = partial(select, plan, by_job=True)
-    if is_followup:
-        deliver(plan.study, step, manner)
+    chosen = partial(select, plan, by_job=is_followup)
+    command = "" if is_followup else repeated()
+    has_run = deliver(plan.study, chosen, manner, command)
+    if plan.goal is None:
         return
-    has_run = deliver(plan.study, lambda: select(plan), manner, repeated())
     while has_run:  # here; a job of the study submits the next step
-        has_run = deliver(plan.study, step, manner)
+        has_run = deliver(plan.study, partial(select, plan, by_job=True), manner)
     if plan.cluster.is_local and not dry_run:
         wish = f"min_efficiency={sweep.first.min_efficiency:g}"
         collect([plan.study.name, wish], outputs=plan.study.root.parent)

@@ -20,6 +20,9 @@ WORTH = 1.02
 DECIDED = 2.41
 """Standard errors from a limit that decide a size: Pocock's constant for five looks at 5 %."""
 
+LEAST_ITERATIONS = 10
+"""Iterations of an epoch on the largest size, at least: start-up shall not dominate its time."""
+
 LEAST_NOISE = 0.03
 """Relative error of one launch, at least."""
 
@@ -42,13 +45,14 @@ class Measured(NamedTuple):
 
     There are none if it did not fit into memory. `launches` are all that ended, disturbed ones
     too. `noise` is the relative error of one launch, as it knows itself. `gpu_hours` are those that
-    one launch took.
+    one launch took, `samples` those of an epoch.
     """
 
     gpu_s: tuple[float, ...]
     launches: int = 1
     noise: float = 0.0
     gpu_hours: float = 0.0
+    samples: float = inf
 
 
 class Goal(NamedTuple):
@@ -82,10 +86,12 @@ def next_cells(
     `sizes` and `batches` are the candidates, in rising order.
     """
     smallest = sizes[0]
-    missing = _missing_batches(goal, smallest, batches, known)
-    if missing:
-        return missing
-    batch = _chosen_batch(smallest, batches, known)
+    batch = _begun_batch(smallest, known)
+    if batch is None:
+        missing = _missing_batches(goal, sizes, batches, known)
+        if missing:
+            return missing
+        batch = _chosen_batch(smallest, batches, known)
     if batch is None:
         return Answer(None)
     reference = Setting(smallest, batch)
@@ -97,11 +103,22 @@ def next_cells(
     return row.corner_first()
 
 
+def _begun_batch(smallest: int, known: Known) -> int | None:
+    """Return the batch at which sizes are measured already: noise shall not choose another one."""
+    begun = [
+        setting
+        for setting in known
+        if setting.gpus > smallest and Setting(smallest, setting.batch) in known
+    ]
+    most = max(begun, key=lambda one: known[one].launches, default=None)
+    return most.batch if most else None
+
+
 def _missing_batches(
-    goal: Goal, smallest: int, batches: Sequence[int], known: Known
+    goal: Goal, sizes: Sequence[int], batches: Sequence[int], known: Known
 ) -> list[Setting]:
     """Return the next batches to measure on the smallest size; none once they bring no more."""
-    settings = [Setting(smallest, batch) for batch in batches]
+    settings = [Setting(sizes[0], batch) for batch in batches]
     tried = [known[setting] for setting in settings if setting in known]
     if tried and not tried[-1].gpu_s:
         return []  # memory is full
@@ -113,7 +130,12 @@ def _missing_batches(
         left = goal.gpu_hours - spent(known.values())
         if goal.batches_at_once * tried[-1].gpu_hours > left:
             return []
-    return settings[len(tried) : len(tried) + goal.batches_at_once]
+    samples = tried[-1].samples if tried else inf
+    return [
+        setting
+        for setting in settings[len(tried) : len(tried) + goal.batches_at_once]
+        if setting.batch * sizes[-1] * LEAST_ITERATIONS <= samples
+    ]
 
 
 def _chosen_batch(smallest: int, batches: Sequence[int], known: Known) -> int | None:
@@ -253,4 +275,4 @@ def _scatter(known: Iterable[Measured]) -> float:
         degrees += max(0, len(logarithms) - 1)
     if not degrees:
         return 0.0
-    return sqrt(sum(squares) / degrees) * (1 + 2 / degrees)
+    return sqrt(sum(squares) / degrees) * (1 + 3 / degrees)

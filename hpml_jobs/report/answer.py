@@ -32,6 +32,9 @@ from hpml_jobs.results.rows import Pair, Row, Series
 from hpml_jobs.results.statistics import Interval
 from hpml_jobs.study.study import command_with, commands_of
 
+MOST_RUNS = 5
+"""Launches of a cell by `repeats=auto`, at most."""
+
 
 class Answer(NamedTuple):
     """Sentences on a group, in the order of reading.
@@ -154,13 +157,14 @@ def _single(report: Report, group: ReportGroup) -> str:
     per = captions.work_text(group.source.work)
     time_s = mark(seconds(fastest.epoch_s), is_doubtful=fastest.is_doubtful)
     rate = fastest.timing.units_per_s
-    speed = f", {per_second(rate)} {fastest.timing.unit.value}/s" if rate else ""
+    shown = mark(per_second(rate), is_doubtful=fastest.is_doubtful) if rate else ""
+    speed = f", {shown} {fastest.timing.unit.value}/s" if rate else ""
     of_several = f", the fastest of {len(cells)} cells" if len(cells) > 1 else ""
     sentence = (
         f"{captions.size_words(row.setup, device)}: {time_s} s per {per} at batch "
         f"{row.batch_per_gpu}{captions.how(row.setup)}{speed}{of_several}."
     )
-    sizes = f"{row.gpus},{2 * row.gpus}" if row.gpus == 1 else f"1,{row.gpus}"
+    sizes = f"1,{max(2, row.gpus)}"
     command = _command(report, group, gpus=sizes, batch=row.batch_per_gpu)
     are_sent = {c.cell.gpus for c in group.source.cells if c.cell} != {row.gpus}
     if are_sent or not command:
@@ -200,12 +204,15 @@ def _wished(report: Report, group: ReportGroup) -> str:
             )
     if place == 0 and len(sizes) > 1:
         return f"{advice}: {_share(group, sizes[1])}, below {limit}."
-    inside = _efficiency(sizes[place]).replace(" (", ", ").removesuffix(")")
-    return f"{advice}: the most with at least {limit} ({inside})."
+    return (
+        f"{advice}: the most with at least {limit}; it has {_efficiency(sizes[place])}."
+    )
 
 
 def _deciding(report: Report, group: ReportGroup, size: Pair) -> str:
     """Return the command that launches a size and the smallest one until it is decided."""
+    if len(size.parallel.runs) >= MOST_RUNS:
+        return ""
     return _command(
         report,
         group,

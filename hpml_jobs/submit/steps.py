@@ -1,6 +1,7 @@
 """The next step of a study with `gpus=auto`, `batch=auto` or `repeats=auto`, from its records."""
 
 from collections.abc import Iterable, Sequence
+from math import inf
 
 from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.errors import UsageError
@@ -148,6 +149,7 @@ def _measured(row: Row, records: list[Record]) -> Measured:
         launches=len(records),
         noise=max((run.noise or 0 for run in row.runs), default=0),
         gpu_hours=max(hours, default=0),
+        samples=(row.timing and row.timing.samples) or inf,
     )
 
 

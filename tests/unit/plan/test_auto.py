@@ -187,3 +187,18 @@ def test_sizes_need_not_be_powers_of_two():
     grid = {Setting(gpus, 32): 1 + gpus / 20 for gpus in (1, 3, 6, 7)}
     answer, _ = study(Goal(0.8), grid)
     assert answer == Answer(Setting(6, 32))
+
+
+def test_batches_leave_ten_iterations_to_the_largest_size():
+    known = {Setting(1, 32): Measured((1.0,), samples=2_560)}
+    assert next_cells(Goal(0.7), [1, 2], [32, 128, 512], known) == [Setting(1, 128)]
+    known[Setting(1, 128)] = Measured((0.5,), samples=2_560)
+    assert next_cells(Goal(0.7), [1, 2], [32, 128, 512], known) == [Setting(2, 128)]
+
+
+def test_batch_is_kept_once_sizes_are_measured():
+    known = {Setting(1, 32): Measured((1.0,)), Setting(1, 128): Measured((0.99,))}
+    known |= {Setting(2, 32): Measured((1.1,)), Setting(1, 512): Measured((0.5,))}
+    assert next_cells(Goal(0.7), [1, 2], [32, 128, 512], known) == Answer(
+        Setting(2, 32)
+    )

@@ -97,7 +97,11 @@ def test_one_number_has_one_interval_everywhere(builder):
 @pytest.mark.parametrize(
     ("two_s", "limit", "start"),
     [
-        (5.0, 0.7, "Use 2 GPUs at batch 128: the most with at least 70 % (80 %, "),
+        (
+            5.0,
+            0.7,
+            "Use 2 GPUs at batch 128: the most with at least 70 %; it has 80 % (",
+        ),
         (
             *(6.5, 0.7),
             "Use 1 GPU at batch 128: 2 GPUs have 61.5 % (60 to 63 %), below 70 %.",

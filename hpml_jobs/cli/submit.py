@@ -57,16 +57,18 @@ def submit(
     options = ["-m"] if multirun else []
     options += ["--config-dir", str(config_dir)] if config_dir else []
     plan = plan._replace(words=(*options, *words))
-    chosen = partial(select, plan, by_job=is_followup)
-    command = "" if is_followup else repeated()
-    has_run = deliver(plan.study, chosen, manner, command)
-    if plan.goal is None:
-        return
-    while has_run:  # here; a job of the study submits the next step
-        has_run = deliver(plan.study, partial(select, plan, by_job=True), manner)
-    if plan.cluster.is_local and not dry_run:
+    by_job = is_followup
+    command = "" if by_job else repeated()
+    # with auto, step by step here; on SLURM a job of the study submits the next one
+    while (
+        deliver(plan.study, partial(select, plan, by_job=by_job), manner, command)
+        and plan.goal
+    ):
+        by_job = True
+        command = ""
+    if plan.goal and plan.cluster.is_local and not dry_run:
         wish = f"min_efficiency={sweep.first.min_efficiency:g}"
-        collect([plan.study.name, wish], outputs=plan.study.root.parent)
+        collect([str(plan.study.root), wish])
 
 
 def plan(

@@ -7,6 +7,12 @@ from statistics import quantiles
 HAND_OVER_S = 0.002
 """The longest hand-over of a batch from a loader worker (0.6 to 1.4 ms on busy CPUs)."""
 
+NEARLY = 0.9
+"""A batch with this share of the best rate of the smallest size is as good as the best one."""
+
+MOST_LAUNCHES = 5
+"""Launches of a cell by `repeats=auto`, at most."""
+
 
 def iterations(images: int, processes: int, batch: int, accumulate: int = 1) -> int:
     """Return the iterations of one epoch: I(N, b) = ceil(ceil(D / N) / b).

@@ -11,8 +11,7 @@ from math import inf, log, sqrt
 from statistics import fmean, median
 from typing import NamedTuple
 
-ALIKE = 0.9
-"""A batch counts as fast as the best one from this share of its rate on."""
+from hpml_jobs.core.formulas import MOST_LAUNCHES, NEARLY
 
 WORTH = 1.02
 """A larger batch is tried while the last one raised the rate by this factor."""
@@ -28,9 +27,6 @@ LEAST_NOISE = 0.03
 
 LEAST_LAUNCHES = 2
 """Launches of the smallest size, at least: they show how launches scatter."""
-
-MOST_LAUNCHES = 5
-"""Launches of a cell, at most."""
 
 
 class Setting(NamedTuple):
@@ -146,7 +142,9 @@ def _chosen_batch(smallest: int, batches: Sequence[int], known: Known) -> int | 
         if measured and measured.gpu_s:
             gpu_s[batch] = _gpu_s(measured)
     best = min(gpu_s.values(), default=inf)
-    return max((b for b, value in gpu_s.items() if ALIKE * value <= best), default=None)
+    return max(
+        (b for b, value in gpu_s.items() if NEARLY * value <= best), default=None
+    )
 
 
 def _gpu_s(measured: Measured) -> float:

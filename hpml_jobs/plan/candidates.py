@@ -8,9 +8,10 @@ from omegaconf import DictConfig
 
 from hpml_jobs.core.cluster import Launcher
 from hpml_jobs.core.errors import UsageError
+from hpml_jobs.core.formulas import MOST_LAUNCHES
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.plan import machine
-from hpml_jobs.plan.auto import MOST_LAUNCHES, Goal
+from hpml_jobs.plan.auto import Goal
 from hpml_jobs.plan.settings import Settings
 from hpml_jobs.slurm import commands
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from hpml_jobs.core.check_result import Tier
+from hpml_jobs.core.formulas import MOST_LAUNCHES
 from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.core.text import (
     PROGRAM,
@@ -31,9 +32,6 @@ from hpml_jobs.results.checks.disturbance import DISTURBED
 from hpml_jobs.results.rows import Pair, Row, Series
 from hpml_jobs.results.statistics import Interval
 from hpml_jobs.study.study import command_with, commands_of
-
-MOST_RUNS = 5
-"""Launches of a cell by `repeats=auto`, at most."""
 
 
 class Answer(NamedTuple):
@@ -211,7 +209,7 @@ def _wished(report: Report, group: ReportGroup) -> str:
 
 def _deciding(report: Report, group: ReportGroup, size: Pair) -> str:
     """Return the command that launches a size and the smallest one until it is decided."""
-    if len(size.parallel.runs) >= MOST_RUNS:
+    if len(size.parallel.runs) >= MOST_LAUNCHES:
         return ""
     return _command(
         report,

@@ -332,10 +332,6 @@ class Pair(NamedTuple):
         return value if 0 < value < 1 else None
 
 
-NEARLY = 0.9
-"""A batch with this share of the best rate of the smallest size is as good as the best one."""
-
-
 class Series(NamedTuple):
     """Two sizes or more at one batch per GPU, or `is_global`: at one global batch.
 
@@ -369,7 +365,7 @@ def series_of(rows: Sequence[Row], pairs: Iterable[Pair]) -> Series | None:
     most = max(len(series.sizes) for series in found)
     longest = [series for series in found if len(series.sizes) == most]
     best_s = min(series.smallest.epoch_s for series in longest)
-    near = [s for s in longest if NEARLY * s.smallest.epoch_s <= best_s]
+    near = [s for s in longest if formulas.NEARLY * s.smallest.epoch_s <= best_s]
     return max(near, key=lambda series: series.batch)
 
 

@@ -1,6 +1,6 @@
 """The next step of a study with `gpus=auto`, `batch=auto` or `repeats=auto`, from its records."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import inf
 
 from hpml_jobs.core.cell import Outcome
@@ -46,14 +46,12 @@ def next_step(
     if running:
         return plan._replace(cells=running), ""
     if by_job:
-        of_plan = [states[planned.slug] for planned in sent]
-        lost, nodes = _lost(of_plan, status.history)
+        lost, nodes = _lost((states[p.slug] for p in sent), status.history)
         if lost:
-            again = {state.slug for state in lost}
-            cells = [planned for planned in sent if planned.slug in again]
+            cells = [planned for planned in sent if planned.slug in lost]
             plan = plan._replace(cells=cells, is_retry=True, exclude=nodes)
             return plan, f"{counted(len(lost), 'cell')} again that the cluster lost"
-    known = _known(sent, status)
+    known = _known(sent, states, status)
     sizes = sorted({planned.cell.gpus for planned in plan.cells})
     batches = sorted({planned.cell.batch for planned in plan.cells})
     step = next_cells(goal, sizes, batches, known)
@@ -67,14 +65,16 @@ def next_step(
     if failed:
         reason = f"{failed[0].slug} {failed[0].outcome.value}: {failed[0].reason}"
         return plan._replace(cells=[]), f"{reason}; the same command goes on"
-    most = _hours_of_limits(p for p in plan.cells if p.slug not in ended)
+    left = [planned for planned in plan.cells if planned.slug not in ended]
+    most = _hours_of_limits(left)
     if goal.gpu_hours is not None:
         _refuse_small_budget(goal.gpu_hours, launches, known)
         most = min(most, goal.gpu_hours - spent(known.values()))
     step_plan = plan._replace(
         cells=launches,
         pack=plan.pack or len(launches) > 1,
-        most_gpu_hours=most,
+        # without GPUs it is none of the cluster's budget
+        most_gpu_hours=min(most, sum(planned.gpu_hours for planned in left)),
         step=_name(step, sizes, known),
     )
     return step_plan, "" if known else _rule(plan, goal, most)
@@ -108,7 +108,7 @@ def _refuse_small_budget(
 
 def _lost(
     states: Iterable[CellState], history: History
-) -> tuple[list[CellState], tuple[str, ...]]:
+) -> tuple[list[str], tuple[str, ...]]:
     """Return the lost cells with retries left, and the nodes that have failed so far."""
     nodes = dict.fromkeys(history.excluded)
     again = []
@@ -118,7 +118,7 @@ def _lost(
         if state.outcome is Outcome.NODE_FAIL and state.node:
             nodes[state.node] = None
         if history.retries.get(state.slug, 0) < RETRIES:
-            again.append(state)
+            again.append(state.slug)
     return again, tuple(nodes)
 
 
@@ -127,10 +127,11 @@ def _hours_of_limits(cells: Iterable[PlannedCell]) -> float:
     return sum(gpu_hours(p.cell.gpus, p.shape.minutes) for p in cells)
 
 
-def _known(sent: Iterable[PlannedCell], status: StudyStatus) -> Known:
+def _known(
+    sent: Iterable[PlannedCell], states: Mapping[str, CellState], status: StudyStatus
+) -> Known:
     """Return what is known of each setting that was launched."""
     slugs = {planned.slug for planned in sent}
-    states = {state.slug: state for state in status.states}
     results = [r for r in cell_results(status.snapshots, states) if r.slug in slugs]
     records = {result.slug: result.record for result in results}
     known = {}

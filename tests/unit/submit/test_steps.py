@@ -128,3 +128,8 @@ def test_worst_case_is_within_the_budget_of_the_cluster(study, slurm, capsys):
     error = capsys.readouterr().err
     assert "these cells request up to 14 GPU-hours" in error
     assert run([*AUTO, "cluster.gpu_hours_budget=14"]) == 0
+
+
+def test_budget_of_gpus_is_not_asked_for_processes(study, slurm):
+    words = ("device=cpu", "max_gpus=2", "cluster.gpu_hours_budget=0.1")
+    assert run([*AUTO, *words]) == 0

@@ -27,6 +27,7 @@ from hpml_jobs.cli.status import check_finished, show_until_idle
 from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.paths import typed_path
 from hpml_jobs.study.files import ReadOnlyError
+from hpml_jobs.study.study import limit_words
 
 if TYPE_CHECKING:
     from hpml_jobs.report.report import Report
@@ -75,10 +76,10 @@ def collect(
 ) -> None:
     """Print the answer and the first tables of a study; write all tables and a page into report/.
 
-    With min_efficiency=0.8 the answer is the most GPUs with at least that efficiency; with
-    epochs=90 gpu_hours=50 the fastest cell within that budget. Speedups compare with 1 GPU, or
-    where no cell has 1 GPU with the smallest size that was measured. With --json it prints JSON
-    and writes nothing.
+    With min_efficiency=0.8, as after auto, the answer is the most GPUs with at least that
+    efficiency; with epochs=90 gpu_hours=50 the fastest cell within that budget. Speedups
+    compare with 1 GPU, or where no cell has 1 GPU with the smallest size that was measured.
+    With --json it prints JSON and writes nothing.
 
     Example: hpml-jobs collect demo min_efficiency=0.8
     """
@@ -89,6 +90,8 @@ def collect(
         )
     name, values = parse_words(words or [])
     selected = find_study(name, outputs)
+    if not values:
+        _, values = parse_words(limit_words(selected.commands()))
     if student is not None and handin is None:
         raise UsageError("--name is for a hand-in: add --handin FOLDER")
     report, status = _report(selected, values, wait=wait)

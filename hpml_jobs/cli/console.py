@@ -17,6 +17,7 @@ from rich.text import Text
 from hpml_jobs.cli.terminal import discard
 from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.check_result import in_short
+from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.text import (
     counted,
     duration_text,
@@ -153,13 +154,11 @@ def by_outcome(states: Iterable[CellState]) -> str:
 
 def usage_line(used: "Usage") -> str:
     """Return the resources that a study requested and used, in a sentence."""
-    text = f"used {duration_text(used.used_s)}"
+    amount = duration_text(used.used_s)
     if used.gpu_hours_asked:
-        text = (
-            f"used {hours_text(used.gpu_hours_used)} of {hours_text(used.gpu_hours_asked)} "
-            "requested GPU-hours"
-        )
-    text += f", in {counted(used.runs, 'run')}"
+        hours = hours_text(used.gpu_hours_used)
+        amount = f"{hours} of {hours_text(used.gpu_hours_asked)} requested GPU-hours"
+    text = f"{counted(used.runs, 'run')} used {amount}"
     if used.queue_median_s is not None:
         text += f"; median wait in the queue {duration_text(used.queue_median_s)}"
     return text
@@ -219,14 +218,14 @@ def show_preview(
         _show_blocks(out, preview.blocks)
     for sentence in filter(None, (preview.overlap, preview.exclusive)):
         print(sentence)
-    if preview.refused:
-        print(f"it would be refused: {preview.refused}")
     _show_values(out, preview.values, all_values=all_cells)
     for job in preview.scripts:
         if all_cells:
             print(f"\n---- {job.shape}\n{job.script}", end="")
         else:
             print(f"script of {job.shape}; --all prints it")
+    if preview.refused:
+        raise UsageError(f"it would be refused: {preview.refused}")
 
 
 def _show_values(

@@ -96,7 +96,7 @@ def _start(selection: "Selection", manner: Manner, command: str) -> str:
 
         check_hosts(plan.cluster, plan.study.root)
     requests = [] if plan.cluster.is_local else _checked_requests(selection, manner)
-    if command and selection.send:
+    if command and (selection.send or plan.goal):
         plan.study.add_command(command)
     if not plan.cluster.is_local:
         _submit(selection, requests, manner)
@@ -129,12 +129,12 @@ def _preview(selection: "Selection", manner: Manner) -> None:
     from hpml_jobs.doctor.before_queue import before_queue
 
     print_note(*selection.notes, selection.unlike)
+    show_preview(selection, json=manner.json, all_cells=manner.all_cells)
     if has_sbatch() and not selection.plan.cluster.is_local:
         try:
             print_note(*before_queue(selection.plan))
         except UsageError as error:
-            print_note(f"it would be refused: {error}")
-    show_preview(selection, json=manner.json, all_cells=manner.all_cells)
+            raise UsageError(f"it would be refused: {error}") from error
 
 
 def _confirm(

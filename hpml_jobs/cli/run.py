@@ -23,7 +23,6 @@ from hpml_jobs.study.cell_folder import CellFolder, Progress
 
 if TYPE_CHECKING:
     from hpml_jobs.plan.cells import PlannedCell
-    from hpml_jobs.status.states import StudyStatus
     from hpml_jobs.study.study import Study
     from hpml_jobs.submit.selection import Selection
 
@@ -147,27 +146,14 @@ def run_here(selection: "Selection", job: str, *, json: bool) -> None:
     if json:
         study = {"study": plan.study.name, "folder": str(plan.study.root)}
         print_json(study | {"cells": ended_states})
-    if plan.collect_after:
-        _write_report(plan.study, status)
-        print(f"the report is in {plan.study.report}", file=out)
     failed = len(ended) - sum(state.outcome.finished for state in ended_states)
     words = study_words(plan.study)
     if not failed:
-        if plan.goal is None:
+        if not plan.has_followup:
             print(next_commands(words, watch=False), file=out)
         return
     sentence = f"{failed} of {total} cells did not finish; to see why"
     raise HpmlError(with_command(sentence, f"{PROGRAM} logs {words}"))
-
-
-def _write_report(study: "Study", status: "StudyStatus") -> None:
-    from hpml_jobs.lab.questions import write_report
-    from hpml_jobs.report.report import ReportOptions, make_report
-
-    options = ReportOptions(study.read_cluster(), study.commands())
-    write_report(
-        make_report(study.name, status.snapshots, status.states, options), study.report
-    )
 
 
 def _run_cells(selection: "Selection", job: str, out: TextIO) -> set[str]:

@@ -19,6 +19,7 @@ from hpml_jobs.cli.options import (
 from hpml_jobs.cli.terminal import repeated
 from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.text import PROGRAM, with_command
+from hpml_jobs.study.study import limit_words
 
 
 def submit(
@@ -59,6 +60,8 @@ def submit(
     plan = plan._replace(words=(*options, *words))
     by_job = is_followup
     command = "" if by_job else repeated()
+    if plan.goal and command and not limit_words([command]):
+        command += f" min_efficiency={sweep.first.min_efficiency:g}"
     # with auto, step by step here; on SLURM a job of the study submits the next one
     while (
         deliver(plan.study, partial(select, plan, by_job=by_job), manner, command)
@@ -66,9 +69,8 @@ def submit(
     ):
         by_job = True
         command = ""
-    if plan.goal and plan.cluster.is_local and not dry_run:
-        wish = f"min_efficiency={sweep.first.min_efficiency:g}"
-        collect([str(plan.study.root), wish])
+    if plan.has_followup and plan.cluster.is_local and not (dry_run or json):
+        collect([str(plan.study.root)])
 
 
 def plan(

@@ -109,7 +109,7 @@ def raised(text: str) -> str:
 _LAUNCHERS = (
     r"(?:ChildFailedError|CalledProcessError|ProcessExitedException|SignalException)"
 )
-_REPORT = re.compile(
+LAUNCHER_REPORT = re.compile(
     r"^[EW]\d{4} \S+ .*(?:failed \(exitcode|Sending process .* closing signal)[\s\S]*"
     rf"|^Traceback \(most recent call last\):\n(?:[ \t].*\n|\n)*\S*{_LAUNCHERS}\b.*$",
     re.MULTILINE,
@@ -132,7 +132,7 @@ def last_error(text: str) -> str:
     >>> last_error("FATAL Flags parsing error:\\n  Unknown flag 'x'.\\nPass --help to see all.\\n")
     "FATAL Flags parsing error: Unknown flag 'x'."
     """
-    text = _REPORT.sub("", text)
+    text = LAUNCHER_REPORT.sub("", text)
     lines = [line.strip(_FRAME) for line in text.splitlines()]
     lines = [
         line

@@ -195,7 +195,7 @@ def _wished(report: Report, group: ReportGroup) -> str:
     for size in sizes[max(1, place) : place + 2]:
         if size.is_near(wish.min_efficiency):
             share = _share(group, size)
-            sentence = f"{advice}, though it is close: {share}, your limit is {limit}."
+            sentence = f"{advice}, though it is not certain: {share}, min_efficiency is {limit}."
             command = _deciding(report, group, size)
             return (
                 with_command(f"{sentence} To decide", command) if command else sentence

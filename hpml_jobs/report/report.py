@@ -161,16 +161,17 @@ class Report(Value, frozen=True, kw_only=True):
 
     @property
     def first_screen(self) -> "Report":
-        """The report without cells of replaced code, the group with the most cells first."""
+        """The report without replaced code, the group with the most plain numbers first."""
         kept = [group for group in self.groups if not group.is_replaced]
         # groups of other code share a number: the latest is first
-        cells = Counter[str]()
+        rows = Counter[str]()
         codes = {group.number: str(group.source.without_code) for group in kept}
         for group in kept:
-            cells[codes[group.number]] += len(group.source.cells)
+            plain = [row for row in group.source.timed if row.setup.is_plain]
+            rows[codes[group.number]] += len(plain)
         groups = sorted(
             kept,
-            key=lambda group: (not group.candidates, -cells[codes[group.number]]),
+            key=lambda group: (not group.candidates, -rows[codes[group.number]]),
         )
         return msgspec.structs.replace(self, groups=tuple(groups))
 

@@ -191,8 +191,8 @@ def parse_sacct(
     """Parse `sacct -X -D -P -n -o SACCT_FIELDS` into jobs by id; the last line of an id counts.
 
     A requeued job has a line per run, of which the earlier ones only give `earlier_s`. The tasks of
-    an array that never started are one row, `17_[2,4-6%1]`. Lines of another job with the same id
-    count only where there is no other.
+    an array that never started are one row, `17_[2,4-6%1]`, which may still have tasks that have a
+    row of their own. Lines of another job with the same id count only where there is no other.
 
     >>> row = "PENDING|0:0|None assigned|1795279247|Unknown|Unknown|0|30|"
     >>> parse_sacct(f"17_[2,4-5%1]|{row}\\n").keys()
@@ -212,7 +212,7 @@ def parse_sacct(
             run = jobs.get(job)
             if run is None or is_foreign(run):
                 jobs[job] = state
-            elif not is_foreign(state):
+            elif job == row[0] and not is_foreign(state):
                 jobs[job] = after_run(run, state)
     return jobs
 

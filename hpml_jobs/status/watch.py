@@ -6,7 +6,7 @@ from time import sleep
 
 from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.errors import HpmlError
-from hpml_jobs.core.text import duration_text
+from hpml_jobs.core.text import LAUNCHER_REPORT, duration_text
 from hpml_jobs.status.evidence import script_logs, slurm_logs
 from hpml_jobs.status.states import StudyStatus, study_status
 from hpml_jobs.study.cell_folder import AttemptEnd, AttemptFolder, CellFolder
@@ -91,5 +91,7 @@ def _nodes(folder: CellFolder) -> int:
 
 
 def last_lines(log: Path, lines: int) -> str:
-    """Return the last lines of a log."""
-    return "\n".join(tail(log, END_BYTES).splitlines()[-lines:])
+    """Return the last lines of a log before the launcher says that a process has failed."""
+    text = tail(log, END_BYTES)
+    of_processes = LAUNCHER_REPORT.sub("", text).rstrip() or text
+    return "\n".join(of_processes.splitlines()[-lines:])

@@ -276,6 +276,16 @@ def commands_of(commands: Sequence[str], script: Script | None) -> list[str]:
     return [command for command in commands if needed <= {*shlex.split(command)}]
 
 
+def limit_words(commands: Sequence[str]) -> list[str]:
+    """Return the limit of the last submission, a word of `collect`, if it was one with auto.
+
+    >>> limit_words(["hpml-jobs gpus=auto min_efficiency=0.8"]), limit_words(["hpml-jobs gpus=2"])
+    (['min_efficiency=0.8'], [])
+    """
+    words = [word for command in commands[-1:] for word in shlex.split(command)]
+    return [word for word in words if word.startswith("min_efficiency=")]
+
+
 def command_with(
     commands: Sequence[str],
     keys: Mapping[str, object],

@@ -178,10 +178,8 @@ def followup_script(plan: Plan, jobs: Iterable[str]) -> str:
     }
     program = [*cluster.python_command(sys.executable), "-m", "hpml_jobs"]
     arguments = [study.name, "--outputs", str(study.root.parent)]
-    collect = [*program, "collect", *arguments]
-    commands = [collect]
+    commands = [[*program, "collect", *arguments]]
     if plan.goal is not None:
-        collect.append(f"min_efficiency={plan.goal.min_efficiency:g}")
         commands.insert(0, [*program, "submit", "--followup", *plan.words])
     return _text(options, *_user_setup(cluster), *map(shlex.join, commands))
 

@@ -140,18 +140,28 @@ def _speedup(value: float) -> str:
 class LabLine(NamedTuple):
     """The numbers of a row in Tables 1 to 3; those with `residual` are derived."""
 
-    time_s: Annotated[Number, Column("Time(s)", seconds)]
+    time_s: Annotated[Number, Column("Time(s)", seconds, doubt="time_doubtful")]
     speedup: Annotated[Number, Column("Speedup", _speedup, doubt="is_doubtful")]
     time_doubtful: bool
     speedup_doubtful: bool
-    compute_s: Annotated[Number, Column("Compute", seconds)]
-    comm_s: Annotated[Number, Column("Comm", seconds)]
+    split_doubtful: bool
+    bandwidth_doubtful: bool
+    compute_s: Annotated[Number, Column("Compute", seconds, doubt="split_doubtful")]
+    comm_s: Annotated[Number, Column("Comm", seconds, doubt="split_doubtful")]
     comm_exposed_s: Number
-    compute_residual_s: Annotated[Number, Column("Compute", seconds)]
-    comm_residual_s: Annotated[Number, Column("Comm", seconds)]
-    gb_per_s: Annotated[Number, Column("GB/s", three_digits)]
-    of_peak: Annotated[Number, Column("% of peak", percent)]
-    bus_residual_gb_per_s: Annotated[Number, Column("GB/s", three_digits)]
+    compute_residual_s: Annotated[
+        Number, Column("Compute", seconds, doubt="speedup_doubtful")
+    ]
+    comm_residual_s: Annotated[
+        Number, Column("Comm", seconds, doubt="speedup_doubtful")
+    ]
+    gb_per_s: Annotated[
+        Number, Column("GB/s", three_digits, doubt="bandwidth_doubtful")
+    ]
+    of_peak: Annotated[Number, Column("% of peak", percent, doubt="bandwidth_doubtful")]
+    bus_residual_gb_per_s: Annotated[
+        Number, Column("GB/s", three_digits, doubt="speedup_doubtful")
+    ]
     is_doubtful: bool
 
     @classmethod
@@ -168,6 +178,8 @@ class LabLine(NamedTuple):
             time_s=row.values.epoch_s if row.values else None,
             time_doubtful=bool(row.timing) and Affected.TIME in row.doubts,
             speedup_doubtful=doubts_speedup,
+            split_doubtful=Affected.SPLIT in row.doubts,
+            bandwidth_doubtful=Affected.BANDWIDTH in row.doubts,
             compute_residual_s=residual.compute_s if residual else None,
             comm_residual_s=residual.comm_s if residual else None,
             gb_per_s=bandwidth.lab_gb_per_s if bandwidth else None,
@@ -195,8 +207,7 @@ def strategy_table(
 
     def texts(row: Row) -> tuple[str, ...]:
         first, *rest = texts_of(shown, LabLine.of(row))
-        first = dash_or_oom(row) if first == DASH else first
-        return captions.marked(row, (first, *rest), text.affected)
+        return (dash_or_oom(row) if first == DASH else first), *rest
 
     at = {row.place: texts(row) for row in selection.rows}
     unit = captions.unit(group.device)

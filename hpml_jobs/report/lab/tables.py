@@ -147,7 +147,6 @@ def table2(selection: StrategyRows) -> Table:
         f"Table 2: computation and communication, {selection.group.origin.how}",
         "Table 2 (s)",
         caption,
-        affected=Affected.SPLIT,
     )
     unsplit = [
         row
@@ -190,7 +189,6 @@ def table3(selection: StrategyRows) -> Table:
             *([OF_PEAK] if has_peak else []),
             captions.runs(selection.parallel_rows),
         ),
-        affected=Affected.BANDWIDTH,
     )
     without = [
         row
@@ -303,6 +301,6 @@ def _unsplit(selection: StrategyRows) -> str:
 
 def _residual_notes(selection: StrategyRows) -> list[str]:
     return [
-        *captions.explained(selection.parallel_rows, Affected.TIME),
+        *captions.explained(selection.rows, Affected.TIME),
         *absent(selection.group, selection.rows, selection.places),
     ]

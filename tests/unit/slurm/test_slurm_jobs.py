@@ -72,6 +72,15 @@ def test_sacct_has_canceller_and_last_line_of_requeued_job():
     assert (jobs["3"].minutes, jobs["3"].gpus, jobs["3"].node) == (None, None, "")
 
 
+def test_task_that_runs_is_not_pending_by_the_row_of_its_array():
+    running = "RUNNING|0:0|gr002|1795279247|1795279250|Unknown|7|10|gres/gpu=1"
+    pending = "PENDING|0:0|None assigned|1795279247|Unknown|Unknown|0|10|"
+    rows = f"17_1|{running}\n17_[1-2%1]|{pending}\n"
+    jobs = parse_sacct(rows)
+    assert (jobs["17_1"].state, jobs["17_1"].earlier_s) == ("RUNNING", ())
+    assert jobs["17_2"].outcome is Outcome.PENDING
+
+
 def test_job_cancelled_while_pending_has_no_start():
     for job in (parse_sacct(SACCT)["5"], parse_squeue(SQUEUE)["5"]):
         assert (job.started, job.queued_s, job.elapsed_s, job.over) == (

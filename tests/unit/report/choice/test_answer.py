@@ -108,8 +108,8 @@ def test_one_number_has_one_interval_everywhere(builder):
         ),
         (
             *(5.72, 0.7),
-            "Use 2 GPUs at batch 128, though it is close: 69.9 % (68 to 72 %), "
-            "your limit is 70 %. To decide:\nhpml-jobs -m gpus=1,2 batch=128 repeats=auto ",
+            "Use 2 GPUs at batch 128, though it is not certain: 69.9 % (68 to 72 %), "
+            "min_efficiency is 70 %. To decide:\nhpml-jobs -m gpus=1,2 batch=128 repeats=auto ",
         ),
     ],
 )

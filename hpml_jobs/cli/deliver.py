@@ -88,6 +88,8 @@ def _start(selection: "Selection", manner: Manner, command: str) -> str:
 
     plan = selection.plan
     restore_records(selection.status.snapshots)
+    if selection.unlike and plan.goal:
+        raise UsageError(selection.unlike)
     print_note(*selection.notes, selection.unlike)
     if selection.unlike:
         _ask("run them anyway?", manner)

@@ -70,6 +70,14 @@ def test_each_step_is_sent_once_until_the_answer_is_known(study, slurm, capsys):
     assert len(study.commands()) == 2  # those that were typed
 
 
+def test_cells_of_other_conditions_are_refused(study, slurm, capsys):
+    run([*AUTO])
+    scripts = len(slurm.scripts)
+    assert run([*AUTO, "data.limit=8192"]) == 2
+    assert "limit 8192, there none" in capsys.readouterr().err.splitlines()[-1]
+    assert len(slurm.scripts) == scripts
+
+
 def test_batch_that_does_not_fit_ends_the_batches(study, slurm):
     run([*AUTO])
     measure(study, slurm)

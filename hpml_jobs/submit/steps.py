@@ -70,14 +70,15 @@ def next_step(
     if goal.gpu_hours is not None:
         _refuse_small_budget(goal.gpu_hours, launches, known)
         most = min(most, goal.gpu_hours - spent(known.values()))
+    name = _name(step, sizes, known)
     step_plan = plan._replace(
         cells=launches,
         pack=plan.pack or len(launches) > 1,
         # without GPUs it is none of the cluster's budget
         most_gpu_hours=min(most, sum(planned.gpu_hours for planned in left)),
-        step=_name(step, sizes, known),
+        step=name,
     )
-    return step_plan, "" if known else _rule(plan, goal, most)
+    return step_plan, f"auto: {name}" if known else _rule(plan, goal, most)
 
 
 def _name(step: Sequence[Setting], sizes: Sequence[int], known: Known) -> str:

@@ -196,14 +196,16 @@ def _deciding_job(
 
 
 def words_of_script(study: Study, job: str) -> str:
-    """Return what a job's script says last about its end; empty if it says nothing."""
+    """Return what a job's script says last about its end, or of auto; empty if it says nothing."""
     lines = (
         line
         for log in script_logs(study, job)
         for line in tail(log, LOG_BYTES).splitlines()
     )
     words = [
-        line.removeprefix(JOB_WORDS) for line in lines if line.startswith(JOB_WORDS)
+        line.removeprefix(JOB_WORDS)
+        for line in lines
+        if line.startswith((JOB_WORDS, "auto: "))
     ]
     return words[-1] if words else ""
 

@@ -38,6 +38,7 @@ def test_study_goes_on_by_itself_until_it_has_its_answer(submit, login, rig):
     said = wait_for_the_end(auto, login, rig)
     history = auto.study.history()
     assert "auto: the answer needed 3 of 4 settings" in said
+    assert "completed: auto: the answer needed 3" in login.ok("status", "auto")
     assert len(history.sent) == 2  # the batches share a job
     cells = [record.cell for record in auto.records().values()]
     assert len({cell.batch for cell in cells if cell.gpus == 2}) == 1

@@ -136,10 +136,11 @@ def gap_sentence(row: Row, gap: Gap) -> str:
     sentence = f"Of the missing {missing}, {name} takes {part}"
     if gap.without.get(largest, 0.0) > gap.speedup:
         is_measured = gap.is_measured and largest is GapCause.EXCHANGE
-        how = "measured" if is_measured else "calculated"
+        how = (
+            "measured without it:" if is_measured else "without it the speedup would be"
+        )
         speedup = three_digits(gap.without[largest])
-        shown = mark(speedup, is_doubtful=gap.doubts_parts)
-        sentence += f"; {how} without it: {shown}"
+        sentence += f"; {how} {mark(speedup, is_doubtful=gap.doubts_parts)}"
     if not gap.is_split:
         sentence += f"; the rest is not split: {why_unsplit(row)}"
     return f"{sentence}."

@@ -305,7 +305,7 @@ def exchanging_pair(builder, **changes):
 def test_replayed_speedup_is_in_the_sentence(builder):
     group = exchanging_pair(builder)
     assert sentences(group) == [
-        "Of the missing 0.67, exchange takes 0.66; calculated without it: 1.99."
+        "Of the missing 0.67, exchange takes 0.66; without it the speedup would be 1.99."
     ]
 
 

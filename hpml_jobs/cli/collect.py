@@ -4,7 +4,6 @@ import contextlib
 import os
 import sys
 import webbrowser
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,7 +11,7 @@ from msgspec import structs
 from typer import Option
 
 from hpml_jobs.cli.console import console, print_note
-from hpml_jobs.cli.hints import changed_code, current_and_replaced
+from hpml_jobs.cli.hints import changed_code, not_replaced
 from hpml_jobs.cli.options import (
     Json,
     Outputs,
@@ -33,10 +32,6 @@ if TYPE_CHECKING:
     from hpml_jobs.report.report import Report
     from hpml_jobs.status.states import StudyStatus
     from hpml_jobs.study.study import Study
-
-
-DISPLAYS = ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY")
-"""Variables of an environment in which a browser opens that does not take the terminal."""
 
 
 def collect(
@@ -100,21 +95,17 @@ def collect(
 
         print(json_tables.document(report).decode(), end="")
     else:
-        # what is refused is refused first
-        handed_in = _hand_in(report, handin, student) if handin else ()
-        page = _write(report, selected, to) if to else None
         _show(report, selected, all_tables=all_tables)
-        page = page or _write(report, selected, None)
+        page = _write(report, selected, to)
         if page is not None:
             print(f"The page with all tables and pictures: {page}")
-        for line in handed_in:
-            print(line)
+        if handin:
+            _hand_in(report, handin, student)
         if is_opened and page is not None:
             open_page(page)
     if strict:
         changed = changed_code(status.snapshots)
-        current_states, _ = current_and_replaced(status.states, changed)
-        check_finished(current_states, strict=strict)
+        check_finished(not_replaced(status.states, changed), strict=strict)
 
 
 def _show(report: "Report", study: "Study", *, all_tables: bool) -> None:
@@ -171,17 +162,14 @@ def _write(report: "Report", study: "Study", to: Path | None) -> Path | None:
     return written[0].parent / HTML
 
 
-def _hand_in(report: "Report", folder: Path, student: str | None) -> list[str]:
-    """Write what is handed in, and return lines on it."""
+def _hand_in(report: "Report", folder: Path, student: str | None) -> None:
+    """Write what is handed in, and say so."""
     from hpml_jobs.lab.handin import PDF, write_handin
 
     names = [path.name for path in write_handin(report, typed_path(folder), student)]
-    lines = [f"To hand in: {', '.join(names)} in {folder}"]
+    print(f"To hand in: {', '.join(names)} in {folder}")
     if PDF not in names:
-        lines.append(
-            "no PDF: Chromium is not here; open the page in a browser and print it"
-        )
-    return lines
+        print("no PDF: Chromium is not here; open the page in a browser and print it")
 
 
 def _status(study: "Study", *, wait: bool) -> "StudyStatus":
@@ -200,9 +188,8 @@ def _status(study: "Study", *, wait: bool) -> "StudyStatus":
         return show_until_idle(StudySelection(study), cache)
 
 
-def open_page(path: Path, environment: Mapping[str, str] = os.environ) -> None:
+def open_page(path: Path) -> None:
     """Open a file in the user's browser; where there is none, say so."""
-    has_display = sys.platform == "darwin" or any(map(environment.get, DISPLAYS))
     file = path.resolve()
-    if not (has_display and webbrowser.open(file.as_uri())):
+    if not webbrowser.open(file.as_uri()):
         print(f"no browser here: copy {file} to your computer and open it there")

@@ -59,11 +59,6 @@ COLOURS = {
 """Colours of outcomes; every other outcome is a failure and red."""
 
 
-def coloured(outcome: Outcome) -> Text:
-    """Return an outcome in its colour."""
-    return Text(outcome.value, style=COLOURS.get(outcome, "red"))
-
-
 _URGENCY = {Outcome.RUNNING: -1, Outcome.PENDING: 1, Outcome.OK: 2}
 """Outcomes by urgency, the others have 0: the least are shown if not all cells fit."""
 
@@ -87,7 +82,10 @@ def states_table(states: Iterable[CellState], rows: int | None = None) -> Table:
     With `rows` it has at most so many rows: the most urgent cells, and the number of others.
     """
     cells = list(states)
-    listed = cells if rows is None else _most_urgent(cells, rows)
+    listed = cells
+    if rows is not None and len(cells) > rows:
+        by_urgency = sorted(cells, key=lambda state: _URGENCY.get(state.outcome, 0))
+        listed = by_urgency[: max(1, rows - 1)]
     has_times = any(s.queued_s is not None or s.elapsed_s is not None for s in cells)
     has_jobs = any(is_slurm(str(state.job)) for state in cells)
     headings = ["cell", "state"] + ["job"] * has_jobs + ["waited", "ran"] * has_times
@@ -96,7 +94,8 @@ def states_table(states: Iterable[CellState], rows: int | None = None) -> Table:
         column.no_wrap, column.overflow = False, "fold"
     overflow: OverflowMethod = "ellipsis" if rows else "fold"
     for state in listed:
-        columns: list[str | Text] = [state.slug, coloured(state.outcome)]
+        outcome = Text(state.outcome.value, COLOURS.get(state.outcome, "red"))
+        columns: list[str | Text] = [state.slug, outcome]
         if has_jobs:
             columns.append(state.job or "–")
         if has_times:
@@ -106,13 +105,6 @@ def states_table(states: Iterable[CellState], rows: int | None = None) -> Table:
     if len(listed) < len(cells):
         table.add_row(Text(f"… and {len(cells) - len(listed)} more", style="dim"))
     return table
-
-
-def _most_urgent(cells: list[CellState], rows: int) -> list[CellState]:
-    if len(cells) <= rows:
-        return cells
-    order = sorted(cells, key=lambda state: _URGENCY.get(state.outcome, 0))
-    return order[: max(1, rows - 1)]
 
 
 def _reason(state: CellState) -> str:
@@ -281,6 +273,6 @@ def print_changes(stream: TextIO | None = None) -> Callable[[str], None]:
         nonlocal last
         if line != last:
             last = line
-            print(line, file=stream or sys.stdout, flush=True)
+            print(line, file=stream, flush=True)
 
     return print_change

@@ -5,7 +5,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -29,9 +29,6 @@ if TYPE_CHECKING:
     from hpml_jobs.study.study import Study
     from hpml_jobs.submit.job_requests import JobRequest
     from hpml_jobs.submit.selection import Selection
-
-NAMED_CELLS = 3
-"""Cells that a message names at most."""
 
 
 class Manner(NamedTuple):
@@ -162,17 +159,13 @@ def _ask(question: str, manner: Manner) -> None:
     Raises:
         HpmlError: the user declined.
     """
-    may_ask = not (manner.yes or manner.json) and is_interactive()
-    if may_ask and not is_yes(question):
+    if manner.yes or manner.json or not is_interactive():
+        return
+    answer = ""
+    with suppress(EOFError):
+        answer = input(f"{question} [y/N] ").strip().lower()
+    if answer not in ("y", "yes"):
         raise HpmlError("nothing was submitted; --yes submits without asking")
-
-
-def is_yes(question: str) -> bool:
-    """Return whether the answer to a question is yes."""
-    try:
-        return input(f"{question} [y/N] ").strip().lower() in ("y", "yes")
-    except EOFError:
-        return False
 
 
 def is_interactive() -> bool:
@@ -256,7 +249,7 @@ def _what_was_sent(selection: "Selection", jobs: dict[str, str]) -> str:
         sent = f"submitted: {counted(len(jobs), 'cell')} (SLURM {ids})"
     if not rest:
         return f"{sent}, which is all"
-    named = few(rest, NAMED_CELLS)
+    named = few(rest, most=3)
     return f"{sent}; not submitted: {named}; to submit the rest: {repeated()}"
 
 
@@ -280,7 +273,6 @@ def _print_result(
         print_json(about | {"cells": rows, "gpu_hours": hours, "closing": followup})
         return
     console().print(sent_table(rows, all_cells=manner.all_cells))
-    outcomes = {state.outcome for state in left_out.values()}
     left = f", {len(left_out)} left out" if left_out else ""
     if jobs:
         ids = array_ids(jobs.values())
@@ -295,5 +287,5 @@ def _print_result(
         does = "writes the report" if plan.goal is None else "goes on"
         print(f"then job {followup} {does}")
     print(f"study {study.name} in {study.root}")
-    has_active = any(outcome.may_run for outcome in outcomes)
+    has_active = any(state.outcome.may_run for state in left_out.values())
     print(next_commands(study_words(study), watch=bool(jobs) or has_active))

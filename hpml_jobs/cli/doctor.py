@@ -54,7 +54,6 @@ def init(
     )
 
 
-WATCH_EVERY_S = 5.0
 SEVERITY_COLOURS = {
     Severity.OK: "green",
     Severity.WARNING: "yellow",
@@ -164,9 +163,7 @@ def _run_self_test(
             if plan.cluster.launcher is Launcher.SLURM:
                 raise
             notify(str(error))  # the result reports cells that failed here
-        watch_study(
-            plan.study, WATCH_EVERY_S, lambda states, _note: notify(totals(states))
-        )
+        watch_study(plan.study, lambda states, _note: notify(totals(states)))
         result = self_test_result(plan, gpus)
     if json:
         print_json(

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.paths import conf_folder
-from hpml_jobs.core.text import PROGRAM, nearest
+from hpml_jobs.core.text import PROGRAM
 
 PAGE = """\
 hpml_jobs {version}: how does PyTorch training scale on a SLURM cluster?
@@ -129,16 +129,6 @@ def keys(text: str) -> list[KeyDoc]:
     return docs
 
 
-def description(text: str) -> str:
-    """Return the comment in the first line of a config; empty if there is none.
-
-    >>> description("# any SLURM cluster\\nname: slurm\\n")
-    'any SLURM cluster'
-    """
-    first, *_ = text.split("\n", 1)
-    return first.strip("# ") if first.startswith("#") else ""
-
-
 GROUPS = {
     "cluster": "slurm",
     "workload": "resnet18_cifar10",
@@ -184,10 +174,12 @@ def _keys_of(group: str, conf: Path) -> Iterator[KeyDoc]:
 
 
 def _choices(group: str, conf: Path) -> str:
-    """Return a group's choices, each with the description in its file."""
+    """Return a group's choices, each with the comment in the first line of its file."""
     files = sorted((conf / group).glob("*.yaml"))
+    comments = (file.read_text().partition("\n")[0].strip("# ") for file in files)
     return _lines(
-        KeyDoc("", group, file.stem, description(file.read_text())) for file in files
+        KeyDoc("", group, file.stem, comment)
+        for file, comment in zip(files, comments, strict=True)
     )
 
 
@@ -200,7 +192,7 @@ def entry(word: str, conf: Path) -> str:
     """Return what is known of a word: a term of docs/words.md, a check, a key.
 
     Raises:
-        UsageError: nothing is; the message names what is most alike.
+        UsageError: nothing is.
     """
     text = (conf / "config.yaml").read_text()
     docs = [KeyDoc("", *groups) for groups in _GROUP_LINE.findall(text)]
@@ -208,13 +200,10 @@ def entry(word: str, conf: Path) -> str:
     for group, file in GROUPS.items():
         docs += _keys_of(group, conf) if file else []
     named = [doc for doc in docs if word in (doc.key, doc.key.rpartition(".")[2])]
-    terms = explanations()
-    parts = [terms.get(word, ""), _check_explanation(word), _lines(named)]
+    parts = [explanations().get(word, ""), _check_explanation(word), _lines(named)]
     if any(part.strip() for part in parts):
         return "\n".join(filter(str.strip, parts))
-    near = nearest(word, (*terms, *(doc.key for doc in docs)), cutoff=0.7)
-    hint = f"did you mean {PROGRAM} help {near}?" if near else f"see {PROGRAM} --help"
-    raise UsageError(f"no help on {word}: {hint}")
+    raise UsageError(f"no help on {word}: see {PROGRAM} --help")
 
 
 def explanations() -> dict[str, str]:

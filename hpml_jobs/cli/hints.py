@@ -1,6 +1,6 @@
 """Suggested next commands for a study, from the states of its cells."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from math import ceil
 from pathlib import Path
@@ -12,9 +12,6 @@ from hpml_jobs.core.workload import SourceFile
 from hpml_jobs.results.checks.disturbance import DISTURBED, is_worth_repeating
 from hpml_jobs.study.selection import OfCell
 from hpml_jobs.study.snapshot import CellState, FolderSnapshot
-
-EXAMPLE_MINUTES, EXAMPLE_GB = 60, 64
-"""Limits in suggested commands where those of the job are not known."""
 
 REPLACED = "of older code, submitted again with the current code"
 """What replaced cells are."""
@@ -28,21 +25,17 @@ def hints_for(
     `study` is the study's name with the option that commands need to find it.
     """
     current = [state for state in cells if state.slug not in changed]
-    return [
+    hints = [
         *_blocked(cells, study),
         *_unknown(cells, study),
         *_of_older_code(cells, changed),
         *_unfinished(current, study),
         *_disturbed(current, study),
-        *_next(cells, study),
     ]
-
-
-def _next(cells: list[CellState], study: str) -> list[str]:
     is_active = any(state.outcome.active for state in cells)
     if is_active or any(state.recorded for state in cells):
-        return [next_commands(study, watch=is_active)]
-    return []
+        hints.append(next_commands(study, watch=is_active))
+    return hints
 
 
 def _blocked(cells: list[CellState], study: str) -> Iterator[str]:
@@ -95,12 +88,9 @@ def changed_code(snapshots: Iterable[FolderSnapshot]) -> dict[str, bool]:
     return {slug: cell in current for slug, cell in changed.items()}
 
 
-def current_and_replaced(
-    cells: Sequence[OfCell], changed: Mapping[str, bool]
-) -> tuple[list[OfCell], list[OfCell]]:
-    """Return the cells that are not replaced, and those that are, by `changed_code`."""
-    replaced = [cell for cell in cells if changed.get(cell.slug)]
-    return [cell for cell in cells if not changed.get(cell.slug)], replaced
+def not_replaced(cells: Iterable[OfCell], changed: Mapping[str, bool]) -> list[OfCell]:
+    """Return the cells that are not replaced, by `changed_code`."""
+    return [cell for cell in cells if not changed.get(cell.slug)]
 
 
 def _of_older_code(
@@ -133,12 +123,11 @@ def _ends(
     """Return outcomes, what they say of cells, and the commands to go on."""
     logs = f"{PROGRAM} logs {study}"
     resubmit = f"{PROGRAM} resubmit {study}"
-    timeouts = [state for state in cells if state.outcome is Outcome.TIMEOUT]
-    minutes = max((state.minutes or 0 for state in timeouts), default=0)
-    longer = ceil(2 * minutes) or EXAMPLE_MINUTES
-    oom = [state for state in cells if state.outcome is Outcome.OOM]
-    memory_gb = max((state.mem_gb or 0 for state in oom), default=0)
-    more_gb = ceil(2 * memory_gb) or EXAMPLE_GB
+    minutes = [s.minutes or 0 for s in cells if s.outcome is Outcome.TIMEOUT]
+    memory_gb = [s.mem_gb or 0 for s in cells if s.outcome is Outcome.OOM]
+    # an example where the limits of the job are not known
+    longer = ceil(2 * max(minutes, default=0)) or 60
+    more_gb = ceil(2 * max(memory_gb, default=0)) or 64
     return (
         (
             (Outcome.FAILED, Outcome.INVALID),
@@ -163,10 +152,10 @@ def _ends(
 
 def _disturbed(cells: list[CellState], study: str) -> Iterator[str]:
     """Yield a hint on measured cells that were disturbed."""
-    hit = 0
-    for state in cells:
-        checks = [check for check in state.checks if check.check == DISTURBED]
-        hit += any(map(is_worth_repeating, checks))
+    hit = sum(
+        any(c.check == DISTURBED and is_worth_repeating(c) for c in state.checks)
+        for state in cells
+    )
     if hit:
         words = f"{counted(hit, 'cell')} with a disturbed epoch or microbenchmark"
         yield with_command(words, f"{PROGRAM} resubmit {study} --disturbed")

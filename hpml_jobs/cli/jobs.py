@@ -1,6 +1,5 @@
 """Commands cancel and resubmit."""
 
-import sys
 from itertools import compress
 from typing import TYPE_CHECKING, Annotated
 
@@ -8,7 +7,7 @@ from typer import Option
 
 from hpml_jobs.cli.console import print_json, print_note
 from hpml_jobs.cli.deliver import Manner, deliver
-from hpml_jobs.cli.hints import REPLACED, changed_code, current_and_replaced
+from hpml_jobs.cli.hints import REPLACED, changed_code, not_replaced
 from hpml_jobs.cli.options import (
     AllCells,
     DryRun,
@@ -31,31 +30,6 @@ if TYPE_CHECKING:
     from hpml_jobs.submit.selection import Selection
 
 DISTURBED = "disturbed"
-
-Failed = Annotated[
-    bool, Option("--failed", help="cells that failed or left an invalid record")
-]
-Oom = Annotated[bool, Option("--oom", help="cells that ran out of memory")]
-Timeout = Annotated[bool, Option("--timeout", help="cells that reached the time limit")]
-Missing = Annotated[bool, Option("--missing", help="cells without a job or a record")]
-Cancelled = Annotated[bool, Option("--cancelled", help="cells that were cancelled")]
-Lost = Annotated[
-    bool,
-    Option("--lost", help="cells that were lost to a node failure or preemption"),
-]
-Disturbed = Annotated[
-    bool,
-    Option(
-        "--disturbed",
-        help="finished cells that were disturbed or have slow iterations",
-    ),
-]
-Minutes = Annotated[
-    int | None, Option("--minutes", metavar="N", help="new time limit, minutes")
-]
-Memory = Annotated[
-    int | None, Option("--mem", metavar="GB", help="new memory per node, GB")
-]
 
 
 def cancel(
@@ -105,15 +79,36 @@ def resubmit(
     study: StudyName = None,
     pattern: Pattern = None,
     outputs: Outputs = None,
-    failed: Failed = False,
-    oom: Oom = False,
-    timeout: Timeout = False,
-    missing: Missing = False,
-    cancelled: Cancelled = False,
-    lost: Lost = False,
-    disturbed: Disturbed = False,
-    minutes: Minutes = None,
-    mem: Memory = None,
+    failed: Annotated[
+        bool, Option("--failed", help="cells that failed or left an invalid record")
+    ] = False,
+    oom: Annotated[bool, Option("--oom", help="cells that ran out of memory")] = False,
+    timeout: Annotated[
+        bool, Option("--timeout", help="cells that reached the time limit")
+    ] = False,
+    missing: Annotated[
+        bool, Option("--missing", help="cells without a job or a record")
+    ] = False,
+    cancelled: Annotated[
+        bool, Option("--cancelled", help="cells that were cancelled")
+    ] = False,
+    lost: Annotated[
+        bool,
+        Option("--lost", help="cells that were lost to a node failure or preemption"),
+    ] = False,
+    disturbed: Annotated[
+        bool,
+        Option(
+            "--disturbed",
+            help="finished cells that were disturbed or have slow iterations",
+        ),
+    ] = False,
+    minutes: Annotated[
+        int | None, Option("--minutes", metavar="N", help="new time limit, minutes")
+    ] = None,
+    mem: Annotated[
+        int | None, Option("--mem", metavar="GB", help="new memory per node, GB")
+    ] = None,
     dry_run: DryRun = False,
     yes: Yes = False,
     all_cells: AllCells = False,
@@ -125,12 +120,13 @@ def resubmit(
     """
     from hpml_jobs.submit.resubmit import OUTCOMES, Changes
 
+    all_kinds = (*OUTCOMES, DISTURBED)
     typed = (failed, oom, timeout, missing, cancelled, lost, disturbed)
-    kinds = [*compress((*OUTCOMES, DISTURBED), typed)]
+    kinds = [*compress(all_kinds, typed)]
     changes = Changes(minutes=minutes, mem_gb=mem)
     selection = select_study(study, pattern, outputs)
     if not kinds and selection.pattern is None:
-        options = " ".join(f"--{kind}" for kind in (*OUTCOMES, DISTURBED))
+        options = " ".join(f"--{kind}" for kind in all_kinds)
         raise UsageError(f"specify what to resubmit: {options}, or a PATTERN")
     manner = Manner(json, yes, all_cells, dry_run)
     deliver(
@@ -157,12 +153,12 @@ def _cells_again(
     in_question = selected.chosen(status.states)
     for state in in_question:
         if state.outcome is Outcome.UNKNOWN:
-            print(f"left out: {state.slug}: {state.reason}", file=sys.stderr)
+            print_note(f"left out: {state.slug}: {state.reason}")
     of_kinds = _of_kinds(kinds, in_question, status)
     changed = changed_code(status.snapshots)
-    chosen, replaced = current_and_replaced(of_kinds, changed)
-    if replaced:
-        print_note(f"left out: {counted(len(replaced), 'cell')} {REPLACED}")
+    chosen = not_replaced(of_kinds, changed)
+    if replaced := len(of_kinds) - len(chosen):
+        print_note(f"left out: {counted(replaced, 'cell')} {REPLACED}")
     if not chosen:
         if json:
             print_json({"study": study.name, "cells": []})
@@ -175,8 +171,7 @@ def _cells_again(
     files, faults = files_of(study, chosen, status.history)
     if not files:
         raise HpmlError(f"nothing was resubmitted: {'; '.join(faults)}")
-    for fault in faults:
-        print(f"not resubmitted: {fault}", file=sys.stderr)
+    print_note(*(f"not resubmitted: {fault}" for fault in faults))
     return select_again(study, files, status, changes)
 
 

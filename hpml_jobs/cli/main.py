@@ -16,9 +16,6 @@ from hpml_jobs.core.text import PROGRAM, VERSION, in_one_line, nearest
 if TYPE_CHECKING:
     import typer
 
-COMPLETION_VARIABLE = "_HPML_JOBS_COMPLETE"
-"""Set by the shell's completion script: typer answers the shell."""
-
 UNNAMED = "submit"
 """The command of a line that names none."""
 
@@ -99,24 +96,15 @@ def typer_program(names: Iterable[str] = COMMANDS) -> "typer.Typer":
     return program
 
 
-LIKENESS = 0.65
-"""How much a misspelt command is like the one that is meant, at least."""
-
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as in shells."""
-
-ALLOCATIONS = 1_000_000
-"""Objects between two garbage collections: records have no cycles, and there may be thousands."""
-
-HELP = frozenset(("-h", "--help", "help"))
-
-COMPLETION = frozenset(("--install-completion", "--show-completion"))
 
 
 def run(words: list[str]) -> int:
     """Prepare the streams, run one command line and return its exit code."""
     remember(words)
-    gc.set_threshold(ALLOCATIONS)
+    # records have no cycles, and there may be thousands
+    gc.set_threshold(1_000_000)
     with printed_plainly():
         return _run(words)
 
@@ -160,9 +148,11 @@ def _check_current_folder() -> None:
 
 def _dispatch(words: list[str]) -> int:
     first, names_command = words[0], words[0] in COMMANDS
-    if COMPLETION_VARIABLE in os.environ or first in COMPLETION:
+    # typer answers the completion script of the shell
+    is_of_shell = "_HPML_JOBS_COMPLETE" in os.environ
+    if is_of_shell or first in ("--install-completion", "--show-completion"):
         return typer_program()(words[:1], prog_name=PROGRAM) or 0
-    if not names_command and not HELP.isdisjoint(words):
+    if not names_command and not {"-h", "--help", "help"}.isdisjoint(words):
         return _help(words)
     if first in ("-V", "--version", "version"):
         print(f"hpml_jobs {VERSION}")
@@ -179,7 +169,7 @@ def _refuse_no_command(word: str) -> None:
         raise UsageError(f"{word} is not a command any more: {GONE[word]}")
     if "=" in word or word.startswith(("-", "~", "+")):
         return
-    near = nearest(word, COMMANDS, LIKENESS)
+    near = nearest(word, COMMANDS, cutoff=0.65)
     hint = f"did you mean {near}?" if near else f"{PROGRAM} --help lists them"
     raise UsageError(f"{word} is not a command: {hint}")
 

@@ -10,7 +10,6 @@ from typer import Argument, Option
 
 from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.paths import resolve_path, typed_path
-from hpml_jobs.core.text import alike, did_you_mean
 from hpml_jobs.study.selection import OfCell, find, matching
 from hpml_jobs.study.study import Study
 
@@ -162,8 +161,7 @@ def parse_words(words: Sequence[str]) -> tuple[str | None, dict[str, Any]]:
             names.append(word)
             continue
         if key not in REPORT_KEYS:
-            near = did_you_mean(alike(key, REPORT_KEYS))
-            raise UsageError(f"{word}: collect has {', '.join(REPORT_KEYS)}{near}")
+            raise UsageError(f"{word}: collect has {', '.join(REPORT_KEYS)}")
         if key in values:
             raise UsageError(f"{word}: {key} is given twice")
         read, needed = REPORT_KEYS[key]

@@ -21,7 +21,7 @@ from hpml_jobs.cli.console import (
     totals,
     usage_line,
 )
-from hpml_jobs.cli.hints import changed_code, current_and_replaced, hints_for
+from hpml_jobs.cli.hints import changed_code, hints_for, not_replaced
 from hpml_jobs.cli.options import (
     AllCells,
     Json,
@@ -45,9 +45,6 @@ from hpml_jobs.study.study import Study
 if TYPE_CHECKING:
     from hpml_jobs.status.states import StudyStatus
     from hpml_jobs.study.snapshot import RecordCache
-
-EVERY_S = 5.0
-"""The refresh interval of --watch."""
 
 
 def status(
@@ -85,8 +82,8 @@ def status(
     current = study_status(selection.study, all_jobs=True, with_checks=True)
     chosen, usage = selection.chosen(current.states), usage_of(current)
     changed = changed_code(current.snapshots)
-    current_states, replaced = current_and_replaced(chosen, changed)
-    states = [*current_states, *replaced]
+    current_states = not_replaced(chosen, changed)
+    states = sorted(chosen, key=lambda state: changed.get(state.slug, False))
     hints = [*_warnings(selection.study, current, current_states)]
     hints += _followup_job(selection.study, current)
     hints += hints_for(states, study_words(selection.study), changed)
@@ -142,8 +139,7 @@ def _watch(selection: StudySelection) -> list[CellState]:
     changed = changed_code(last.snapshots)
     if console().is_terminal:
         print("\n".join(hints_for(states, study_words(selection.study), changed)))
-    current, _ = current_and_replaced(states, changed)
-    return current
+    return not_replaced(states, changed)
 
 
 def show_until_idle(
@@ -169,7 +165,7 @@ def show_until_idle(
             print_change(f"{totals(states)}; {note}" if note else totals(states))
 
     with live or nullcontext():
-        return watch_study(study, EVERY_S, show, selection.chosen, cache)
+        return watch_study(study, show, selection.chosen, cache)
 
 
 def logs(
@@ -207,7 +203,7 @@ def logs(
     if selection.pattern is None:
         states = [s for s in states if not (s.outcome.active or s.recorded) and s.job]
         changed = changed_code(current.snapshots)
-        states, _ = current_and_replaced(states, changed)
+        states = not_replaced(states, changed)
     if not states:
         print("no cell has failed; name a cell to see its log")
     for state in states:

@@ -14,28 +14,27 @@ from hpml_jobs.study.files import tail
 from hpml_jobs.study.snapshot import CellState, RecordCache
 from hpml_jobs.study.study import Study
 
-SLOWEST_S = 60.0
-"""While SLURM does not respond it is asked ever less often, at least this often."""
+EVERY_S, SLOWEST_S = 5.0, 60.0
+"""Between two looks at a study; while SLURM does not respond longer each time, up to the second."""
 
 
 def watch_study(
     study: Study,
-    every_s: float,
     show: Callable[[list[CellState], str], None],
     choose: Callable[[list[CellState]], list[CellState]] = list,
     cache: RecordCache | None = None,
 ) -> StudyStatus:
-    """Call `show` with the chosen states every `every_s` seconds, and a note on SLURM.
+    """Call `show` with the chosen states every `EVERY_S` seconds, and a note on SLURM.
 
     Return the last status, when no chosen cell is pending or running. A cell may be if its state is
     unknown because SLURM does not answer, or not completely.
     """
-    pause_s = every_s
+    pause_s = EVERY_S
     cache = RecordCache() if cache is None else cache
     while True:
         status = study_status(study, cache=cache)
         states, complaint = choose(status.states), status.complaint
-        pause_s = max(every_s, min(2 * pause_s, SLOWEST_S)) if complaint else every_s
+        pause_s = min(2 * pause_s, SLOWEST_S) if complaint else EVERY_S
         outcomes, note = {state.outcome for state in states}, ""
         if complaint and Outcome.UNKNOWN in outcomes:
             later = f"next query in {duration_text(pause_s)}"

@@ -118,7 +118,7 @@ def _show(compared: "ComparedStudies") -> None:
     out = console()
     out.print(Text(compared.answer, style="bold"))
     for table in compared.tables:
-        show_table(table, out)
+        show_table(table, out, set())
     for line in compared.only:
         out.print(Text(line))
     if compared.limit is not None and not compared.failure:
@@ -162,16 +162,17 @@ def _numbers(word: str | None, outputs: Path | None) -> "Reference":
 
 KEY = "study="
 
-FileAndStudy = Annotated[
-    list[str] | None,
-    typer.Argument(
-        metavar="FILE study=NAME",
-        help="a table of runs as CSV; name of the new study",
-    ),
-]
 
-
-def import_(words: FileAndStudy = None, outputs: Outputs = None) -> None:
+def import_(
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="FILE study=NAME",
+            help="a table of runs as CSV; name of the new study",
+        ),
+    ] = None,
+    outputs: Outputs = None,
+) -> None:
     """Make a study from timings of another program: a CSV table with a row for each run.
 
     Its columns are gpus, batch (per GPU) and epoch_s, or images (of an epoch) and images_per_s; it

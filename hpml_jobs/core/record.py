@@ -291,8 +291,8 @@ class Record(Value, frozen=True, kw_only=True, dict=True):
 
         None between nodes unless the config has it: NVML does not know the network.
         """
-        if self.facts is None or self.facts.link_gb_per_s is not None:
-            return self.facts.link_gb_per_s if self.facts else None
+        if self.facts and self.facts.link_gb_per_s is not None:
+            return self.facts.link_gb_per_s
         return link_gb_per_s(self.cards) if self.cell.nodes == 1 else None
 
     @property

@@ -17,10 +17,9 @@ class Measured:
     work_samples: int | None = None
     """Samples that the times are of where these are not an epoch, else None."""
 
-    date: str | None = None
     file: str | None = None
     gpu_model: str | None = None
-    """The day, the file and the model of the GPUs of an imported timing."""
+    """The file and the model of the GPUs of an imported timing."""
 
     def __init__(self, ranks: Sequence[Rank]) -> None:
         self.ranks = ranks
@@ -181,7 +180,6 @@ class Reported:
         self.train_s = imported.train_s
         self.compute_s = imported.compute_s
         self.comm_s = self.comm_exposed_s = imported.comm_s
-        self.date = imported.date
         self.file = imported.file
         self.gpu_model = imported.gpu_model
         self.loss = imported.loss

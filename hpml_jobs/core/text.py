@@ -155,14 +155,14 @@ def counted(number: int, word: str, plural: str | None = None) -> str:
     return f"{number} {word if number == 1 else plural or f'{word}{suffix}'}"
 
 
-def few(names: Iterable[str], most: int = 5) -> str:
+def few(names: Iterable[str], most: int = 5, separator: str = ", ") -> str:
     """Return the first names; more are counted.
 
     >>> few(["a", "b", "c"], 2), few(["a"])
     ('a, b and 1 more', 'a')
     """
     all_names = [*names]
-    text = ", ".join(all_names[:most])
+    text = separator.join(all_names[:most])
     if len(all_names) > most:
         text += f" and {len(all_names) - most} more"
     return text

@@ -240,8 +240,8 @@ def _efficiency(size: Pair) -> str:
 
 
 def _within_budget(group: ReportGroup, gpu_hours: float, epochs: int) -> str:
-    hours = captions.hours_unit(group.source.device)
-    budget = f"{counted(epochs, 'epoch')} within {gpu_hours:g} {hours}"
+    unit = captions.unit(group.source.device)
+    budget = f"{counted(epochs, 'epoch')} within {gpu_hours:g} {unit}-hours"
     if group.asked is not None:
         return f"Use {group.asked.words}: the fastest with {budget}."
     cheapest = min(group.candidates, key=lambda c: c.gpu_hours)

@@ -352,7 +352,7 @@ def choice_table(
         against=f" (against {size})" if reference.row.gpus > 1 else "",
         cost=f"cost per {captions.work_text(group.work)}",
         seconds=f"{captions.unit(device)}-s",
-        hours=captions.hours_unit(device),
+        hours=f"{captions.unit(device)}-hours",
     )
     items = [
         (row_name(group, row), line) for row, line in zip(rows, lines, strict=True)

@@ -37,7 +37,7 @@ from hpml_jobs.report.frame.table import (
 from hpml_jobs.results.groups import ConditionGroup
 from hpml_jobs.results.iterations import (
     Curve,
-    NoCurveError,
+    NoArraysError,
     by_run,
     has_curve,
     read_curve,
@@ -62,10 +62,6 @@ def test_loss(record: Record) -> float | None:
     )
 
 
-def _rate(value: float) -> str:
-    return f"{value:.4g}"
-
-
 def bits_per_byte(nats_per_token: float, bytes_per_token: float) -> float:
     """Return a cross entropy in bits per byte of text: loss / (ln 2 x bytes per token).
 
@@ -77,18 +73,6 @@ def bits_per_byte(nats_per_token: float, bytes_per_token: float) -> float:
     return nats_per_token / (log(2) * bytes_per_token)
 
 
-def record_bits_per_byte(record: Record, loss: float | None) -> float | None:
-    """Return a loss of a record in bits per byte; None unless the tokens are of text.
-
-    Another loss than cross entropy has no bits.
-    """
-    workload = record.cell.workload
-    size = workload.bytes_per_token
-    if loss is None or size is None or workload.loss != Loss.CROSS_ENTROPY:
-        return None
-    return bits_per_byte(loss, size)
-
-
 def mean_test_loss(record: Record) -> float | None:
     """Return the mean loss on the whole test set after the last epoch: the mean over ranks."""
     losses = [rank.test_loss for rank in record.ranks if rank.test_loss is not None]
@@ -96,8 +80,16 @@ def mean_test_loss(record: Record) -> float | None:
 
 
 def test_bits_per_byte(record: Record) -> float | None:
-    """Return the loss on the held-out text in bits per byte; None without text."""
-    return record_bits_per_byte(record, mean_test_loss(record))
+    """Return the loss on the held-out text in bits per byte; None without text.
+
+    Another loss than cross entropy has no bits.
+    """
+    loss = mean_test_loss(record)
+    workload = record.cell.workload
+    size = workload.bytes_per_token
+    if loss is None or size is None or workload.loss != Loss.CROSS_ENTROPY:
+        return None
+    return bits_per_byte(loss, size)
 
 
 def unigram_bits_per_byte(record: Record) -> float | None:
@@ -119,7 +111,7 @@ class LearningLine(NamedTuple):
     """What a row learned; accuracies are of 1, and in the CSV only where samples are text."""
 
     global_batch: Annotated[int, Column("global batch", count)]
-    lr: Annotated[Number, Column("lr", _rate)]
+    lr: Annotated[Number, Column("lr", "{:.4g}".format)]
     epochs: Annotated[int, Column("epochs")]
     seeds: Annotated[int, Column("seeds")]
     train_loss: Annotated[Mean | None, learning.shown("training loss", loss)]
@@ -300,7 +292,7 @@ def _loss(row: Row) -> Any:
     for result in filter(has_curve, row.measured):
         try:
             return read_curve(result).loss
-        except NoCurveError:  # the table of replicas has it in its notes
+        except NoArraysError:  # the table of replicas has it in its notes
             continue
     return None
 

@@ -58,15 +58,10 @@ def _seriousness(cause: Cause) -> tuple[object, ...]:
 
 
 def cause_text(group: ConditionGroup, cause: Cause) -> str:
-    """Return which cells a cause is about, and its figures with the fix."""
-    return f"{_cells(group, cause)}: {_reason(cause)}"
-
-
-def _reason(cause: Cause) -> str:
-    """Return the figures of a cause, of several cells those of the first, then the fix."""
-    figures = cause.result.figures
+    """Return which cells a cause is about, the figures of the first of them, and the fix."""
     several = len({row.place for row in cause.rows}) > 1
-    return _with_fix(f"{figures} (the first)" if several else figures, cause)
+    figures = f"{cause.result.figures}{' (the first)' if several else ''}"
+    return f"{_cells(group, cause)}: {_with_fix(figures, cause)}"
 
 
 def _with_fix(figures: str, cause: Cause) -> str:

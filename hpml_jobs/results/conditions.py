@@ -322,16 +322,14 @@ def fp32_words(facts: Facts) -> str:
     >>> fp32_words(ampere), fp32_words(Facts(gpu_model="Tesla V100-SXM2-16GB", tf32_cudnn=True))
     ('tf32 (convolutions)', 'fp32')
     """
-    if _has_tf32(facts) is False:
-        return "fp32"
-    override = facts.environment.get("NVIDIA_TF32_OVERRIDE")
-    if override == "0":
+    has_tf32 = _has_tf32(facts)
+    if has_tf32 is False or facts.environment.get("NVIDIA_TF32_OVERRIDE") == "0":
         return "fp32"
     if None in (facts.tf32_cudnn, facts.tf32_matmul):
         return UNKNOWN
     if not (facts.tf32_cudnn or facts.tf32_matmul):
         return "fp32"
-    if _has_tf32(facts) is None:
+    if has_tf32 is None:
         return UNKNOWN
     if facts.tf32_cudnn and facts.tf32_matmul:
         return "tf32"

@@ -9,11 +9,9 @@ from enum import StrEnum
 from functools import cache
 from math import comb, floor, sqrt
 from statistics import NormalDist, median, variance
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from hpml_jobs.results.statistics import CONFIDENCE, Interval
-
-T = TypeVar("T")
 
 LEAST_RUNS = 4
 """Runs of each cell that a decision needs: with 3 and 3 the smallest possible p is 10 %."""

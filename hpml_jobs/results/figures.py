@@ -175,17 +175,18 @@ def _of_others(record: Record, rank: Rank | None) -> dict[str, float]:
     others = [other for other in record.ranks if other is not rank] or [*record.ranks]
     stall_s = _mean([other.timed.stall_s for other in others])
     figures = {"others_stall_s": record.per_work * stall_s}
-    queued_s = [s for s in map(_queued_s, others) if s is not None]
-    if queued_s:
-        figures["others_run_queue_s"] = record.per_work * _mean(queued_s)
+    queues_s = (queued_s(other, Role.TIMED) for other in others)
+    if known_s := [s for s in queues_s if s is not None]:
+        figures["others_run_queue_s"] = record.per_work * _mean(known_s)
     if phases := [other.phases for other in others if other.phases]:
         figures |= _of_phases(record, phases)
     return figures
 
 
-def _queued_s(rank: Rank) -> float | None:
-    """Return how long a thread of a rank waited for a CPU in the timed epoch."""
-    account = rank.timed.scheduling
+def queued_s(rank: Rank, role: Role) -> float | None:
+    """Return how long a thread of a rank waited for a CPU in an epoch; None: not known."""
+    epoch = rank.epoch(role)
+    account = epoch.scheduling if epoch else None
     if account is None or account.run_queue_s is None:
         return None
     return account.run_queue_s / rank.threads
@@ -281,17 +282,14 @@ class LeftOut(Value, frozen=True, kw_only=True):
     reason: str
     role: Role | Step
 
-    def holds_for(self, affected: Affected) -> bool:
-        """Return whether the row's numbers of this kind do not contain the run."""
-        return affected in _WITHOUT[self.role]
 
-
-_WITHOUT = {
+WITHOUT = {
     Role.TIMED: (Affected.TIME, Affected.SPLIT, Affected.BANDWIDTH),
     Role.INSTRUMENTED: (Affected.SPLIT, Affected.BANDWIDTH),
     Role.UNSYNCED: (),  # of Table 2 only the cost of communication
     Step.MICROBENCHMARK: (),  # of Table 3 only what the microbenchmark reached
 }
+"""The kinds of a row's numbers that do not contain a run whose epoch or step was disturbed."""
 
 
 class CountedRuns(NamedTuple):

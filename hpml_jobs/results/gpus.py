@@ -35,11 +35,6 @@ class Peak(NamedTuple):
     source: str
     half_to_fp32: float | None = None
 
-    @property
-    def half_in_training(self) -> float | None:
-        """The tensor cores' rate on fp16 and bf16 with sums in fp32, as torch computes them."""
-        return self.half if self.half_to_fp32 is None else self.half_to_fp32
-
 
 @cache
 def peaks() -> dict[str, Peak]:
@@ -63,8 +58,6 @@ def peaks() -> dict[str, Peak]:
 FLOP_PER_SAMPLE = {RESNET18_PARAMETERS: 3_328_997_376, 11_181_642: 217_282_560}
 """Forward and backward of one 32 x 32 image, 2 per multiply-add, by the model's parameters: the
 ResNet-18 with the CIFAR stem and torchvision's, both with 10 classes."""
-
-KNOWN_IMAGE_SIZE = 32
 
 HALF_PRECISIONS = ("fp16", "bf16", "amp")
 
@@ -115,8 +108,9 @@ def peak_rate(gpu_model: str, precision: str, *, tf32: bool = True) -> PeakRate 
     peak = peaks().get(gpu_key(gpu_model))
     if peak is None or precision not in ("fp32", "tf32", *HALF_PRECISIONS):
         return None
-    if precision in HALF_PRECISIONS and peak.half_in_training:
-        return PeakRate(1e12 * peak.half_in_training, precision, peak.source)
+    half = peak.half_to_fp32 or peak.half  # torch sums in fp32
+    if precision in HALF_PRECISIONS and half:
+        return PeakRate(1e12 * half, precision, peak.source)
     if precision in HALF_PRECISIONS or not tf32 or peak.tf32 is None:
         return PeakRate(1e12 * peak.fp32, "fp32", peak.source)
     return PeakRate(1e12 * peak.tf32, "tf32", peak.source)
@@ -171,8 +165,8 @@ def flop_of(record: Record) -> FlopPerSample:
     parameters = model.parameters if model else workload.parameters
     counted = model.flop_per_sample if model else None
     if not counted:
-        is_known_size = workload.image_size == KNOWN_IMAGE_SIZE
-        counted = FLOP_PER_SAMPLE.get(parameters or 0) if is_known_size else None
+        sizes = FLOP_PER_SAMPLE if workload.image_size == 32 else {}
+        counted = sizes.get(parameters or 0)
     shape = workload.built_in_shape
     if shape is None or model is None:
         return FlopPerSample(counted)

@@ -82,10 +82,6 @@ LAST_STALL = "last_stall_s"
 """Array of (ranks): the time after the last iteration of the timed epoch; since schema 5."""
 
 
-class NoCurveError(HpmlError):
-    """A run without curves; the message says why."""
-
-
 class Curve(NamedTuple):
     """One run by iteration, over all epochs of training: mean loss, most seconds of a rank."""
 
@@ -107,19 +103,16 @@ def read_curve(result: CellResult) -> Curve:
     """Read the curves of a cell's run.
 
     Raises:
-        NoCurveError: there are none, or they are not those of its record.
+        NoArraysError: there are none, or they are not those of its record.
     """
     record = result.record
     path = result.iterations
     if record is None or path is None or not record.ranks:
-        raise NoCurveError("no record of iterations")
+        raise NoArraysError("no record of iterations")
     epochs = tuple(record.trained)
     shape = (len(record.ranks), sum(epoch.iterations for epoch in epochs))
     shapes = dict.fromkeys(NAMES, shape) | {LAST_STALL: shape[:1]}
-    try:
-        arrays = read_arrays(path, shapes, optional=(LAST_STALL,))
-    except NoArraysError as fault:
-        raise NoCurveError(str(fault)) from fault
+    arrays = read_arrays(path, shapes, optional=(LAST_STALL,))
     counts = [epoch.iterations for epoch in epochs]
     starts = [sum(counts[:number]) for number in range(len(counts))]
     timed = [epoch.role for epoch in epochs].index(Role.TIMED)
@@ -135,7 +128,7 @@ def _check_times(
     """Compare the iterations of the timed epoch with the time that the record gives for it.
 
     Raises:
-        NoCurveError: they take longer, or do not add up to it together with the last stall.
+        NoArraysError: they take longer, or do not add up to it together with the last stall.
     """
     for rank, of_rank_s in zip(record.ranks, steps_s.sum(axis=1), strict=True):
         epoch_s = rank.timed.epoch_s
@@ -145,7 +138,7 @@ def _check_times(
             least_s = most_s = of_rank_s + arrays[LAST_STALL][rank.rank]
         slack_s = (CLOCKS_APART - 1) * epoch_s + SLACK_S
         if not least_s - slack_s <= epoch_s <= most_s + slack_s:
-            raise NoCurveError(
+            raise NoArraysError(
                 f"iterations.npz: the iterations of rank {rank.rank} take {least_s:.4g} s in the "
                 f"timed epoch, its record says {epoch_s:.4g} s"
             )
@@ -162,6 +155,6 @@ def by_run(
         for result in (run for run in row.measured if run.slug in counted):
             try:
                 values[result.slug] = of_curve(read_curve(result))
-            except NoCurveError as fault:
+            except NoArraysError as fault:
                 faults.append((f"no curves: {fault}", row.place))
     return values, faults

@@ -18,13 +18,13 @@ from hpml_jobs.core.value import Value
 from hpml_jobs.results.cells import CellResult, Place, Setup
 from hpml_jobs.results.figures import (
     NO_FIGURES,
+    WITHOUT,
     Bandwidth,
     Figures,
     LeftOut,
 )
 from hpml_jobs.results.statistics import (
     Interval,
-    Sample,
     error_of_median,
     known_interval,
     ratio_interval,
@@ -145,7 +145,7 @@ class Row(Value, frozen=True, kw_only=True, dict=True):
     def counts(self, slug: str, affected: Affected) -> bool:
         """Return whether the row's numbers of this kind contain a cell's run."""
         return not any(
-            run.slug == slug and run.holds_for(affected) for run in self.left_out
+            run.slug == slug and affected in WITHOUT[run.role] for run in self.left_out
         )
 
     @cached_property
@@ -216,9 +216,9 @@ class Row(Value, frozen=True, kw_only=True, dict=True):
         return self.figures.epoch_s
 
     @cached_property
-    def epochs(self) -> Sample:
+    def times_s(self) -> tuple[float, ...]:
         """Seconds of the timed epoch of every run that counts."""
-        return Sample(tuple(run.epoch_s for run in self.runs))
+        return tuple(run.epoch_s for run in self.runs)
 
     @property
     def error(self) -> float | None:
@@ -226,7 +226,7 @@ class Row(Value, frozen=True, kw_only=True, dict=True):
 
         Two times t1, t2 with errors e1, e2 differ at 95 % if |ln(t1 / t2)| > 1.96 hypot(e1, e2).
         """
-        return error_of_median(self.epochs.runs, (run.noise for run in self.runs))
+        return error_of_median(self.times_s, (run.noise for run in self.runs))
 
     @property
     def setup(self) -> Setup:
@@ -298,7 +298,7 @@ class Pair(NamedTuple):
         reference, row = self
         if row is reference:
             return None
-        of_runs = ratio_interval(reference.epochs.runs, row.epochs.runs)
+        of_runs = ratio_interval(reference.times_s, row.times_s)
         if of_runs is not None and of_runs.coverage >= LEAST_COVERAGE:
             return of_runs
         return known_interval(self.speedup, reference.error, row.error) or of_runs

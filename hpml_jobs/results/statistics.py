@@ -1,14 +1,13 @@
-"""Statistics of repeats: medians with distribution-free intervals, resamples of two cells."""
+"""Statistics of repeats: errors and intervals of ratios, resamples of two cells."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
-from math import comb, exp, log, nan, sqrt
+from math import exp, log, nan, sqrt
 from statistics import NormalDist, fmean, median, stdev
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec.structs import replace
 
-from hpml_jobs.core.formulas import relative_iqr
 from hpml_jobs.core.measurements import Role
 from hpml_jobs.core.outliers import LIKE, unlike
 from hpml_jobs.core.record import Record
@@ -24,7 +23,7 @@ ERRORS = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
 
 
 class Interval(NamedTuple):
-    """An interval that contains the true median of the runs with probability `coverage`."""
+    """An interval that contains the true value with probability `coverage`."""
 
     low: float
     high: float
@@ -33,27 +32,6 @@ class Interval(NamedTuple):
     def divided_by(self, number: float) -> "Interval":
         """Return the interval of the value divided by a number above zero."""
         return self._replace(low=self.low / number, high=self.high / number)
-
-
-class Sample(NamedTuple):
-    """The runs of one place in one unit, with their median, and their interval if it exists."""
-
-    runs: tuple[float, ...]
-
-    @property
-    def median(self) -> float:
-        """The median of all runs."""
-        return median(self.runs)
-
-    @property
-    def interval(self) -> Interval | None:
-        """The interval of the median, or None with one run."""
-        return interval(self.runs)
-
-    @property
-    def spread(self) -> float | None:
-        """IQR / median; None with one run."""
-        return relative_iqr(self.runs) if len(self.runs) > 1 else None
 
 
 def coverage_of_range(runs: int) -> float:
@@ -65,30 +43,6 @@ def coverage_of_range(runs: int) -> float:
     [0.0, 0.5, 0.9375, 0.96875]
     """
     return 1 - 2.0 ** (1 - runs)
-
-
-def interval(runs: Sequence[float]) -> Interval | None:
-    """Return the order-statistic interval of the median; None with one run, which has none.
-
-    Up to 8 runs it is [min, max] with the coverage it has, which reaches 95 % with 6 of them;
-    with more, the narrowest symmetric one that covers 95 %: k runs left outside at either end,
-    coverage 1 - 2 P(Binomial(n, 1/2) <= k - 1). Hoefler & Belli, SC15; Le Boudec 2010.
-
-    >>> interval([3.0, 1.0, 2.0])
-    Interval(low=1.0, high=3.0, coverage=0.75)
-    >>> interval([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0])
-    Interval(low=2.0, high=8.0, coverage=0.9609375)
-    """
-    number = len(runs)
-    if number < 2:
-        return None
-    outside, coverage = 0, coverage_of_range(number)
-    ways = 1 + number  # in which at most one run is below the median
-    while (narrower := 1 - 2 * ways / (1 << number)) >= CONFIDENCE:
-        outside, coverage = outside + 1, narrower
-        ways += comb(number, outside + 1)
-    ordered = sorted(runs)
-    return Interval(ordered[outside], ordered[number - 1 - outside], coverage)
 
 
 @cache

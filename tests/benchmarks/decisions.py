@@ -16,7 +16,8 @@ from hpml_jobs.results.cells import CellResult
 from hpml_jobs.results.checks.study import checked_groups
 from hpml_jobs.results.decision import Decision, compare
 from hpml_jobs.results.groups import ConditionGroup
-from hpml_jobs.results.statistics import coverage_of_range, interval, ratio_interval
+from hpml_jobs.results.statistics import coverage_of_range, ratio_interval
+from tests.benchmarks.intervals import interval
 
 BOOTSTRAPS_PER_DECISION = 8
 """A bootstrap takes 2,000 resamples, so so many fewer of them are simulated."""

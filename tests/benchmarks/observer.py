@@ -33,10 +33,10 @@ from hpml_jobs.core.script import Script
 from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.job.script import SITE
-from hpml_jobs.results.statistics import interval
 from hpml_jobs.study.cell_folder import OBSERVE_VARIABLE, CellFolder
 from hpml_jobs.study.files import encode, write_whole
 from hpml_jobs.worker.observer import watch
+from tests.benchmarks.intervals import with_interval
 
 EMPTY_STEPS = 2_000
 """Steps without work of a pass."""
@@ -123,14 +123,6 @@ def write_cell(folder: Path, device: Device) -> None:
     file = CellFile(cell=cell, data_root=str(folder), code_root=str(folder))
     write_whole(cell_folder.cell_json, encode(file))
     os.environ[OBSERVE_VARIABLE] = str(cell_folder.attempt("1.r0").root)
-
-
-def with_interval(values: list[float]) -> str:
-    """Return the median and its interval as text."""
-    bounds = interval(values)
-    return f"{median(values):.4f}" + (
-        f" [{bounds.low:.4f}, {bounds.high:.4f}]" if bounds else ""
-    )
 
 
 def main() -> None:

@@ -30,7 +30,6 @@ from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.measurements import Role
 from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.core.workload import Workload
-from hpml_jobs.results.statistics import interval
 from hpml_jobs.worker.epochs import instrumented_epoch, train_epoch
 from hpml_jobs.worker.instruments.timing import synchronize
 from hpml_jobs.worker.process_group import COLLECTIVE_TIMEOUT, read_placement
@@ -39,6 +38,7 @@ from hpml_jobs.worker.training import Training, make_training
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
+from tests.benchmarks.intervals import with_interval
 from tests.gpu.bench import ResidentBatches
 
 RANKS = int(os.environ.get("WORLD_SIZE", "1"))
@@ -176,21 +176,13 @@ def launch(options: argparse.Namespace, ranks: int) -> list[Any]:
     return results
 
 
-def median_with_interval(values: list[float]) -> str:
-    """Return the median and its interval as text."""
-    bounds = interval(values)
-    return f"{median(values):.4f}" + (
-        f" [{bounds.low:.4f}, {bounds.high:.4f}]" if bounds else ""
-    )
-
-
 def figures_of(name: str, batch: int, ratios: Ratios) -> dict[str, dict[str, Any]]:
     """Return the figures of one case for --json."""
     keys = {f"{name}_{batch}": ratios["instrumented"]}
     if "bare" in ratios:
         keys[f"bare_{batch}"] = ratios["bare"]
     return {
-        key: {"value": median(values), "note": median_with_interval(values)}
+        key: {"value": median(values), "note": with_interval(values)}
         for key, values in keys.items()
     }
 
@@ -237,12 +229,8 @@ def main() -> None:
             )
             continue
         for model, name, batch, ratios in launch(options, ranks):
-            texts = [
-                median_with_interval(ratios[key]) for key in ("instrumented", "again")
-            ]
-            texts += (
-                [median_with_interval(ratios["bare"])] if "bare" in ratios else ["–"]
-            )
+            texts = [with_interval(ratios[key]) for key in ("instrumented", "again")]
+            texts += [with_interval(ratios["bare"])] if "bare" in ratios else ["–"]
             columns = "".join(f"{text:>27}" for text in texts)
             print(f"{model:15} {batch:5} {ranks:5} {name:10}{columns}", flush=True)
             figures |= figures_of(name, batch, ratios)

@@ -28,7 +28,7 @@ from hpml_jobs.report.report import Report, ReportOptions, make_report
 from hpml_jobs.results.cells import CellResult
 from hpml_jobs.results.figures import figures_of
 from hpml_jobs.results.gpus import gpu_figures
-from hpml_jobs.results.iterations import Curve, NoCurveError, has_curve, read_curve
+from hpml_jobs.results.iterations import Curve, NoArraysError, has_curve, read_curve
 from hpml_jobs.results.rows import Row
 from hpml_jobs.study.snapshot import read_snapshots
 from hpml_jobs.study.study import Study
@@ -321,7 +321,7 @@ def curves_csv(report: Report, max_rows: int = ROWS) -> str | None:
     for group, result in runs:
         try:
             curve = read_curve(result)
-        except NoCurveError:  # the table of replicas has it in its notes
+        except NoArraysError:  # the table of replicas has it in its notes
             continue
         if result.cell is not None:
             table.writerows(

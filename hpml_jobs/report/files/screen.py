@@ -13,7 +13,7 @@ from rich.rule import Rule
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from hpml_jobs.core.text import PROGRAM, counted, is_command, with_command
+from hpml_jobs.core.text import PROGRAM, counted, few, is_command, with_command
 from hpml_jobs.report.answer import Answer, answer_of
 from hpml_jobs.report.frame import captions
 from hpml_jobs.report.frame.captions import MARK
@@ -33,62 +33,41 @@ def show_all(report: Report, console: Console) -> None:
     """Print all tables of a report; none is truncated, whatever the console's width."""
     if not report.groups and not report.unplaced:
         console.print(Text(f"Study {report.study} has no cells yet."))
-    show_differences(report, console)
-    for group in report.groups:
-        answer = answer_of(report, group)
-        _show_group(group, answer, console, several=report.several)
-    for table in report.tables:
-        _show_table(table, console, set())
-        console.print()
-    show_unplaced(report, console)
-
-
-def show_differences(report: Report, console: Console) -> None:
-    """Print the conditions in which groups differ."""
     if report.several:
         head = f"{len(report.groups)} groups of cells under different conditions; they differ in:"
         console.print(Text(head, style="bold yellow"))
         bullets(report.differences, console)
-
-
-def show_unplaced(report: Report, console: Console) -> None:
-    """Print the cells that cannot be read."""
+    for group in report.groups:
+        number = f"Group {group.number}: " if report.several else ""
+        _show_group(group, answer_of(report, group), console, number)
+    for table in report.tables:
+        show_table(table, console, set())
+        console.print()
     if report.unplaced:
         console.print(Text("Not in any table:", style="bold yellow"))
         bullets((f"{r.slug}: {r.reason}" for r in report.unplaced), console)
 
 
 def _show_group(
-    group: ReportGroup, answer: Answer, console: Console, *, several: bool
+    group: ReportGroup, answer: Answer, console: Console, number: str
 ) -> None:
-    show_title(group, console, several=several)
-    show_text(group.setting, console)
-    for text in (answer.sentence, *answer.lines, *answer.marks):
-        if text:
-            show_text(text, console)
-    printed: set[str] = set()
-    for table in group.tables:
-        _show_table(table, console, printed)
-    console.print()
-
-
-def show_title(group: ReportGroup, console: Console, *, several: bool) -> None:
-    """Print the title of a group, and what distinguishes it from the others."""
-    number = f"Group {group.number}: " if several else ""
     title = Rule(Text(f"{number}{group.title}", style="bold"), style="dim")
     console.print(title, width=prose_width(console))
     if group.differences:
         show_text(
             f"Differs from the other groups in: {group.differences}.", console, "yellow"
         )
+    show_text(group.setting, console)
+    for text in (answer.sentence, *answer.lines, *answer.marks):
+        if text:
+            show_text(text, console)
+    printed: set[str] = set()
+    for table in group.tables:
+        show_table(table, console, printed)
+    console.print()
 
 
-def show_table(table: Table, console: Console) -> None:
-    """Print one table with its caption and notes."""
-    _show_table(table, console, set())
-
-
-def _show_table(table: Table, console: Console, printed: set[str]) -> None:
+def show_table(table: Table, console: Console, printed: set[str]) -> None:
     """Print a table, its caption, and the notes that are not yet in `printed`."""
     console.print()
     console.print(Text(table.title, style="bold cyan"))
@@ -96,9 +75,7 @@ def _show_table(table: Table, console: Console, printed: set[str]) -> None:
     caption = table.caption_after(printed)
     if caption:
         show_text("\n".join(caption), console, "dim")
-    notes = table.notes_after(printed)
-    if notes:
-        bullets(notes, console)
+    bullets(table.notes_after(printed), console)
 
 
 def _draw(table: Table, console: Console) -> None:
@@ -176,13 +153,10 @@ def _draw_columns(table: Table, columns: Sequence[_Column], console: Console) ->
     console.print(drawn, width=max(console.width, 80), crop=False)
 
 
-BULLET = "• "
-
-
 def bullets(texts: Iterable[str], console: Console) -> None:
     """Print texts with a bullet each."""
     for text in texts:
-        show_text(text, console, bullet=BULLET)
+        show_text(text, console, bullet="• ")
 
 
 def show_text(
@@ -251,7 +225,7 @@ def show_first(report: Report, console: Console) -> None:
     for number in sorted(kept):
         parts[number].show(console)
     if hidden:
-        names = captions.first_few(hidden, most=3)
+        names = few(hidden, 3)
         show_text(f"On the page, too: {names}.", console)
 
 

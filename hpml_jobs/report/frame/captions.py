@@ -24,19 +24,6 @@ from hpml_jobs.results.conditions import (
 from hpml_jobs.results.groups import ConditionGroup
 from hpml_jobs.results.rows import Row, Work, by_key
 
-NAMED = 6
-"""The most items that a sentence lists by name."""
-
-
-def first_few(items: Sequence[str], separator: str = ", ", most: int = NAMED) -> str:
-    """Return the first items of a list in words, and how many more there are.
-
-    >>> first_few(["a", "b"]), first_few(list("abcdefgh"))
-    ('a, b', 'a, b, c, d, e, f and 2 more')
-    """
-    more = f" and {len(items) - most} more" if len(items) > most else ""
-    return separator.join(items[:most]) + more
-
 
 def work_text(work: Work | None) -> str:
     """Return what times are of: `epoch`, or `1,000,000 tokens`.
@@ -68,11 +55,6 @@ def unit(device: Device) -> str:
 def units(device: Device) -> str:
     """Return the plural of `unit`."""
     return _UNITS[device][1]
-
-
-def hours_unit(device: Device) -> str:
-    """Return the unit of budgets: a GPU or a process for an hour."""
-    return f"{unit(device)}-hours"
 
 
 def size(gpus: int, device: Device) -> str:
@@ -270,11 +252,6 @@ def mark(text: str, *, is_doubtful: bool) -> str:
 def shown(text: str, row: Row, affected: Affected) -> str:
     """Return a number of a row with the mark if a check is about it."""
     return mark(text, is_doubtful=affected in row.doubts)
-
-
-def marked(row: Row, texts: tuple[str, ...], affected: Affected) -> tuple[str, ...]:
-    """Return a row's texts, the first with the mark if a check of its runs is about them."""
-    return shown(texts[0], row, affected), *texts[1:]
 
 
 def explained(rows: Iterable[Row], affected: Affected) -> list[str]:

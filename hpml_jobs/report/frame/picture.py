@@ -10,6 +10,7 @@ from math import ceil
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from hpml_jobs.core.errors import HpmlError
+from hpml_jobs.core.text import few
 from hpml_jobs.report.frame import captions
 from hpml_jobs.report.frame.captions import MARK
 from hpml_jobs.results.cells import Place
@@ -138,6 +139,9 @@ TITLE_SIZE = 11.5
 PANELS = 6
 """The most panels of most pictures."""
 
+NAMED = 6
+"""The most items that a sentence lists by name."""
+
 WIDE, NARROW = 10.0, 7.0
 """Width in inches of pictures with several columns of panels, and with one column."""
 
@@ -194,8 +198,9 @@ def panels(  # noqa: PLR0913  (what is around the panels)
     size = (WIDE if across > 1 else NARROW, down * height + 1.1)
     figure, texts = _figure(drawn, draw, (down, across), size, legend)
 
-    alt = f"{alt}{captions.first_few(texts, '; ')}." if texts else alt
-    sentences = (*caption, not_drawn(missing, file))
+    alt = f"{alt}{few(texts, NAMED, '; ')}." if texts else alt
+    more = f"Not drawn, see {file}: {few(missing, NAMED)}." if missing else ""
+    sentences = (*caption, more)
     return Picture(title, figure, alt, " ".join(filter(None, sentences)))
 
 
@@ -278,15 +283,6 @@ def named(group: ConditionGroup, text: str, between: str = ": ") -> str:
 def batch_title(group: ConditionGroup, batch: int) -> str:
     """Return the title of the panel of a batch."""
     return named(group, f"batch {batch} per {captions.unit(group.device)}", ", ")
-
-
-def not_drawn(what: Sequence[str], where: str) -> str:
-    """Return a sentence on what was omitted and which file has it; it names the first few.
-
-    >>> not_drawn(["ddp 2-GPU"], "curves.csv")
-    'Not drawn, see curves.csv: ddp 2-GPU.'
-    """
-    return f"Not drawn, see {where}: {captions.first_few(what)}." if what else ""
 
 
 def cell_label(group: ConditionGroup, place: Place, *, is_doubtful: bool) -> str:

@@ -148,16 +148,17 @@ class Table(Value, frozen=True, kw_only=True):
 
     def caption_after(self, printed: set[str], extra: Iterable[str] = ()) -> list[str]:
         """Return the caption lines that are not in `printed`; add them to it."""
-        lines = [*self.caption, *extra]
-        new = [line for line in lines if line not in printed]
-        printed |= {*lines}
-        return new
+        return _unseen([*self.caption, *extra], printed)
 
     def notes_after(self, printed: set[str]) -> list[str]:
         """Return the notes that are not in `printed`; add them to it."""
-        new = [note for note in self.notes if note not in printed]
-        printed |= {*self.notes}
-        return new
+        return _unseen(self.notes, printed)
+
+
+def _unseen(lines: Sequence[str], printed: set[str]) -> list[str]:
+    new = [line for line in lines if line not in printed]
+    printed |= {*lines}
+    return new
 
 
 class TableText(NamedTuple):
@@ -205,7 +206,8 @@ def line_table(
     rows = [row for row, _ in lines]
     written = []
     for row, line in lines:
-        texts = captions.marked(row, texts_of(columns, line), text.affected)
+        first, *others = texts_of(columns, line)
+        texts = captions.shown(first, row, text.affected), *others
         written.append(Line(row_name(group, row), texts))
     values = _sheet(columns, (line for _, line in lines))
     places = [

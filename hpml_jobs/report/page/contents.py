@@ -7,11 +7,10 @@ from hpml_jobs.core.check_result import Tier
 from hpml_jobs.core.environment import COMPARED, text_of
 from hpml_jobs.core.gpus import Card, link_text
 from hpml_jobs.core.record import Record
-from hpml_jobs.core.text import VERSION, counted, printable
+from hpml_jobs.core.text import VERSION, counted, few, printable
 from hpml_jobs.report import warnings
 from hpml_jobs.report.answer import answer_of
 from hpml_jobs.report.frame import captions
-from hpml_jobs.report.frame.captions import first_few
 from hpml_jobs.report.frame.numbers import aside
 from hpml_jobs.report.frame.picture import Picture, png_files
 from hpml_jobs.report.frame.table import Table
@@ -67,20 +66,9 @@ def files(
 def public_page(
     report: Report, drawn: dict[str, Picture], questions: tuple[Section, ...] = ()
 ) -> Page:
-    """Return the page of a report; control characters are taken out of its texts.
-
-    `questions` are sections before the answer.
-    """
-    page: Page = with_texts(contents(report, drawn, questions), printable)
-    return page
-
-
-def contents(
-    report: Report, drawn: dict[str, Picture], questions: tuple[Section, ...]
-) -> Page:
     """Return the page of a report with its drawn pictures, by name; `questions` of a lab are first.
 
-    Then the others are folded.
+    Then the others are folded. Control characters are taken out of all texts.
     """
     subtitle: tuple[str, ...] = ()
     if report.several:
@@ -94,12 +82,14 @@ def contents(
     if questions:
         sections = [s._replace(summary=f"{s.title}: show") for s in sections]
     whole = chain(questions, sections, _endings(report))
-    return Page(
+    page = Page(
         title=report.study,
         subtitle=subtitle,
         sections=tuple(s for s in whole if s.items or s.sections),
         footer=f"hpml_jobs {VERSION}",
     )
+    public: Page = with_texts(page, printable)
+    return public
 
 
 def _of_one(
@@ -258,8 +248,7 @@ def environment(group: ConditionGroup) -> dict[str, str]:
     pairs = [pair for record in records for pair in _properties(record)]
     values = by_key((name, in_words(of)) for name, of in pairs if of not in (None, ""))
     return {
-        name: first_few([*dict.fromkeys(words)], most=SHOWN)
-        for name, words in values.items()
+        name: few(dict.fromkeys(words), most=SHOWN) for name, words in values.items()
     }
 
 

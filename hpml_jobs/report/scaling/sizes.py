@@ -229,13 +229,8 @@ class StrongLine(NamedTuple):
     efficiency: Annotated[float, Column("efficiency", share_text)]
 
     @classmethod
-    def of_reference(cls, pair: Pair) -> Self:
-        """Return the line of the smallest size."""
-        return cls(pair.parallel.global_batch, pair.reference.epoch_s, 1.0, 1.0)
-
-    @classmethod
     def of(cls, pair: Pair) -> Self:
-        """Return the line of a larger size."""
+        """Return the line of a size against the smallest one."""
         return cls(
             pair.parallel.global_batch,
             pair.parallel.epoch_s,
@@ -249,9 +244,9 @@ def strong_table(group: ConditionGroup) -> Table | None:
     if any(row.is_compared for row in group.timed):
         return None
     lines = {}
-    for pair in group.pairs:
-        lines[pair.reference.place] = (pair.reference, StrongLine.of_reference(pair))
-        lines[pair.parallel.place] = (pair.parallel, StrongLine.of(pair))
+    for reference, parallel in group.pairs:
+        for row in (reference, parallel):
+            lines[row.place] = (row, StrongLine.of(Pair(reference, row)))
     if not lines:
         return None
     caption = (

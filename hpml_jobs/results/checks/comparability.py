@@ -5,6 +5,7 @@ from functools import cache
 
 from hpml_jobs.core.check_result import Affected, Level, Tier
 from hpml_jobs.core.environment import PROFILERS, text_of
+from hpml_jobs.core.formulas import relative_iqr
 from hpml_jobs.core.record import Facts
 from hpml_jobs.core.script import READS_ALL
 from hpml_jobs.core.strategies import Device
@@ -18,7 +19,6 @@ from hpml_jobs.results.checks.comparison import (
     between,
 )
 from hpml_jobs.results.checks.result import Observation, check, names
-from hpml_jobs.results.statistics import Sample
 
 SCATTER_LIMIT = Share(0.10)
 
@@ -79,7 +79,7 @@ def _differing(
 
 def names_of(differing: Differing) -> str:
     """Return the runs that differ: the first few by name, the others counted."""
-    return names((run.slug for run in differing.first), differing.number)
+    return names(run.slug for run in differing.runs)
 
 
 def distinct(values: Iterable[object]) -> str:
@@ -97,11 +97,11 @@ def too_efficient(run: ComparedRun) -> Observation | None:
     Fix: measure the cell and its baseline again: disturbed ones by resubmit --disturbed, others
     with rerun=true
     """
-    row = run.row
-    rows = [
-        (reached, (reached.row, reached.baseline)) for reached in run.table.efficiencies
+    efficiencies = [
+        reached
+        for reached in run.table.efficiencies
+        if run.row in (reached.row, reached.baseline)
     ]
-    efficiencies = [reached for reached, of_ratio in rows if row in of_ratio]
     if not efficiencies:
         return None
     above = [reached for reached in efficiencies if reached.is_too_high]
@@ -163,7 +163,7 @@ def other_threads(run: ComparedRun) -> list[Observation | None]:
     alone = Observation(is_right, f"{text}, threads={cell.threads}", remedy)
     threads = run.table.threads
     differing = threads.differing(run)
-    if not differing.number:
+    if not differing.runs:
         return [alone]
     theirs = distinct(count for other in threads.other_values(run) for count in other)
     beside = Observation(
@@ -181,16 +181,15 @@ def scattered_repeats(run: ComparedRun) -> Observation | None:
     Limit: the quartiles are {SCATTER_LIMIT} of the median apart
     Fix: use more repeats=, on a quiet machine
     """
-    return _scatter(run.row.epochs)
+    return _scatter(run.row.times_s)
 
 
 @cache
-def _scatter(epochs: Sample) -> Observation | None:
+def _scatter(times_s: tuple[float, ...]) -> Observation | None:
     # the same for all runs of a row, which may be hundreds
-    spread = epochs.spread
-    times_s = epochs.runs
-    if spread is None:
+    if len(times_s) < 2:
         return None
+    spread = relative_iqr(times_s)
     return Observation(
         spread <= SCATTER_LIMIT,
         f"{len(times_s)} runs from {min(times_s):.4g} to {max(times_s):.4g} s, quartiles "

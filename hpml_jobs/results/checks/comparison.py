@@ -11,7 +11,6 @@ from hpml_jobs.core.measurements import Role
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.text import Share, percent_text
 from hpml_jobs.results.cells import Place
-from hpml_jobs.results.checks.result import NAMED
 from hpml_jobs.results.conditions import Conditions, remarked_conditions
 from hpml_jobs.results.groups import ConditionGroup
 from hpml_jobs.results.rows import Row, by_key
@@ -47,10 +46,9 @@ class ComparedRun(NamedTuple):
 
 
 class Differing(NamedTuple):
-    """The runs that differ from one: the first of them, to be named, and their number."""
+    """The runs that differ from one, in the study's order."""
 
-    first: Sequence[ComparedRun]
-    number: int
+    runs: Sequence[ComparedRun]
     of_baseline: bool  # its baseline is one of them
 
     def is_outlier_of(self, runs: int) -> bool:
@@ -59,7 +57,8 @@ class Differing(NamedTuple):
         `runs` is the number of all, this one included. The rule names one outlier instead of all
         the others.
         """
-        return self.of_baseline or (self.number > 0 and 2 * self.number >= runs - 1)
+        number = len(self.runs)
+        return self.of_baseline or (number > 0 and 2 * number >= runs - 1)
 
 
 class ByValue:
@@ -70,37 +69,31 @@ class ByValue:
         runs: Iterable[ComparedRun],
         value: Callable[[ComparedRun], tuple[Any, ...]],
     ) -> None:
-        self._value = value
-        self._values: dict[str, tuple[Any, ...]] = {}
-        self._runs: dict[tuple[Any, ...], list[tuple[int, ComparedRun]]] = {}
-        self._others: dict[
-            tuple[Any, ...], tuple[list[ComparedRun], set[tuple[int, str]]]
-        ] = {}
-        for position, run in enumerate(runs):
-            if own := value(run):
-                self._values[run.slug] = own
-                self._runs.setdefault(own, []).append((position, run))
+        values = [(value(run), run) for run in runs]
+        self._values = {run.slug: own for own, run in values if own}
+        self._runs = by_key((own, run) for own, run in values if own)
+        self._others = {own: self._others_of(own) for own in self._runs}
 
     def __len__(self) -> int:
         """The number of runs that have a value."""
         return len(self._values)
 
     def of(self, run: ComparedRun) -> tuple[Any, ...]:
-        """Return the value of a run, one of these or not; empty if it has none."""
-        return self._values.get(run.slug) or self._value(run)
+        """Return the value of a run; empty if it has none."""
+        return self._values.get(run.slug, ())
 
     def differing(self, run: ComparedRun) -> Differing:
-        """Return the runs with another value."""
-        own = self.of(run)
-        if own not in self._others:
-            others = [members for value, members in self._runs.items() if value != own]
-            in_order = [other for _, other in sorted(chain.from_iterable(others))]
-            baselines = {
-                other.row.ratio_key for other in in_order if other.row.is_baseline
-            }
-            self._others[own] = in_order, baselines
-        runs, baselines = self._others[own]
-        return Differing(runs[:NAMED], len(runs), run.row.ratio_key in baselines)
+        """Return the runs with another value than that of a run."""
+        runs, baselines = self._others[self.of(run)]
+        return Differing(runs, run.row.ratio_key in baselines)
+
+    def _others_of(
+        self, own: tuple[Any, ...]
+    ) -> tuple[list[ComparedRun], set[tuple[int, str]]]:
+        """Return the runs with another value, and what the baselines among them are of."""
+        others = (members for value, members in self._runs.items() if value != own)
+        runs = sorted(chain.from_iterable(others))
+        return runs, {run.row.ratio_key for run in runs if run.row.is_baseline}
 
     def other_values(self, run: ComparedRun) -> list[tuple[Any, ...]]:
         """Return the values that other runs have, each once."""
@@ -169,14 +162,14 @@ def _with_interval(reached: Efficiency) -> Efficiency:
     if not reached.is_too_high or reached.is_explained:
         return reached
     rows = reached.baseline, reached.row
-    of_speedup = ratio_interval(*(row.epochs.runs for row in rows))
+    of_speedup = ratio_interval(*(row.times_s for row in rows))
     if of_speedup:
         return reached._replace(interval=of_speedup.divided_by(reached.row.gpus))
     # by the timed epochs alone: the instrumented one may differ because the timed one is wrong
     errors = []
     for row in rows:
         of_runs = (epoch_error(record, Role.TIMED) for record in row.timed_records)
-        errors.append(error_of_median(row.epochs.runs, of_runs))
+        errors.append(error_of_median(row.times_s, of_runs))
     return reached._replace(of_one_run=known_interval(reached.with_loading, *errors))
 
 

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import NamedTuple
 
 from hpml_jobs.core.check_result import TIMES, Affected, Level, Tier
@@ -14,7 +15,6 @@ from hpml_jobs.core.gpus import (
     memory_fault,
     slowing_reasons,
 )
-from hpml_jobs.core.rank import Rank
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.text import Share, counted, percent_text, whole_number
@@ -28,17 +28,6 @@ class HostProcesses(NamedTuple):
     host: str
     cpus: int
     processes: int
-
-    @property
-    def is_oversubscribed(self) -> bool:
-        """Whether processes have to take turns."""
-        return self.cpus < self.processes
-
-    @property
-    def text(self) -> str:
-        """The figures in words."""
-        processes = counted(self.processes, "process", "processes")
-        return f"{processes} on {counted(self.cpus, 'CPU')} of {self.host}"
 
 
 def _busiest_host(record: Record) -> HostProcesses | None:
@@ -72,11 +61,14 @@ def oversubscribed(record: Record) -> Observation | None:
     Limit: a CPU for each process of a host
     Fix: use as many processes as CPUs at most (gpus=), or more CPUs
     """
-    host = _busiest_host(record)
-    if host is None:
+    busiest = _busiest_host(record)
+    if busiest is None:
         return None
-    taken = ", so speedups here measure the scheduler" if host.is_oversubscribed else ""
-    return Observation(not host.is_oversubscribed, f"{host.text}{taken}")
+    host, cpus, processes = busiest
+    text = f"{counted(processes, 'process')} on {counted(cpus, 'CPU')} of {host}"
+    if cpus >= processes:
+        return Observation(True, text)
+    return Observation(False, f"{text}, so speedups here measure the scheduler")
 
 
 NO_FAULT = ", ".join(sorted(HARMLESS | {POWER_CAP}))
@@ -131,7 +123,7 @@ def shared_gpus(record: Record) -> Observation | None:
     ]
     if not others:
         return None
-    processes = counted(sum(others), "process", "processes")
+    processes = counted(sum(others), "process")
     return Observation(sum(others) == 0, f"{processes} of others on the cell's GPUs")
 
 
@@ -208,27 +200,20 @@ def _utilization(record: Record) -> Observation | None:
 
 
 def _launch_time(record: Record) -> Observation | None:
-    shares = [
-        (share, rank)
-        for rank in record.ranks
-        if (share := _launch_share(rank)) is not None
+    launches = [
+        (launch_share(launch_s, epoch.iterations, epoch.epoch_s), launch_s, rank)
+        for rank, epoch in [(rank, rank.timed) for rank in record.ranks]
+        if (launch_s := epoch.launch_s) is not None
     ]
-    if not shares:
+    if not launches:
         return None
-    share, rank = max(shares, key=lambda pair: pair[0])
+    share, launch_s, rank = max(launches, key=itemgetter(0))
     return Observation(
         share <= LAUNCH_LIMIT,
-        f"the host takes {1e3 * (rank.timed.launch_s or 0):.3g} ms to launch an iteration on rank "
+        f"the host takes {1e3 * launch_s:.3g} ms to launch an iteration on rank "
         f"{rank.rank}, {percent_text(share)} of the epoch in all (limit {LAUNCH_LIMIT})",
         "use a larger batch=, or compile the model (compile=true)",
     )
-
-
-def _launch_share(rank: Rank) -> float | None:
-    timed = rank.timed
-    if timed.launch_s is None:
-        return None
-    return launch_share(timed.launch_s, timed.iterations, timed.epoch_s)
 
 
 def _allocations(record: Record) -> Observation | None:

@@ -6,7 +6,7 @@ from functools import cache
 from typing import Generic, NamedTuple, ParamSpec
 
 from hpml_jobs.core.check_result import Affected, CheckResult, Level, Tier
-from hpml_jobs.core.text import Share, percent_text
+from hpml_jobs.core.text import Share, few, percent_text
 from hpml_jobs.results.statistics import ERRORS
 
 NAMED = 3
@@ -153,12 +153,6 @@ def limit_text(limit: Share, error: float) -> str:
     return f"± {percent_text(half_width)}, limit {limit} for the lower end"
 
 
-def names(slugs: Iterable[str], count: int | None = None, separator: str = ", ") -> str:
-    """Return the first few cells by name; `count` is their number if not all of them are given.
-
-    >>> names(["a", "b", "c", "d", "e"]), names(["a"]), names(["a", "b", "c"], 100)
-    ('a, b, c and 2 more', 'a', 'a, b, c and 97 more')
-    """
-    given = list(slugs)
-    more = (len(given) if count is None else count) - NAMED
-    return separator.join(given[:NAMED]) + (f" and {more} more" if more > 0 else "")
+def names(slugs: Iterable[str], separator: str = ", ") -> str:
+    """Return the first few cells by name; the others are counted."""
+    return few(slugs, NAMED, separator)

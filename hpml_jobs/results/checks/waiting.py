@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from hpml_jobs.core.check_result import Affected, Level, Tier
 from hpml_jobs.core.formulas import loader_waiting_s
-from hpml_jobs.core.measurements import Phases, Role, Stalls
+from hpml_jobs.core.measurements import Phases, Role
 from hpml_jobs.core.rank import Rank
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import Loader
@@ -303,24 +303,12 @@ def _waiting_s(rank: Rank) -> float:
 
     Without loader workers every batch takes its time, so only the excess of the first is not in it.
     """
-    timed = rank.timed
-    if timed.stalls is None:
+    timed, stalls = rank.timed, rank.timed.stalls
+    if stalls is None:
         return timed.stall_s
     if rank.loader_workers == 0:
-        return timed.stall_s - _first_s(rank, timed.stalls)
+        later_s = (timed.stall_s - stalls.first_s) / max(1, timed.batches - 1)
+        return timed.stall_s - max(0.0, stalls.first_s - later_s)
     return loader_waiting_s(
-        timed.stall_s - timed.stalls.last_s,
-        timed.stalls.first_s,
-        timed.stalls.p20_s,
-        timed.stalls.batches or timed.iterations,
-    )
-
-
-def _first_s(rank: Rank, stalls: Stalls) -> float:
-    """Return the waiting for the first batch; without loader workers its excess."""
-    if rank.loader_workers:
-        return stalls.first_s
-    others = (stalls.batches or rank.timed.iterations) - 1
-    return max(
-        0.0, stalls.first_s - (rank.timed.stall_s - stalls.first_s) / max(1, others)
+        timed.stall_s - stalls.last_s, stalls.first_s, stalls.p20_s, timed.batches
     )

@@ -27,6 +27,7 @@ from hpml_jobs.core.record import Record
 from hpml_jobs.core.text import Share
 from hpml_jobs.results.cells import CellResult
 from hpml_jobs.results.disturbance import outside_causes
+from hpml_jobs.results.figures import queued_s
 from hpml_jobs.results.gap.causes import SETS, Causes, GapCause, NoReplayError
 from hpml_jobs.results.iterations import NoArraysError, read_arrays
 
@@ -396,13 +397,7 @@ def ideal_share(references: Sequence[ReplayableRun], ideal: float) -> ComputeSha
 
 def _queued_s(run: ReplayableRun, role: Role) -> Seconds:
     """Return how long a thread of each rank waited for a CPU in an epoch; 0 if not known."""
-    queued_s = []
-    for rank in run.record.ranks:
-        epoch = rank.epoch(role)
-        account = epoch.scheduling if epoch else None
-        of_rank_s = account.run_queue_s if account else None
-        queued_s.append((of_rank_s or 0.0) / rank.threads)
-    return np.array(queued_s)
+    return np.array([queued_s(rank, role) or 0.0 for rank in run.record.ranks])
 
 
 def without_causes(

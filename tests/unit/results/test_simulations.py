@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from hpml_jobs.results.statistics import coverage_of_range, interval
+from hpml_jobs.results.statistics import coverage_of_range
+from tests.benchmarks.intervals import interval
 
 BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "decisions.py"
 _spec = importlib.util.spec_from_file_location("decisions", BENCHMARK)

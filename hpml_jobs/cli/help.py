@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.paths import conf_folder
-from hpml_jobs.core.text import PROGRAM
+from hpml_jobs.core.text import PROGRAM, nearest
 
 PAGE = """\
 hpml_jobs {version}: how does PyTorch training scale on a SLURM cluster?
@@ -192,7 +192,7 @@ def entry(word: str, conf: Path) -> str:
     """Return what is known of a word: a term of docs/words.md, a check, a key.
 
     Raises:
-        UsageError: nothing is.
+        UsageError: nothing is; the message names what is most alike.
     """
     text = (conf / "config.yaml").read_text()
     docs = [KeyDoc("", *groups) for groups in _GROUP_LINE.findall(text)]
@@ -200,10 +200,13 @@ def entry(word: str, conf: Path) -> str:
     for group, file in GROUPS.items():
         docs += _keys_of(group, conf) if file else []
     named = [doc for doc in docs if word in (doc.key, doc.key.rpartition(".")[2])]
-    parts = [explanations().get(word, ""), _check_explanation(word), _lines(named)]
+    terms = explanations()
+    parts = [terms.get(word, ""), _check_explanation(word), _lines(named)]
     if any(part.strip() for part in parts):
         return "\n".join(filter(str.strip, parts))
-    raise UsageError(f"no help on {word}: see {PROGRAM} --help")
+    near = nearest(word, (*terms, *(doc.key for doc in docs)), cutoff=0.7)
+    hint = f"did you mean {PROGRAM} help {near}?" if near else f"see {PROGRAM} --help"
+    raise UsageError(f"no help on {word}: {hint}")
 
 
 def explanations() -> dict[str, str]:

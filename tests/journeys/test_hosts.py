@@ -13,9 +13,26 @@ from tests.patience import PATIENCE_S, wait_until
 CELL = ("workload=digits", "batch=16", "loader_workers=0")
 
 
-def test_cells_train_on_two_and_three_hosts(hosts):
+@pytest.fixture(scope="module")
+def printed(hosts):
+    """What a command printed that was given twice at once."""
+    program = hosts.program
     small = (*CELL, "data.limit=512", "probe_s=0.1", "study=three")
-    hosts.program.ok("-m", "cluster.hosts=[a,b,c]", "gpus=2,3", *small)
+    words = ("-m", "cluster.hosts=[a,b,c]", "gpus=2,3", *small)
+    begun = [
+        subprocess.Popen(
+            [program.python, "-m", "hpml_jobs", *words],
+            cwd=program.folder,
+            env=program.environment,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(2)
+    ]
+    return [process.communicate(timeout=PATIENCE_S)[0] for process in begun]
+
+
+def test_cells_train_on_two_and_three_hosts(hosts, printed):
     records = [
         cell.read_record() for cell in Study(hosts.folder / "outputs/three").cells()
     ]
@@ -25,6 +42,16 @@ def test_cells_train_on_two_and_three_hosts(hosts):
     ]
     assert "2 nodes" in hosts.program.ok("collect", "three")
     wait_until(lambda: not hosts.processes(), "no process is left on a host")
+
+
+def test_command_given_twice_at_once_runs_each_cell_once(hosts, printed):
+    """The second one leaves the cells out, whichever takes the lock first."""
+    assert sorted(text.splitlines()[0] for text in printed) == [
+        "study three: 0 cells to run, 2 left out (finished, pending or running)",
+        "study three: 2 cells to run",
+    ]
+    cells = Study(hosts.folder / "outputs/three").cells()
+    assert [len([*cell.attempts.glob("*.r0")]) for cell in cells] == [1, 1]
 
 
 @pytest.mark.parametrize(
@@ -125,35 +152,3 @@ def test_ending_leaves_no_process_on_hosts(hosts, ending):
     (cell,) = json.loads(program.ok("status", ending, "--json"))["cells"]
     assert cell["outcome"] == outcome
     assert ending != "cut" or cell["reason"].startswith("b: the connection was lost")
-
-
-def test_command_given_twice_at_once_runs_each_cell_once(hosts):
-    """The second one leaves the cells out, whichever takes the lock first."""
-    program, study = hosts.program, Study(hosts.folder / "outputs" / "both")
-    words = (
-        "cluster.hosts=[a,b]",
-        "gpus=2",
-        "study=both",
-        "data.limit=512",
-        "probe_s=0.1",
-        *CELL,
-    )
-    command = [program.python, "-m", "hpml_jobs", *words]
-    begun = [
-        subprocess.Popen(
-            command,
-            cwd=program.folder,
-            env=program.environment,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for _ in range(2)
-    ]
-    said = [process.communicate(timeout=PATIENCE_S)[0] for process in begun]
-    assert sorted(text.splitlines()[0] for text in said) == [
-        "study both: 0 cells to run, 1 left out (finished, pending or running)",
-        "study both: 1 cell to run",
-    ]
-    (cell,) = study.cells()
-    assert len([*cell.attempts.glob("*.r0")]) == 1
-    assert cell.read_record() is not None

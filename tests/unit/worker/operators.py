@@ -25,7 +25,7 @@ from tests.gpu.bench import ResidentBatches
 
 from .conftest import cpu_cell
 
-LENGTHS = (4, 12)
+LENGTHS = (2, 4)
 """Iterations of the two epochs of each kind."""
 
 
@@ -70,7 +70,9 @@ def per_iteration(training: Training, epoch: Callable[[], Any]) -> float:
 def operators(strategy: Strategy) -> dict[str, float]:
     """Return the operators of a strategy's epochs beyond each other, and its messages."""
     alone = strategy is Strategy.SINGLE
-    cell = cpu_cell(gpus=1 if alone else 2, strategy=strategy, loader_workers=0)
+    cell = cpu_cell(
+        gpus=1 if alone else 2, strategy=strategy, loader_workers=0, batch=32
+    )
     parallel = STRATEGIES[strategy](cell, read_placement(cell), (torch.device("cpu"),))
     if not alone and not torch.distributed.is_initialized():
         parallel.setup(COLLECTIVE_TIMEOUT)

@@ -78,8 +78,12 @@ def test_second_submit_sends_nothing(lab_study, login, rig):
     assert "nothing submitted, 2 left out" in login.ok(*words)
 
 
-def test_tables_match_records(lab_study, login):
-    shown = login.ok("collect", "lab", "--all")
+@pytest.fixture(scope="module")
+def shown(lab_study, login):
+    return login.ok("collect", "lab", "--all")
+
+
+def test_tables_match_records(lab_study, shown):
     for words in (
         "Table 1",
         "Table 2",
@@ -112,8 +116,7 @@ def test_tables_match_records(lab_study, login):
         assert entry["residual"]["bus_gb_per_s"] == bandwidth
 
 
-def test_communication_phases_add_up_to_epoch(lab_study, login):
-    login.ok("collect", "lab")
+def test_communication_phases_add_up_to_epoch(lab_study, shown):
     tables = json.loads((lab_study.study.report / "tables.json").read_text())
     entries = {
         (e["gpus"], e["batch_per_gpu"]): e for e in tables["groups"][0]["entries"]

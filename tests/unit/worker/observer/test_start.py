@@ -24,10 +24,14 @@ def train(epochs=3):
             optimizer.step()
 """
 
-MODULES = f"""
-import sys
+SEES = f"""
+import os, signal, sys
+print(sys.path, sys.argv, os.environ.get("CHAINED"), sys.modules["sitecustomize"].__file__)
+print([name for name in sys.modules if name.startswith(("hpml", "torch"))])
+print([name for name in os.listdir("/proc/self/fd") if int(name) < 512])
 import statistics, msgspec  # its own
-import torch
+import importlib.util; importlib.util.find_spec("torch"); import torch
+print([signal.getsignal(number) for number in (10, 12, 15, 18)])
 {TRAINING}
 def show(moment):
     print(moment, *sorted(name for name in sys.modules if name[0] != "_"))
@@ -42,6 +46,7 @@ for module in statistics, msgspec, shlex, resource, decimal, fractions, hpml_job
     print(module.__name__, getattr(module, "OWN", False))
 import zipfile
 print(zipfile.ZipFile, sys.modules["zipfile"] is zipfile)
+raise torch.cuda.OutOfMemoryError("CUDA out of memory")
 """
 BESIDE = ("statistics", "msgspec", "shlex", "resource")
 LATER = ("fractions", "hpml_jobs")
@@ -103,40 +108,25 @@ def start(write_cell, tmp_path):
     return run
 
 
-SEES = f"""
-import os, signal, sys
-print(sys.path, sys.argv, os.environ.get("CHAINED"), sys.modules["sitecustomize"].__file__)
-print([name for name in sys.modules if name.startswith(("hpml", "torch"))])
-print([name for name in os.listdir("/proc/self/fd") if int(name) < 512])
-import importlib.util; importlib.util.find_spec("torch"); import torch
-print([signal.getsignal(number) for number in (10, 12, 15, 18)])
-{TRAINING}
-train(1)
-raise torch.cuda.OutOfMemoryError("CUDA out of memory")
-"""
-
-
 def test_script_sees_what_it_sees_without_us(start, tmp_path):
-    """A sitecustomize of its own is run, too; our file for stacks has a high number."""
+    """A sitecustomize and modules of its own are run, too; our file for stacks has a high number.
+
+    Its modules and ours do not replace each other.
+    """
     (tmp_path / "sitecustomize.py").write_text(
         "import os\nos.environ['CHAINED'] = __name__\n"
     )
-    (alone, watched), (observed,), attempt = start(
-        SEES, "word", paths=[str(tmp_path)], code=1
-    )
-    assert watched == alone
-    assert "'word'] sitecustomize " in alone[0]
-    assert [(error.oom, error.rank) for error in attempt.rank_errors()] == [(True, 0)]
-    assert observed.steps == 4
-
-
-def test_modules_of_a_script_and_ours_do_not_replace_each_other(start, tmp_path):
     for folder, names in (("sub", BESIDE), ("lib", LATER)):
         (tmp_path / folder).mkdir()
         for name in names:
             (tmp_path / folder / f"{name}.py").write_text("OWN = True\n")
-    (alone, watched), (observed,), _ = start(MODULES, str(tmp_path / "lib"))
+    words = (str(tmp_path / "lib"), "word")
+    (alone, watched), (observed,), attempt = start(
+        SEES, *words, paths=[str(tmp_path)], code=1
+    )
     assert watched == alone
+    assert "'word'] sitecustomize " in alone[0]
+    assert [(error.oom, error.rank) for error in attempt.rank_errors()] == [(True, 0)]
     assert (observed.steps, len(observed.rank.epochs)) == (12, 3)
 
 

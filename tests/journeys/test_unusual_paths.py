@@ -42,7 +42,7 @@ def files_with(folder, text):
 
 def test_unusual_folder_name_reaches_job_and_back(unusual_folder, rig):
     array = json.loads(unusual_folder.ok(*OWN, "study=array", "collect_after=true"))
-    pack = json.loads(unusual_folder.ok(*OWN, "study=pack", "pack=true"))
+    pack = json.loads(unusual_folder.ok(*BUILT_IN, "study=pack", "pack=true"))
     for name in ("array", "pack"):
         unusual_folder.ok("status", name, "--watch")
         (state,) = json.loads(unusual_folder.ok("status", name, "--json"))["cells"]

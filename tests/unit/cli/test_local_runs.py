@@ -29,7 +29,7 @@ class Faulty(torch.nn.Module):
         return self.body(x)
 
 def dataset(train):
-    return TensorDataset(torch.zeros(1280, 4), torch.zeros(1280, dtype=torch.long))
+    return TensorDataset(torch.zeros(2560, 4), torch.zeros(2560, dtype=torch.long))
 """
 
 
@@ -64,22 +64,23 @@ def test_local_study_runs_collects_and_is_not_rerun(tmp_path):
     assert "2 cells: 2 ok" in program.ok("status", "--watch")
 
 
-def test_auto_ends_its_batches_at_out_of_memory(program):
+def test_auto_measures_until_it_has_the_answer_and_prints_it(program):
+    """Its batches end at the first that is out of memory."""
     *model, _ = study_with_faulty_model(
         program, "torch.empty(2**50 if self.training and len(x) > 64 else 1)"
     )
-    program.ok("batch=auto", "gpus=1", *model)
-    cells = json.loads(program.ok("status", "--json"))["cells"]
-    states = {int(c["slug"].split("-")[2][1:]): c["outcome"] for c in cells}
-    assert states == {32: "ok", 128: "oom"}
-    assert "OOM" in program.ok("collect", "--all")
-
-
-def test_auto_measures_until_it_has_the_answer_and_prints_it(program):
-    words = ("gpus=auto", "max_gpus=2", "batch=64", *HERE)
+    words = ("gpus=auto", "max_gpus=2", "batch=auto", *model)
     shown = program.ok(*words)
-    assert "the answer needed 2 of 2 settings" in program(*words).stderr
-    assert re.search(r"^Use [12] process(es)? at batch 64", shown, re.MULTILINE)
+    assert "the answer needed 3 of 6 settings" in program(*words).stderr
+    assert re.search(r"^Use [12] process(es)? at batch 32", shown, re.MULTILINE)
+    cells = json.loads(program.ok("status", "--json"))["cells"]
+    states = {(*c["slug"].split("-")[1:3],): c["outcome"] for c in cells}
+    assert states == {
+        ("1proc", "b32"): "ok",
+        ("1proc", "b128"): "oom",
+        ("2proc", "b32"): "ok",
+    }
+    assert "OOM" in program.ok("collect", "--all")
 
 
 def test_template_command_runs_one_cell(program):

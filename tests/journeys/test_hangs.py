@@ -26,7 +26,7 @@ WORDS = (
         "protocol=lab",
     ),
     "workload=custom",
-    "minutes=3",  # a collective waits for a third of them
+    "minutes=6",  # a collective waits for a third of them
 )
 
 

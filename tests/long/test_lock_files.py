@@ -1,4 +1,4 @@
-"""Both lock files of torch: a fresh environment of each measures, collects, shards, quantizes."""
+"""A fresh environment of each torch measures, collects, shards, quantizes."""
 
 import json
 import os
@@ -18,10 +18,15 @@ pytestmark = pytest.mark.long
 
 
 @pytest.mark.parametrize(
-    ("lock", "torch"),
-    [("worker.txt", "2.14.1+cu130"), ("worker-cuda12.txt", "2.7.1+cu126")],
+    ("requirements", "torch"),
+    [
+        (["-r", "locks/worker.txt"], "2.15.0+cu132"),
+        ([".[worker]", "torch==2.14.1", "torchvision==0.29.1"], "2.14.1+cu130"),
+        ([".[worker]", "torch==2.11.0", "torchvision==0.26.0"], "2.11.0+cu130"),
+        (["-r", "locks/worker-cuda12.txt"], "2.7.1+cu126"),
+    ],
 )
-def test_lock_file_environment_measures_and_collects(lock, torch, tmp_path, capsys):
+def test_environment_measures_and_collects(requirements, torch, tmp_path, capsys):
     uv = shutil.which("uv") or str(Path(sys.executable).parent / "uv")
     environment = tmp_path / "environment"
     begun = time.monotonic()
@@ -29,9 +34,9 @@ def test_lock_file_environment_measures_and_collects(lock, torch, tmp_path, caps
         [uv, "venv", "--quiet", "--python", sys.executable, environment], check=True
     )
     variables = os.environ | {"VIRTUAL_ENV": str(environment)}
-    for words in (["-r", str(ROOT / "locks" / lock)], ["--no-deps", str(ROOT)]):
+    for words in (requirements, ["--no-deps", "."]):
         command = [uv, "pip", "install", "--quiet", "--compile-bytecode", *words]
-        subprocess.run(command, check=True, env=variables)
+        subprocess.run(command, check=True, env=variables, cwd=ROOT)
     installed_s = time.monotonic() - begun
 
     program = Program(tmp_path, os.environ, python=environment / "bin" / "python")
@@ -63,7 +68,7 @@ def test_lock_file_environment_measures_and_collects(lock, torch, tmp_path, caps
     sharded = sharded_cells(program, has_fsdp=not torch.startswith("2.7"))
     with capsys.disabled():
         print(
-            f"\n{lock}: installed in {installed_s:.0f} s\n{tables}\n{sharded}\n{quantized}"
+            f"\ntorch {torch}: installed in {installed_s:.0f} s\n{tables}\n{sharded}\n{quantized}"
         )
 
 

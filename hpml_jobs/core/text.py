@@ -35,7 +35,7 @@ def printable_bytes(text: bytes) -> bytes:
 
 PROGRAM = "hpml-jobs"
 
-VERSION = "0.9.0"
+VERSION = "1.0.0"
 
 
 def with_command(sentence: str, command: str) -> str:

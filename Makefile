@@ -10,9 +10,10 @@ FOLDER ?= wheelhouse
 DEMO_SIZES = $(shell test $$(nproc) -ge 4 && echo 1,2,4 || echo 1,2)
 # On a GPU machine without internet there may be no .venv/: then the Python that has torch.
 TEST_PYTHON = $(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON))
-# In the order of tests/conftest.py: quick tests first. Those on SLURM wait more than they compute.
+# In the order of tests/conftest.py: quick tests first, a worker for each CPU. Those on SLURM wait
+# more than they compute.
 ALL_TESTS = -m "not long and not gpu" -n 4 --dist loadfile --no-loadscope-reorder
-QUICK_TESTS = $(ALL_TESTS) --durations=5 --only quick hpml_jobs tests --ignore=hpml_jobs/worker
+QUICK_TESTS = $(ALL_TESTS) -n logical --maxprocesses 4 --durations=5 --only quick hpml_jobs tests --ignore=hpml_jobs/worker
 SLOW_TESTS = $(ALL_TESTS) --durations=5 --only slow tests hpml_jobs/worker
 
 .PHONY: demo test test-quick coverage test-unit test-long test-gpu lint docs gallery golden env lock wheelhouse clean

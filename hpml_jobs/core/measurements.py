@@ -1,6 +1,7 @@
 """Raw measurements: epochs, communication and the microbenchmark."""
 
 from enum import StrEnum
+from typing import NamedTuple
 
 from hpml_jobs.core.formulas import (
     communication_s,
@@ -331,6 +332,29 @@ class Message(Value, frozen=True, kw_only=True):
     bytes: int
     count: int
     busy_s: float
+
+
+class IterationPhases(NamedTuple):
+    """Phases of one iteration in seconds; the first six add up to the iteration.
+
+    The others are parts of them: see `Phases` and `Communication`. These are the columns of
+    `parts_s` in iterations.npz.
+    """
+
+    stall_s: float
+    h2d_s: float
+    forward_s: float
+    backward_s: float
+    comm_exposed_s: float
+    optimizer_s: float
+    comm_forward_s: float
+    pack_s: float
+    comm_total_s: float
+    gradients_s: float
+    replicas_forward_s: float
+    replicas_backward_s: float
+    buffers_s: float
+    comm_optimizer_s: float
 
 
 class Communication(Value, frozen=True, kw_only=True):

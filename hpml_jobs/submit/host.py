@@ -154,8 +154,8 @@ def _interfaces(other: str) -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    die_with_parent()
     if sys.argv[1] == "answer":
+        die_with_parent()
         answer(Path(sys.argv[2]), int(sys.argv[3]))
     else:
         job, node, hosts, folder = sys.argv[2:]

@@ -21,7 +21,7 @@ from hpml_jobs.core.collective_times import (
     paired,
     service_s,
 )
-from hpml_jobs.core.measurements import Epoch, Role
+from hpml_jobs.core.measurements import Epoch, IterationPhases, Role
 from hpml_jobs.core.rank import Rank
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.text import Share
@@ -51,7 +51,7 @@ PROOF = Share(0.03)
 LATE = 0.02
 """Ranks whose computation differs by at most this share of the epoch wait for each other."""
 
-PARTS = 14
+PARTS = len(IterationPhases._fields)
 """Values of an iteration in `parts_s`."""
 
 OF_COLLECTIVES = (
@@ -362,7 +362,10 @@ def _arrays(result: CellResult, record: Record) -> dict[str, Array]:
         raise NoReplayError("there is no iterations.npz")
     ranks = len(record.ranks)
     iterations = record.instrumented_iterations or 0
-    shapes = {"parts_s": (ranks, iterations, PARTS), "parts_last_stall_s": (ranks,)}
+    shapes = {
+        "parts_s": (ranks, iterations, PARTS),
+        "parts_last_stall_s": (ranks,),
+    }
     communication = record.ranks[0].communication
     collectives = sum(m.count for m in communication.messages) if communication else 0
     if collectives:

@@ -7,7 +7,12 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from hpml_jobs.core.formulas import union_s
-from hpml_jobs.core.measurements import Communication, Phases, Purpose
+from hpml_jobs.core.measurements import (
+    Communication,
+    IterationPhases,
+    Phases,
+    Purpose,
+)
 from hpml_jobs.worker.instruments.collectives import Collective, Ledger, Wait, aggregate
 from hpml_jobs.worker.instruments.recorder import IterationMarks
 from hpml_jobs.worker.instruments.summary import block_values
@@ -28,28 +33,6 @@ class Gaps(NamedTuple):
 
     waits: Sequence[tuple[Stamp, Stamp]]
     after: Sequence[tuple[Stamp, Stamp]]
-
-
-class IterationPhases(NamedTuple):
-    """Phases of one iteration in seconds; the first six add up to the iteration.
-
-    The others are parts of them: see `Phases` and `Communication`.
-    """
-
-    stall_s: float
-    h2d_s: float
-    forward_s: float
-    backward_s: float
-    comm_exposed_s: float
-    optimizer_s: float
-    comm_forward_s: float
-    pack_s: float
-    comm_total_s: float
-    gradients_s: float
-    replicas_forward_s: float
-    replicas_backward_s: float
-    buffers_s: float
-    comm_optimizer_s: float
 
 
 class Other(NamedTuple):

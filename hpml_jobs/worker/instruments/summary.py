@@ -1,20 +1,22 @@
 """An epoch of one rank from its stamps: its times, and how they are spread over its iterations."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hpml_jobs.core.formulas import closure
 from hpml_jobs.core.measurements import Epoch, Phases, Role, Stalls, Steps
 from hpml_jobs.core.outliers import BLOCKS, slow_iterations
-from hpml_jobs.worker.instruments.timing import IterationTimes, Seconds, Window
+
+if TYPE_CHECKING:
+    from hpml_jobs.worker.instruments.timing import IterationTimes, Seconds, Window
 
 
 def time_epoch(
     role: Role,
-    window: Window,
-    times: IterationTimes,
+    window: "Window",
+    times: "IterationTimes",
     samples: Sequence[int],
     phases: Phases | None = None,
 ) -> Epoch:
@@ -38,7 +40,7 @@ def time_epoch(
     )
 
 
-def spread_stalls(times: IterationTimes) -> Stalls:
+def spread_stalls(times: "IterationTimes") -> Stalls:
     """Return how the stall is spread over the batches of an epoch."""
     stall_s = times.stall_s if times.batch_stall_s is None else times.batch_stall_s
     return Stalls(
@@ -50,7 +52,7 @@ def spread_stalls(times: IterationTimes) -> Stalls:
     )
 
 
-def step_percentiles(step_s: Seconds, samples: Sequence[int]) -> Steps:
+def step_percentiles(step_s: "Seconds", samples: Sequence[int]) -> Steps:
     """Return percentiles of the iteration times, and medians of the first and the last tenth.
 
     `samples` are those of each iteration: the last batch may be smaller than the others.
@@ -72,7 +74,7 @@ def step_percentiles(step_s: Seconds, samples: Sequence[int]) -> Steps:
 
 
 def block_values(
-    seconds: Seconds, statistic: Callable[[Seconds], Any]
+    seconds: "Seconds", statistic: Callable[["Seconds"], Any]
 ) -> tuple[float, ...] | None:
     """Return a statistic of ten consecutive blocks; None with fewer values than blocks."""
     if len(seconds) < BLOCKS:

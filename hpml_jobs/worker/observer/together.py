@@ -2,20 +2,21 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 import numpy as np
 
 from hpml_jobs.core.collective_times import KINDS, PURPOSES
 from hpml_jobs.core.formulas import closure
-from hpml_jobs.core.measurements import Communication, Phases, Role
+from hpml_jobs.core.measurements import Communication, IterationPhases, Phases, Role
 from hpml_jobs.core.outliers import slow_iterations
 from hpml_jobs.core.rank import Rank
-from hpml_jobs.worker.instruments.phases import IterationPhases
 from hpml_jobs.worker.instruments.summary import step_percentiles
-from hpml_jobs.worker.instruments.timing import Seconds
 from hpml_jobs.worker.results import Arrays, RankResult
+
+if TYPE_CHECKING:
+    from hpml_jobs.worker.instruments.timing import Seconds
 
 Timed = TypeVar("Timed", Phases, Communication)
 
@@ -133,7 +134,7 @@ def _split_later(
     return _without(phases, less_s), communication, changed
 
 
-def _wait_by_column(first: Seconds, wait_s: float) -> dict[str, float]:
+def _wait_by_column(first: "Seconds", wait_s: float) -> dict[str, float]:
     """Return the seconds of a wait that are in each column of the first iteration.
 
     Most of it was in the longest communication, unless that is too short; the rest was in the

@@ -38,6 +38,11 @@ def login_node(*words):
     return done.stdout, json.loads(done.stderr.splitlines()[-1])
 
 
+def test_record_of_a_script_is_written_without_torch():
+    code = 'import sys; sys.modules["torch"] = None; import hpml_jobs.worker.observer.__main__'
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+
+
 def test_help_loads_no_heavy_packages(slurm):
     shown, end = login_node("--help")
     assert "hpml-jobs -m gpus=1,2,4 batch=32,128,512" in shown

@@ -7,9 +7,8 @@ import pytest
 
 from hpml_jobs.core.cell import Protocol
 from hpml_jobs.core.formulas import expected_bytes
-from hpml_jobs.core.measurements import CollectiveKind
+from hpml_jobs.core.measurements import CollectiveKind, IterationPhases
 from hpml_jobs.core.strategies import Sharded, Strategy, SyncBuffers
-from hpml_jobs.worker.instruments.phases import IterationPhases
 
 from .conftest import EXCHANGING, cpu_cell, run_forked, write_cell_in
 from .test_ranks import DIGITS_FLOP

@@ -444,14 +444,6 @@ def decode_cell_file(text: bytes, place: str) -> CellFile:
             f"{place} has {fault}: use the hpml_jobs that wrote it "
             f"({fault.writer}), or submit the cell under another study="
         ) from fault
-    except msgspec.ValidationError as fault:
-        problem, _, key = str(fault).partition(" - at `$.cell.")
-        if problem == "Expected `float`, got `null`":  # JSON has no nan
-            raise UsageError(
-                f"{place}: {key.rstrip('`')} was nan or inf when the cell was submitted: remove "
-                "the cell's folder, and submit the cell again with a number"
-            ) from fault
-        raise UsageError(f"{place} cannot be read: {fault}") from fault
     # not UTF-8, not JSON, not a cell's file, not a cell
     except (ValueError, UsageError) as fault:
         raise UsageError(f"{place} cannot be read: {fault}") from fault

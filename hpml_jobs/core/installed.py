@@ -59,10 +59,7 @@ def _installed(folder: Path) -> frozenset[str]:
     for about in folder.glob("*.dist-info"):
         rows = csv.reader(_text(about / "RECORD").splitlines())
         names |= {row[0] for row in rows if row} or _packages(about)
-    for about in folder.glob("*.egg-info"):
-        if (about / "installed-files.txt").exists():
-            names |= _packages(about)
-    return frozenset(names | _packages(folder / "EGG-INFO"))
+    return frozenset(names)
 
 
 @cache

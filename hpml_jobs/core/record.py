@@ -2,7 +2,6 @@
 
 from datetime import datetime
 from functools import cached_property
-from statistics import fmean
 from typing import Any
 
 from hpml_jobs.core.cell import Cell, Outcome
@@ -26,7 +25,7 @@ from hpml_jobs.core.rank import Rank, Startup, longest_epoch_s, timed_s
 from hpml_jobs.core.source import Imported, Measured, ObservedScript, Reported, Source
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.core.text import VERSION, utc_time
-from hpml_jobs.core.value import Value
+from hpml_jobs.core.value import Value, known_mean
 from hpml_jobs.core.workload import SourceFile
 
 SCHEMA = 7
@@ -281,9 +280,7 @@ class Record(Value, frozen=True, kw_only=True, dict=True):
     @property
     def gpu_utilization_percent(self) -> float | None:
         """Mean utilization of the GPUs in the timed epoch, by NVML; None if it is not known."""
-        percents = [card.utilization_percent for card in self.cards]
-        reported = [percent for percent in percents if percent is not None]
-        return fmean(reported) if reported else None
+        return known_mean(card.utilization_percent for card in self.cards)
 
     @property
     def link_gb_per_s(self) -> float | None:

@@ -7,7 +7,7 @@ from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.formulas import iterations, samples_processed
 from hpml_jobs.core.measurements import Phases, Role
 from hpml_jobs.core.rank import Rank, least_waiting, most_stalled, timed_s
-from hpml_jobs.core.value import Value
+from hpml_jobs.core.value import Value, known
 from hpml_jobs.core.workload import WORK_SAMPLES
 
 
@@ -105,7 +105,7 @@ class Measured:
         """Return the mean over all samples of what each rank has; None unless all have it."""
         samples = [rank.timed.samples for rank in self.ranks]
         total_samples = sum(samples)
-        reported = [value for value in values if value is not None]
+        reported = known(values)
         if not total_samples or len(reported) < len(values):
             return None
         total = sum(

@@ -6,6 +6,7 @@ from enum import StrEnum
 
 from hpml_jobs.core.formulas import bus_factor, ring_factor
 from hpml_jobs.core.measurements import CollectiveKind
+from hpml_jobs.core.value import known
 
 
 class Device(StrEnum):
@@ -114,7 +115,7 @@ class Traffic:
     def passes(self) -> int | None:
         """Return how often a rank sends all its gradients per iteration; None if not known."""
         counts = list(self.gradients.values())
-        fixed = [count for count in counts if count is not None]
+        fixed = known(counts)
         return sum(fixed) if len(fixed) == len(counts) else None
 
 

@@ -17,6 +17,7 @@ from hpml_jobs.core.value import (
     UnreadableSchemaError,
     Upgrade,
     decode_upgraded,
+    known,
 )
 
 LONGEST_S = 1e9
@@ -134,7 +135,7 @@ def _share_fault(number: int, record: Record) -> str | None:
     epochs = [
         rank.epochs[number - 1] for rank in record.ranks if len(rank.epochs) >= number
     ]
-    shares = [epoch.share for epoch in epochs if epoch.share is not None]
+    shares = known(epoch.share for epoch in epochs)
     if not shares:
         is_wanted = record.cell.evaluate and epochs[0].role != Role.UNSYNCED and whole
         return f"epoch {number} was not evaluated" if is_wanted else None
@@ -223,36 +224,3 @@ def _epoch_fault(epoch: Epoch) -> str | None:
         if abs(closure(epoch.epoch_s, epoch.phases.parts_s) - epoch.closure) > 1e-6:
             return f"closure {epoch.closure} is not that of the phases"
     return None
-
-
-def difference(record: Record, other: Record) -> str:
-    """Return the first place at which two records differ, with both values; empty if nowhere."""
-    first, second = (
-        msgspec.json.decode(msgspec.json.encode(r)) for r in (record, other)
-    )
-    return _difference(first, second, "")
-
-
-def _difference(value: Any, other: Any, place: str) -> str:
-    if (
-        isinstance(value, dict)
-        and isinstance(other, dict)
-        and value.keys() == other.keys()
-    ):
-        prefix = f"{place}." if place else ""
-        inner = [(f"{prefix}{key}", value[key], other[key]) for key in value]
-    elif (
-        isinstance(value, list) and isinstance(other, list) and len(value) == len(other)
-    ):
-        pairs = enumerate(zip(value, other, strict=True))
-        inner = [(f"{place}[{index}]", *pair) for index, pair in pairs]
-    elif value == other:
-        return ""
-    else:
-        return f"{place} is {_short(value)}, not {_short(other)}"
-    differences = (_difference(first, second, name) for name, first, second in inner)
-    return next(filter(None, differences), "")
-
-
-def _short(value: Any) -> str:
-    return str(value)[:40]

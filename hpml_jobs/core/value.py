@@ -1,7 +1,8 @@
 """The base class of what crosses a file or a process, and reading its JSON, of old schemas too."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
+from statistics import fmean
 from typing import Any, TypeVar
 
 import msgspec
@@ -15,6 +16,21 @@ V = TypeVar("V")
 
 class Value(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A frozen struct; JSON and configs are decoded into it with every type checked."""
+
+
+def known(values: Iterable[T | None]) -> list[T]:
+    """Return the values that are known: not None."""
+    return [value for value in values if value is not None]
+
+
+def known_mean(values: Iterable[float | None]) -> float | None:
+    """Return the mean of the values that are known; None without one.
+
+    >>> known_mean([1.0, None, 3.0]), known_mean([None])
+    (2.0, None)
+    """
+    of_known = known(values)
+    return fmean(of_known) if of_known else None
 
 
 def decode_json(text: bytes, kind: type[T]) -> T:

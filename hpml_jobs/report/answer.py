@@ -320,12 +320,8 @@ def _figures(group: ReportGroup, cell: Candidate) -> Iterator[tuple[str, str]]:
         shown = mark(per_second(rate), is_doubtful=cell.is_doubtful)
         yield shown, f"{cell.timing.unit.value} per second"
     series = group.source.series
-    size = (
-        next((s for s in series.sizes if s.parallel is cell.row), None)
-        if series
-        else None
-    )
-    if series and size and size.interval is not None:
-        smallest = captions.size(series.smallest.gpus, group.source.device)
-        yield _times(size), f"speedup over {smallest}"
-        yield _percent(size, 0), "efficiency"
+    for size in series.sizes if series else ():
+        if size.parallel is cell.row and size.interval is not None:
+            smallest = captions.size(size.reference.gpus, group.source.device)
+            yield _times(size), f"speedup over {smallest}"
+            yield _percent(size, 0), "efficiency"

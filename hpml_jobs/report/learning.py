@@ -4,13 +4,14 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from math import ceil, log
-from statistics import fmean, median
+from statistics import median
 from typing import Annotated, Any, NamedTuple, Self
 
 from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.check_result import Affected
 from hpml_jobs.core.measurements import Role
 from hpml_jobs.core.record import Record
+from hpml_jobs.core.value import known_mean
 from hpml_jobs.core.workload import Loss
 from hpml_jobs.report.frame import captions, learning, picture
 from hpml_jobs.report.frame.captions import by_reason, full_label
@@ -75,8 +76,7 @@ def bits_per_byte(nats_per_token: float, bytes_per_token: float) -> float:
 
 def mean_test_loss(record: Record) -> float | None:
     """Return the mean loss on the whole test set after the last epoch: the mean over ranks."""
-    losses = [rank.test_loss for rank in record.ranks if rank.test_loss is not None]
-    return fmean(losses) if losses else None
+    return known_mean(rank.test_loss for rank in record.ranks)
 
 
 def test_bits_per_byte(record: Record) -> float | None:

@@ -95,11 +95,10 @@ class ReportGroup(Value, frozen=True, kw_only=True):
     @property
     def main_table(self) -> Table | None:
         """That of the answer: by batch and size, by global batch, or of one GPU by batch."""
-        if self.source.series and self.source.series.is_global:
+        series = self.source.series
+        if series and series.is_global:
             return strong_table(self.source)
-        strategy = (
-            self.source.series.largest.parallel.strategy if self.source.series else None
-        )
+        strategy = series.largest.parallel.strategy if series else None
         if self.q1 and all(cell.row.is_baseline for cell in self.candidates):
             return self.q1 if self.candidates else None
         of_strategies = (
@@ -193,8 +192,7 @@ def merge(
             _report_group(
                 number,
                 group,
-                _name(number, differences),
-                _differences(number, differences),
+                differences,
                 options,
                 _is_replaced(group, groups),
             )
@@ -274,11 +272,10 @@ def _differences(number: int, differences: Mapping[str, Sequence[str]]) -> str:
     return ", ".join(texts)
 
 
-def _report_group(  # noqa: PLR0913, PLR0917  (what is known of a group)
+def _report_group(
     number: int,
     group: ConditionGroup,
-    name: str,
-    differences: str,
+    differences: Mapping[str, Sequence[str]],
     options: ReportOptions,
     is_replaced: bool,
 ) -> ReportGroup:
@@ -298,8 +295,8 @@ def _report_group(  # noqa: PLR0913, PLR0917  (what is known of a group)
     return ReportGroup(
         number=number,
         title=_title(group) + age,
-        name=name + age,
-        differences=differences,
+        name=_name(number, differences) + age,
+        differences=_differences(number, differences),
         source=group,
         wish=wish,
         candidates=tuple(candidates),

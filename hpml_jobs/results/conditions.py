@@ -14,6 +14,7 @@ from hpml_jobs.core.rank import NodeSystem
 from hpml_jobs.core.record import Facts, Record
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.training_path import TORCH_TF32
+from hpml_jobs.core.value import known
 from hpml_jobs.core.workload import Workload
 
 Conditions = tuple[tuple[str, str], ...]
@@ -72,11 +73,8 @@ def _of_cards(
 
     def in_words_of(record: Record, _facts: Facts) -> str | None:
         values = {*map(value, record.cards)}
-        numbers = sorted(number for number in values if number is not None)
-        if not numbers:
-            return None
-        texts = [f"{number:.0f}" for number in numbers]
-        return f"{' + '.join(texts)} {unit}"
+        texts = [f"{number:.0f}" for number in sorted(known(values))]
+        return f"{' + '.join(texts)} {unit}" if texts else None
 
     return in_words_of
 
@@ -116,7 +114,7 @@ def _memory_clock_mhz(card: Card) -> int | None:
         card.memory_clock_mhz,
         card.samples.memory_clock_mhz[2] if card.samples else None,
     ]
-    return max((clock for clock in clocks if clock is not None), default=None)
+    return max(known(clocks), default=None)
 
 
 def _tf32_in_matmul(record: Record, facts: Facts) -> bool | None:

@@ -21,7 +21,7 @@ from hpml_jobs.core.measurements import (
 from hpml_jobs.core.rank import Rank, least_waiting
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import BandwidthKind, Strategy
-from hpml_jobs.core.value import Value, kept
+from hpml_jobs.core.value import Value, kept, known
 from hpml_jobs.results.disturbance import WITHHELD_MOST, outside_causes, withheld_share
 from hpml_jobs.results.statistics import run_noise
 
@@ -176,7 +176,7 @@ def _of_others(record: Record, rank: Rank | None) -> dict[str, float]:
     stall_s = _mean([other.timed.stall_s for other in others])
     figures = {"others_stall_s": record.per_work * stall_s}
     queues_s = (queued_s(other, Role.TIMED) for other in others)
-    if known_s := [s for s in queues_s if s is not None]:
+    if known_s := known(queues_s):
         figures["others_run_queue_s"] = record.per_work * _mean(known_s)
     if phases := [other.phases for other in others if other.phases]:
         figures |= _of_phases(record, phases)
@@ -259,9 +259,8 @@ def medians(runs: Sequence[Figures]) -> Figures:
     figures = {}
     for name in NAMES:
         values = [getattr(run, name) for run in runs]
-        known = [value for value in values if value is not None]
-        if known:
-            figures[name] = float(median(known))
+        if of_known := known(values):
+            figures[name] = float(median(of_known))
     return Figures(**figures)
 
 
@@ -366,7 +365,7 @@ class Bandwidth(Value, frozen=True, kw_only=True):
     def lab_gb_per_s(self) -> float | None:
         """The value in Table 3: the bus bandwidth, else the nominal, else root's link."""
         values = (self.bus_gb_per_s, self.nominal_gb_per_s, self.root_wire_gb_per_s)
-        return next((value for value in values if value is not None), None)
+        return next(iter(known(values)), None)
 
 
 def bandwidth(

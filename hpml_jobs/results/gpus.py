@@ -2,21 +2,19 @@
 
 import csv
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from statistics import mean, median
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from hpml_jobs.core.built_in import RESNET18_PARAMETERS
 from hpml_jobs.core.formulas import transformer_flop_per_token
 from hpml_jobs.core.gpus import Card
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import Device
+from hpml_jobs.core.value import known
 from hpml_jobs.results.conditions import precision_of
-
-T = TypeVar("T")
-V = TypeVar("V")
 
 
 class Peak(NamedTuple):
@@ -60,11 +58,6 @@ FLOP_PER_SAMPLE = {RESNET18_PARAMETERS: 3_328_997_376, 11_181_642: 217_282_560}
 ResNet-18 with the CIFAR stem and torchvision's, both with 10 classes."""
 
 HALF_PRECISIONS = ("fp16", "bf16", "amp")
-
-
-def known(items: Iterable[T], value_of: Callable[[T], V | None]) -> list[V]:
-    """Return a value of each item, without those that are not known."""
-    return [value for value in map(value_of, items) if value is not None]
 
 
 class PeakRate(NamedTuple):
@@ -203,11 +196,11 @@ def gpu_figures(record: Record) -> GpuFigures:
     if record.measured_facts is None:
         return GpuFigures()
     cards = record.cards
-    samples = known(cards, lambda card: card.samples)
-    clocks = known(cards, lambda card: card.clock_mhz)
-    memory_clocks = known(cards, lambda card: card.memory_clock_mhz)
-    watts = known(cards, lambda card: card.power_w)
-    heat = known(cards, lambda card: card.temperature_c)
+    samples = known(card.samples for card in cards)
+    clocks = known(card.clock_mhz for card in cards)
+    memory_clocks = known(card.memory_clock_mhz for card in cards)
+    watts = known(card.power_w for card in cards)
+    heat = known(card.temperature_c for card in cards)
     least = clocks
     if samples:
         watts = [sample.power_w[1] for sample in samples]

@@ -201,18 +201,15 @@ def group(cells: Iterable[CellResult]) -> list[ConditionGroup]:
 
 def _order(
     group: ConditionGroup,
-) -> tuple[bool, list[list[tuple[str, NaturalKey]]], float]:
+) -> tuple[list[list[tuple[str, NaturalKey]]], float]:
     """Return the order of groups: by the conditions' values, numbers in `args` by their size.
 
-    Of two versions of the user's code the latest is first. Scripts without a number are last:
-    arguments were corrected after them.
+    Of two versions of the user's code the latest is first.
     """
     both = (group.requested, group.measured_as)
     parts = [_without_code(dict(part)) for part in both]
     values = [[(name, _value_key(name, part[name])) for name in part] for part in parts]
-    is_script = any(result.cell and result.cell.script for result in group.cells)
-    has_no_number = not any(result.measured for result in group.cells)
-    return is_script and has_no_number, values, -group.latest_began
+    return values, -group.latest_began
 
 
 def _without_code(conditions: Mapping[str, str]) -> dict[str, str]:

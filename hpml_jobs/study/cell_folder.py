@@ -24,7 +24,7 @@ from hpml_jobs.core.stacks import (
     traceback_position,
 )
 from hpml_jobs.core.text import last_error, natural_key, whole_number
-from hpml_jobs.core.validation import InvalidRecordError, decode, difference
+from hpml_jobs.core.validation import InvalidRecordError, decode
 from hpml_jobs.core.value import Value
 from hpml_jobs.study.files import (
     LOG_BYTES,
@@ -379,7 +379,7 @@ class CellFolder:
         try:
             if read_bytes(attempt.record) == text:
                 return
-            change = difference(record, self.read_record_of(attempt))
+            change = "" if record == self.read_record_of(attempt) else "it was changed"
             remedy = f"copy {attempt.record} over it, or "
         # the attempt has no copy
         except (OSError, InvalidRecordError):

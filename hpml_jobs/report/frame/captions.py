@@ -265,17 +265,14 @@ def by_reason(
     label: Callable[[Setup, Device], str] = row_label,
 ) -> list[str]:
     """Return a line for each reason with all its places: `why: 2-GPU at batch 32, 128; 4-GPU …`."""
-    batches: dict[str, dict[Setup, dict[int, None]]] = {}
-    for reason, place in reasons:
-        of_setup = batches.setdefault(reason, {}).setdefault(place.setup, {})
-        of_setup[place.batch_per_gpu] = None
     lines = []
-    for reason, batches_of_setup in batches.items():
-        places = [
-            f"{label(setup, device)} at batch {', '.join(map(str, sizes))}"
-            for setup, sizes in batches_of_setup.items()
+    for reason, places in by_key(dict.fromkeys(reasons)).items():
+        batches = by_key((place.setup, str(place.batch_per_gpu)) for place in places)
+        texts = [
+            f"{label(setup, device)} at batch {', '.join(sizes)}"
+            for setup, sizes in batches.items()
         ]
-        lines.append(f"{reason}: {'; '.join(places)}")
+        lines.append(f"{reason}: {'; '.join(texts)}")
     return lines
 
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from hpml_jobs.core.measurements import Epoch
 from hpml_jobs.core.record import Record
+from hpml_jobs.core.value import known_mean
 from hpml_jobs.report.frame.table import Column
 from hpml_jobs.results.rows import by_key
 
@@ -82,9 +83,7 @@ def _has_class_scores(record: Record) -> bool:
 
 def test_accuracy(record: Record) -> float | None:
     """Return the accuracy on the whole test set after the last epoch: the mean over ranks."""
-    of_ranks = [rank.test_accuracy for rank in record.ranks]
-    accuracies = [accuracy for accuracy in of_ranks if accuracy is not None]
-    return fmean(accuracies) if accuracies else None
+    return known_mean(rank.test_accuracy for rank in record.ranks)
 
 
 OVER_SEEDS = (

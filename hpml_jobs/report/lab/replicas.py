@@ -1,9 +1,11 @@
 """What ranks hold and read: tables of replicas and of shuffling (lab Q5 and Q7)."""
 
+from itertools import chain
 from typing import Annotated, NamedTuple, Self
 
 from hpml_jobs.core.check_result import Affected
 from hpml_jobs.core.rank import Rank
+from hpml_jobs.core.value import known
 from hpml_jobs.report.frame import captions, learning
 from hpml_jobs.report.frame.learning import Mean
 from hpml_jobs.report.frame.numbers import accuracy, loss, significant
@@ -111,12 +113,8 @@ def unreadable(group: ConditionGroup) -> list[str]:
 
 def _ranks(row: Row) -> tuple[float, float] | None:
     """Return the least and the greatest accuracy over ranks and runs."""
-    accuracies = [
-        rank.test_accuracy
-        for record in row.trained
-        for rank in record.ranks
-        if rank.test_accuracy is not None
-    ]
+    ranks = chain.from_iterable(record.ranks for record in row.trained)
+    accuracies = known(rank.test_accuracy for rank in ranks)
     return (min(accuracies), max(accuracies)) if accuracies else None
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from hpml_jobs.core.check_result import Affected
 from hpml_jobs.core.strategies import Strategy
-from hpml_jobs.core.value import Value
+from hpml_jobs.core.value import Value, known
 from hpml_jobs.report.frame import captions
 from hpml_jobs.report.frame.numbers import (
     DASH,
@@ -268,10 +268,11 @@ def table2r(selection: StrategyRows) -> Table:
 
 def table3r(selection: StrategyRows) -> Table:
     """Return bus bandwidth in GB/s (1e9 bytes per second), by the lab's residual method."""
-    all_sizes = {row.timing.gradient_bytes for row in selection.rows if row.timing}
-    sizes = sorted(size for size in all_sizes if size is not None)
+    sizes = {row.timing.gradient_bytes for row in selection.rows if row.timing}
     words = BANDWIDTH[selection.strategy.traffic.bandwidth]
-    gradient_bytes = " or ".join(map(count, sizes)) or "an unknown number of"
+    gradient_bytes = (
+        " or ".join(map(count, sorted(known(sizes)))) or "an unknown number of"
+    )
     text = TableText(
         "table3r",
         "Table 3r: bandwidth by subtraction",

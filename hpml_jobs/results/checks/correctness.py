@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator
+from string import ascii_lowercase
 
 from hpml_jobs.core.cell import Protocol
 from hpml_jobs.core.check_result import Affected, Level, Tier
@@ -16,7 +17,7 @@ from hpml_jobs.core.measurements import (
 from hpml_jobs.core.rank import Rank
 from hpml_jobs.core.record import Model, Record
 from hpml_jobs.core.strategies import Device, Sharded, Strategy
-from hpml_jobs.core.text import Share, percent_text
+from hpml_jobs.core.text import Share, percent_text, whole_number
 from hpml_jobs.core.workload import Loss
 from hpml_jobs.results.checks.result import Observation, check
 
@@ -157,21 +158,6 @@ def replicas_differ(record: Record) -> Observation | None:
     return Observation(False, text, remedy.format(model=model))
 
 
-ELEMENT_BYTES = {
-    "float64": 8,
-    "float32": 4,
-    "float16": 2,
-    "bfloat16": 2,
-    "int64": 8,
-    "int32": 4,
-    "int16": 2,
-    "int8": 1,
-    "uint8": 1,
-    "bool": 1,
-}
-"""Bytes of one element by torch's name of the dtype."""
-
-
 @check("messages", Level.FAIL, Tier.NUMBER, Affected.BANDWIDTH)
 def wrong_message_bytes(record: Record) -> Observation | None:
     """A rank counted other bytes of gradients, or of sharded parameters, than its strategy must
@@ -200,11 +186,12 @@ def _message_fault(record: Record, rank: Rank) -> str | None:
     if communication is None or epoch is None or record.model is None:
         return f"rank {rank.rank} counted no messages"
     for message in communication.messages:
-        size = ELEMENT_BYTES.get(message.dtype)
-        if size is not None and message.bytes != size * message.elements:
+        bits = whole_number(message.dtype.lstrip(ascii_lowercase))  # of float32: 32
+        size = (bits or 0) // 8 * message.elements
+        if size and message.bytes != size:
             return (
                 f"rank {rank.rank}: a message of {message.elements:,} {message.dtype} elements "
-                f"is {size * message.elements:,} bytes, not {message.bytes:,}"
+                f"is {size:,} bytes, not {message.bytes:,}"
             )
     strategy = record.cell.strategy
     model = record.model

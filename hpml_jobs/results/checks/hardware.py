@@ -18,6 +18,7 @@ from hpml_jobs.core.gpus import (
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.text import Share, counted, percent_text, whole_number
+from hpml_jobs.core.value import known
 from hpml_jobs.results.checks.result import Observation, check
 from hpml_jobs.results.disturbance import ALLOCATED_CPUS
 
@@ -116,11 +117,7 @@ def shared_gpus(record: Record) -> Observation | None:
     Limit: no process of others on the GPUs
     Fix: request whole GPUs, or resubmit the cell (rerun=true)
     """
-    others = [
-        card.other_processes
-        for card in record.cards
-        if card.other_processes is not None
-    ]
+    others = known(card.other_processes for card in record.cards)
     if not others:
         return None
     processes = counted(sum(others), "process")

@@ -230,10 +230,7 @@ def test_edited_epoch_time_is_found_by_its_attempt(builder, victim, capsys):
     victim.record_json.write_bytes(encode(values))
     status, _ = texts(capsys, "status", "collect")
     assert "3 cells: 2 ok, 1 invalid" in status
-    assert (
-        f"is not what attempt {attempt.id} measured: ranks[3].epochs[1].epoch_s is 6.5, not 6.0"
-        in status
-    )
+    assert f"is not what attempt {attempt.id} measured: it was changed" in status
 
 
 # ---- iterations.npz ----

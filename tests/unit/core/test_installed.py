@@ -43,18 +43,14 @@ def local_files(*references: str) -> list[str]:
 RECORD = (
     "theirs/__init__.py,sha256=x,1\ntheirs/more.py,,\nsingle.py,,\n../bin/theirs,,\n"
 )
-METADATA = {
-    "pip --target": {"theirs-1.0.dist-info/RECORD": RECORD},
-    "egg": {"EGG-INFO/top_level.txt": "theirs\nsingle\n"},
-}
 
 
-@pytest.mark.parametrize("files", METADATA.values(), ids=METADATA)
 def test_package_with_metadata_beside_it_is_not_parsed(
-    place: Path, files: dict[str, str], monkeypatch: pytest.MonkeyPatch
+    place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A file in the same folder that no metadata names is the user's."""
-    write(place, PACKAGE | {"single.py": "", "own_helper.py": "import json\n"} | files)
+    """A file in the same folder that no metadata names is the user's: pip install --target."""
+    files = {"single.py": "", "theirs-1.0.dist-info/RECORD": RECORD}
+    write(place, PACKAGE | {"own_helper.py": "import json\n"} | files)
     parsed: list[bytes] = []
     imports = source_files._imports
     monkeypatch.setattr(

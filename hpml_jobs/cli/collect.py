@@ -95,7 +95,11 @@ def collect(
 
         print(json_tables.document(report).decode(), end="")
     else:
-        _show(report, selected, all_tables=all_tables)
+        from hpml_jobs.report.files.screen import show_all, show_first
+
+        show = show_all if all_tables else show_first
+        # as commands select it, --outputs included
+        show(structs.replace(report, study=study_words(selected)), console())
         page = _write(report, selected, to)
         if page is not None:
             print(f"The page with all tables and pictures: {page}")
@@ -106,14 +110,6 @@ def collect(
     if strict:
         changed = changed_code(status.snapshots)
         check_finished(not_replaced(status.states, changed), strict=strict)
-
-
-def _show(report: "Report", study: "Study", *, all_tables: bool) -> None:
-    from hpml_jobs.report.files.screen import show_all, show_first
-
-    show = show_all if all_tables else show_first
-    # as commands select it, --outputs included
-    show(structs.replace(report, study=study_words(study)), console())
 
 
 def _report(
@@ -127,9 +123,14 @@ def _report(
     With `wait`, cells that are pending or running are waited for.
     """
     from hpml_jobs.report.choice import Wish
+    from hpml_jobs.status.states import study_status
 
     wish = Wish(**values)
-    status = _status(study, wait=wait)
+    status = study_status(study)
+    if wait and any(state.outcome.may_run for state in status.states):
+        # the states are shown meanwhile
+        with contextlib.redirect_stdout(sys.stderr):
+            status = show_until_idle(StudySelection(study))
     # else numpy starts a thread per CPU of the node, which a report does not need
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from hpml_jobs.report.report import ReportOptions, make_report
@@ -170,22 +171,6 @@ def _hand_in(report: "Report", folder: Path, student: str | None) -> None:
     print(f"To hand in: {', '.join(names)} in {folder}")
     if PDF not in names:
         print("no PDF: Chromium is not here; open the page in a browser and print it")
-
-
-def _status(study: "Study", *, wait: bool) -> "StudyStatus":
-    """Return the study's status, with `wait` once no cell is pending or running.
-
-    The states are shown meanwhile, on standard error.
-    """
-    from hpml_jobs.status.states import study_status
-    from hpml_jobs.study.snapshot import RecordCache
-
-    cache = RecordCache()
-    status = study_status(study, cache=cache)
-    if not (wait and any(state.outcome.may_run for state in status.states)):
-        return status
-    with contextlib.redirect_stdout(sys.stderr):
-        return show_until_idle(StudySelection(study), cache)
 
 
 def open_page(path: Path) -> None:

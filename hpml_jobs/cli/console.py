@@ -4,7 +4,6 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
-from datetime import datetime
 from typing import TYPE_CHECKING, Any, TextIO
 
 import msgspec
@@ -24,13 +23,14 @@ from hpml_jobs.core.text import (
     hours_text,
     printable,
     time_text,
+    unix_time,
 )
 from hpml_jobs.slurm.jobs import is_slurm
 from hpml_jobs.study.snapshot import CellState
 
 if TYPE_CHECKING:
     from hpml_jobs.status.usage import Usage
-    from hpml_jobs.submit.explain import BlockRow, CellRow, ConfigValue
+    from hpml_jobs.submit.explain import CellRow, ConfigValue
     from hpml_jobs.submit.selection import Selection
 
 
@@ -123,9 +123,8 @@ def _reason(state: CellState) -> str:
 
 def _expected_start(state: CellState) -> str:
     """Return when SLURM expects a pending cell to start."""
-    moment = datetime.fromisoformat(state.starts).timestamp() if state.starts else 0.0
-    is_to_come = moment > time.time()
-    return f"expected to start {time_text(moment, time.time())}" if is_to_come else ""
+    moment, now = unix_time(state.starts or "") or 0.0, time.time()
+    return f"expected to start {time_text(moment, now)}" if moment > now else ""
 
 
 def _span(seconds: float | None) -> str:
@@ -170,18 +169,6 @@ def sent_table(rows: "Sequence[CellRow]", *, all_cells: bool) -> Table:
     return table
 
 
-def _show_blocks(out: Console, rows: "Sequence[BlockRow]") -> None:
-    """Print a table of the cells of a grid by the names of its blocks, and what its numbers are."""
-    table = plain_table(("block", "cells", "GPU-hours"), ())
-    for row in rows:
-        hours = hours_text(row.gpu_hours) if row.gpu_hours else "–"
-        table.add_row(row.block, str(row.cells), hours)
-    out.print(table)
-    print(
-        "a cell of several blocks is counted in the first; GPU-hours: of the time limits"
-    )
-
-
 def show_preview(
     selection: "Selection", *, json: bool, all_cells: bool = False
 ) -> None:
@@ -194,12 +181,13 @@ def show_preview(
         return
     out = console()
     out.print(sent_table(preview.cells, all_cells=all_cells))
-    what = f"{counted(len(selection.send), 'cell')} as {counted(len(preview.scripts), 'job')}"
+    cells = counted(len(selection.send), "cell")
+    what = f"{cells} as {counted(len(preview.scripts), 'job')}"
     limit = f"{hours_text(preview.gpu_hours)} GPU-hours" if preview.gpu_hours else ""
     if plan.cluster.is_local:
         hosts = ", ".join(plan.cluster.hosts or ["this machine"])
         limit = duration_text(60 * sum(cell.shape.minutes for cell in selection.send))
-        what = f"{counted(len(selection.send), 'cell')} on {hosts}, one after another"
+        what = f"{cells} on {hosts}, one after another"
     if selection.left_out:
         what += f" ({len(selection.left_out)} left out)"
     print(f"nothing was submitted; it would be {what}")
@@ -207,7 +195,14 @@ def show_preview(
         print(f"time limits: {limit} in all")
     print(f"study {preview.study} in {plan.study.root}")
     if preview.blocks:
-        _show_blocks(out, preview.blocks)
+        table = plain_table(("block", "cells", "GPU-hours"), ())
+        for row in preview.blocks:
+            hours = hours_text(row.gpu_hours) if row.gpu_hours else "–"
+            table.add_row(row.block, str(row.cells), hours)
+        out.print(table)
+        print(
+            "a cell of several blocks is counted in the first; GPU-hours: of the time limits"
+        )
     for sentence in filter(None, (preview.overlap, preview.exclusive)):
         print(sentence)
     _show_values(out, preview.values, all_values=all_cells)

@@ -133,9 +133,8 @@ GROUPS = {
     "cluster": "slurm",
     "workload": "resnet18_cifar10",
     "recipe": "plain",
-    "grid": None,
 }
-"""Every group of configs, with the file that has all its keys."""
+"""The groups of configs that have keys, with the file that has all of them."""
 
 TOPICS: Mapping[str, Sequence[str]] = {
     "keys": (),
@@ -150,7 +149,7 @@ def topic(name: str, conf: Path, *, is_whole: bool) -> str:
     """Return the page of a topic; that of the keys is of the main ones unless `is_whole`."""
     parts = [_choices(group, conf) for group in TOPICS[name]]
     for group in TOPICS[name]:
-        if file := GROUPS[group]:
+        if file := GROUPS.get(group):
             title = f"Keys of a {group}, with the values of {group}={file}"
             parts.append(f"{title}\n{_lines(_keys_of(group, conf))}")
     return "\n".join([*(parts or _all_sections(conf, is_whole=is_whole)), CONFIGS])
@@ -197,8 +196,8 @@ def entry(word: str, conf: Path) -> str:
     text = (conf / "config.yaml").read_text()
     docs = [KeyDoc("", *groups) for groups in _GROUP_LINE.findall(text)]
     docs += keys(text)
-    for group, file in GROUPS.items():
-        docs += _keys_of(group, conf) if file else []
+    for group in GROUPS:
+        docs += _keys_of(group, conf)
     named = [doc for doc in docs if word in (doc.key, doc.key.rpartition(".")[2])]
     terms = explanations()
     parts = [terms.get(word, ""), _check_explanation(word), _lines(named)]

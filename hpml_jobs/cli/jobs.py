@@ -52,9 +52,10 @@ def cancel(
     chosen = {state.slug for state in selection.chosen(all_states)}
     active = active_jobs(all_states)
     jobs = {job: cells for job, cells in active.items() if chosen & set(cells)}
-    whole_study = not pattern and chosen == {state.slug for state in all_states}
-    named = selection.study.closing_name
-    closing = queued_jobs(status.history.closing, named) if whole_study else []
+    closing = []
+    if selection.pattern is None:
+        name = selection.study.closing_name
+        closing = queued_jobs(status.history.closing, name)
     ids = [*jobs, *closing]
     if ids and not selection.is_named:
         raise UsageError(

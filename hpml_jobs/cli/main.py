@@ -92,7 +92,7 @@ def typer_program(names: Iterable[str] = COMMANDS) -> "typer.Typer":
     program.callback()(lambda: None)
     functions = functions_of_commands()
     for name in names:
-        program.command(name, hidden=name == UNNAMED)(functions[name])
+        program.command(name)(functions[name])
     return program
 
 

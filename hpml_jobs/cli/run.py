@@ -65,7 +65,7 @@ def run(
     planned = _cell_of_index(plan.cells, index)
     folder, job = plan.study.cell(planned.slug), Job.current()
     with plan.study.submitting():
-        _check_idle(plan.study, folder.slug)
+        _check_idle(plan.study, folder.slug, job.id)
         if plan.rerun:
             # a file that is no record is replaced by the attempt
             with suppress(InvalidRecordError):
@@ -92,18 +92,17 @@ def _cell_of_index(cells: "list[PlannedCell]", index: int | None) -> "PlannedCel
     return cells[index]
 
 
-def _check_idle(study: "Study", slug: str) -> None:
-    """Check that no other job of the cell is pending or running.
+def _check_idle(study: "Study", slug: str, job: str) -> None:
+    """Check that no other job of the cell than this one is pending or running.
 
     Raises:
         HpmlError: there is one, or SLURM does not say so.
     """
-    from hpml_jobs.job.workers import Job
     from hpml_jobs.status.states import study_status
 
     status = study_status(study)
     state = next((state for state in status.states if state.slug == slug), None)
-    if state is None or not state.outcome.may_run or state.job == Job.current().id:
+    if state is None or not state.outcome.may_run or state.job == job:
         return
     if status.slurm.no_squeue and not state.outcome.active:
         print_note(

@@ -1,9 +1,9 @@
 """Commands status, logs and list."""
 
 import os
+import time
 from collections.abc import Iterator
 from contextlib import nullcontext
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -44,7 +44,6 @@ from hpml_jobs.study.study import Study
 
 if TYPE_CHECKING:
     from hpml_jobs.status.states import StudyStatus
-    from hpml_jobs.study.snapshot import RecordCache
 
 
 def status(
@@ -79,16 +78,17 @@ def status(
     if live:
         check_finished(_watch(selection), strict=strict)
         return
-    current = study_status(selection.study, all_jobs=True, with_checks=True)
+    selected = selection.study
+    current = study_status(selected, all_jobs=True, with_checks=True)
     chosen, usage = selection.chosen(current.states), usage_of(current)
     changed = changed_code(current.snapshots)
     current_states = not_replaced(chosen, changed)
     states = sorted(chosen, key=lambda state: changed.get(state.slug, False))
-    hints = [*_warnings(selection.study, current, current_states)]
-    hints += _followup_job(selection.study, current)
-    hints += hints_for(states, study_words(selection.study), changed)
+    hints = [*_warnings(selected, current, current_states)]
+    hints += _followup_job(selected, current)
+    hints += hints_for(states, study_words(selected), changed)
     if json:
-        cells = {"study": selection.study.name, "cells": states}
+        cells = {"study": selected.name, "cells": states}
         print_json(cells | {"usage": usage, "advice": hints})
     else:
         is_large = len(states) > MOST_LISTED and not all_cells
@@ -122,14 +122,16 @@ def _followup_job(study: Study, current: "StudyStatus") -> list[str]:
     """Return a line on the job that follows the cells, if there is one."""
     from hpml_jobs.status.evidence import words_of_script
 
-    for job, task in [*current.history.closing.items()][-1:]:
-        job_state, word = current.slurm.of(job).state, "no longer known to SLURM"
-        if job_state:
-            word = job_state.state.split()[0].lower()
-        words = words_of_script(study, job)
-        said = f": {words}" if words else ""
-        return [f"follow-up job {job} ({task}): {word}{said}"]
-    return []
+    closing = current.history.closing
+    if not closing:
+        return []
+    job, task = [*closing.items()][-1]
+    job_state, word = current.slurm.of(job).state, "no longer known to SLURM"
+    if job_state:
+        word = job_state.state.split()[0].lower()
+    words = words_of_script(study, job)
+    said = f": {words}" if words else ""
+    return [f"follow-up job {job} ({task}): {word}{said}"]
 
 
 def _watch(selection: StudySelection) -> list[CellState]:
@@ -142,9 +144,7 @@ def _watch(selection: StudySelection) -> list[CellState]:
     return not_replaced(states, changed)
 
 
-def show_until_idle(
-    selection: StudySelection, cache: "RecordCache | None" = None
-) -> "StudyStatus":
+def show_until_idle(selection: StudySelection) -> "StudyStatus":
     """Show the states until no cell is pending or running; return the last status.
 
     Ctrl-C ends the command, not the jobs.
@@ -165,7 +165,7 @@ def show_until_idle(
             print_change(f"{totals(states)}; {note}" if note else totals(states))
 
     with live or nullcontext():
-        return watch_study(study, show, selection.chosen, cache)
+        return watch_study(study, show, selection.chosen)
 
 
 def logs(
@@ -246,8 +246,8 @@ def list_(outputs: Outputs = None) -> None:
     table = plain_table(("study", "submitted"), ("cells",))
     for study in studies:
         submitted_s = submitted_at(study.root)
-        moment = datetime.fromtimestamp(submitted_s, UTC).astimezone()
-        submitted = moment.strftime("%Y-%m-%d %H:%M") if submitted_s else ""
+        moment = time.strftime("%Y-%m-%d %H:%M", time.localtime(submitted_s))
+        submitted = moment if submitted_s else ""
         table.add_row(study.name, submitted, Text(_cells(study)))
     console().print(table)
 

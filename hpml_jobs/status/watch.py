@@ -22,7 +22,6 @@ def watch_study(
     study: Study,
     show: Callable[[list[CellState], str], None],
     choose: Callable[[list[CellState]], list[CellState]] = list,
-    cache: RecordCache | None = None,
 ) -> StudyStatus:
     """Call `show` with the chosen states every `EVERY_S` seconds, and a note on SLURM.
 
@@ -30,7 +29,7 @@ def watch_study(
     unknown because SLURM does not answer, or not completely.
     """
     pause_s = EVERY_S
-    cache = RecordCache() if cache is None else cache
+    cache = RecordCache()
     while True:
         status = study_status(study, cache=cache)
         states, complaint = choose(status.states), status.complaint

@@ -272,7 +272,8 @@ def _print_result(
         about = {"study": study.name, "folder": str(study.root)}
         print_json(about | {"cells": rows, "gpu_hours": hours, "closing": followup})
         return
-    console().print(sent_table(rows, all_cells=manner.all_cells))
+    if rows:
+        console().print(sent_table(rows, all_cells=manner.all_cells))
     left = f", {len(left_out)} left out" if left_out else ""
     if jobs:
         ids = array_ids(jobs.values())

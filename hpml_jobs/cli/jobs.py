@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Option
 
-from hpml_jobs.cli.console import print_json, print_note
+from hpml_jobs.cli.console import print_json, print_note, totals
 from hpml_jobs.cli.deliver import Manner, deliver
 from hpml_jobs.cli.hints import REPLACED, changed_code, not_replaced
 from hpml_jobs.cli.options import (
@@ -164,10 +164,7 @@ def _cells_again(
         if json:
             print_json({"study": study.name, "cells": []})
         else:
-            print(
-                "nothing to resubmit: the selected cells are finished, pending or running, or "
-                "have another outcome"
-            )
+            print(f"nothing to resubmit of {totals(in_question)}")
         return None
     files, faults = files_of(study, chosen, status.history)
     if not files:

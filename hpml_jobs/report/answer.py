@@ -23,6 +23,7 @@ from hpml_jobs.report.frame.numbers import (
     per_second,
     seconds,
     significant,
+    span,
     three_digits,
     verb,
 )
@@ -136,13 +137,17 @@ def _at_batch(series: Series) -> str:
 
 def _interval(interval: Interval | None, rows: Sequence[Row]) -> str:
     """Return `1.48 to 1.87, 4 runs each`: how far a speedup is known, and by how many runs."""
-    numbers = [*dict.fromkeys(len(row.runs) for row in rows)]
-    each = " each" if len(numbers) == 1 and numbers[0] > 1 else ""
-    runs = "one run" if numbers == [1] else f"{listed(numbers)} runs{each}"
+    runs = _runs(rows)
     if interval is None:
         return runs
     ends = f"{three_digits(interval.low)} to {three_digits(interval.high)}"
     return f"{ends}, {runs}"
+
+
+def _runs(rows: Sequence[Row]) -> str:
+    """Return `one run each`, or `2 to 4 runs each`."""
+    runs = span(len(row.runs) for row in rows)
+    return "one run each" if runs == "1" else f"{runs} runs each"
 
 
 def _single(report: Report, group: ReportGroup) -> str:
@@ -230,13 +235,12 @@ def _share(group: ReportGroup, size: Pair) -> str:
 
 
 def _efficiency(size: Pair) -> str:
-    """Return `69.9 % (62 to 78 %)`."""
-    share = _percent(size, 1)
-    ends = size.efficiencies
-    if ends is None:
-        return share
-    low = percent_text(ends.low, 0).removesuffix(" %")
-    return f"{share} ({low} to {percent_text(ends.high, 0)})"
+    """Return `69.9 % (62 to 78 %, 4 runs each)`."""
+    how_sure = _runs(size)
+    if ends := size.efficiencies:
+        low = percent_text(ends.low, 0).removesuffix(" %")
+        how_sure = f"{low} to {percent_text(ends.high, 0)}, {how_sure}"
+    return f"{_percent(size, 1)} ({how_sure})"
 
 
 def _within_budget(group: ReportGroup, gpu_hours: float, epochs: int) -> str:
@@ -299,7 +303,7 @@ def _marks(report: Report, group: ReportGroup) -> Iterator[str]:
     marked = sum(len(c.slugs) for c in causes if c.result.check == DISTURBED)
     left_out = sum(row.disturbed_runs for row in source.timed)
     if marked or left_out:
-        runs = counted(sum(len(row.cells) for row in source.timed), "run")
+        runs = counted(sum(len(row.measured) for row in source.timed), "run")
         sign = f"{captions.MARK} " if marked else ""
         ending = "" if marked else " and left out"
         number = marked + left_out

@@ -311,9 +311,10 @@ class Pair(NamedTuple):
         )
 
     def is_near(self, efficiency: float) -> bool:
-        """Return whether the interval of its efficiency has another one in it."""
+        """Return whether its efficiency may be another one: it is known no better, or doubtful."""
         ends = self.efficiencies
-        return ends is not None and ends.low < efficiency <= ends.high
+        is_within = ends is None or ends.low < efficiency <= ends.high
+        return is_within or self.is_doubtful
 
     @property
     def is_doubtful(self) -> bool:

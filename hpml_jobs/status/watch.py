@@ -60,7 +60,8 @@ def log_text(study: Study, state: CellState, lines: int) -> str:
     files: list[Path] = []
     if latest:
         end = latest.read_end()
-        stacks = _stacks(latest, lines)
+        is_wanted = state.outcome is not Outcome.CANCELLED
+        stacks = _stacks(latest, lines) if is_wanted else []
         files = latest.logs()
     if end and end.traceback:
         return f"rank {end.rank} failed first:\n{end.traceback}" + "\n".join(stacks)

@@ -10,6 +10,7 @@ from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.text import counted, hours_text, percent_text, unix_time
 from hpml_jobs.plan.auto import (
+    LEAST_ITERATIONS,
     Answer,
     Goal,
     Known,
@@ -38,6 +39,7 @@ def next_step(
     `by_job`: nobody typed it. Then a cell that failed is not submitted again, but one that the
     cluster lost is, on other nodes.
     """
+    plan = plan._replace(cells=_long_enough(plan.cells))
     states = {state.slug: state for state in status.states}
     # that it does not fit is a result, too
     ended = {s.slug for s in status.states if s.recorded or s.outcome is Outcome.OOM}
@@ -79,6 +81,18 @@ def next_step(
         step=name,
     )
     return step_plan, f"auto: {name}" if known else _rule(plan, goal, most)
+
+
+def _long_enough(cells: list[PlannedCell]) -> list[PlannedCell]:
+    """Return the cells of the smallest batch, and of those that leave an epoch its iterations.
+
+    The iterations are those of the largest size; of a script they are known once it was measured.
+    """
+    images = cells[0].cell.workload.images or inf
+    most = max(planned.cell.gpus for planned in cells)
+    batches = {planned.cell.batch for planned in cells}
+    left_out = {b for b in batches if b * most * LEAST_ITERATIONS > images}
+    return [p for p in cells if p.cell.batch not in left_out - {min(batches)}]
 
 
 def _name(step: Sequence[Setting], sizes: Sequence[int], known: Known) -> str:
@@ -168,9 +182,11 @@ def _rule(plan: Plan, goal: Goal, most: float) -> str:
     """Return in one sentence what is measured in which order, and what it may use."""
     limit = percent_text(goal.min_efficiency, 0)
     return (
-        "auto: first the batches on the smallest size; at the best of them the largest size, then "
-        f"sizes between, until the largest one with at least {limit} efficiency is known; "
-        f"{_of(plan)}, at most {hours_text(most)} {_hours(plan)}"
+        "auto: batches grow on the smallest size until the rate grows by less than 2 %, memory is "
+        f"full, or an epoch of the largest size has under {LEAST_ITERATIONS} iterations. The "
+        "largest within 10 % of the best rate is kept. Then the largest size is measured, and "
+        f"sizes between, until the most with at least {limit} efficiency are known: at most "
+        f"{_of(plan)} and, by time limits, {hours_text(most)} {_hours(plan)}"
     )
 
 

@@ -116,16 +116,29 @@ def test_run_is_for_this_machine(hosts):
     assert "run is for this machine: leave the word run out" in done.stderr
 
 
+ENDLESS = """
+import time
+open("begun", "w").close()
+time.sleep(9999)
+"""
+
+
 @pytest.mark.parametrize("ending", ["interrupt", "kill", "cut"])
 def test_ending_leaves_no_process_on_hosts(hosts, ending):
+    """Also none of a script, which knows nothing of the program: the one that is killed."""
     program, study = hosts.program, Study(hosts.folder / "outputs" / ending)
-    words = ("cluster.hosts=[a,b]", "gpus=2", "epochs=9999", f"study={ending}")
-    command = [program.python, "-m", "hpml_jobs", *words, *CELL]
+    cell, begun = (*CELL, "epochs=9999"), (study.cells_folder, "*/*/*/progress.json")
+    if ending == "kill":
+        begun = (hosts.folder, "begun")
+        (hosts.folder / "endless.py").write_text(ENDLESS)
+        cell = ("script=endless.py", "batch=16", "shared_files=true")
+    words = ("cluster.hosts=[a,b]", "gpus=2", f"study={ending}")
+    command = [program.python, "-m", "hpml_jobs", *words, *cell]
     with subprocess.Popen(
         command, cwd=program.folder, env=program.environment
     ) as running:
         wait_until(
-            lambda: any(study.cells_folder.glob("*/attempts/*/progress.json")),
+            lambda: any(begun[0].glob(begun[1])),
             "the cell has begun",
             has_ended=lambda: running.poll() is not None,
         )

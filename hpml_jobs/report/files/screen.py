@@ -238,9 +238,8 @@ def _height(show: Callable[[Console], None], console: Console) -> int:
 def _parts(report: Report) -> Iterator[_Part]:
     shown = report.first_screen
     if report.measured_again:
-        text = f"{report.measured_again} are pending or running; these are the numbers so far"
-        command = f"{PROGRAM} collect {report.study} --wait"
-        yield _say(0, with_command(text, command))
+        again = f"{report.measured_again} are pending or running (--wait waits)"
+        yield _say(0, f"{again}; these are the numbers so far:")
     if not report.groups and not report.unplaced:
         yield _say(0, f"Study {report.study} has no cells yet.")
     for number, group in enumerate(shown.groups):

@@ -10,7 +10,6 @@ from hpml_jobs.report.frame.numbers import (
     DASH,
     aside,
     count,
-    percent,
     seconds,
     span,
     three_digits,
@@ -118,8 +117,7 @@ def _intervals(selection: StrategyRows) -> list[str]:
         if speedup := _speedup(row):
             name = captions.row_at_batch(row, selection.group.device)
             texts.append(f"{name}: {speedup}")
-    what = "speedup with its interval, and what that covers at least"
-    return [f"{what}: {'; '.join(texts)}"] if texts else []
+    return [f"speedup with its interval: {'; '.join(texts)}"] if texts else []
 
 
 def _speedup(row: Row) -> str | None:
@@ -129,7 +127,7 @@ def _speedup(row: Row) -> str | None:
     if not pair or not interval or min(len(of_row.runs) for of_row in pair) == 1:
         return None
     ends = f"[{three_digits(interval.low)}, {three_digits(interval.high)}]"
-    text = f"{three_digits(pair.speedup)} {ends}, {percent(interval.coverage)} %"
+    text = f"{three_digits(pair.speedup)} {ends}"
     return captions.mark(text, is_doubtful=pair.is_doubtful)
 
 

@@ -134,13 +134,11 @@ def gap_sentence(row: Row, gap: Gap) -> str:
     part = mark(digits(values[largest]), is_doubtful=gap.doubts_parts)
     name = names.get(largest, largest.value)
     sentence = f"Of the missing {missing}, {name} takes {part}"
-    if gap.without.get(largest, 0.0) > gap.speedup:
-        is_measured = gap.is_measured and largest is GapCause.EXCHANGE
-        how = (
-            "measured without it:" if is_measured else "without it the speedup would be"
-        )
+    is_measured = gap.is_measured and largest is GapCause.EXCHANGE
+    if is_measured and gap.without.get(largest, 0.0) > gap.speedup:
         speedup = three_digits(gap.without[largest])
-        sentence += f"; {how} {mark(speedup, is_doubtful=gap.doubts_parts)}"
+        shown = mark(speedup, is_doubtful=gap.doubts_parts)
+        sentence += f"; measured without it: {shown}"
     if not gap.is_split:
         sentence += f"; the rest is not split: {why_unsplit(row)}"
     return f"{sentence}."

@@ -66,7 +66,7 @@ def test_each_step_is_sent_once_until_the_answer_is_known(study, slurm, capsys):
     scripts = len(slurm.scripts)
     assert run([*AS_JOB]) == 0
     assert len(slurm.scripts) == scripts
-    assert "the answer needed 5 of 12 settings" in capsys.readouterr().err
+    assert "the answer needed 5 of 9 settings" in capsys.readouterr().err
     assert len(study.commands()) == 2  # those that were typed
 
 
@@ -132,10 +132,10 @@ def test_repeats_of_a_list_of_sizes(study, slurm):
 
 
 def test_worst_case_is_within_the_budget_of_the_cluster(study, slurm, capsys):
-    assert run([*AUTO, "cluster.gpu_hours_budget=13"]) == 2
+    assert run([*AUTO, "cluster.gpu_hours_budget=10"]) == 2
     error = capsys.readouterr().err
-    assert "these cells request up to 14 GPU-hours" in error
-    assert run([*AUTO, "cluster.gpu_hours_budget=14"]) == 0
+    assert "these cells request up to 10.5 GPU-hours" in error
+    assert run([*AUTO, "cluster.gpu_hours_budget=11"]) == 0
 
 
 def test_budget_of_gpus_is_not_asked_for_processes(study, slurm):

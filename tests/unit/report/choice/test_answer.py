@@ -49,7 +49,7 @@ def test_two_sizes_are_a_ratio_with_its_interval(builder):
     add(builder, 1, 8.0, noise=0.02)
     add(builder, 2, 5.0, noise=0.02)
     assert answer(builder).sentence == (
-        "1 -> 2 GPUs: 1.60 times as fast at batch 128 (1.51 to 1.69, one run), an efficiency of "
+        "1 -> 2 GPUs: 1.60 times as fast at batch 128 (1.51 to 1.69, one run each), an efficiency of "
         "80 %."
     )
 
@@ -104,11 +104,11 @@ def test_one_number_has_one_interval_everywhere(builder):
         ),
         (
             *(6.5, 0.7),
-            "Use 1 GPU at batch 128: 2 GPUs have 61.5 % (60 to 63 %), below 70 %.",
+            "Use 1 GPU at batch 128: 2 GPUs have 61.5 % (60 to 63 %, one run each), below 70 %.",
         ),
         (
             *(5.72, 0.7),
-            "Use 2 GPUs at batch 128, though it is not certain: 69.9 % (68 to 72 %), "
+            "Use 2 GPUs at batch 128, though it is not certain: 69.9 % (68 to 72 %, one run each), "
             "min_efficiency is 70 %. To decide:\nhpml-jobs -m gpus=1,2 batch=128 repeats=auto ",
         ),
     ],

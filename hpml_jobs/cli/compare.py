@@ -92,6 +92,10 @@ def compare(
         _show(compared)
     if compared.failure:
         raise HpmlError(compared.failure)
+    if limit is not None and not json:
+        console().print(
+            Text("passed: no cell is slower by more than the limit", style="bold")
+        )
 
 
 def parse_limit(word: str) -> float:
@@ -121,10 +125,6 @@ def _show(compared: "ComparedStudies") -> None:
         show_table(table, out, set())
     for line in compared.only:
         out.print(Text(line))
-    if compared.limit is not None and not compared.failure:
-        out.print(
-            Text("passed: no cell is slower by more than the limit", style="bold")
-        )
 
 
 def _save(path: Path, study: str | None, outputs: Path | None) -> None:

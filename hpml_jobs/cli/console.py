@@ -169,9 +169,7 @@ def sent_table(rows: "Sequence[CellRow]", *, all_cells: bool) -> Table:
     return table
 
 
-def show_preview(
-    selection: "Selection", *, json: bool, all_cells: bool = False
-) -> None:
+def show_preview(selection: "Selection", *, json: bool, all_cells: bool) -> None:
     """Print what a submission of the selected cells would be."""
     from hpml_jobs.submit.explain import preview_of
 

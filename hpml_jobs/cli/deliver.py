@@ -244,13 +244,11 @@ def _what_was_sent(selection: "Selection", jobs: dict[str, str]) -> str:
     """Return which cells were submitted before a submission broke off, and how to go on."""
     rest = [planned.slug for planned in selection.send if planned.slug not in jobs]
     ids = ", ".join(array_ids(jobs.values()))
-    sent = "submitted: no cell"
-    if jobs:
-        sent = f"submitted: {counted(len(jobs), 'cell')} (SLURM {ids})"
+    sent = f"{counted(len(jobs), 'cell')} (SLURM {ids})" if jobs else "no cell"
     if not rest:
-        return f"{sent}, which is all"
-    named = few(rest, most=3)
-    return f"{sent}; not submitted: {named}; to submit the rest: {repeated()}"
+        return f"submitted: {sent}, which is all"
+    more = f"not submitted: {few(rest, most=3)}; to submit the rest: {repeated()}"
+    return f"submitted: {sent}; {more}"
 
 
 def _print_result(

@@ -54,8 +54,7 @@ def cancel(
     jobs = {job: cells for job, cells in active.items() if chosen & set(cells)}
     closing = []
     if selection.pattern is None:
-        name = selection.study.closing_name
-        closing = queued_jobs(status.history.closing, name)
+        closing = queued_jobs(status.history.closing, selection.study.closing_name)
     ids = [*jobs, *closing]
     if ids and not selection.is_named:
         raise UsageError(

@@ -112,7 +112,14 @@ def run(words: list[str]) -> int:
 def _run(words: list[str]) -> int:
     """Run the command and return the exit code; an HpmlError becomes one line on stderr."""
     try:
-        _check_current_folder()
+        Path.cwd()
+    except FileNotFoundError:
+        print(
+            f"{PROGRAM}: the current folder was removed: cd to another one",
+            file=sys.stderr,
+        )
+        return HpmlError.exit_code
+    try:
         code = _dispatch(words or ["--help"])
         if sys.stdout:  # else it was closed
             sys.stdout.flush()
@@ -137,13 +144,6 @@ def _run(words: list[str]) -> int:
         return 1
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else 1
-
-
-def _check_current_folder() -> None:
-    try:
-        Path.cwd()
-    except FileNotFoundError as fault:
-        raise HpmlError("the current folder was removed: cd to another one") from fault
 
 
 def _dispatch(words: list[str]) -> int:

@@ -2,7 +2,6 @@
 
 import os
 import time
-from collections.abc import Iterator
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Annotated
 
@@ -84,9 +83,15 @@ def status(
     changed = changed_code(current.snapshots)
     current_states = not_replaced(chosen, changed)
     states = sorted(chosen, key=lambda state: changed.get(state.slug, False))
-    hints = [*_warnings(selected, current, current_states)]
+    name = study_words(selected)
+    hints = []
+    if any(in_short(state.checks) for state in current_states):
+        sentence = "some checks failed or warn; to see the reasons"
+        hints.append(with_command(sentence, f"{PROGRAM} collect {name} --all"))
+    if current.fault:
+        hints.append(f"warning: {current.fault}; jobs that only it names are not shown")
     hints += _followup_job(selected, current)
-    hints += hints_for(states, study_words(selected), changed)
+    hints += hints_for(states, name, changed)
     if json:
         cells = {"study": selected.name, "cells": states}
         print_json(cells | {"usage": usage, "advice": hints})
@@ -99,16 +104,6 @@ def status(
         for hint in hints:
             print(hint)
     check_finished(current_states, strict=strict)
-
-
-def _warnings(
-    study: Study, current: "StudyStatus", states: list[CellState]
-) -> Iterator[str]:
-    if any(in_short(state.checks) for state in states):
-        sentence = "some checks failed or warn; to see the reasons"
-        yield with_command(sentence, f"{PROGRAM} collect {study_words(study)} --all")
-    if current.fault:
-        yield f"warning: {current.fault}; jobs that only it names are not shown"
 
 
 def check_finished(states: list[CellState], *, strict: bool) -> None:
@@ -247,8 +242,8 @@ def list_(outputs: Outputs = None) -> None:
     for study in studies:
         submitted_s = submitted_at(study.root)
         moment = time.strftime("%Y-%m-%d %H:%M", time.localtime(submitted_s))
-        submitted = moment if submitted_s else ""
-        table.add_row(study.name, submitted, Text(_cells(study)))
+        cells = Text(_cells(study))
+        table.add_row(study.name, moment if submitted_s else "", cells)
     console().print(table)
 
 

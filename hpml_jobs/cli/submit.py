@@ -50,8 +50,11 @@ def submit(
     from hpml_jobs.submit.selection import select
 
     words = overrides or []
-    if not dry_run:
-        _refuse_name_alone(words)
+    if not dry_run and len(words) == 1 and words[0].startswith("study="):
+        # probably the study was to be shown
+        name = words[0].removeprefix("study=")
+        sentence = f"{words[0]} alone names no cell: add e.g. gpus=1; to see the study"
+        raise UsageError(with_command(sentence, f"{PROGRAM} status {name}"))
     sweep = expand(words, multirun=multirun, config_dir=config_dir)
     plan = make_plan(sweep, fetch=not dry_run, notify=print_note)
     manner = Manner(json, yes, all_cells, dry_run)
@@ -87,11 +90,3 @@ def plan(
     submit(
         overrides, multirun, config_dir, dry_run=True, all_cells=all_cells, json=json
     )
-
-
-def _refuse_name_alone(words: list[str]) -> None:
-    """Refuse to submit the default cell where a study was probably to be shown."""
-    if len(words) == 1 and words[0].startswith("study="):
-        name = words[0].removeprefix("study=")
-        sentence = f"{words[0]} alone names no cell: add e.g. gpus=1; to see the study"
-        raise UsageError(with_command(sentence, f"{PROGRAM} status {name}"))

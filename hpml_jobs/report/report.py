@@ -175,10 +175,17 @@ class Report(Value, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, groups=tuple(groups))
 
 
-def merge(
-    study: str, cells: Sequence[CellResult], options: ReportOptions = DEFAULTS
+def make_report(
+    study: str,
+    snapshots: Iterable[FolderSnapshot],
+    states: Iterable[CellState],
+    options: ReportOptions = DEFAULTS,
 ) -> Report:
-    """Return all cells of a study in tables; cells that cannot be read are in none."""
+    """Return all cells of a study in tables; cells that cannot be read are in none.
+
+    `snapshots` hold the records, `states` why one is missing.
+    """
+    cells = cell_results(snapshots, {state.slug: state for state in states})
     groups = checked_groups(cells)
     differences = differing([group.conditions for group in groups])
     together = (make(groups) for make in TOGETHER.values())
@@ -366,14 +373,3 @@ def pictures(report: Report) -> dict[str, Picture]:
     with picture.applied():
         drawn = {name: draw(report) for name, draw in PLOTS.items()}
     return {name: shown._replace(name=name) for name, shown in drawn.items() if shown}
-
-
-def make_report(
-    study: str,
-    snapshots: Iterable[FolderSnapshot],
-    states: Iterable[CellState],
-    options: ReportOptions = DEFAULTS,
-) -> Report:
-    """Return the report of a study: `snapshots` hold the records, `states` why one is missing."""
-    by_slug = {state.slug: state for state in states}
-    return merge(study, cell_results(snapshots, by_slug), options)

@@ -119,15 +119,13 @@ def cell_results(
         results[slug] = _result(snapshot, states.get(slug))
     for slug, state in states.items():
         if slug not in results:
-            results[slug] = _without_folder(state)
+            results[slug] = CellResult(
+                slug=slug,
+                cell=None,
+                outcome=_without_record(state),
+                reason=f"its folder is gone ({_why(state)})",
+            )
     return [_public(results[slug]) for slug in sorted(results)]
-
-
-def _without_folder(state: CellState) -> CellResult:
-    reason = f"its folder is gone ({_why(state)})"
-    return CellResult(
-        slug=state.slug, cell=None, outcome=_without_record(state), reason=reason
-    )
 
 
 def _result(snapshot: FolderSnapshot, state: CellState | None) -> CellResult:

@@ -94,9 +94,8 @@ class Curve(NamedTuple):
 
 def has_curve(result: CellResult) -> bool:
     """Return whether the run has a file of curves; the losses of a script are not visible."""
-    if result.record is None or result.record.loss is None:
-        return False
-    return result.iterations is not None and result.iterations.is_file()
+    has_loss = result.record is not None and result.record.loss is not None
+    return has_loss and result.iterations is not None and result.iterations.is_file()
 
 
 def read_curve(result: CellResult) -> Curve:

@@ -49,8 +49,8 @@ def test_two_sizes_are_a_ratio_with_its_interval(builder):
     add(builder, 1, 8.0, noise=0.02)
     add(builder, 2, 5.0, noise=0.02)
     assert answer(builder).sentence == (
-        "1 -> 2 GPUs: 1.60 times as fast at batch 128 (1.51 to 1.69, one run each), an efficiency of "
-        "80 %."
+        "1 -> 2 GPUs: 1.60 times as fast at batch 128 (1.51 to 1.69, one run each), an "
+        "efficiency of 80 %."
     )
 
 

@@ -97,14 +97,17 @@ def collect(
     else:
         from hpml_jobs.report.files.screen import show_all, show_first
 
+        # what is refused is refused first
+        handed_in = _hand_in(report, handin, student) if handin else ()
+        page = _write(report, selected, to) if to else None
         show = show_all if all_tables else show_first
         # as commands select it, --outputs included
         show(structs.replace(report, study=study_words(selected)), console())
-        page = _write(report, selected, to)
+        page = page or _write(report, selected, None)
         if page is not None:
             print(f"The page with all tables and pictures: {page}")
-        if handin:
-            _hand_in(report, handin, student)
+        for line in handed_in:
+            print(line)
         if is_opened and page is not None:
             open_page(page)
     if strict:
@@ -163,14 +166,17 @@ def _write(report: "Report", study: "Study", to: Path | None) -> Path | None:
     return written[0].parent / HTML
 
 
-def _hand_in(report: "Report", folder: Path, student: str | None) -> None:
-    """Write what is handed in, and say so."""
+def _hand_in(report: "Report", folder: Path, student: str | None) -> list[str]:
+    """Write what is handed in, and return lines on it."""
     from hpml_jobs.lab.handin import PDF, write_handin
 
     names = [path.name for path in write_handin(report, typed_path(folder), student)]
-    print(f"To hand in: {', '.join(names)} in {folder}")
+    lines = [f"To hand in: {', '.join(names)} in {folder}"]
     if PDF not in names:
-        print("no PDF: Chromium is not here; open the page in a browser and print it")
+        lines.append(
+            "no PDF: Chromium is not here; open the page in a browser and print it"
+        )
+    return lines
 
 
 def open_page(path: Path) -> None:

@@ -290,7 +290,8 @@ def _without(report: Report, group: ReportGroup) -> Iterator[str]:
     if ended:
         number = f"{len(ended)} of {counted(len(cells), 'cell')}"
         has = verb(len(ended), "has", "have")
-        text = f"{number} {has} no number; {ended[0].slug}: {ended[0].reason}"
+        reason = ended[0].reason.partition("; ")[0]
+        text = f"{number} {has} no number; {ended[0].slug}: {reason}"
         command = f"{PROGRAM} status {report.study}"
         yield with_command(f"{captions.MARK} {text}", command)
 

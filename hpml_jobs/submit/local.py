@@ -86,6 +86,7 @@ def _run(
         [sys.executable, "-m", "hpml_jobs.job", str(folder.root)],
         stdout=subprocess.DEVNULL,
         env=os.environ | {JOB_VARIABLE: job},
+        process_group=0,  # Ctrl-C is for this process, which ends the cell
         preexec_fn=die_with_parent,  # noqa: PLW1509  (it only calls prctl)
     )
     try:

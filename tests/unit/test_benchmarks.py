@@ -7,7 +7,11 @@ from pathlib import Path
 import pytest
 
 FOLDER = Path(__file__).parents[1] / "benchmarks"
-SCRIPTS = [path for path in sorted(FOLDER.glob("*.py")) if path.name != "jobs.py"]
+SCRIPTS = [
+    path
+    for path in sorted(FOLDER.glob("*.py"))
+    if path.stem not in ("intervals", "jobs")
+]
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)

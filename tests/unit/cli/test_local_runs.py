@@ -114,6 +114,7 @@ def test_local_interrupt_leaves_no_process_and_reports_cells(program):
         env=program.environment,
         stderr=subprocess.PIPE,
         text=True,
+        start_new_session=True,
         # a shell's background job, as CI may be, ignores SIGINT, and so would its children
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 (no threads)
     )
@@ -123,7 +124,7 @@ def test_local_interrupt_leaves_no_process_and_reports_cells(program):
         "the cell has begun",
         has_ended=lambda: running.poll() is not None,
     )
-    os.kill(running.pid, signal.SIGINT)
+    os.killpg(running.pid, signal.SIGINT)  # as a terminal does
     _, messages = running.communicate(timeout=PATIENCE_S)
     assert running.returncode == 130
     *_, sentence, command = messages.splitlines()

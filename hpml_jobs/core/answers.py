@@ -10,7 +10,7 @@ NO_TORCH_CODE = 3
 
 
 class Counts(Value, frozen=True, kw_only=True):
-    """The answer of `prepare`: training images before and after `limit`, parameters.
+    """The answer of `prepare`: training images before `limit`, parameters.
 
     `parameters` is None where the model cannot be built without a GPU. `tokens` is the length of an
     input, where tokens are counted and it has one dimension. `imported` are the local files that
@@ -18,7 +18,6 @@ class Counts(Value, frozen=True, kw_only=True):
     """
 
     images: int
-    effective: int
     parameters: int | None
     tokens: int | None = None
     imported: tuple[SourceFile, ...] = ()

@@ -225,7 +225,8 @@ def _resolved(config: DictConfig, values: Mapping[str, Any]) -> dict[str, Any]:
 def _first_line(error: Exception) -> str:
     if isinstance(error, MissingMandatoryValue):
         return f"{error.full_key} has no value; add {error.full_key}=VALUE"
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+    line = str(error).strip().partition("\n")[0]
+    return line.replace("Could not append to config.", "leave the + out:")
 
 
 def _dotted_keys(values: Any, prefix: str = "") -> set[str]:

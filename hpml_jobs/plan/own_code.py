@@ -79,7 +79,7 @@ def _given_counts(workload: Workload, error: NotStartedError) -> Counts:
         raise NotStartedError(
             f"{error}, or give workload.images=, and workload.parameters= if you know it"
         ) from error
-    return Counts(images=images, effective=images, parameters=workload.parameters)
+    return Counts(images=images, parameters=workload.parameters)
 
 
 _GIT_TIMEOUT_S = 10

@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from math import inf
 from pathlib import Path
 
 import msgspec
@@ -13,6 +14,7 @@ from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.paths import resolve_path
 from hpml_jobs.core.strategies import Device, Loader
 from hpml_jobs.plan import machine, rules
+from hpml_jobs.plan.auto import LEAST_ITERATIONS
 from hpml_jobs.plan.capacity import check_shape
 from hpml_jobs.plan.cells import (
     CellDraft,
@@ -290,14 +292,19 @@ def _workloads(
 def _that_fit(
     drafts: Sequence[CellDraft], workloads: Mapping[GivenWorkload, ResolvedWorkload]
 ) -> list[CellDraft]:
-    """Return the drafts whose batch is at most a GPU's share of the data at every size."""
+    """Return the drafts of the smallest batch, and of those that leave an epoch its iterations.
+
+    These are the iterations of the largest size; of a script they are known once it is measured.
+    """
     most = max(draft.cell.gpus for draft in drafts)
+    smallest = min(draft.cell.batch for draft in drafts)
     fitting = []
     for draft in drafts:
-        images = workloads[given_workload(draft.settings)].workload.images
-        if images is None or draft.cell.batch * most <= images:
+        images = workloads[given_workload(draft.settings)].workload.images or inf
+        samples = draft.cell.batch * most * LEAST_ITERATIONS
+        if draft.cell.batch == smallest or samples <= images:
             fitting.append(draft)
-    return fitting or [*drafts]
+    return fitting
 
 
 def _resolved(

@@ -8,8 +8,10 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 
 from hpml_jobs.core.cluster import Cluster
+from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.processes import die_with_parent
 from hpml_jobs.job.workers import JOB_VARIABLE
 from hpml_jobs.plan.cells import Plan, PlannedCell
@@ -27,9 +29,16 @@ def announce(plan: Plan, cells: Sequence[PlannedCell], job: str) -> None:
     """Write cells, and note in the study that a run of this machine has them.
 
     The study is locked meanwhile, so that no other submission selects them too.
+
+    Raises:
+        UsageError: they would run here, where torch is not installed.
     """
     if not cells:
         return
+    if find_spec("torch") is None and not plan.cluster.hosts:
+        raise UsageError(
+            "torch is not installed here: pip install torch torchvision, or use a cluster="
+        )
     write_cells(plan.study, cells)
     line = ManifestLine(
         happening=ManifestEvent.SENT,

@@ -5,7 +5,7 @@ from math import inf
 
 from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.errors import UsageError
-from hpml_jobs.core.formulas import gpu_hours
+from hpml_jobs.core.formulas import MOST_LAUNCHES, gpu_hours
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.text import counted, hours_text, percent_text, unix_time
@@ -39,7 +39,6 @@ def next_step(
     `by_job`: nobody typed it. Then a cell that failed is not submitted again, but one that the
     cluster lost is, on other nodes.
     """
-    plan = plan._replace(cells=_long_enough(plan.cells))
     states = {state.slug: state for state in status.states}
     # that it does not fit is a result, too
     ended = {s.slug for s in status.states if s.recorded or s.outcome is Outcome.OOM}
@@ -83,25 +82,13 @@ def next_step(
     return step_plan, f"auto: {name}" if known else _rule(plan, goal, most)
 
 
-def _long_enough(cells: list[PlannedCell]) -> list[PlannedCell]:
-    """Return the cells of the smallest batch, and of those that leave an epoch its iterations.
-
-    The iterations are those of the largest size; of a script they are known once it was measured.
-    """
-    images = cells[0].cell.workload.images or inf
-    most = max(planned.cell.gpus for planned in cells)
-    batches = {planned.cell.batch for planned in cells}
-    left_out = {b for b in batches if b * most * LEAST_ITERATIONS > images}
-    return [p for p in cells if p.cell.batch not in left_out - {min(batches)}]
-
-
 def _name(step: Sequence[Setting], sizes: Sequence[int], known: Known) -> str:
     """Return what a step measures, and so why."""
     gpus, batch = step[0]
     if step[0] in known:
-        return (
-            f"a launch more of gpus={gpus} batch={batch}: the limit is within its error"
-        )
+        launch = known[step[0]].launches + 1
+        setting = f"gpus={gpus} batch={batch}: the limit is within its error"
+        return f"launch {launch} of at most {MOST_LAUNCHES} of {setting}"
     if gpus == sizes[0]:
         return f"the batches of gpus={gpus}"
     if gpus == sizes[-1]:

@@ -106,7 +106,6 @@ def prepare(
             raise
     return Counts(
         images=data.total,
-        effective=datasets.length(data.train),
         parameters=parameters,
         tokens=tokens,
         imported=imported_code(before).files,

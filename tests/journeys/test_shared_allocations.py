@@ -22,7 +22,7 @@ def studies(submit):
     models = "workload.model=user_code:build,user_code:RaisingModel"
     return {
         "killed": submit(
-            *("killed", *OWN[1:], *SIDE_BY_SIDE, "gpus=1", "batch=auto"),
+            *("killed", *OWN[1:], *SIDE_BY_SIDE, "-m", "gpus=1", "batch=32,128"),
             "workload.model=user_code:MemoryExhausting",
         ),
         "packed": submit(
@@ -49,9 +49,7 @@ def test_study_cancelled_by_job_id_is_resubmitted_by_outcome(studies, login, rig
     assert "no job is pending or running" in login.ok("cancel", "stopped")
     nobody = login("resubmit", "stopped", "--failed")
     assert nobody.returncode == 0
-    assert nobody.stdout.startswith(
-        "nothing to resubmit: the selected cells are finished, pending"
-    )
+    assert nobody.stdout == "nothing to resubmit of 1 cell: 1 cancelled\n"
     unsaid = login("resubmit", "stopped")
     assert unsaid.returncode == 2
     assert "specify what to resubmit: --failed --oom" in unsaid.stderr

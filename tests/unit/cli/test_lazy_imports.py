@@ -43,6 +43,19 @@ def test_record_of_a_script_is_written_without_torch():
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
 
 
+def test_cell_is_not_run_here_without_torch(working_folder):
+    words = ("cluster=local", "device=cpu", "workload=digits")
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_TORCH, *words],
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "hpml-jobs: torch is not installed here: pip install torch" in done.stderr
+    assert not (working_folder / "outputs").exists()
+
+
 def test_help_loads_no_heavy_packages(slurm):
     shown, end = login_node("--help")
     assert "hpml-jobs -m gpus=1,2,4 batch=32,128,512" in shown

@@ -26,7 +26,7 @@ def replace_worker(monkeypatch, code=0, stdout="", stderr=""):
 
 def test_prepare_returns_counts_of_last_line(monkeypatch, tmp_path):
     commands = replace_worker(
-        monkeypatch, stdout='a note\n{"images": 7, "parameters": 11, "effective": 9}\n'
+        monkeypatch, stdout='a note\n{"images": 7, "parameters": 11}\n'
     )
     counts = data.prepare(DIGITS, tmp_path, CLUSTER)
     assert (counts.images, counts.parameters) == (7, 11)

@@ -67,7 +67,7 @@ def test_folder_of_text_is_counted_by_size(tmp_path):
 def test_jobs_with_another_python_count_themselves(tmp_path, monkeypatch):
     """Their standard library is another one."""
     monkeypatch.setattr(Cluster, "python_command", lambda *_: ["other"])
-    counts = data.Counts(images=77, effective=77, parameters=None)
+    counts = data.Counts(images=77, parameters=None)
     monkeypatch.setattr(data, "prepare", lambda *_: counts)
     assert with_facts(tmp_path).images == 77
 

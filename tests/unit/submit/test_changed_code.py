@@ -24,7 +24,7 @@ WORDS = (
 @pytest.fixture
 def own_code(slurm, working_folder, monkeypatch):
     """A model in two files; what the jobs' Python would count is given."""
-    counts = Counts(images=64, effective=64, parameters=10)
+    counts = Counts(images=64, parameters=10)
     monkeypatch.setattr(data, "prepare", lambda *_, **__: counts)
     (working_folder / "mygpt.py").write_text("import blocks\n")
     (working_folder / "blocks.py").write_text("width = 1\n")
@@ -75,7 +75,7 @@ def test_imported_code_that_changed_is_another_cell(own_code, capsys, monkeypatc
     seen = []
     for text in ("1", "1", "2"):
         imported = (SourceFile(name="helper.py", sha256=text),)
-        counts = Counts(images=64, effective=64, parameters=10, imported=imported)
+        counts = Counts(images=64, parameters=10, imported=imported)
         monkeypatch.setattr(data, "prepare", lambda *_, counts=counts, **__: counts)
         seen.append(sent(capsys))
     (first, _), (again, _), (changed, notes) = seen

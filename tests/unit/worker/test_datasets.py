@@ -146,7 +146,6 @@ def test_cifar10_is_downloaded_once(little_cifar, tmp_path, capsys):
     out, err = capsys.readouterr()
     counts = {
         "images": 50,
-        "effective": 20,
         "parameters": 26_154,
         "tokens": None,
     }
@@ -198,7 +197,6 @@ def test_prepare_counts_user_data_and_separates_its_prints(own_data, capsys):
     out, err = capsys.readouterr()
     counts = {
         "images": 30,
-        "effective": 12,
         "parameters": 26_154,
         "tokens": None,
     }

@@ -85,9 +85,8 @@ def write_report(report: Report, folder: Path) -> list[Path]:
     Raises:
         HpmlError: as `folder.write_all`.
     """
-    is_of_lab = any(
-        "grid=lab" in line or "grid=hw5" in line for line in report.commands
-    )
+    grids = {"grid=lab", "grid=hw5"}
+    is_of_lab = any(grids & {*line.split()} for line in report.commands)
     return write_all(report, folder, (section(report),) if is_of_lab else ())
 
 

@@ -133,12 +133,11 @@ def epochs_differ(record: Record) -> Observation | None:
     longer = Role.INSTRUMENTED
     other = "timed"
     by = share
-    of_longer = share / (1 + share)
     if share < 0:
         longer = Role.TIMED
         other = "instrumented"
         by = -share / (1 + share)
-        of_longer = -share
+    of_longer = by / (1 + by)
     if disturbance.explains(record, of_longer, longer):  # that is reported already
         return None
     error = overhead_error(record)
@@ -170,9 +169,8 @@ OVERLAP_S = 1
 
 
 class Stay(NamedTuple):
-    """When a cell ran, and where; `number` is its place in the study."""
+    """When a cell ran, and where."""
 
-    number: int
     slug: str
     started: datetime
     ended: datetime
@@ -195,21 +193,18 @@ class Concurrent(NamedTuple):
 def concurrent_cells(records: Iterable[Record]) -> dict[str, Concurrent]:
     """Return by slug which measured cells of a study ran beside which."""
     stays = []
-    for number, record in enumerate(records):
+    for record in records:
         if span := record.attempt.span:
             hosts = {*record.attempt.hosts, *(rank.host for rank in record.ranks)}
             uuids = {uuid for rank in record.ranks for uuid in rank.device_uuids}
             where = frozenset(hosts), frozenset(uuids)
-            stays.append(Stay(number, record.slug, *span, *where))
-    beside: dict[str, list[Stay]] = {stay.slug: [] for stay in stays}
-    running: list[Stay] = []
-    for stay in sorted(stays, key=lambda stay: stay.started):
-        running = [other for other in running if other.ended > stay.started]
-        for other in running:
-            beside[stay.slug].append(other)
-            beside[other.slug].append(stay)
-        running.append(stay)
-    return {stay.slug: Concurrent(stay, sorted(beside[stay.slug])) for stay in stays}
+            stays.append(Stay(record.slug, *span, *where))
+    beside = {}
+    for stay in stays:
+        before = [other for other in stays if other.started < stay.ended]
+        others = [o for o in before if o.ended > stay.started and o is not stay]
+        beside[stay.slug] = Concurrent(stay, others)
+    return beside
 
 
 @check("overlap", Level.WARN, Tier.NUMBER, *TIMES)

@@ -16,7 +16,6 @@ from rich.text import Text
 from hpml_jobs.cli.terminal import discard
 from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.check_result import in_short
-from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.text import (
     counted,
     duration_text,
@@ -209,8 +208,6 @@ def show_preview(selection: "Selection", *, json: bool, all_cells: bool) -> None
             print(f"\n---- {job.shape}\n{job.script}", end="")
         else:
             print(f"script of {job.shape}; --all prints it")
-    if preview.refused:
-        raise UsageError(f"it would be refused: {preview.refused}")
 
 
 def _show_values(

@@ -124,16 +124,25 @@ def _checked_requests(selection: "Selection", manner: Manner) -> "list[JobReques
 
 
 def _preview(selection: "Selection", manner: Manner) -> None:
-    """Show what would be submitted, and what would refuse it."""
-    from hpml_jobs.doctor.before_queue import before_queue
+    """Show what would be submitted.
 
+    Raises:
+        UsageError: it would be refused.
+    """
+    from hpml_jobs.doctor.before_queue import before_queue
+    from hpml_jobs.submit.job_requests import check_submission, make_requests
+
+    plan = selection.plan
     print_note(*selection.notes, selection.unlike)
     show_preview(selection, json=manner.json, all_cells=manner.all_cells)
-    if has_sbatch() and not selection.plan.cluster.is_local:
-        try:
-            print_note(*before_queue(selection.plan))
-        except UsageError as error:
-            raise UsageError(f"it would be refused: {error}") from error
+    if plan.cluster.is_local:
+        return
+    try:
+        check_submission(selection, make_requests(plan, selection.send))
+        if has_sbatch():
+            print_note(*before_queue(plan))
+    except UsageError as error:
+        raise UsageError(f"it would be refused: {error}") from error
 
 
 def _confirm(

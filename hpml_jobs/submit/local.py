@@ -93,6 +93,7 @@ def _run(
     attempt = folder.attempt(f"{job}.r0")
     process = subprocess.Popen(
         [sys.executable, "-m", "hpml_jobs.job", str(folder.root)],
+        stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         env=os.environ | {JOB_VARIABLE: job},
         process_group=0,  # Ctrl-C is for this process, which ends the cell

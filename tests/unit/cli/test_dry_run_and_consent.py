@@ -39,6 +39,14 @@ def test_submit_dry_run_prints_plan(option, slurm, working_folder, capsys):
     assert list(working_folder.iterdir()) == []
 
 
+@pytest.mark.parametrize("form", [(), ("--json",)])
+def test_plan_that_would_be_refused_is_shown_and_exits_2(form, slurm, capsys):
+    assert run(["plan", *WORDS, "cluster.gpu_hours_budget=0.1", *form]) == 2
+    shown = capsys.readouterr()
+    assert "ddp-2gpu-b128-digits" in shown.out
+    assert "hpml-jobs: it would be refused: these cells request up to" in shown.err
+
+
 def test_resubmit_dry_run_submits_nothing(slurm, working_folder, capsys):
     assert run([*WORDS]) == 0
     slurm.set_output(

@@ -168,14 +168,14 @@ def sent_table(rows: "Sequence[CellRow]", *, all_cells: bool) -> Table:
     return table
 
 
-def show_preview(selection: "Selection", *, json: bool, all_cells: bool) -> None:
-    """Print what a submission of the selected cells would be."""
+def show_preview(selection: "Selection", *, json: bool, all_cells: bool) -> str:
+    """Print what a submission of the selected cells would be; return why it would be refused."""
     from hpml_jobs.submit.explain import preview_of
 
     preview, plan = preview_of(selection), selection.plan
     if json:
         print_json(preview)
-        return
+        return preview.refused
     out = console()
     out.print(sent_table(preview.cells, all_cells=all_cells))
     cells = counted(len(selection.send), "cell")
@@ -208,6 +208,7 @@ def show_preview(selection: "Selection", *, json: bool, all_cells: bool) -> None
             print(f"\n---- {job.shape}\n{job.script}", end="")
         else:
             print(f"script of {job.shape}; --all prints it")
+    return preview.refused
 
 
 def _show_values(

@@ -130,19 +130,17 @@ def _preview(selection: "Selection", manner: Manner) -> None:
         UsageError: it would be refused.
     """
     from hpml_jobs.doctor.before_queue import before_queue
-    from hpml_jobs.submit.job_requests import check_submission, make_requests
 
     plan = selection.plan
     print_note(*selection.notes, selection.unlike)
-    show_preview(selection, json=manner.json, all_cells=manner.all_cells)
-    if plan.cluster.is_local:
-        return
+    refused = show_preview(selection, json=manner.json, all_cells=manner.all_cells)
     try:
-        check_submission(selection, make_requests(plan, selection.send))
-        if has_sbatch():
+        if has_sbatch() and not (refused or plan.cluster.is_local):
             print_note(*before_queue(plan))
     except UsageError as error:
-        raise UsageError(f"it would be refused: {error}") from error
+        refused = str(error)
+    if refused:
+        raise UsageError(f"it would be refused: {refused}")
 
 
 def _confirm(

@@ -25,15 +25,20 @@ print(json.dumps({"code": code, "loaded": loaded}), file=sys.stderr)
 """
 
 
-def login_node(*words):
-    """What a command prints where no torch is installed; its exit code and top-level modules."""
-    done = subprocess.run(
+def without_torch(*words):
+    """A command that ran where no torch is installed."""
+    return subprocess.run(
         [sys.executable, "-c", WITHOUT_TORCH, *words],
         env=os.environ | {"PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
         check=False,
     )
+
+
+def login_node(*words):
+    """What such a command prints; its exit code and top-level modules."""
+    done = without_torch(*words)
     assert done.returncode == 0, done.stderr
     return done.stdout, json.loads(done.stderr.splitlines()[-1])
 
@@ -44,14 +49,7 @@ def test_record_of_a_script_is_written_without_torch():
 
 
 def test_cell_is_not_run_here_without_torch(working_folder):
-    words = ("cluster=local", "device=cpu", "workload=digits")
-    done = subprocess.run(
-        [sys.executable, "-c", WITHOUT_TORCH, *words],
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = without_torch("cluster=local", "device=cpu", "workload=digits")
     assert "hpml-jobs: torch is not installed here: pip install torch" in done.stderr
     assert not (working_folder / "outputs").exists()
 

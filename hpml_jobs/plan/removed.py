@@ -35,8 +35,8 @@ REMOVED: Mapping[str, str] = {
         "leave it out; NVML and a table of GPUs say it",
     ),
     **dict.fromkeys(
-        ("ladder", "ladder.start", "ladder.factor", "grid=ladder"),
-        "batch=auto finds the largest batch that is worth it",
+        ("ladder", "ladder.start", "ladder.factor", "grid=ladder", "largest_batch"),
+        "batch=auto finds the largest batch that is worth it; or name one, gpus=4 batch=2048",
     ),
     "retries": "leave it out; hpml-jobs resubmit --lost, and gpus=auto does it by itself",
     "recipe=auto": "leave it out; the default is recipe=plain",

@@ -71,7 +71,6 @@ class Settings(Value, frozen=True, kw_only=True):
     min_efficiency: float
     gpu_hours: float | None
     pack: bool
-    largest_batch: int
     collect_after: bool
     trace: bool
     rerun: bool

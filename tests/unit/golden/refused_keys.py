@@ -140,7 +140,6 @@ OF_KEYS = {
         epochs=0
         protocol=full epochs=1
         iterations=1
-        largest_batch=AUTO
         accumulate=0
         data.limit=0
         workload=synthetic workload.images=0
@@ -218,7 +217,6 @@ OF_KEYS = {
         gpus=2 batch=1025 data.limit=2048
         gpus=2 accumulate=200
         largest_batch=auto
-        grid=large_batch largest_batch=auto -m seed=0,1 sync_buffers=on,off
         """,
     "What auto finds": """
         gpus=auto grid=lab

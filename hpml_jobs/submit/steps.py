@@ -86,9 +86,9 @@ def _name(step: Sequence[Setting], sizes: Sequence[int], known: Known) -> str:
     """Return what a step measures, and so why."""
     gpus, batch = step[0]
     if step[0] in known:
-        launch = known[step[0]].launches + 1
+        run = known[step[0]].launches + 1
         setting = f"gpus={gpus} batch={batch}: the limit is within its error"
-        return f"launch {launch} of at most {MOST_LAUNCHES} of {setting}"
+        return f"run {run} of at most {MOST_LAUNCHES} of {setting}"
     if gpus == sizes[0]:
         return f"the batches of gpus={gpus}"
     if gpus == sizes[-1]:

@@ -26,7 +26,7 @@ from hpml_jobs.cli.status import check_finished, show_until_idle
 from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.paths import typed_path
 from hpml_jobs.study.files import ReadOnlyError
-from hpml_jobs.study.study import limit_words
+from hpml_jobs.study.study import limit_of
 
 if TYPE_CHECKING:
     from hpml_jobs.report.report import Report
@@ -85,8 +85,6 @@ def collect(
         )
     name, values = parse_words(words or [])
     selected = find_study(name, outputs)
-    if not values:
-        _, values = parse_words(limit_words(selected.commands()))
     if student is not None and handin is None:
         raise UsageError("--name is for a hand-in: add --handin FOLDER")
     report, status = _report(selected, values, wait=wait)
@@ -116,10 +114,7 @@ def collect(
 
 
 def _report(
-    study: "Study",
-    values: dict[str, Any],
-    *,
-    wait: bool,
+    study: "Study", values: dict[str, Any], *, wait: bool
 ) -> "tuple[Report, StudyStatus]":
     """Return the report of a study with the states of its cells, of which SLURM is asked.
 
@@ -128,7 +123,9 @@ def _report(
     from hpml_jobs.report.choice import Wish
     from hpml_jobs.status.states import study_status
 
-    wish = Wish(**values)
+    commands = study.commands()
+    # after auto, the limit is that of the submission
+    wish = Wish(**values) if values else Wish(min_efficiency=limit_of(commands))
     status = study_status(study)
     if wait and any(state.outcome.may_run for state in status.states):
         # the states are shown meanwhile
@@ -141,7 +138,7 @@ def _report(
 
     if status.fault:
         print_note(f"warning: {status.fault}; jobs that only it names are not shown")
-    options = ReportOptions(study.last_cluster(), study.commands(), wish)
+    options = ReportOptions(study.last_cluster(), commands, wish)
     report = make_report(study.name, status.snapshots, status.states, options)
     restore_records(status.snapshots)
     return report, status

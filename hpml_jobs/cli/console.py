@@ -75,12 +75,11 @@ def plain_table(fixed: Iterable[str], foldable: Iterable[str]) -> Table:
     return table
 
 
-def states_table(states: Iterable[CellState], rows: int | None = None) -> Table:
+def states_table(cells: Sequence[CellState], rows: int | None) -> Table:
     """Return a table of cells: name, state, SLURM's job, time queued, time run, reason.
 
     With `rows` it has at most so many rows: the most urgent cells, and the number of others.
     """
-    cells = list(states)
     listed = cells
     if rows is not None and len(cells) > rows:
         by_urgency = sorted(cells, key=lambda state: _URGENCY.get(state.outcome, 0))

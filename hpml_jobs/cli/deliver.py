@@ -273,9 +273,15 @@ def _print_result(
     study = plan.study
     rows = cell_rows(selection, jobs)
     if manner.json:
-        hours = gpu_hours_of(requests)
-        about = {"study": study.name, "folder": str(study.root)}
-        print_json(about | {"cells": rows, "gpu_hours": hours, "closing": followup})
+        print_json(
+            {
+                "study": study.name,
+                "folder": str(study.root),
+                "cells": rows,
+                "gpu_hours": gpu_hours_of(requests),
+                "closing": followup,
+            }
+        )
         return
     if rows:
         console().print(sent_table(rows, all_cells=manner.all_cells))

@@ -119,13 +119,13 @@ def keys(text: str) -> list[KeyDoc]:
             section, *_ = re.split(r":| \(", line.strip("# -"))
         elif match := _KEY_LINE.match(line):
             indent, name, rest = match.groups()
-            value, _, comment = rest.partition(" #")
+            value, _, comment = map(str.strip, rest.partition(" #"))
             if not indent:
-                parent = "" if value.strip() else name
-            if value.strip() and name not in _OF_HYDRA and parent not in _OF_HYDRA:
+                parent = "" if value else name
+            if value and name not in _OF_HYDRA and parent not in _OF_HYDRA:
                 # one with a value has no parent at the left
                 key = f"{parent}.{name}".lstrip(".")
-                docs.append(KeyDoc(section, key, value.strip(), comment.strip()))
+                docs.append(KeyDoc(section, key, value, comment))
     return docs
 
 
@@ -174,12 +174,11 @@ def _keys_of(group: str, conf: Path) -> Iterator[KeyDoc]:
 
 def _choices(group: str, conf: Path) -> str:
     """Return a group's choices, each with the comment in the first line of its file."""
-    files = sorted((conf / group).glob("*.yaml"))
-    comments = (file.read_text().partition("\n")[0].strip("# ") for file in files)
-    return _lines(
-        KeyDoc("", group, file.stem, comment)
-        for file, comment in zip(files, comments, strict=True)
-    )
+    docs = []
+    for file in sorted((conf / group).glob("*.yaml")):
+        comment = file.read_text().partition("\n")[0].strip("# ")
+        docs.append(KeyDoc("", group, file.stem, comment))
+    return _lines(docs)
 
 
 def _lines(docs: Iterable[KeyDoc]) -> str:
@@ -200,9 +199,9 @@ def entry(word: str, conf: Path) -> str:
         docs += _keys_of(group, conf)
     named = [doc for doc in docs if word in (doc.key, doc.key.rpartition(".")[2])]
     terms = explanations()
-    parts = [terms.get(word, ""), _check_explanation(word), _lines(named)]
-    if any(part.strip() for part in parts):
-        return "\n".join(filter(str.strip, parts))
+    texts = [terms.get(word, ""), _check_explanation(word), _lines(named)]
+    if parts := [*filter(str.strip, texts)]:
+        return "\n".join(parts)
     near = nearest(word, (*terms, *(doc.key for doc in docs)), cutoff=0.7)
     hint = f"did you mean {PROGRAM} help {near}?" if near else f"see {PROGRAM} --help"
     raise UsageError(f"no help on {word}: {hint}")

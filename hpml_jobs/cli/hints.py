@@ -18,7 +18,7 @@ REPLACED = "of older code, submitted again with the current code"
 
 
 def hints_for(
-    cells: list[CellState], study: str, changed: Mapping[str, bool] = {}
+    cells: list[CellState], study: str, changed: Mapping[str, bool]
 ) -> list[str]:
     """Return a line per thing to do; `changed` are cells whose code is not that of now.
 

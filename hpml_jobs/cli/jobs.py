@@ -155,8 +155,7 @@ def _cells_again(
         if state.outcome is Outcome.UNKNOWN:
             print_note(f"left out: {state.slug}: {state.reason}")
     of_kinds = _of_kinds(kinds, in_question, status)
-    changed = changed_code(status.snapshots)
-    chosen = not_replaced(of_kinds, changed)
+    chosen = not_replaced(of_kinds, changed_code(status.snapshots))
     if replaced := len(of_kinds) - len(chosen):
         print_note(f"left out: {counted(replaced, 'cell')} {REPLACED}")
     if not chosen:

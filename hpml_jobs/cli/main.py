@@ -112,14 +112,6 @@ def run(words: list[str]) -> int:
 def _run(words: list[str]) -> int:
     """Run the command and return the exit code; an HpmlError becomes one line on stderr."""
     try:
-        Path.cwd()
-    except FileNotFoundError:
-        print(
-            f"{PROGRAM}: the current folder was removed: cd to another one",
-            file=sys.stderr,
-        )
-        return HpmlError.exit_code
-    try:
         code = _dispatch(words or ["--help"])
         if sys.stdout:  # else it was closed
             sys.stdout.flush()
@@ -147,6 +139,11 @@ def _run(words: list[str]) -> int:
 
 
 def _dispatch(words: list[str]) -> int:
+    try:
+        Path.cwd()
+    except FileNotFoundError as fault:
+        text = "the current folder was removed: cd to another one"
+        raise HpmlError(text) from fault
     first, names_command = words[0], words[0] in COMMANDS
     # typer answers the completion script of the shell
     is_of_shell = "_HPML_JOBS_COMPLETE" in os.environ
@@ -202,8 +199,7 @@ def _run_command(words: list[str]) -> int:
         program = typer_program([words[0]])
         code: int = program(words, prog_name=PROGRAM, standalone_mode=False) or 0
     except TyperException as error:
-        shown = getattr(error, "format_message", None)
-        text = (shown() if shown else str(error)).removesuffix(".")
+        text = error.format_message().removesuffix(".")
         raise UsageError(f"{text} ({PROGRAM} {words[0]} --help)") from error
     if code == INTERRUPTED:  # typer returns this after Ctrl-C
         raise KeyboardInterrupt

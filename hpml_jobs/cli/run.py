@@ -131,20 +131,24 @@ def run_here(selection: "Selection", job: str, *, json: bool) -> None:
     total, left_out = len(selection.send), len(selection.left_out)
     left = f", {left_out} left out (finished, pending or running)" if left_out else ""
     if plan.goal is None:
-        to_run = f"{counted(total, 'cell')} to run{left}"
-        print(f"study {plan.study.name}: {to_run}", file=out)
+        print(
+            f"study {plan.study.name}: {counted(total, 'cell')} to run{left}", file=out
+        )
     try:
         ended = _run_cells(selection, job, out)
     except KeyboardInterrupt as fault:
         sentence = "interrupted; to run the cells that have not finished"
         raise InterruptError(with_command(sentence, repeated())) from fault
-    if not plan.study.about.exists():
-        raise HpmlError(f"{plan.study.root} was removed while its cells were running")
     status = study_status(plan.study, with_checks=json)
     ended_states = [state for state in status.states if state.slug in ended]
     if json:
-        study = {"study": plan.study.name, "folder": str(plan.study.root)}
-        print_json(study | {"cells": ended_states})
+        print_json(
+            {
+                "study": plan.study.name,
+                "folder": str(plan.study.root),
+                "cells": ended_states,
+            }
+        )
     failed = len(ended) - sum(state.outcome.finished for state in ended_states)
     words = study_words(plan.study)
     if not failed:

@@ -93,8 +93,14 @@ def status(
     hints += _followup_job(selected, current)
     hints += hints_for(states, name, changed)
     if json:
-        cells = {"study": selected.name, "cells": states}
-        print_json(cells | {"usage": usage, "advice": hints})
+        print_json(
+            {
+                "study": selected.name,
+                "cells": states,
+                "usage": usage,
+                "advice": hints,
+            }
+        )
     else:
         is_large = len(states) > MOST_LISTED and not all_cells
         console().print(states_table(states, MOST_LISTED if is_large else None))
@@ -197,8 +203,7 @@ def logs(
     states = selection.chosen(current.states)
     if selection.pattern is None:
         states = [s for s in states if not (s.outcome.active or s.recorded) and s.job]
-        changed = changed_code(current.snapshots)
-        states = not_replaced(states, changed)
+        states = not_replaced(states, changed_code(current.snapshots))
     if not states:
         print("no cell has failed; name a cell to see its log")
     for state in states:

@@ -19,7 +19,7 @@ from hpml_jobs.cli.options import (
 from hpml_jobs.cli.terminal import repeated
 from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.text import PROGRAM, with_command
-from hpml_jobs.study.study import limit_words
+from hpml_jobs.study.study import limit_of
 
 
 def submit(
@@ -63,7 +63,7 @@ def submit(
     plan = plan._replace(words=(*options, *words))
     by_job = is_followup
     command = "" if by_job else repeated()
-    if plan.goal and command and not limit_words([command]):
+    if plan.goal and command and limit_of([command]) is None:
         command += f" min_efficiency={sweep.first.min_efficiency:g}"
     # with auto, step by step here; on SLURM a job of the study submits the next one
     while (

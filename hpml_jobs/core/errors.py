@@ -27,17 +27,25 @@ class UsageError(HpmlError):
 
 
 EXAMPLES: Mapping[str, float | str] = {
-    **{"gpus": 2, "batch": 32, "strategy": "ddp", "epochs": 5, "iterations": 40},
-    **{"repeats": 4, "minutes": 60, "threads": 2, "loader_workers": 4, "accumulate": 2},
-    **{
-        "window": "50,200",
-        "cluster.mem_gb_per_gpu": 64,
-        "data.limit": 1000,
-        "workload.lr": 0.05,
-    },
-    **{"workload.momentum": 0.8, "workload.weight_decay": 0.001},
-    **{"cluster.gpu_hours_budget": 10, "cluster.confirm_gpu_hours": 5},
-    **{"min_efficiency": 0.7},
+    "gpus": 2,
+    "batch": 32,
+    "strategy": "ddp",
+    "epochs": 5,
+    "iterations": 40,
+    "repeats": 4,
+    "minutes": 60,
+    "threads": 2,
+    "loader_workers": 4,
+    "accumulate": 2,
+    "window": "50,200",
+    "cluster.mem_gb_per_gpu": 64,
+    "data.limit": 1000,
+    "workload.lr": 0.05,
+    "workload.momentum": 0.8,
+    "workload.weight_decay": 0.001,
+    "cluster.gpu_hours_budget": 10,
+    "cluster.confirm_gpu_hours": 5,
+    "min_efficiency": 0.7,
 }
 """A value of a key that messages and `hpml-jobs help` suggest."""
 

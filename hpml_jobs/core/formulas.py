@@ -177,7 +177,7 @@ def computation_s(
 
 
 def exposed_communication_s(
-    comm_exposed_s: float, comm_forward_s: float, comm_optimizer_s: float = 0.0
+    comm_exposed_s: float, comm_forward_s: float, comm_optimizer_s: float
 ) -> float:
     """Return the exposed communication: in and after backward, inside forward and the optimizer.
 

@@ -1,7 +1,7 @@
 """What is installed in the folders of Python's path, by the metadata beside it."""
 
 import csv
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -9,26 +9,17 @@ from urllib.parse import unquote, urlparse
 
 import msgspec
 
-SOURCES = "src"
-"""The folder of a project that has its packages, and then their metadata."""
-
 
 def is_installed(path: Path, folders: Iterable[Path]) -> bool:
     """Return whether metadata in one of the folders of Python's path names a file there."""
-    return any(_is_listed(path, folder, _installed) for folder in folders)
+    return any(_is_listed(path, folder) for folder in folders)
 
 
-def is_of_another_project(
-    path: Path, folders: Iterable[Path], own_folders: Sequence[Path]
-) -> bool:
+def is_of_another_project(path: Path, own_folders: Sequence[Path]) -> bool:
     """Return whether a file is of a project that is developed elsewhere than in `own_folders`.
 
-    It is installed in place: metadata names its package (`pip install -e`, `setup.py develop`).
+    It is installed in place, by `pip install -e`.
     """
-    for folder in folders:
-        project = folder.parent if folder.name == SOURCES else folder
-        if not _overlaps(project, own_folders) and _is_listed(path, folder, _developed):
-            return True
     return any(
         path.is_relative_to(project) and not _overlaps(project, own_folders)
         for project in _projects()
@@ -42,13 +33,11 @@ def _overlaps(project: Path, folders: Iterable[Path]) -> bool:
     )
 
 
-def _is_listed(
-    path: Path, folder: Path, names_in: Callable[[Path], frozenset[str]]
-) -> bool:
+def _is_listed(path: Path, folder: Path) -> bool:
     if not path.is_relative_to(folder):
         return False
     way = path.relative_to(folder)
-    names = names_in(folder)
+    names = _installed(folder)
     return way.as_posix() in names or way.parts[0].removesuffix(".py") in names
 
 
@@ -58,18 +47,9 @@ def _installed(folder: Path) -> frozenset[str]:
     names: set[str] = set()
     for about in folder.glob("*.dist-info"):
         rows = csv.reader(_text(about / "RECORD").splitlines())
-        names |= {row[0] for row in rows if row} or _packages(about)
+        files = {row[0] for row in rows if row}
+        names |= files or {*_text(about / "top_level.txt").split()}
     return frozenset(names)
-
-
-@cache
-def _developed(folder: Path) -> frozenset[str]:
-    """Return the packages of a folder in which they are developed, by its metadata."""
-    return frozenset().union(*map(_packages, folder.glob("*.egg-info")))
-
-
-def _packages(about: Path) -> set[str]:
-    return {*_text(about / "top_level.txt").split()}
 
 
 def _text(path: Path) -> str:
@@ -80,11 +60,9 @@ def _text(path: Path) -> str:
 
 
 @cache
-def _projects() -> tuple[Path, ...]:
-    return tuple(_read_projects())
-
-
-def _read_projects() -> Iterator[Path]:
+def _projects() -> list[Path]:
+    """Return the folders of the projects that are installed in place."""
+    projects = []
     for package in metadata.distributions():
         text = package.read_text("direct_url.json")
         try:
@@ -92,7 +70,8 @@ def _read_projects() -> Iterator[Path]:
         except ValueError:
             continue
         if origin.dir_info.get("editable"):
-            yield Path(unquote(urlparse(origin.url).path)).resolve()
+            projects.append(Path(unquote(urlparse(origin.url).path)).resolve())
+    return projects
 
 
 class _Origin(msgspec.Struct):

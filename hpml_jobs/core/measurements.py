@@ -483,11 +483,6 @@ class Microbenchmark(Value, frozen=True, kw_only=True, forbid_unknown_fields=Fal
     largest_asked_bytes: int
     seconds: float
 
-    @property
-    def kinds(self) -> tuple[CollectiveKind, ...]:
-        """The collectives that were measured, in the order of their points."""
-        return tuple(dict.fromkeys(point.kind for point in self.points))
-
     def points_of(self, kind: CollectiveKind) -> tuple[MicrobenchmarkPoint, ...]:
         """Return the points of one collective, by size."""
         return tuple(point for point in self.points if point.kind is kind)

@@ -46,15 +46,16 @@ def typed_path(path: Path) -> Path:
     return Path(os.path.normpath(path.expanduser()))
 
 
-def user_folder(variable: str, default: str) -> Path:
-    """Return the program's folder below $VARIABLE or a default below the home folder.
+def user_folder() -> Path:
+    """Return the folder of the user's defaults, below $XDG_CONFIG_HOME or ~/.config.
 
     A user without a home folder has no such files: nothing can be read or written there.
     """
     try:
-        return Path(os.environ.get(variable) or default).expanduser() / "hpml_jobs"
+        folder = Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config").expanduser()
     except RuntimeError:
-        return Path(os.devnull, "hpml_jobs")
+        folder = Path(os.devnull)
+    return folder / "hpml_jobs"
 
 
 def login_name() -> str:

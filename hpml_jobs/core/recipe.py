@@ -76,7 +76,8 @@ class Recipe(Value, frozen=True, kw_only=True):
 
     def _check_own_optimizer(self, strategy: Strategy, workload: Workload) -> None:
         """Refuse what the user's own optimizer or schedule decides itself."""
-        if workload.schedule is not None and self.changes_rate:
+        changes_rate = self.warmup_epochs or self.drop_epochs
+        if workload.schedule is not None and changes_rate:
             raise UsageError(
                 f"recipe={self.name} with workload.schedule={workload.schedule}: both change the "
                 "learning rate; use recipe=plain (or scaled), or leave workload.schedule= out"
@@ -125,11 +126,6 @@ class Recipe(Value, frozen=True, kw_only=True):
         if self.factor(global_batch) != 1:
             return self
         return self if self.drop_epochs or not self.decay_norm else Recipe()
-
-    @property
-    def changes_rate(self) -> bool:
-        """Whether the rate is not the same in all iterations."""
-        return bool(self.warmup_epochs or self.drop_epochs)
 
     def factor(self, global_batch: int) -> float:
         """Return the learning rate after warm-up over the workload's: k of the paper."""

@@ -350,20 +350,15 @@ class Record(Value, frozen=True, kw_only=True, dict=True):
         Before version 0.9.0 those of the least rank of each iteration, which may contain waiting.
         None where they cannot be told apart, as in gathers and scatters before version 0.10.0.
         """
-        if self.exchange is None or self._waits_at_roots:
-            return None
-        return self.exchange.exchange_s
-
-    @property
-    def _waits_at_roots(self) -> bool:
-        """Whether the exchange of a record before 0.10.0 has collectives with a root in it.
-
-        Of ddp these are broadcasts of buffers, which are small.
-        """
         exchange = self.exchange
-        has_roots = exchange is not None and exchange.rooted_s is not None
-        is_old = exchange is not None and exchange.service_s is None
-        return has_roots and is_old and self.cell.strategy is not Strategy.DDP
+        if exchange is None:
+            return None
+        has_roots = exchange.rooted_s is not None
+        is_old = exchange.service_s is None
+        # of ddp these are broadcasts of buffers, which are small
+        if has_roots and is_old and self.cell.strategy is not Strategy.DDP:
+            return None
+        return exchange.exchange_s
 
     @property
     def waiting_s(self) -> float | None:
@@ -375,16 +370,18 @@ class Record(Value, frozen=True, kw_only=True, dict=True):
     @property
     def skew_s(self) -> float | None:
         """Seconds of waiting for late ranks in all-reduces; before schema 5 in all collectives."""
-        if self.exchange is None or self.exchange.tells_kinds:
-            return self.exchange.all_reduce_skew_s if self.exchange else None
-        return self.exchange.skew_s
+        exchange = self.exchange
+        if exchange is None:
+            return None
+        return exchange.all_reduce_skew_s if exchange.tells_kinds else exchange.skew_s
 
     @property
     def net_s(self) -> float | None:
         """Seconds of all-reduces on the rank with the least; before schema 5 of all collectives."""
-        if self.exchange is None or self.exchange.tells_kinds:
-            return self.exchange.all_reduce_net_s if self.exchange else None
-        return self.exchange.net_s
+        exchange = self.exchange
+        if exchange is None:
+            return None
+        return exchange.all_reduce_net_s if exchange.tells_kinds else exchange.net_s
 
     @property
     def rooted_s(self) -> float | None:

@@ -125,7 +125,7 @@ def imported_code(before: Container[str], below: Path | None = None) -> Imported
         if below:
             name_of_file = os.path.relpath(path, below.resolve())
         files.add(SourceFile(name=name_of_file, sha256=digest(content)))
-        if is_of_another_project(path, folders, own_folders):
+        if is_of_another_project(path, own_folders):
             continue
         imports = _imports(content, getattr(module, "__package__", "") or "")
         packages |= {imported.partition(".")[0] for imported in imports}
@@ -243,9 +243,7 @@ def _modules_of(name: str, folders: Sequence[Path]) -> Iterator[_Module]:
         path = next(filter(Path.is_file, _candidates(part, locations)), None)
         if path is None:  # a namespace package, or nothing
             locations = [place / part for place in locations if (place / part).is_dir()]
-        elif not _is_local(path, folders) or is_of_another_project(
-            path, folders, own_folders
-        ):
+        elif not _is_local(path, folders) or is_of_another_project(path, own_folders):
             return
         elif path.name == _PACKAGE_FILE:
             file = "/".join([*above, part, _PACKAGE_FILE])

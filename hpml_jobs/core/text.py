@@ -97,9 +97,7 @@ def raised(text: str) -> str:
     "KeyError: 'b'"
     """
     _, header, after = text.rpartition("Traceback")
-    if not header:
-        return ""
-    lines = after.splitlines()[1:]
+    lines = after.splitlines()[1:] if header else []
     for number, line in enumerate(lines):
         if line and not line[0].isspace():
             return first_sentence("\n".join(lines[number:]))

@@ -224,11 +224,6 @@ class Workload(Value, frozen=True, kw_only=True):
         return None if None in values else TransformerShape(*values)
 
     @property
-    def built_in_shape(self) -> TransformerShape | None:
-        """Return the shape of the built-in transformer; None for other models."""
-        return self.shape if self.model == GPT else None
-
-    @property
     def padding_parameters(self) -> int:
         """Return the parameters of rows of the embedding that stand for no token."""
         if self.padded_vocab is None or self.shape is None:

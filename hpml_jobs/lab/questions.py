@@ -85,8 +85,7 @@ def write_report(report: Report, folder: Path) -> list[Path]:
     Raises:
         HpmlError: as `folder.write_all`.
     """
-    grids = {"grid=lab", "grid=hw5"}
-    is_of_lab = any(grids & {*line.split()} for line in report.commands)
+    is_of_lab = any(keys.get("grid") in ("lab", "hw5") for keys in report.keys)
     return write_all(report, folder, (section(report),) if is_of_lab else ())
 
 
@@ -108,7 +107,7 @@ def _items(report: Report, question: Question, printed: set[str]) -> Iterator[It
     block = _block(report, question)
     answer = question.answer(block) if block else Answer()
     if block is None or not answer.text:
-        is_cpu = any("device=cpu" in line for line in report.commands)
+        is_cpu = any(keys.get("device") == "cpu" for keys in report.keys)
         grid = "grid=hw5 device=cpu" if is_cpu else f"grid={question.grid}"
         yield Paragraph(
             with_command(

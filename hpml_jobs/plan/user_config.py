@@ -26,7 +26,7 @@ class FileDefault(NamedTuple):
 
 def user_config_file() -> Path:
     """Return the path of the user's defaults."""
-    return user_folder("XDG_CONFIG_HOME", "~/.config") / "config.yaml"
+    return user_folder() / "config.yaml"
 
 
 def site_config_file() -> Path:

@@ -178,7 +178,7 @@ def _single(report: Report, group: ReportGroup) -> str:
 def _command(report: Report, group: ReportGroup, **keys: object) -> str:
     """Return the last submission with other keys; empty where it is not known, or is a grid."""
     commands = commands_of(report.commands, group.source.a_cell.script)
-    if group.is_replaced or any("grid=" in line for line in commands):
+    if group.is_replaced or any("grid" in noted for noted in report.keys):
         return ""
     return command_with(commands, keys) or ""
 

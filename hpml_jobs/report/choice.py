@@ -30,12 +30,7 @@ from hpml_jobs.report.frame.table import (
     item_table,
     row_name,
 )
-from hpml_jobs.results.gpus import (
-    FlopPerSample,
-    PeakRate,
-    flop_of,
-    peak_of,
-)
+from hpml_jobs.results.gpus import FlopPerSample, PeakRate, flop_of, peak_of
 from hpml_jobs.results.groups import ConditionGroup
 from hpml_jobs.results.rows import Pair, Row, Series, Timing
 
@@ -93,11 +88,6 @@ class Candidate(Value, frozen=True, kw_only=True):
         return formulas.gpu_hours(self.charged_gpus, self.epoch_s / 60)
 
     @property
-    def joules(self) -> float | None:
-        """Joules of the GPUs of the cell in an epoch; None without energy counters."""
-        return self.row.figures.joules
-
-    @property
     def words(self) -> str:
         """Its name in a sentence: `2 GPUs, batch 512 (ddp)`."""
         return cell_words(self.row.place, self.device)
@@ -142,7 +132,9 @@ def asked(
         for size in series.sizes
         if round(size.efficiency, 2) >= wish.min_efficiency
     ]
-    return next((c for c in candidates if c.row is meeting[-1]), None)
+    if not meeting:
+        return None
+    return next(c for c in candidates if c.row is meeting[-1])
 
 
 def _gpus_of_node(group: ConditionGroup, cluster: Cluster | None) -> int:
@@ -186,9 +178,7 @@ def cost_of(candidate: Candidate) -> Cost:
     """Return what an epoch of a cell computes."""
     records = candidate.row.timed_records
     flops = (flop for flop in map(flop_of, records) if flop.figure)
-    # the precision of imported timings is not known
-    peaks = (peak_of(record) for record in records if record.measured_facts)
-    peak = next(filter(None, peaks), None)
+    peak = next(filter(None, map(peak_of, records)), None)
     return Cost(candidate, next(flops, FlopPerSample(None)), peak)
 
 
@@ -295,6 +285,7 @@ class ChoiceLine(NamedTuple):
             unit=timing.unit.value,
             charged_gpu_s=candidate.gpu_s,
             charged_gpu_hours=candidate.gpu_hours,
+            joules=row.figures.joules,
             flop_per_s_per_gpu=cost.flop_per_s,
             runs=len(row.runs),
             why=why,
@@ -328,10 +319,10 @@ def choice_table(
         for cost, why in zip(costs, _whys(candidates, wish, asked), strict=True)
     ]
     has_energy = any(line.joules is not None for line in lines)
-    has_flop = device is Device.CUDA or any(cost.peak for cost in costs)
-    unknown = (() if has_energy else ("joules",)) + (() if has_flop else FLOP)
-    if device is Device.CPU:
-        unknown += ("charged_gpu_hours",)
+    has_flop = device is Device.CUDA
+    unknown = [] if has_energy else ["joules"]
+    if not has_flop:
+        unknown += [*FLOP, "charged_gpu_hours"]
     rows = [candidate.row for candidate in candidates]
     text = TableText(
         "choice",

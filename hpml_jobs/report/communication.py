@@ -302,7 +302,6 @@ def phases_picture(groups: Sequence[ConditionGroup]) -> Picture | None:
         "Phases of an epoch",
         [Panel("", None)],
         draw,
-        alt="Phases of an epoch: ",
         caption=[PICTURE_CAPTION, f"{captions.EXPLAINED}." if is_marked else ""],
         legend={phase.words: phase.colour for phase in phases},
         missing=[label for label, _ in bars[ROWS:]],

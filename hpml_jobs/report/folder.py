@@ -20,7 +20,7 @@ from hpml_jobs.core.text import printable_bytes
 from hpml_jobs.report.files import frames, json_tables, latex
 from hpml_jobs.report.page.contents import HTML, MARKDOWN, files
 from hpml_jobs.report.page.formats import Section
-from hpml_jobs.report.report import LABELS, PLOTS, SHEETS, TOGETHER, Report
+from hpml_jobs.report.report import LABELS, PLOTS, Report
 from hpml_jobs.study.files import read_from, write_whole, writing
 
 TABLES = "tables.json"
@@ -34,7 +34,7 @@ Contents: TypeAlias = Mapping[str, str | bytes]
 """The contents of files by name."""
 
 SHEET_FILES = (
-    *(f"{label}.csv" for label in (*LABELS, *SHEETS, *TOGETHER)),
+    *(f"{label}.csv" for label in LABELS),
     LATEX,
     CURVES,
 )

@@ -246,8 +246,8 @@ LINES = 8
 """The most lines in a panel: the legend names each of them."""
 
 CAPTION = (
-    "Thin: iterations, at most 2,000 of them; thick: mean over a fortieth of the run. All epochs "
-    "of training in order; the first run of each cell. Loss: mean over ranks."
+    f"Thin: iterations, at most {POINTS:,} of them; thick: mean over a fortieth of the run. All "
+    "epochs of training in order; the first run of each cell. Loss: mean over ranks."
 )
 
 
@@ -279,7 +279,7 @@ def loss_picture(groups: Sequence[ConditionGroup]) -> Picture | None:
         "Loss by iteration",
         loss_panels,
         partial(_draw, looks=looks),
-        alt="Training loss by iteration, mean over the last fortieth: ",
+        alt="Training loss by iteration, mean over the last fortieth",
         caption=[CAPTION],
         legend=legend,
         missing=labels[LINES:] + missing,
@@ -303,7 +303,7 @@ def _looks(strategies: Mapping[str, str]) -> dict[str, picture.Look]:
     looks = {}
     for label, strategy in strategies.items():
         dashes = picture.DASHES[numbers[strategy] % len(picture.DASHES)]
-        looks[label] = picture.Look(picture.strategy_colour(strategy), dashes)
+        looks[label] = picture.Look(picture.STRATEGY_COLOURS[strategy], dashes)
         numbers[strategy] += 1
     return looks
 

@@ -33,11 +33,9 @@ from hpml_jobs.results.cells import CellResult, Place, cell_results
 from hpml_jobs.results.checks.study import checked_groups
 from hpml_jobs.results.conditions import CODE, SCRIPT, UNRECORDED
 from hpml_jobs.results.gap.parts import Gap
-from hpml_jobs.results.groups import (
-    ConditionGroup,
-    differing,
-)
+from hpml_jobs.results.groups import ConditionGroup, differing
 from hpml_jobs.study.snapshot import CellState, FolderSnapshot
+from hpml_jobs.study.study import keys_of
 
 
 class ReportOptions(NamedTuple):
@@ -142,6 +140,11 @@ class Report(Value, frozen=True, kw_only=True):
     commands: tuple[str, ...] = ()
 
     @property
+    def keys(self) -> list[dict[str, str]]:
+        """The keys of each submission, as they were typed."""
+        return [*map(keys_of, self.commands)]
+
+    @property
     def measured_again(self) -> str:
         """How many cells are pending or running, in words; empty if none."""
         cells = [r for group in self.groups for r in group.source.cells]
@@ -188,7 +191,7 @@ def make_report(
     cells = cell_results(snapshots, {state.slug: state for state in states})
     groups = checked_groups(cells)
     differences = differing([group.conditions for group in groups])
-    together = (make(groups) for make in TOGETHER.values())
+    together = quantization(groups)
     return Report(
         study=study,
         differences=tuple(
@@ -205,7 +208,7 @@ def make_report(
             )
             for number, group in enumerate(groups, start=1)
         ),
-        tables=tuple(table for table in together if table is not None),
+        tables=(together,) if together else (),
         unplaced=tuple(result for result in cells if result.cell is None),
         commands=tuple(options.commands),
     )
@@ -294,9 +297,8 @@ def _report_group(
     wish = options.wish
     candidates = candidates_of(group, options.cluster)
     cell = asked(wish, candidates, group.series)
-    tables = {label: make(group) for label, make in FULL.items()}
-    tables[CHOICE] = choice_table(group, candidates, wish, cell)
-    tables[GAP] = gap_table(group)
+    choice = choice_table(group, candidates, wish, cell)
+    others = [make(group) for make in FULL.values()]
     has_baseline = any(row.is_baseline for row in group.rows)
     age = " (older version)" if is_replaced else ""
     return ReportGroup(
@@ -311,7 +313,7 @@ def _report_group(
         is_replaced=is_replaced,
         q1=q1(group) if has_baseline else None,
         strategies=strategy_tables(group),
-        full=tuple(table for label in LABELS if (table := tables.get(label))),
+        full=tuple(filter(None, [choice, *others])),
         sheets={
             label: sheet for label, make in SHEETS.items() if (sheet := make(group))
         },
@@ -321,6 +323,7 @@ def _report_group(
 CHECKS = "checks"
 
 FULL: dict[str, Callable[[ConditionGroup], Table | None]] = {
+    "gap": gap_table,
     "scaling": scaling,
     "iterations": iterations,
     "table4": table4,
@@ -330,12 +333,8 @@ FULL: dict[str, Callable[[ConditionGroup], Table | None]] = {
     "replicas": replicas,
     CHECKS: warnings.checks,
 }
-"""The full tables by label, in the order of reading; a table without rows is None."""
-
-CHOICE, GAP = "choice", "gap"
-
-LABELS = (CHOICE, GAP, *FULL)
-"""The labels of all full tables, in the order of reading."""
+"""The full tables after that of the choice, by label, in the order of reading; a table without
+rows is None."""
 
 SHEETS: dict[str, Callable[[ConditionGroup], Sheet | None]] = {
     "messages": messages,
@@ -343,10 +342,8 @@ SHEETS: dict[str, Callable[[ConditionGroup], Sheet | None]] = {
 }
 """Numbers that only programs read, by label: as CSV and JSON, without words."""
 
-TOGETHER: dict[str, Callable[[Sequence[ConditionGroup]], Table | None]] = {
-    "quantization": quantization,
-}
-"""The tables of all groups together, by label."""
+LABELS = ("choice", *FULL, *SHEETS, "quantization")
+"""The labels of all of them, and of the table of all groups together."""
 
 
 def _gap(report: Report) -> Picture | None:

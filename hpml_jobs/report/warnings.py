@@ -53,7 +53,7 @@ def _seriousness(cause: Cause) -> tuple[object, ...]:
         result.level is not Level.FAIL,
         [*Tier].index(result.tier),
         affected,
-        _ORDER.get(result.check, len(_ORDER)),
+        _ORDER[result.check],
     )
 
 

@@ -109,23 +109,12 @@ def place_order(result: CellResult) -> tuple[object, ...]:
 def cell_results(
     snapshots: Iterable[FolderSnapshot], states: Mapping[str, CellState]
 ) -> list[CellResult]:
-    """Return every cell that has a folder or a state, by slug; no cell is left out.
+    """Return every cell of a study, by slug; no cell is left out.
 
     They are what every table, page, file and printed command is made from: secrets are `***`.
     """
-    results = {}
-    for snapshot in snapshots:
-        slug = snapshot.folder.slug
-        results[slug] = _result(snapshot, states.get(slug))
-    for slug, state in states.items():
-        if slug not in results:
-            results[slug] = CellResult(
-                slug=slug,
-                cell=None,
-                outcome=_without_record(state),
-                reason=f"its folder is gone ({_why(state)})",
-            )
-    return [_public(results[slug]) for slug in sorted(results)]
+    by_slug = sorted(snapshots, key=lambda snapshot: snapshot.folder.slug)
+    return [_public(_result(s, states.get(s.folder.slug))) for s in by_slug]
 
 
 def _result(snapshot: FolderSnapshot, state: CellState | None) -> CellResult:

@@ -128,7 +128,7 @@ def figures_of(record: Record, number: int | None = None) -> Figures:
 
 @kept
 def _figures_of(record: Record, number: int | None) -> Figures:
-    rank = None if number is None else record.rank_of(number)
+    rank = record.rank_of(number)
     figures: dict[str, Any] = {name: getattr(record, name) for name in _OF_RECORD}
     figures["noise"] = run_noise(record)
     if record.ranks:
@@ -216,10 +216,7 @@ def _of_microbenchmark(
     communication = record.communication
     kind = communication.gradient_kind if communication else None
     peak = peak_of(benchmark, record.cell.gpus, kind or CollectiveKind.ALL_REDUCE)
-    return {
-        "peak_gb_per_s": peak.gb_per_s if peak else None,
-        "peak_bytes": peak.bytes if peak else None,
-    }
+    return {"peak_gb_per_s": peak.gb_per_s, "peak_bytes": peak.bytes} if peak else {}
 
 
 class PeakBandwidth(NamedTuple):
@@ -258,9 +255,8 @@ def medians(runs: Sequence[Figures]) -> Figures:
     """Return each figure's median over the runs that have it. Needs one run or more."""
     figures = {}
     for name in NAMES:
-        values = [getattr(run, name) for run in runs]
-        if of_known := known(values):
-            figures[name] = float(median(of_known))
+        if values := known(getattr(run, name) for run in runs):
+            figures[name] = float(median(values))
     return Figures(**figures)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import mean, median
 from typing import Any, NamedTuple
 
-from hpml_jobs.core.built_in import RESNET18_PARAMETERS
+from hpml_jobs.core.built_in import GPT, RESNET18_PARAMETERS
 from hpml_jobs.core.formulas import transformer_flop_per_token
 from hpml_jobs.core.gpus import Card
 from hpml_jobs.core.record import Record
@@ -110,36 +110,32 @@ def peak_rate(gpu_model: str, precision: str, *, tf32: bool = True) -> PeakRate 
 
 
 def peak_of(record: Record) -> PeakRate | None:
-    """Return the peak of a record's GPUs, measured or imported, at its precision.
+    """Return the peak of a record's GPUs at its precision.
 
-    None on the CPU, on GPUs of several models, and where GPU or precision is not known. An imported
-    timing does not say its precision; it has the peak of fp32 values.
+    None on the CPU, on GPUs of several models, and where GPU or precision is not known: an imported
+    timing does not say its precision.
     """
-    facts = record.facts
-    gpu = (facts.gpu_model if facts else None) or record.source.gpu_model
-    if record.cell.device is not Device.CUDA or not gpu:
+    facts = record.measured_facts
+    if record.cell.device is not Device.CUDA or facts is None or not facts.gpu_model:
         return None
     if len({name for rank in record.ranks for name in rank.devices}) > 1:
         return None
-    if facts is None:
-        return peak_rate(gpu, "fp32")
     has_convolutions = record.cell.workload.has_convolutions
     uses_cudnn_tf32 = has_convolutions and facts.tf32_cudnn is not False
     tf32 = facts.tf32_matmul is not False or uses_cudnn_tf32
-    return peak_rate(gpu, facts.precision, tf32=tf32)
+    return peak_rate(facts.gpu_model, facts.precision, tf32=tf32)
 
 
 class FlopPerSample(NamedTuple):
     """FLOP of one sample's forward and backward pass; None where that is not known.
 
     `counted` is torch's count. `by_formula` is that of the built-in transformer, 6 N + 12 L H Q T
-    for each of its tokens, where N are `weights`: its parameters without position embeddings and
-    without the rows that pad its vocabulary.
+    for each of its tokens, where N are its parameters without position embeddings and without the
+    rows that pad its vocabulary.
     """
 
     counted: int | None
     by_formula: int | None = None
-    weights: int | None = None
 
     @property
     def figure(self) -> int | None:
@@ -160,8 +156,8 @@ def flop_of(record: Record) -> FlopPerSample:
     if not counted:
         sizes = FLOP_PER_SAMPLE if workload.image_size == 32 else {}
         counted = sizes.get(parameters or 0)
-    shape = workload.built_in_shape
-    if shape is None or model is None:
+    shape = workload.shape
+    if workload.model != GPT or shape is None or model is None:
         return FlopPerSample(counted)
     weights = (
         model.parameters - shape.context * shape.width - workload.padding_parameters
@@ -169,7 +165,7 @@ def flop_of(record: Record) -> FlopPerSample:
     per_token = transformer_flop_per_token(
         weights, shape.layers, shape.width, shape.context
     )
-    return FlopPerSample(counted, per_token * shape.context, weights)
+    return FlopPerSample(counted, per_token * shape.context)
 
 
 class GpuFigures(NamedTuple):

@@ -6,17 +6,13 @@ from functools import cached_property
 from msgspec.structs import replace
 
 from hpml_jobs.core import formulas
-from hpml_jobs.core.cell import IMPORT, Cell, Origin, Outcome
+from hpml_jobs.core.cell import Cell, Origin, Outcome
 from hpml_jobs.core.check_result import CheckResult
 from hpml_jobs.core.record import Model, Record
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.text import NaturalKey, natural_key
 from hpml_jobs.core.value import Value
-from hpml_jobs.results.cells import (
-    CellResult,
-    Place,
-    place_order,
-)
+from hpml_jobs.results.cells import CellResult, Place, place_order
 from hpml_jobs.results.conditions import (
     CODE,
     UNRECORDED,
@@ -86,11 +82,6 @@ class ConditionGroup(Value, frozen=True, kw_only=True, dict=True):
     def origin(self) -> Origin:
         """Where its numbers come from."""
         return self.a_cell.origin
-
-    @property
-    def imported(self) -> bool:
-        """Whether the timings were imported."""
-        return self.origin is IMPORT
 
     @cached_property
     def precisions(self) -> tuple[str, ...]:

@@ -24,8 +24,15 @@ if TYPE_CHECKING:
 Shape = tuple[int, ...]
 
 _FAULTS = (
-    *(AttributeError, EOFError, MemoryError, OSError, RuntimeError, TypeError),
-    *(ValueError, zipfile.BadZipFile, zlib.error),
+    AttributeError,
+    EOFError,
+    MemoryError,
+    OSError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+    zipfile.BadZipFile,
+    zlib.error,
 )
 """What numpy raises for a damaged file, or one of other content."""
 

@@ -3,7 +3,7 @@
 import os
 import re
 import shlex
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
@@ -276,54 +276,49 @@ def commands_of(commands: Sequence[str], script: Script | None) -> list[str]:
     return [command for command in commands if needed <= {*shlex.split(command)}]
 
 
-def limit_words(commands: Sequence[str]) -> list[str]:
-    """Return the limit of the last submission, a word of `collect`, if it was one with auto.
+def keys_of(command: str) -> dict[str, str]:
+    """Return the keys that a noted command gives, with their values as they were typed.
 
-    >>> limit_words(["hpml-jobs gpus=auto min_efficiency=0.8"]), limit_words(["hpml-jobs gpus=2"])
-    (['min_efficiency=0.8'], [])
+    >>> keys_of("hpml-jobs -m gpus=1,2 grid=lab")
+    {'gpus': '1,2', 'grid': 'lab'}
     """
-    words = [word for command in commands[-1:] for word in shlex.split(command)]
-    return [word for word in words if word.startswith("min_efficiency=")]
+    pairs = [word.partition("=") for word in shlex.split(command)]
+    return {key: value for key, is_given, value in pairs if is_given}
+
+
+def limit_of(commands: Sequence[str]) -> float | None:
+    """Return min_efficiency of the last submission; None if it was none with auto.
+
+    >>> limit_of(["hpml-jobs gpus=auto min_efficiency=0.8"]), limit_of(["hpml-jobs gpus=2"])
+    (0.8, None)
+    """
+    for command in commands[-1:]:
+        with suppress(KeyError, ValueError):
+            return float(keys_of(command)["min_efficiency"])
+    return None
 
 
 def command_with(
     commands: Sequence[str],
     keys: Mapping[str, object],
-    without: Collection[str] = (),
-    *,
-    is_whole: bool = False,
 ) -> str | None:
     """Return the last submission's command with the keys of another cell; None if unknown.
 
-    `without` are more keys that it shall not have. Another key with several values stays as it is,
-    with `-m`. `is_whole`: of its places all remain, and those among `keys` are not set.
+    Another key with several values stays as it is, with `-m`.
 
     >>> commands = ["hpml-jobs -m gpus=1,2 global_batch=64 study=mine strategy=ddp,fsdp"]
     >>> command_with(commands, {"gpus": 16, "nodes": 2, "batch": 32})
     'hpml-jobs gpus=16 nodes=2 batch=32 study=mine'
     >>> command_with(commands, {"gpus": "1,2", "batch": 32, "repeats": 6})
     'hpml-jobs -m gpus=1,2 batch=32 repeats=6 study=mine'
-    >>> command_with(commands, {"gpus": 2, "repeats": 6}, is_whole=True)
-    'hpml-jobs -m gpus=1,2 global_batch=64 study=mine strategy=ddp,fsdp repeats=6'
     """
     if not commands:
         return None
     program, *words = shlex.split(commands[-1])
-    if is_whole:
-        changed = {key: value for key, value in keys.items() if key not in PLACE_KEYS}
-        kept = _without_keys(words, changed)
-        return shlex.join([program, *kept, *_pairs(changed)])
-    kept = _without_keys(words, {*PLACE_KEYS, *MULTIRUN, *keys, *without, "rerun"})
-    added = _pairs(keys)
+    replaced = {*PLACE_KEYS, *MULTIRUN, *keys, "rerun"}
+    kept = [word for word in words if word.partition("=")[0] not in replaced]
+    added = [f"{key}={value}" for key, value in keys.items()]
     is_sweep = not {*words}.isdisjoint(MULTIRUN)
     if any("," in word for word in (*added, *(kept if is_sweep else ()))):
         added.insert(0, "-m")
     return shlex.join([program, *added, *kept])
-
-
-def _without_keys(words: Iterable[str], keys: Container[str]) -> list[str]:
-    return [word for word in words if word.partition("=")[0] not in keys]
-
-
-def _pairs(keys: Mapping[str, object]) -> list[str]:
-    return [f"{key}={value}" for key, value in keys.items()]

@@ -54,7 +54,7 @@ def write_tables(report: Report, folder: Path) -> list[Path]:
 
 def page_text(report: Report) -> str:
     """Return the page as Markdown, without pictures."""
-    return markdown_document(public_page(report, {}))
+    return markdown_document(public_page(report, {}, ()))
 
 
 class StudyBuilder:

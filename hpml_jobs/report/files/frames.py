@@ -223,7 +223,7 @@ def _cell(
     }
     values["left_out"] = _left_out(result.slug, row)
     if record is not None and row is not None and result.measured:
-        values |= {"work_samples": record.work_samples}
+        values["work_samples"] = record.work_samples
         values |= msgspec.structs.asdict(figures_of(record))
         values |= _measured(record, row)
         values |= gpu_figures(record)._asdict()
@@ -299,8 +299,21 @@ ROWS = 200_000
 """The approximate maximum of rows; `every` is k if each k-th iteration is listed."""
 
 _HEAD = (
-    *("group", "strategy", "treatment", "gpus", "nodes", "batch", "seed", "repeat"),
-    *("epoch", "role", "iteration", "loss", "step_s", "lr", "every"),
+    "group",
+    "strategy",
+    "treatment",
+    "gpus",
+    "nodes",
+    "batch",
+    "seed",
+    "repeat",
+    "epoch",
+    "role",
+    "iteration",
+    "loss",
+    "step_s",
+    "lr",
+    "every",
 )
 
 

@@ -274,24 +274,21 @@ def _show_short(table: Table, group: ReportGroup, console: Console) -> None:
     """Print a table without its words: the rows of the answer, and the batches that fit."""
     columns = [*range(len(table.columns))]
     lines = table.lines[-ROWS:]
-    if group.source.series and table.label.startswith("table1"):
-        device = group.source.device
-        unit = captions.unit(device)
+    series = group.source.series
+    if series and not series.is_global:
         labels = [
-            captions.row_label(size.parallel.setup, device)
-            for size in group.source.series.sizes
+            captions.row_label(size.parallel.setup, group.source.device)
+            for size in series.sizes
         ]
         lines = tuple(line for line in table.lines if line.label in labels[-ROWS:])
-        main = f"batch {group.source.series.batch} per {unit}"
-        heads = [column.under or column.head for column in table.columns]
-        others = [head for head in dict.fromkeys(heads) if head != main]
+        heads = {column.batch: column.under for column in table.columns}
         room = min(console.width, SCREEN) - max(map(len, (table.corner, *labels)))
-        shown = {main}
-        room -= len(main) + 3
-        for head in reversed(others):  # the larger batches first
+        shown = {series.batch}
+        room -= len(heads.pop(series.batch)) + 3
+        for batch, head in reversed(heads.items()):  # the larger batches first
             room -= len(head) + 3
-            shown |= {head} if room >= 0 else set()
-        columns = [n for n, head in enumerate(heads) if head in shown]
+            shown |= {batch} if room >= 0 else set()
+        columns = [n for n, column in enumerate(table.columns) if column.batch in shown]
     short = msgspec.structs.replace(
         table,
         columns=tuple(table.columns[n] for n in columns),

@@ -77,9 +77,8 @@ def reference_text(rows: Iterable[Row], device: Device) -> str:
     return size(numbers[0] if numbers else 1, device)
 
 
-def against(rows: Iterable[Row], device: Device, same: str = "batch") -> str:
+def against(rows: Sequence[Row], device: Device, same: str = "batch") -> str:
     """Return the heading of columns of ratios: `against 16 GPUs, same batch`."""
-    rows = list(rows)
     reference = (
         "1" if reference_sizes(rows) in ([], [1]) else reference_text(rows, device)
     )
@@ -167,7 +166,7 @@ def setting(group: ConditionGroup) -> str:
         model = "model not reported"
     what = f"{model}, {_parameters(group, 'parameters')}"
     data = _data(cell.workload)
-    if group.imported:
+    if not group.origin.has_ranks:
         return f"{what}; {data}; measured elsewhere on {device}."
     return f"{what}; {_optimizer(group)}{data}; {device}, {torch}{_precision(group)}."
 
@@ -285,7 +284,7 @@ ROLES = (*Role, *Step)
 
 
 def left_out_runs(
-    rows: Iterable[Row], device: Device, roles: Collection[Role | Step] = ROLES
+    rows: Iterable[Row], device: Device, roles: Collection[Role | Step]
 ) -> list[str]:
     """Return a line for every epoch of which a row leaves runs out, with the first reason."""
     lines = []

@@ -17,8 +17,15 @@ from hpml_jobs.results.cells import Place
 from hpml_jobs.results.groups import ConditionGroup
 
 COLOURS = (
-    *("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#B87900"),
-    *("#3E97D1", "#111111", "#8C8C8C", "#882255"),
+    "#0072B2",
+    "#D55E00",
+    "#009E73",
+    "#CC79A7",
+    "#B87900",
+    "#3E97D1",
+    "#111111",
+    "#8C8C8C",
+    "#882255",
 )
 """Okabe and Ito's palette for all kinds of colour vision, grey in place of yellow, and Tol's wine.
 
@@ -42,16 +49,7 @@ STRATEGY_COLOURS = {
     "zero1": SKY,
     "fsdp": WINE,
 }
-"""The colour of each strategy in all pictures; others are grey."""
-
-
-def strategy_colour(strategy: str) -> str:
-    """Return the colour of a strategy, the same in every picture.
-
-    >>> strategy_colour("ddp")
-    '#0072B2'
-    """
-    return STRATEGY_COLOURS.get(strategy, MIDDLE_GREY)
+"""The colour of each strategy in all pictures."""
 
 
 class Look(NamedTuple):
@@ -177,19 +175,19 @@ def panels(  # noqa: PLR0913  (what is around the panels)
     drawn: Sequence[Panel[Data]],
     draw: Callable[[Axes, Panel[Data]], Sequence[str]],
     *,
-    alt: str,
     caption: list[str],
     legend: Mapping[str, Entry],
     missing: Sequence[str] = (),
     file: str = "",
     columns: int = 3,
     height: float = 2.8,
+    alt: str = "",
 ) -> Picture | None:
     """Return a picture of panels, at most `columns` in a row; None without a panel.
 
     `draw` draws a panel on its axes, labels them, and returns its main numbers in words. These
-    follow `alt`. The sentences of `caption` end with what is `missing` and the
-    `file` that has it. `height` is that of a panel in inches.
+    follow `alt`, by default the title. The sentences of `caption` end with what is `missing` and
+    the `file` that has it. `height` is that of a panel in inches.
     """
     if not drawn:
         return None
@@ -197,8 +195,7 @@ def panels(  # noqa: PLR0913  (what is around the panels)
     across = ceil(len(drawn) / down)  # the rows are equally full
     size = (WIDE if across > 1 else NARROW, down * height + 1.1)
     figure, texts = _figure(drawn, draw, (down, across), size, legend)
-
-    alt = f"{alt}{few(texts, NAMED, '; ')}." if texts else alt
+    alt = f"{alt or title}: {few(texts, NAMED, '; ')}."
     more = f"Not drawn, see {file}: {few(missing, NAMED)}." if missing else ""
     sentences = (*caption, more)
     return Picture(title, figure, alt, " ".join(filter(None, sentences)))

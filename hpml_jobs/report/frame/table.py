@@ -25,7 +25,8 @@ class Column(NamedTuple):
     `under` is the heading above this one and those beside it with the same. `words`: aligned to
     the left. `on_page_only`: not in the files. `doubt` names the field or property of the line that
     says whether its value gets the mark of checks. `parts` are the attributes of the value that
-    the files have instead, by the ends of their names.
+    the files have instead, by the ends of their names. `batch` is the batch per GPU that it is of;
+    0: of none.
     """
 
     head: str = ""
@@ -35,6 +36,7 @@ class Column(NamedTuple):
     on_page_only: bool = False
     doubt: str = ""
     parts: Mapping[str, str] = {}
+    batch: int = 0
 
     @property
     def is_on_page(self) -> bool:
@@ -178,14 +180,13 @@ class TableText(NamedTuple):
 def item_table(
     groups: Sequence[ConditionGroup],
     text: TableText,
-    items: Iterable[tuple[str, object]],
+    items: Sequence[tuple[str, object]],
     columns: Columns,
-    notes: Iterable[str] = (),
+    notes: Iterable[str],
 ) -> Table:
     """Return a table of some groups with a line per item; each comes with its label."""
-    listed = list(items)
-    lines = [Line(label, texts_of(columns, item)) for label, item in listed]
-    sheet = _sheet(columns, (item for _, item in listed))
+    lines = [Line(label, texts_of(columns, item)) for label, item in items]
+    sheet = _sheet(columns, (item for _, item in items))
     return _table(groups, text, columns, lines, sheet, notes)
 
 

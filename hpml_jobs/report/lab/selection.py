@@ -216,7 +216,7 @@ def strategy_table(
         title=f"{text.title}, {strategy}",
         corner=text.corner,
         columns=tuple(
-            column._replace(under=f"batch {batch} per {unit}")
+            column._replace(under=f"batch {batch} per {unit}", batch=batch)
             if len(shown) > 1
             else Column(f"batch {batch} per {unit}")
             for batch in selection.batches

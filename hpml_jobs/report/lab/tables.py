@@ -146,11 +146,7 @@ def table2(selection: StrategyRows) -> Table:
         "Table 2 (s)",
         caption,
     )
-    unsplit = [
-        row
-        for row in selection.parallel_rows
-        if row.gpus == 1 or row.figures.compute_s is None
-    ]
+    unsplit = [row for row in selection.parallel_rows if row.figures.compute_s is None]
     notes = [
         *_unmeasured(selection, unsplit),
         *_below(selection, Affected.SPLIT),

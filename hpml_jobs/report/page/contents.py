@@ -48,9 +48,7 @@ GLOSSARY = (
 """The words of the tables, above the first one."""
 
 
-def files(
-    report: Report, questions: tuple[Section, ...] = ()
-) -> dict[str, str | bytes]:
+def files(report: Report, questions: tuple[Section, ...]) -> dict[str, str | bytes]:
     """Return the page in both formats and its pictures as PNG, by file name."""
     drawn = pictures(report)
     page = public_page(report, drawn, questions)
@@ -64,7 +62,7 @@ def files(
 
 
 def public_page(
-    report: Report, drawn: dict[str, Picture], questions: tuple[Section, ...] = ()
+    report: Report, drawn: dict[str, Picture], questions: tuple[Section, ...]
 ) -> Page:
     """Return the page of a report with its drawn pictures, by name; `questions` of a lab are first.
 

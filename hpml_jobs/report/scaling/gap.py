@@ -194,7 +194,6 @@ def waterfall(cells: Sequence[tuple[ConditionGroup, Place, Gap]]) -> Picture | N
         "Gap to the ideal speedup",
         gap_panels,
         draw,
-        alt="Gap to the ideal speedup: ",
         caption=[PICTURE, f"{captions.EXPLAINED}." if has_doubts else ""],
         legend={
             "ideal": picture.PALE,

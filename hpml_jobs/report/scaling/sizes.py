@@ -161,8 +161,12 @@ class ScalingLine(NamedTuple):
 
 
 STRONG_FIELDS = (
-    *("global_batch", "strong_speedup", "strong_efficiency", "karp_flatt"),
-    *("strong_reference_gpus", "strong_reference_s"),
+    "global_batch",
+    "strong_speedup",
+    "strong_efficiency",
+    "karp_flatt",
+    "strong_reference_gpus",
+    "strong_reference_s",
 )
 
 
@@ -320,7 +324,6 @@ def speedup(groups: Sequence[ConditionGroup]) -> Picture | None:
         "Speedup",
         drawn,
         partial(_draw, looks=looks),
-        alt="Speedup: ",
         caption=[CAPTION.format(unit=gpu, units=gpus)],
         legend=legend | {"ideal": picture.IDEAL},
         missing=[group.name for group, _ in scaled[GROUPS:]] + left_out,
@@ -338,7 +341,7 @@ def _looks(lines: Sequence[Line]) -> dict[str, picture.Look]:
     looks = {}
     for line in sorted(lines, key=lambda line: line[:3]):
         number = batches.index(line.batch)
-        colour = picture.strategy_colour(line.strategy)
+        colour = picture.STRATEGY_COLOURS[line.strategy]
         if has_one_strategy and len(batches) > 1:
             colour = picture.COLOURS[number % len(picture.COLOURS)]
         dashes = picture.DASHES[treatments.index(line.treatment) % len(picture.DASHES)]

@@ -167,23 +167,24 @@ def wrong_message_bytes(record: Record) -> Observation | None:
     Fix: do not use Table 3 of this cell; {REPORT_BUG}
     """
     cell = record.cell
-    if cell.protocol is not Protocol.FULL or cell.gpus < 2 or record.model is None:
+    model = record.model
+    if cell.protocol is not Protocol.FULL or cell.gpus < 2 or model is None:
         return None
     if not cell.strategy.under_torchrun and record.communication is None:
         return None
-    faults = [text for rank in record.ranks if (text := _message_fault(record, rank))]
-    if faults:
-        return Observation(False, faults[0])
+    for rank in record.ranks:
+        if fault := _message_fault(cell.strategy, model, rank):
+            return Observation(False, fault)
     messages = record.communication
     sent = messages.bytes_of(Purpose.GRADIENTS) if messages else 0
     counted = f"{sent:,} bytes of gradients per rank and epoch, counted at the calls"
     return Observation(True, counted)
 
 
-def _message_fault(record: Record, rank: Rank) -> str | None:
+def _message_fault(strategy: Strategy, model: Model, rank: Rank) -> str | None:
     communication = rank.communication
     epoch = rank.epoch(Role.INSTRUMENTED)
-    if communication is None or epoch is None or record.model is None:
+    if communication is None or epoch is None:
         return f"rank {rank.rank} counted no messages"
     for message in communication.messages:
         bits = whole_number(message.dtype.lstrip(ascii_lowercase))  # of float32: 32
@@ -193,8 +194,6 @@ def _message_fault(record: Record, rank: Rank) -> str | None:
                 f"rank {rank.rank}: a message of {message.elements:,} {message.dtype} elements "
                 f"is {size:,} bytes, not {message.bytes:,}"
             )
-    strategy = record.cell.strategy
-    model = record.model
     volumes = _expected(strategy, model, communication, epoch)
     for purpose, kind, expected, how in volumes:
         messages = [m for m in communication.sent(purpose) if m.kind == kind]

@@ -55,8 +55,14 @@ PARTS = len(IterationPhases._fields)
 """Values of an iteration in `parts_s`."""
 
 OF_COLLECTIVES = (
-    *("start_s", "s", "served_s", "exposed_s"),
-    *("iteration", "bytes", "kind", "purpose"),
+    "start_s",
+    "s",
+    "served_s",
+    "exposed_s",
+    "iteration",
+    "bytes",
+    "kind",
+    "purpose",
 )
 """Values of each collective in iterations.npz."""
 

@@ -140,7 +140,7 @@ def hollow(axis):
 
 def test_doubtful_numbers_are_hollow_and_explained(builder, given_checks):
     builder.with_published_study()
-    doubt = CheckResult(check="made-up", level=Level.WARN, reason="of this test")
+    doubt = CheckResult(check="scatter", level=Level.WARN, reason="of this test")
     given_checks[lab_cell(4, 512).slug] = (doubt,)
     report = builder.collect()
     picture = PLOTS["speedup"](report)

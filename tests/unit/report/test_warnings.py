@@ -46,7 +46,7 @@ def marks_of(table):
 )
 def test_mark_is_only_in_affected_tables(builder, given_checks, affected, marked):
     builder.with_published_study()
-    given_checks[lab_cell(4, 512).slug] = (a_result("made-up", affects=(affected,)),)
+    given_checks[lab_cell(4, 512).slug] = (a_result("scatter", affects=(affected,)),)
     (group,) = builder.collect().groups
     with_mark = {table.label for table in group.tables if marks_of(table)}
     assert with_mark == marked & {table.label for table in group.tables}
@@ -57,7 +57,7 @@ def test_mark_is_only_in_affected_tables(builder, given_checks, affected, marked
 @pytest.mark.parametrize("tier", [Tier.TABLE, Tier.LIST])
 def test_lower_tiers_mark_no_number(builder, given_checks, tier):
     builder.with_published_study()
-    given_checks[lab_cell(4, 512).slug] = (a_result("made-up", tier=tier),)
+    given_checks[lab_cell(4, 512).slug] = (a_result("scatter", tier=tier),)
     (group,) = builder.collect().groups
     assert not any(marks_of(table) for table in group.tables)
 

@@ -25,6 +25,7 @@ from hpml_jobs.cli.options import (
 from hpml_jobs.cli.status import check_finished, show_until_idle
 from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.paths import typed_path
+from hpml_jobs.core.text import few
 from hpml_jobs.study.files import ReadOnlyError
 from hpml_jobs.study.study import limit_of
 
@@ -168,7 +169,7 @@ def _hand_in(report: "Report", folder: Path, student: str | None) -> list[str]:
     from hpml_jobs.lab.handin import PDF, write_handin
 
     names = [path.name for path in write_handin(report, typed_path(folder), student)]
-    lines = [f"To hand in: {', '.join(names)} in {folder}"]
+    lines = [f"To hand in: {few(names)} in {folder}"]
     if PDF not in names:
         lines.append(
             "no PDF: Chromium is not here; open the page in a browser and print it"

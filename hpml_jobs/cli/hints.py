@@ -96,8 +96,12 @@ def not_replaced(cells: Iterable[OfCell], changed: Mapping[str, bool]) -> list[O
 def _of_older_code(
     cells: list[CellState], changed: Mapping[str, bool]
 ) -> Iterator[str]:
-    ended = (state for state in cells if not (state.recorded or state.outcome.may_run))
-    old = [state for state in ended if not changed.get(state.slug, True)]
+    old = [
+        state
+        for state in cells
+        if not (state.recorded or state.outcome.may_run)
+        if not changed.get(state.slug, True)
+    ]
     if old:
         yield (
             f"{counted(len(old), 'cell')} of older code without a record: repeat the command that "
@@ -110,11 +114,10 @@ def _of_older_code(
 
 def _unfinished(cells: list[CellState], study: str) -> Iterator[str]:
     """Yield a hint for each way in which cells ended without a result."""
-    unfinished = [state for state in cells if not state.recorded]
     for outcomes, words, command in _ends(cells, study):
-        ended = [state for state in unfinished if state.outcome in outcomes]
+        ended = sum(s.outcome in outcomes and not s.recorded for s in cells)
         if ended:
-            yield with_command(f"{counted(len(ended), 'cell')} {words}", command)
+            yield with_command(f"{counted(ended, 'cell')} {words}", command)
 
 
 def _ends(
@@ -123,10 +126,15 @@ def _ends(
     """Return outcomes, what they say of cells, and the commands to go on."""
     logs = f"{PROGRAM} logs {study}"
     resubmit = f"{PROGRAM} resubmit {study}"
-    minutes = [s.minutes or 0 for s in cells if s.outcome is Outcome.TIMEOUT]
+    # of unknown progress twice the time, else a quarter more than at this pace
+    minutes = [
+        (s.minutes or 0) / (s.done or 0.625)
+        for s in cells
+        if s.outcome is Outcome.TIMEOUT
+    ]
     memory_gb = [s.mem_gb or 0 for s in cells if s.outcome is Outcome.OOM]
     # an example where the limits of the job are not known
-    longer = ceil(2 * max(minutes, default=0)) or 60
+    longer = ceil(1.25 * max(minutes, default=0)) or 60
     more_gb = ceil(2 * max(memory_gb, default=0)) or 64
     return (
         (
@@ -139,7 +147,11 @@ def _ends(
             "reached the time limit; to see where each rank was, and if none was stuck",
             f"{logs}\n{resubmit} --timeout --minutes {longer}",
         ),
-        ((Outcome.OOM,), "ran out of memory", f"{resubmit} --oom --mem {more_gb}"),
+        (
+            (Outcome.OOM,),
+            "ran out of the memory of a node (new cells: cluster.mem_gb_per_gpu=GB)",
+            f"{resubmit} --oom --mem {more_gb}",
+        ),
         (
             (Outcome.NODE_FAIL, Outcome.PREEMPTED),
             "lost to a node failure or preemption",
@@ -157,8 +169,10 @@ def _disturbed(cells: list[CellState], study: str) -> Iterator[str]:
         for state in cells
     )
     if hit:
-        words = f"{counted(hit, 'cell')} with a disturbed epoch or microbenchmark"
-        yield with_command(words, f"{PROGRAM} resubmit {study} --disturbed")
+        yield with_command(
+            f"{counted(hit, 'cell')} disturbed, with marked numbers; once the machine is quiet",
+            f"{PROGRAM} resubmit {study} --disturbed",
+        )
 
 
 def next_commands(study: str, *, watch: bool) -> str:

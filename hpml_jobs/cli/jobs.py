@@ -100,7 +100,7 @@ def resubmit(
         bool,
         Option(
             "--disturbed",
-            help="finished cells that were disturbed or have slow iterations",
+            help="finished cells that were disturbed or have slow iterations, on a quiet machine",
         ),
     ] = False,
     minutes: Annotated[

@@ -27,8 +27,8 @@ STACK_SETTLE_S = 0.5
 """Time for processes that have to wait for a CPU to write theirs."""
 
 
-def die_with_parent() -> None:
-    """Ask the kernel to kill this process when its parent dies, however that dies.
+def die_with_parent(by: signal.Signals = signal.SIGKILL) -> None:
+    """Ask the kernel to end this process by a signal when its parent dies, however that dies.
 
     torchrun puts every worker into a session of its own, so a signal to its process group misses
     them. The request is not inherited: every DataLoader worker makes it again. Systems other than
@@ -37,7 +37,7 @@ def die_with_parent() -> None:
     if sys.platform != "linux":
         return
     parent = _parent()
-    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, by, 0, 0, 0)
     if os.getppid() != parent:  # it died before the kernel had the request
         os._exit(1)
 

@@ -115,7 +115,8 @@ _REMEDIES = (
     ("array", "submit fewer cells at a time"),
     (
         "node configuration",
-        "lower gpus= or cluster.mem_gb_per_gpu=, or choose another gpu_type=",
+        "unless nodes are down (line nodes): lower gpus= or cluster.mem_gb_per_gpu=, or choose "
+        "another gpu_type=",
     ),
 )
 """Words of SLURM's refusal and remedies; the first word that the refusal contains counts."""
@@ -215,9 +216,13 @@ def check_container(cluster: Cluster, outputs: Path) -> list[Finding]:
         return []
     findings = [*_unreadable_files(container, outputs)]
     if shutil.which(container.runtime) is None:
-        remedy = "if the nodes do not have it either, set cluster.container.runtime="
-        observed = f"{container.runtime} is not on PATH here"
-        findings.append(warning("container", observed, remedy))
+        findings.append(
+            warning(
+                "container",
+                f"{container.runtime} is not on PATH here",
+                "if the nodes do not have it either, set cluster.container.runtime=",
+            )
+        )
     overlay = f" with {container.overlay}" if container.overlay else ""
     observed = f"{container.runtime} runs {container.image}{overlay}"
     return findings or [ok("container", observed)]
@@ -261,9 +266,9 @@ def check_python(cluster: Cluster, outputs: Path) -> list[Finding]:
             else [done.stderr]
         )
         reason = (" ".join(lines).strip().splitlines() or [str(error)])[-1]
-        remedy = "set cluster.python=PATH to a Python that the jobs can run"
         is_sure &= not isinstance(error, subprocess.TimeoutExpired)
         observed = f"{where} does not run: {reason}"
+        remedy = "set cluster.python=PATH to a Python that the jobs can run"
         return [_absent("python", observed, remedy, is_sure=is_sure)]
     runs = ok("python", f"{where}, Python {versions['python']}")
     return [runs, _check_versions(versions, where, is_sure=is_sure)]
@@ -288,12 +293,18 @@ def _check_versions(versions: dict[str, str], where: str, *, is_sure: bool) -> F
     )
     if versions.get("hpml-jobs") != VERSION:
         installed = observed or "no hpml-jobs and no torch"
-        both = f"{where} has {installed}; this is hpml-jobs {VERSION}"
-        remedy = f"install hpml-jobs {VERSION} there"
-        return _absent("versions", both, remedy, is_sure=is_sure)
+        return _absent(
+            "versions",
+            f"{where} has {installed}; this is hpml-jobs {VERSION}",
+            f"install hpml-jobs {VERSION} there",
+            is_sure=is_sure,
+        )
     missing = [name for name in ("torch", "torchvision") if name not in versions]
     if missing:
-        remedy = "pip install -r locks/worker.txt there, or set cluster.python= or a container"
-        both = f"{where} has {observed}; no {' and no '.join(missing)}"
-        return _absent("versions", both, remedy, is_sure=is_sure)
+        return _absent(
+            "versions",
+            f"{where} has {observed}; no {' and no '.join(missing)}",
+            "pip install -r locks/worker.txt there, or set cluster.python= or a container",
+            is_sure=is_sure,
+        )
     return ok("versions", observed)

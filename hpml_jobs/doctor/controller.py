@@ -5,28 +5,29 @@ import time
 from collections import Counter
 
 from hpml_jobs.core.answers import Finding, ok, problem, warning
-from hpml_jobs.core.text import counted
+from hpml_jobs.core.text import counted, few
 from hpml_jobs.doctor.before_queue import ASK_SUPPORT, cluster_name
 from hpml_jobs.slurm import commands
 from hpml_jobs.slurm.commands import ask_slurm
 
 COMMANDS = ("sbatch", "srun", "squeue", "scontrol", "sinfo", "sacct", "scancel")
 
-_UP, _NO_ACCOUNTS = "is UP", "disabled"
-"""Texts of `scontrol ping` if the controller answers, and of sacct if accounting is disabled."""
-
 
 def check_commands() -> Finding:
     """Check that SLURM's commands are on PATH."""
     missing = [name for name in COMMANDS if shutil.which(name) is None]
     if {*missing} - {"sacct"}:
-        observed = f"{', '.join(missing)} not on PATH"
         return problem(
-            "commands", observed, "load the cluster's SLURM, e.g. module load slurm"
+            "commands",
+            f"{', '.join(missing)} not on PATH",
+            "load the cluster's SLURM, e.g. module load slurm",
         )
     if missing:
-        remedy = "add sacct to PATH; without it, states come from squeue and the files of jobs"
-        return warning("commands", "sacct is not on PATH", remedy)
+        return warning(
+            "commands",
+            "sacct is not on PATH",
+            "add sacct to PATH; without it, states come from squeue and the files of jobs",
+        )
     version = ask_slurm("sbatch", "--version").text.strip() or "version not reported"
     return ok("commands", f"{', '.join(COMMANDS)}: {version}")
 
@@ -36,7 +37,7 @@ def check_controller() -> Finding:
     start = time.monotonic()
     answer = ask_slurm("scontrol", "ping")
     duration = f"{time.monotonic() - start:.1f} s"
-    if _UP in answer.text:
+    if "is UP" in answer.text:
         return ok("controller", f"cluster {cluster_name()} answers in {duration}")
     text = " ".join((answer.text or answer.complaint).split()) or "no output"
     return problem("controller", f"scontrol ping: {text} ({duration})", ASK_SUPPORT)
@@ -47,14 +48,17 @@ def check_accounting() -> Finding:
     answer = ask_slurm("sacct", "-X", "-P", "-n", "-o", "JobID", "-j", "1")
     if answer.code == 0:
         return ok("accounting", "sacct answers")
-    if _NO_ACCOUNTS in answer.complaint:
-        remedy = "nothing to do: states of finished jobs come from squeue and the files of jobs"
-        return warning("accounting", "accounting is disabled on this cluster", remedy)
+    if "disabled" in answer.complaint:
+        return warning(
+            "accounting",
+            "accounting is disabled on this cluster",
+            "nothing to do: states of finished jobs come from squeue and the files of jobs",
+        )
     return warning("accounting", f"sacct: {answer.complaint}", ASK_SUPPORT)
 
 
 def check_nodes() -> Finding:
-    """Report the nodes and their partitions."""
+    """Report the nodes and their partitions, and which SLURM does not use with its reason."""
     inventory = commands.inventory()
     if not inventory:
         answer = ask_slurm("sinfo", "-h")
@@ -67,4 +71,8 @@ def check_nodes() -> Finding:
         of_node = f"x {gpus} {gpu_type or 'GPU'}" if gpus else "without GPUs"
         texts.append(f"{counted(count, 'node')} {of_node}")
     partitions = sorted(frozenset().union(*(node.partitions for node in inventory)))
-    return ok("nodes", f"{', '.join(texts)}; partitions {', '.join(partitions)}")
+    observed = f"{', '.join(texts)}; partitions {', '.join(partitions)}"
+    reasons = ask_slurm("sinfo", "-h", "-R", "-o", "%D (%N: %E)").text.splitlines()
+    if reasons:
+        observed += f"; down or drained: {few(reasons)}"
+    return ok("nodes", observed)

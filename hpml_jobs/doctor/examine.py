@@ -170,16 +170,21 @@ def _check_hosts(cluster: Cluster, hosts: Sequence[str], folder: Path) -> Findin
 def check_outputs(folder: Path) -> Finding:
     """Check that studies can be written to the folder, and that it has space."""
     existing = next(path for path in (folder, *folder.parents) if path.exists())
-    remedy = "choose a folder that you may write to with outputs=PATH"
     try:
         with tempfile.TemporaryFile(dir=existing) as file:
             file.write(b"doctor")
         free_gb = shutil.disk_usage(existing).free / 1e9
     except OSError as error:
-        observed = f"{folder} cannot be written: {error.strerror}"
-        return problem("outputs", observed, remedy)
+        return problem(
+            "outputs",
+            f"{folder} cannot be written: {error.strerror}",
+            "choose a folder that you may write to with outputs=PATH",
+        )
     observed = f"{folder}: writable, {free_gb:,.1f} GB free"
     if free_gb < LEAST_FREE_GB:
-        remedy = "free disk space, or choose another folder with outputs=PATH"
-        return warning("outputs", observed, remedy)
+        return warning(
+            "outputs",
+            observed,
+            "free disk space, or choose another folder with outputs=PATH",
+        )
     return ok("outputs", observed)

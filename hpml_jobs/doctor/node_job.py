@@ -231,8 +231,11 @@ def _no_answer(study: Study, last: JobState, patience_s: float) -> Finding:
     remedy = f"read its logs in {study.slurm}"
     if _NOT_INSTALLED in output:
         remedy = f"install hpml-jobs {VERSION} into the jobs' Python (cluster.python=)"
-    observed = f"job {last.job} ended without an answer, {_words(last)}: {output}"
-    return problem("job", observed, remedy)
+    return problem(
+        "job",
+        f"job {last.job} ended without an answer, {_words(last)}: {output}",
+        remedy,
+    )
 
 
 def _still_active(last: JobState, patience_s: float) -> Finding:
@@ -270,9 +273,10 @@ def _check_clock(written_s: float, absent_s: float, read_s: float) -> Finding:
     if ahead_s > CLOCK_TOLERANCE_S or behind_s > CLOCK_TOLERANCE_S + FILE_LAG_S:
         where = "ahead of" if ahead_s > 0 else "behind"
         difference = f"{max(ahead_s, behind_s):.0f} s {where}"
-        remedy = "report it to the cluster's support; start times are wrong, epoch times are right"
         return warning(
-            "clock", f"the node's clock is {difference} this machine's", remedy
+            "clock",
+            f"the node's clock is {difference} this machine's",
+            "report it to the cluster's support; start times are wrong, epoch times are right",
         )
     within_s = max(1.0, read_s - absent_s)
     return ok(

@@ -85,9 +85,8 @@ def attempt_cell(folder: CellFolder, job: Job | None = None) -> AttemptEnd:
         file = folder.read()
         record = finished_record(folder, file)
         if record is not None:
-            by = record.attempt.id
             print_safely(
-                f"{folder.slug}: already measured by attempt {by}, nothing to do"
+                f"{folder.slug}: already measured by attempt {record.attempt.id}, nothing to do"
             )
             return AttemptEnd(
                 attempt=record.attempt, outcome=record.outcome, reason=record.reason
@@ -287,7 +286,8 @@ def _full_disk(folder: Path) -> str:
 
 def main() -> None:
     """Measure the cell in the folder argv[1]; exit with 0 if ok, 3 if out of memory, else 1."""
-    die_with_parent()
+    # not killed: it ends its ranks, of which the youngest do not know yet with whom to die
+    die_with_parent(signal.SIGTERM)
     # Ctrl-C in a local run reaches this process too, but the launcher is to end it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     ignore_submitit_signal()

@@ -1,4 +1,4 @@
-"""What is handed in: the page, a PDF of it, the same text to edit, and the commands."""
+"""What is handed in: the page, a PDF of it, the same text to edit, tables and commands."""
 
 import os
 import shutil
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from hpml_jobs.core.errors import UsageError
 from hpml_jobs.lab.questions import section
-from hpml_jobs.report.folder import write
+from hpml_jobs.report.folder import tables, write
 from hpml_jobs.report.frame.picture import png_files
 from hpml_jobs.report.page.contents import HTML, MARKDOWN, public_page
 from hpml_jobs.report.page.formats import html_document, markdown_document
@@ -21,8 +21,6 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 PRINT_S = 120
 """The time limit of a browser that prints, in seconds."""
 
-NOBODY = "Name: (to be filled in), number: (to be filled in)"
-
 OWN_WORDS = "YOUR WORDS: replace this line. A program measured the numbers; the reasons are yours."
 """The place below each answer, in the text to edit."""
 
@@ -35,6 +33,7 @@ ABOUT = """\
 |---|---|
 | `report.html`, `report.pdf` | questions, answers, tables; on the page the rest folded |
 | `report.md` | the same to edit, with a line `YOUR WORDS` below each answer |
+| `*.csv`, `tables.*` | the numbers of all tables |
 
 ## Commands of the study
 
@@ -58,7 +57,7 @@ def write_handin(report: Report, folder: Path, student: str | None) -> list[Path
         public_page(report, drawn, (section(report, own_words),))
         for own_words in ("", OWN_WORDS)
     )
-    name = student or NOBODY
+    name = student or "Name: (to be filled in), number: (to be filled in)"
     signed = (name, *html.subtitle)
     commands = "\n".join(dict.fromkeys(report.commands))
     contents: dict[str, str | bytes] = {
@@ -70,10 +69,11 @@ def write_handin(report: Report, folder: Path, student: str | None) -> list[Path
             commands=commands or "# no submission is recorded",
         ),
         **png_files(drawn.values()),
+        **tables(report),
     }
     written = write(contents, folder, (), lambda _: True)
     if print_pdf(folder / HTML, folder / PDF):
-        written.append(folder / PDF)
+        written += [folder / PDF]
     return written
 
 

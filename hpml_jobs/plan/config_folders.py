@@ -51,8 +51,6 @@ class ConfigFolders:
     def check_choice(self, group: str, choice: Any, place: str = "") -> None:
         """Refuse a choice that a group does not have; `place` says where it was made."""
         choices = self.choices(group)
-        if choice is None:
-            return
         if group == "workload" and str(choice).endswith(".py"):
             raise UsageError(
                 f"{place or group}={choice}: measure it with script={choice}"

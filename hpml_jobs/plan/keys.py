@@ -24,7 +24,6 @@ from hydra.errors import HydraException
 from hpml_jobs.core.errors import UsageError, example
 from hpml_jobs.core.text import alike, did_you_mean, one_of
 from hpml_jobs.core.workload import arg_text
-from hpml_jobs.plan.config_folders import GROUPS
 from hpml_jobs.plan.removed import refuse_removed
 from hpml_jobs.plan.settings import PROTOCOLS, Settings
 
@@ -294,8 +293,8 @@ def _check_override(text: str, override: Override) -> None:
         raise UsageError(
             f"{text}: hpml_jobs submits the jobs itself, without a Hydra launcher; leave it out"
         )
-    if override.is_delete() and key in GROUPS:
-        raise UsageError(f"{text}: a study needs one; name it, {key}=NAME")
+    if override.is_delete() and "." not in key:
+        raise UsageError(f"{text}: a study needs one; name it, {key}=VALUE")
 
 
 def _adds_to_free_keys(override: Override) -> bool:
@@ -329,7 +328,7 @@ def _remedy(text: str, following: Sequence[str]) -> str:
     if (key.strip(), value.strip()) != (key, value):
         return f": write {key.strip()}={value.strip()}, without blanks around ="
     if mark:
-        return ""
+        return f"; see hpml-jobs help {key}"
     return "; expected key=value, or a command (hpml-jobs --help)"
 
 

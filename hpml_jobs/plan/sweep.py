@@ -198,7 +198,8 @@ def _blocks(
             "a study has one grid=; put several blocks into one grid instead"
         )
     grid = grids[0]
-    configs.check_choice("grid", grid)
+    if grid is not None:
+        configs.check_choice("grid", grid)
     typed = _without(overrides.values, ("cluster", "grid"))
     for key in _OF_BLOCK:
         if key in typed:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from hpml_jobs.core.check_result import Tier
-from hpml_jobs.core.formulas import MOST_LAUNCHES
+from hpml_jobs.core.formulas import MOST_LAUNCHES, NEARLY
 from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.core.text import (
     PROGRAM,
@@ -38,13 +38,15 @@ from hpml_jobs.study.study import command_with, commands_of
 class Answer(NamedTuple):
     """Sentences on a group, in the order of reading.
 
-    `sentence` is the measured fact with its interval, or the cell that a wish asks for. `why`: what
-    most of the missing speedup is. `training` is what the epochs of a wish take. `accuracy`: what
-    the sizes learned. `marks`: a line per cause of doubt, with what helps. `figures` are the main
-    numbers, each a value and its name.
+    `sentence` is the measured fact with its interval, or the cell that a wish asks for. `batch`:
+    which batch is the best on the smallest size. `why`: what most of the missing speedup is.
+    `training` is what the epochs of a wish take. `accuracy`: what the sizes learned. `marks`: a
+    line per cause of doubt, with what helps. `figures` are the main numbers, each a value and its
+    name.
     """
 
     sentence: str
+    batch: str = ""
     why: str = ""
     training: str = ""
     accuracy: str = ""
@@ -54,7 +56,8 @@ class Answer(NamedTuple):
     @property
     def lines(self) -> list[str]:
         """The sentences after the first one, without the marks."""
-        return [text for text in (self.why, self.training, self.accuracy) if text]
+        texts = (self.batch, self.why, self.training, self.accuracy)
+        return [text for text in texts if text]
 
 
 def answer_of(report: Report, group: ReportGroup) -> Answer:
@@ -68,6 +71,7 @@ def answer_of(report: Report, group: ReportGroup) -> Answer:
     cell = _cell(group)
     return Answer(
         _wished(report, group) or _fact(report, group),
+        _batch(group, series) if series else "",
         _why(group, cell.row) if series else "",
         _training(group, cell),
         _accuracy(group, series) if series else "",
@@ -258,6 +262,25 @@ def _why(group: ReportGroup, row: Row) -> str:
     return gap_sentence(row, gap) if gap else ""
 
 
+def _batch(group: ReportGroup, series: Series) -> str:
+    """Return which of several batches of the smallest size is the best, by the series' rule."""
+    gpus = series.smallest.gpus
+    times = {
+        row.batch_per_gpu: row.epoch_s
+        for row in group.source.plain_rows
+        if row.gpus == gpus
+    }
+    if len(times) < 2:
+        return ""
+    best_s = min(times.values())
+    near = [batch for batch, time_s in times.items() if NEARLY * time_s <= best_s]
+    batch = mark(f"{max(near)}", is_doubtful=series.sizes[0].is_doubtful)
+    return (
+        f"Batch {batch} is the largest within 10 % of the best rate on "
+        f"{captions.size(gpus, group.source.device)}."
+    )
+
+
 def _training(group: ReportGroup, cell: Candidate) -> str:
     """Return what the epochs of a wish take on the cell of the answer."""
     epochs = group.wish.epochs
@@ -311,7 +334,7 @@ def _marks(report: Report, group: ReportGroup) -> Iterator[str]:
         were = verb(number, "was", "were")
         text = f"{sign}{number} of {runs} {were} slowed down by other programs{ending}"
         command = f"{PROGRAM} resubmit {report.study} --disturbed"
-        yield with_command(f"{text}. Again", command)
+        yield with_command(f"{text}. Once these end", command)
     for cause in causes:
         if cause.result.check != DISTURBED:
             yield f"{captions.MARK} {warnings.brief(source, cause)}"

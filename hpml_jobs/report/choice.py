@@ -16,7 +16,6 @@ from hpml_jobs.report.frame.numbers import (
     per_second,
     percent,
     seconds,
-    share_text,
     significant,
     three_digits,
 )
@@ -32,7 +31,7 @@ from hpml_jobs.report.frame.table import (
 )
 from hpml_jobs.results.gpus import FlopPerSample, PeakRate, flop_of, peak_of
 from hpml_jobs.results.groups import ConditionGroup
-from hpml_jobs.results.rows import Pair, Row, Series, Timing
+from hpml_jobs.results.rows import Row, Series, Timing
 
 
 class Wish(Value, frozen=True, kw_only=True):
@@ -43,11 +42,13 @@ class Wish(Value, frozen=True, kw_only=True):
     gpu_hours: float | None = None
 
     def __post_init__(self) -> None:
-        """Refuse numbers that are not above zero, and a budget without the number of epochs."""
+        """Refuse numbers not above zero, two wishes, and a budget without the number of epochs."""
         for key in self.__struct_fields__:
             refuse_not_positive(key, getattr(self, key))
         if self.gpu_hours is not None and self.epochs is None:
             raise UsageError("gpu_hours= is of a whole training: add epochs=N")
+        if None not in (self.gpu_hours, self.min_efficiency):
+            raise UsageError("gpu_hours= with min_efficiency=: give one of them")
 
     @property
     def gpu_hours_of_epoch(self) -> float | None:
@@ -61,15 +62,14 @@ class Candidate(Value, frozen=True, kw_only=True):
     """A measured cell with what an epoch of it takes and costs: medians over its runs.
 
     `charged_gpus` are those of whole nodes where it has them exclusively; an epoch, or other work,
-    takes `epoch_s` and is charged `gpu_s`, in hours `gpu_hours`. `efficiency` is against the
-    fastest cell of the smallest size. `is_doubtful`: a check is about its time.
+    takes `epoch_s` and is charged `gpu_s`, in hours `gpu_hours`. `is_doubtful`: a check is about
+    its time.
     """
 
     row: Row
     timing: Timing
     device: Device
     charged_gpus: int
-    efficiency: float
     is_doubtful: bool
 
     @property
@@ -95,9 +95,6 @@ class Candidate(Value, frozen=True, kw_only=True):
 
 def candidates_of(group: ConditionGroup, cluster: Cluster | None) -> list[Candidate]:
     """Return the measured cells of a group, the fastest first, of equal times the cheapest."""
-    if not group.timed:
-        return []
-    smallest = min(group.timed, key=lambda row: (row.gpus, row.epoch_s))
     per_node = _gpus_of_node(group, cluster)
     candidates = [
         Candidate(
@@ -105,7 +102,6 @@ def candidates_of(group: ConditionGroup, cluster: Cluster | None) -> list[Candid
             timing=row.timing,
             device=group.device,
             charged_gpus=max(row.gpus, row.nodes * per_node),
-            efficiency=Pair(smallest, row).efficiency,
             is_doubtful=Affected.TIME in row.doubts,
         )
         for row in group.timed
@@ -220,10 +216,8 @@ def peak_text(group: ConditionGroup, costs: Sequence[Cost]) -> str:
 
 
 CAPTION = (
-    "Seconds of {what}, the longest of all ranks, median over runs. Efficiency: {size} x "
-    "{reference} s ({cell}, the fastest of the smallest size) / ({units} x s). Cost: {units} that "
-    "are charged x s. Another global batch may need another learning rate and reach another "
-    "accuracy."
+    "Seconds of {what}, the longest of all ranks, median over runs. Cost: {units} that are charged "
+    "x s. Another global batch may need another learning rate and reach another accuracy."
 )
 
 FLOP = ("flop_per_s_per_gpu", "utilization")
@@ -236,7 +230,7 @@ JOULES = (
 class ChoiceLine(NamedTuple):
     """A measured cell, what an epoch of it takes and costs, and what it is the best in.
 
-    `is_doubtful`: a check is about its time, `is_doubtful_ratio`: or about the reference's.
+    `is_doubtful`: a check is about its time.
     """
 
     strategy: str
@@ -247,9 +241,6 @@ class ChoiceLine(NamedTuple):
     epoch_s: Annotated[float, Column("s", seconds, doubt="is_doubtful")]
     units_per_s: Annotated[Number, Column("{unit}/s", per_second, doubt="is_doubtful")]
     unit: str
-    efficiency: Annotated[
-        float, Column("effic.{against}", share_text, doubt="is_doubtful_ratio")
-    ]
     charged_gpu_s: Annotated[
         float, Column("{seconds}", cost, "{cost}", doubt="is_doubtful")
     ]
@@ -265,13 +256,11 @@ class ChoiceLine(NamedTuple):
     runs: int
     why: Annotated[str, Column("why", words=True)]
     is_doubtful: bool
-    is_doubtful_ratio: bool
 
     @classmethod
-    def of(
-        cls, candidate: Candidate, reference: Candidate, cost: Cost, why: str
-    ) -> Self:
+    def of(cls, cost: Cost, why: str) -> Self:
         """Return the line of a cell with what an epoch of it costs."""
+        candidate = cost.candidate
         row = candidate.row
         timing = candidate.timing
         return filled(
@@ -289,7 +278,6 @@ class ChoiceLine(NamedTuple):
             flop_per_s_per_gpu=cost.flop_per_s,
             runs=len(row.runs),
             why=why,
-            is_doubtful_ratio=candidate.is_doubtful or reference.is_doubtful,
         )
 
 
@@ -303,27 +291,19 @@ def choice_table(
     if not candidates:
         return None
     device = group.device
-    reference = min(candidates, key=lambda c: (c.row.gpus, c.epoch_s))
-    time_s = seconds(reference.epoch_s)
-    size = captions.size(reference.row.gpus, device)
     caption = CAPTION.format(
-        what=captions.one_work(group.work),
-        reference=captions.mark(time_s, is_doubtful=reference.is_doubtful),
-        size=reference.row.gpus,
-        units=captions.units(device),
-        cell=reference.words,
+        what=captions.one_work(group.work), units=captions.units(device)
     )
     costs = [cost_of(candidate) for candidate in candidates]
-    lines = [
-        ChoiceLine.of(cost.candidate, reference, cost, why)
+    items = [
+        (row_name(group, cost.candidate.row), ChoiceLine.of(cost, why))
         for cost, why in zip(costs, _whys(candidates, wish, asked), strict=True)
     ]
-    has_energy = any(line.joules is not None for line in lines)
-    has_flop = device is Device.CUDA
+    has_energy = any(line.joules is not None for _, line in items)
     unknown = [] if has_energy else ["joules"]
+    has_flop = device is Device.CUDA
     if not has_flop:
         unknown += [*FLOP, "charged_gpu_hours"]
-    rows = [candidate.row for candidate in candidates]
     text = TableText(
         "choice",
         "Choice and cost",
@@ -339,16 +319,12 @@ def choice_table(
         ChoiceLine,
         without=unknown,
         device=captions.unit(device),
-        unit=reference.timing.unit.value,
-        against=f" (against {size})" if reference.row.gpus > 1 else "",
+        unit=candidates[0].timing.unit.value,
         cost=f"cost per {captions.work_text(group.work)}",
         seconds=f"{captions.unit(device)}-s",
         hours=f"{captions.unit(device)}-hours",
     )
-    items = [
-        (row_name(group, row), line) for row, line in zip(rows, lines, strict=True)
-    ]
-    notes = captions.explained(rows, Affected.TIME)
+    notes = captions.explained(group.timed, Affected.TIME)
     return item_table([group], text, items, columns, notes)
 
 

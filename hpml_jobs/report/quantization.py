@@ -17,6 +17,7 @@ from hpml_jobs.core.record import Record
 from hpml_jobs.report.frame import learning
 from hpml_jobs.report.frame.learning import Mean
 from hpml_jobs.report.frame.numbers import accuracy, count, three_digits
+from hpml_jobs.report.frame.picture import named
 from hpml_jobs.report.frame.table import (
     Column,
     Sheet,
@@ -27,7 +28,7 @@ from hpml_jobs.report.frame.table import (
     item_table,
     row_name,
 )
-from hpml_jobs.results.conditions import WORKLOAD
+from hpml_jobs.results.conditions import WORKLOAD, in_words
 from hpml_jobs.results.groups import ConditionGroup
 from hpml_jobs.results.rows import by_key
 
@@ -76,10 +77,9 @@ def networks_of(groups: Sequence[ConditionGroup]) -> dict[str, Network]:
     Where the names of networks meet, their places and what differs in the way tell them apart.
     """
     networks: list[Network] = []
-    for number, group in enumerate(groups, start=1):
-        prefix = f"group {number}, " if len(groups) > 1 else ""
+    for group in groups:
         for row in group.timed:
-            place = prefix + row_name(group, row)
+            place = named(group, row_name(group, row), ", ")
             records = [record for record in row.records if record.quantized]
             ways = by_key((tuple(_how(r).values()), r) for r in records)
             workload = dict(group.requested)[WORKLOAD]
@@ -99,15 +99,13 @@ def _how(record: Record) -> dict[str, float]:
 def _name(network: Network, networks: Iterable[Network]) -> str:
     """Return `lenet_cifar10`, or with what sets it apart `lenet_cifar10, calibration 100`."""
     same = [other for other in networks if other.workload == network.workload]
+    alike = [other for other in same if other.how == network.how]
     parts = [network.workload]
-    if len({other.place for other in same}) > 1:
-        parts.append(network.place)
+    if len(alike) > 1:
+        parts.append(network.place.removeprefix(f"{network.workload}, "))
     for key, value in network.how.items():
         if len({other.how.get(key) for other in same}) > 1:
-            word = str(value)
-            if isinstance(value, bool):
-                word = "yes" if value else "no"
-            parts.append(f"{key} {word}")
+            parts.append(f"{key} {in_words(value)}")
     return ", ".join(parts)
 
 

@@ -9,7 +9,7 @@ import msgspec
 
 from hpml_jobs.core.cluster import Cluster
 from hpml_jobs.core.errors import UsageError
-from hpml_jobs.core.text import counted
+from hpml_jobs.core.text import counted, printable
 from hpml_jobs.core.value import Value
 from hpml_jobs.report import warnings
 from hpml_jobs.report.choice import Candidate, Wish, asked, candidates_of, choice_table
@@ -31,7 +31,7 @@ from hpml_jobs.report.scaling.gap import gap_table, waterfall
 from hpml_jobs.report.scaling.sizes import scaling, speedup, strong_table
 from hpml_jobs.results.cells import CellResult, Place, cell_results
 from hpml_jobs.results.checks.study import checked_groups
-from hpml_jobs.results.conditions import CODE, SCRIPT, UNRECORDED
+from hpml_jobs.results.conditions import CODE, SCRIPT, TIMING, UNRECORDED
 from hpml_jobs.results.gap.parts import Gap
 from hpml_jobs.results.groups import ConditionGroup, differing
 from hpml_jobs.study.snapshot import CellState, FolderSnapshot
@@ -189,8 +189,12 @@ def make_report(
     `snapshots` hold the records, `states` why one is missing.
     """
     cells = cell_results(snapshots, {state.slug: state for state in states})
-    groups = checked_groups(cells)
-    differences = differing([group.conditions for group in groups])
+    checked = checked_groups(cells)
+    differences = differing([group.conditions for group in checked])
+    groups = [
+        msgspec.structs.replace(group, name=printable(_name(number, differences)))
+        for number, group in enumerate(checked, start=1)
+    ]
     together = quantization(groups)
     return Report(
         study=study,
@@ -263,10 +267,17 @@ def _name(number: int, differences: Mapping[str, Sequence[str]]) -> str:
         if parts and alike <= same:
             continue
         alike = alike & same if parts else same
-        parts.append(value if what in NAMES else f"{what} {value}")
+        parts.append(_words(what, value))
         if len(alike) == 1:
             break
     return ", ".join(parts)
+
+
+def _words(what: str, value: str) -> str:
+    """Return a condition in a name: `digits_cnn`, `5 epochs`, `timing runs`, `images 512`."""
+    if what == "epochs":
+        return "timing runs" if value == TIMING else f"{value} epochs"
+    return value if what in NAMES else f"{what} {value}"
 
 
 NAMES = ("workload", "model")
@@ -304,7 +315,7 @@ def _report_group(
     return ReportGroup(
         number=number,
         title=_title(group) + age,
-        name=_name(number, differences) + age,
+        name=group.name + age,
         differences=_differences(number, differences),
         source=group,
         wish=wish,

@@ -34,6 +34,9 @@ SCRIPT = "script"
 NONE = "none"
 """The value of a condition where there is no such thing."""
 
+TIMING = "for timing only"
+"""The epochs of cells that train no more of them than their times need."""
+
 UNRECORDED = "not recorded"
 """The value of a condition that a group of cells does not have at all."""
 
@@ -44,6 +47,18 @@ WORKLOAD_CONDITIONS = frozenset(
     (*Workload.__struct_fields__, PARAMETERS, DATA, TORCHVISION, PACKAGES)
 )
 """Names of conditions that two workloads of other names may differ in."""
+
+
+KEYS = {
+    **{name: f"workload.{name}=" for name in Workload.__struct_fields__},
+    **{name: f"{name}=" for name in (WORKLOAD, SCRIPT, "device", "loader", "epochs")},
+    "images": "images ",
+    "limit": "data.limit=",
+    "requested GPU type": "gpu_type=",
+    "threads per process": "threads=",
+    LOADER_WORKERS: "loader_workers=",
+}
+"""Conditions as they are typed; the number of images is not."""
 
 
 class Condition(NamedTuple):
@@ -244,7 +259,7 @@ def requested_conditions(cell: Cell) -> Conditions:
         ("measured", cell.origin.where),
         (
             "epochs",
-            cell.epochs if cell.epochs > cell.protocol.epochs else "for timing only",
+            cell.epochs if cell.epochs > cell.protocol.epochs else TIMING,
         ),
         ("threads per process", cell.threads),
         ("loader", cell.loader.value),

@@ -46,7 +46,7 @@ class ConditionGroup(Value, frozen=True, kw_only=True, dict=True):
     is in every group that it may belong to, and `uncertain` names it if there are several.
     `elsewhere` gives for a place the number of another group that measured it under other
     conditions; `checks` are the data-quality checks by slug. `name` tells the groups of
-    a study apart: the workload if that is unique, else the number; empty if there is one group.
+    a report apart by what differs; empty if there is one group.
     """
 
     requested: Conditions
@@ -438,27 +438,12 @@ def _follows_from_name(what: str, tables: Sequence[Mapping[str, str]]) -> bool:
 
 
 def complete_groups(cells: Sequence[CellResult]) -> list[ConditionGroup]:
-    """Return a study's condition groups, each with its name and with what other groups measured.
+    """Return a study's condition groups, each with what other groups measured.
 
     They have no checks yet: `checks.checked_groups` returns them with their checks.
     """
     groups = group(cells)
-    return [
-        replace(
-            group,
-            name=_name(number, group, groups),
-            elsewhere=_elsewhere(group, groups),
-        )
-        for number, group in enumerate(groups, start=1)
-    ]
-
-
-def _name(number: int, group: ConditionGroup, groups: Sequence[ConditionGroup]) -> str:
-    if len(groups) == 1:
-        return ""
-    workloads = [other.conditions[WORKLOAD] for other in groups]
-    workload = group.conditions[WORKLOAD]
-    return workload if workloads.count(workload) == 1 else f"group {number}"
+    return [replace(group, elsewhere=_elsewhere(group, groups)) for group in groups]
 
 
 def _elsewhere(

@@ -61,12 +61,16 @@ def _state(
     evidence: CellEvidence, outcome: Outcome, reason: str = "", **changes: object
 ) -> CellState:
     """Return a state of this cell with what is known of its job's times, and changes to it."""
+    done = None
+    if outcome is Outcome.TIMEOUT:
+        done = pace_of(evidence.progress, evidence.at).done
     state = CellState(
         slug=evidence.snapshot.folder.slug,
         outcome=outcome,
         job=evidence.job,
         reason=hide_secrets(reason),
         restarts=evidence.attempt.folder.restart if evidence.attempt else 0,
+        done=done,
     )
     return msgspec.structs.replace(state, **_times(evidence) | changes)
 
@@ -124,8 +128,12 @@ def _active(evidence: CellEvidence, job: JobState) -> CellState:
         pending = why_pending(job.reason)
         words = f"node {job.node} is being prepared" if job.node else str(pending)
         prefix = "" if job.state == "PENDING" else f"{job.state}: "
-        reason = in_job(f"{prefix}{words}", job.job)
-        return _state(evidence, job.outcome, reason, who=pending.who)
+        return _state(
+            evidence,
+            job.outcome,
+            in_job(f"{prefix}{words}", job.job),
+            who=pending.who,
+        )
     return _sharing(evidence, job) if evidence.is_shared else _running(evidence, job)
 
 
@@ -134,22 +142,34 @@ def _running(evidence: CellEvidence, job: JobState) -> CellState:
     is_going_on = evidence.is_of_this_run and job.state != "SUSPENDED"
     pace = pace_of(evidence.progress if is_going_on else None, evidence.at)
     prefix = "" if job.state == "RUNNING" else f"{job.state} "
-    reason = in_job(f"{prefix}on {job.node or '?'}", job.job)
-    return _state(evidence, job.outcome, reason, **pace._asdict())
+    return _state(
+        evidence,
+        job.outcome,
+        in_job(f"{prefix}on {job.node or '?'}", job.job),
+        **pace._asdict(),
+    )
 
 
 def _sharing(evidence: CellEvidence, job: JobState) -> CellState:
     """Return the state of a cell in a running shared job: ended, running, or not started."""
     end = evidence.end
     if not evidence.is_of_this_run:
-        reason, queued_s = f"waiting inside job {job.job}", _waited_s(evidence, job)
-        changes = {"queued_s": queued_s, "node": "", "elapsed_s": None}
-        return _state(evidence, Outcome.PENDING, reason, **changes)
+        return _state(
+            evidence,
+            Outcome.PENDING,
+            f"waiting inside job {job.job}",
+            queued_s=_waited_s(evidence, job),
+            node="",
+            elapsed_s=None,
+        )
     if end is None:
         return _running(evidence, job)
     if end.outcome.finished:
-        reason = in_job("ended, but its record is not visible yet", job.job)
-        return _state(evidence, Outcome.RUNNING, reason)
+        return _state(
+            evidence,
+            Outcome.RUNNING,
+            in_job("ended, but its record is not visible yet", job.job),
+        )
     return _by_end(evidence, end)
 
 
@@ -225,8 +245,8 @@ def _with_report(
 ) -> CellState:
     """Return a state with the reason of the first failing rank before SLURM's."""
     rank_reason = end.reason or end.outcome.value
-    if outcome is Outcome.TIMEOUT:
-        rank_reason = end.activity or rank_reason
+    if outcome is Outcome.TIMEOUT and end.activity:
+        rank_reason = end.activity
     if outcome in (Outcome.FAILED, Outcome.MISSING) and not end.outcome.finished:
         outcome = end.outcome  # it says more than the job's exit code
     if outcome is not Outcome.OOM:
@@ -247,8 +267,11 @@ def _ended_before_start(
         return None
     if outcome in _BY_THE_JOB:
         return _state(evidence, outcome, f"{reason}, before this cell started")
-    reason = f"job {job.job} ended before this cell started ({job.state})"
-    return _state(evidence, Outcome.MISSING, reason)
+    return _state(
+        evidence,
+        Outcome.MISSING,
+        f"job {job.job} ended before this cell started ({job.state})",
+    )
 
 
 _BEFORE_START = "came before the job's Python was ready: use longer minutes="
@@ -299,8 +322,11 @@ def _by_end(evidence: CellEvidence, end: AttemptEnd) -> CellState:
 
 
 def _out_of_memory(evidence: CellEvidence) -> CellState:
-    reason = f"SLURM ended job {evidence.job}: memory limit exceeded; request more"
-    return _state(evidence, Outcome.OOM, reason)
+    return _state(
+        evidence,
+        Outcome.OOM,
+        f"SLURM ended job {evidence.job}: memory limit exceeded; resubmit --oom --mem GB",
+    )
 
 
 def _unlisted(evidence: CellEvidence) -> CellState:
@@ -315,15 +341,19 @@ def _gone(evidence: CellEvidence) -> CellState:
     """Return the state of a job that left squeue without a known end."""
     job, slurm = evidence.job, evidence.slurm
     if job in slurm.foreign:
-        reason = (
+        return _state(
+            evidence,
+            Outcome.MISSING,
             f"job {job} is another job here ({slurm.foreign[job]}), not this study's: repeat the "
-            "command that submitted the study"
+            "command that submitted the study",
         )
-        return _state(evidence, Outcome.MISSING, reason)
     is_accounted = array_ids([job])[0] in array_ids(slurm.accounts)
     if evidence.attempt is None and is_accounted and not slurm.no_accounts:
-        reason = f"job {job} left the queue and never started: it was cancelled"
-        return _state(evidence, Outcome.CANCELLED, reason)
+        return _state(
+            evidence,
+            Outcome.CANCELLED,
+            f"job {job} left the queue and never started: it was cancelled",
+        )
     complaint = slurm.no_accounts or "sacct does not report how it ended"
     reason = f"job {job} ended without a record or an exit report; {complaint}"
     return _state(evidence, Outcome.MISSING, reason)
@@ -337,8 +367,11 @@ def _silent(evidence: CellEvidence) -> CellState:
         state += f" since {time_text(answered, evidence.at)}"
     if answered and last and last.state:
         state += f" ({last.outcome.value} then)"
-    reason = f"{state}: {evidence.answer.doubt}"
-    return _state(evidence, Outcome.UNKNOWN, in_job(reason, evidence.job))
+    return _state(
+        evidence,
+        Outcome.UNKNOWN,
+        in_job(f"{state}: {evidence.answer.doubt}", evidence.job),
+    )
 
 
 def _local(evidence: CellEvidence) -> CellState:

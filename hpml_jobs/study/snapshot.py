@@ -189,8 +189,9 @@ class CellState(Value, frozen=True, kw_only=True):
     `starts` is when SLURM expects it to start (UTC, ISO 8601). Of its job: `queued_s` from
     submission to start (or until now), `elapsed_s` since the start, `minutes` is the time limit,
     `gpus` of all nodes, `mem_gb` the memory per node, `restarts` after a preemption or a node
-    failure. Of a running cell: `doing` is its step, `done` the finished share of the training,
-    `left_s` the seconds left; both extrapolated. `checks` are the checks of its record.
+    failure. Of a running cell: `doing` is its step, `done` the finished share of the training
+    (also at a time limit), `left_s` the seconds left; both extrapolated. `checks` are the checks of
+    its record.
     """
 
     slug: str

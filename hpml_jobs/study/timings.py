@@ -4,6 +4,8 @@ import csv
 import io
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated, Any
 
 import msgspec
@@ -174,17 +176,22 @@ def _epoch_s(row: Row, cell: Cell) -> float:
 
 
 def write_study(study: Study, records: Sequence[Record]) -> None:
-    """Write records as the cells of a new study.
+    """Write records as the cells of a new study, which is there once it has all of them.
 
     Raises:
         HpmlError: the study exists; nothing was changed.
     """
     if study.root.exists():
         raise HpmlError(f"study {study.name} exists: name a new one, study=NAME")
-    study.create()
-    for record in records:
-        folder = study.cell(record.slug)
-        file = CellFile(cell=record.cell, data_root="", code_root="")
-        with writing(folder.root):
-            write_whole(folder.cell_json, encode(file))
-            write_whole(folder.record_json, encode(record))
+    outputs = study.root.parent
+    with writing(outputs):
+        outputs.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(dir=outputs, prefix=".import-") as folder:
+            draft = Study(Path(folder) / study.name)
+            draft.create()
+            for record in records:
+                cell = draft.cell(record.slug)
+                file = CellFile(cell=record.cell, data_root="", code_root="")
+                write_whole(cell.cell_json, encode(file))
+                write_whole(cell.record_json, encode(record))
+            draft.root.rename(study.root)

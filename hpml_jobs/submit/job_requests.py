@@ -3,7 +3,6 @@
 import hashlib
 import math
 import random
-import re
 import sys
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
@@ -85,11 +84,8 @@ class JobRequest(NamedTuple):
 
     def __str__(self) -> str:
         """For people, e.g. `3 cells: 1 node x 4 rtx8000, 12 CPUs, 30 min`."""
-        if self.kind is JobKind.ARRAY:
-            return f"{counted(len(self.cells), 'cell')}: {self.shape}"
-        return (
-            f"{counted(len(self.cells), 'cell')} as one {self.kind.value}: {self.shape}"
-        )
+        how = "" if self.kind is JobKind.ARRAY else f" as one {self.kind.value}"
+        return f"{counted(len(self.cells), 'cell')}{how}: {self.shape}"
 
 
 def gpu_hours_of(requests: Iterable[JobRequest]) -> float:
@@ -129,8 +125,7 @@ def in_rounds(cells: list[PlannedCell]) -> list[PlannedCell]:
     seed = min((planned.cell.seed for planned in cells), default=0)
     order = random.Random(seed)  # noqa: S311  (an order)
     shuffled = []
-    for number in sorted(rounds):
-        runs = rounds[number]
+    for runs in rounds.values():
         shuffled += order.sample(runs, len(runs))
     return shuffled
 
@@ -138,8 +133,7 @@ def in_rounds(cells: list[PlannedCell]) -> list[PlannedCell]:
 def _arrays(cells: list[PlannedCell]) -> list[JobRequest]:
     """Return one array per shape, in seeded rounds, split at the site's MaxArraySize."""
     limit = commands.limits().get("MaxArraySize", "")
-    has_limit = re.fullmatch(r"[1-9][0-9]{0,8}", limit)
-    size = int(limit) if has_limit else DEFAULT_MAX_ARRAY_SIZE
+    size = int(limit if limit.isdecimal() else 0) or DEFAULT_MAX_ARRAY_SIZE
     requests = []
     by_shape = by_key(
         (msgspec.json.encode(planned.shape), planned) for planned in cells

@@ -12,7 +12,7 @@ from hpml_jobs.core.source_files import changed_files, differing_names
 from hpml_jobs.core.text import counted, few
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.plan.cells import Plan, PlannedCell
-from hpml_jobs.results.conditions import Conditions, requested_conditions
+from hpml_jobs.results.conditions import KEYS, Conditions, requested_conditions
 from hpml_jobs.results.groups import differing
 from hpml_jobs.status.states import StudyStatus, status_for_submission
 from hpml_jobs.study.snapshot import CellState
@@ -62,8 +62,7 @@ def select(plan: Plan, *, by_job: bool = False) -> Selection:
         slug = planned.slug
         if cells.get(slug, planned.cell).digest != planned.cell.digest:
             raise HpmlError(
-                f"another submission has just given the name {slug} to another cell: repeat the "
-                "command"
+                f"another submission gave the name {slug} to another cell: repeat the command"
             )
         state, record = states.get(slug), records.get(slug)
         reason = _reason(planned, state, record, rerun=plan.rerun)
@@ -133,15 +132,14 @@ def _unlike(new: Iterable[Cell], cells: Collection[Cell]) -> str:
     wanted = alone[0]
     nearest = max(sorted(there), key=lambda had: len({*had} & {*wanted}))
     differences = [
-        f"{name} {value}, there {value_there}"
+        f"{KEYS.get(name, f'{name} ')}{value}, there {value_there}"
         for name, (value, value_there) in differing(
             [dict(wanted), dict(nearest)]
         ).items()
     ]
     return (
-        f"{counted(len(alone), 'new cell')} cannot be compared with the "
-        f"{counted(len(cells), 'cell')} of the study: {'; '.join(differences)}. "
-        "Give the same values, or study=NAME for a study of their own"
+        f"{counted(len(alone), 'new cell')} cannot be compared with the {len(cells)} of the study: "
+        f"{'; '.join(differences)}. Give the same values, or another study=NAME"
     )
 
 

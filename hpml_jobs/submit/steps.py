@@ -87,8 +87,10 @@ def _name(step: Sequence[Setting], sizes: Sequence[int], known: Known) -> str:
     gpus, batch = step[0]
     if step[0] in known:
         run = known[step[0]].launches + 1
-        setting = f"gpus={gpus} batch={batch}: the limit is within its error"
-        return f"run {run} of at most {MOST_LAUNCHES} of {setting}"
+        return (
+            f"run {run} of at most {MOST_LAUNCHES} of gpus={gpus} batch={batch}: the limit is "
+            "within its error"
+        )
     if gpus == sizes[0]:
         return f"the batches of gpus={gpus}"
     if gpus == sizes[-1]:
@@ -145,13 +147,12 @@ def _known(
 
 
 def _measured(row: Row, records: list[Record]) -> Measured:
-    samples = row.timing.units if row.timing and row.timing.units else 1
-    hours = [_gpu_hours(record) for record in records]
+    samples = (row.timing and row.timing.units) or 1
     return Measured(
         gpu_s=tuple(row.gpus * run.epoch_s / samples for run in row.runs),
         launches=len(records),
         noise=max((run.noise or 0 for run in row.runs), default=0),
-        gpu_hours=max(hours, default=0),
+        gpu_hours=max(map(_gpu_hours, records), default=0),
         samples=(row.timing and row.timing.samples) or inf,
     )
 
@@ -166,28 +167,34 @@ def _gpu_hours(record: Record) -> float:
 
 
 def _rule(plan: Plan, goal: Goal, most: float) -> str:
-    """Return in one sentence what is measured in which order, and what it may use."""
-    limit = percent_text(goal.min_efficiency, 0)
+    """Return what is measured in which order, and what it may use."""
+    batches = ""
+    if len({planned.cell.batch for planned in plan.cells}) > 1:
+        batches = (
+            "batches grow on the smallest size until the rate grows by less than 2 %, memory is "
+            f"full, or an epoch of the largest size has under {LEAST_ITERATIONS} iterations. The "
+            "largest within 10 % of the best rate is kept. Then "
+        )
     return (
-        "auto: batches grow on the smallest size until the rate grows by less than 2 %, memory is "
-        f"full, or an epoch of the largest size has under {LEAST_ITERATIONS} iterations. The "
-        "largest within 10 % of the best rate is kept. Then the largest size is measured, and "
-        f"sizes between, until the most with at least {limit} efficiency are known: at most "
-        f"{_of(plan)} and, by time limits, {hours_text(most)} {_hours(plan)}"
+        f"auto: {batches}the largest size is measured, and sizes between, until the most with at "
+        f"least {percent_text(goal.min_efficiency, 0)} efficiency are known: at most {_of(plan)} "
+        f"and, by time limits, {hours_text(most)} {_hours(plan)}"
     )
 
 
 def _of(plan: Plan) -> str:
-    settings = {(planned.cell.gpus, planned.cell.batch) for planned in plan.cells}
-    return counted(len(settings), "setting")
+    number = len({(planned.cell.gpus, planned.cell.batch) for planned in plan.cells})
+    return counted(number, "setting")
 
 
 def _hours(plan: Plan) -> str:
-    is_on_cpu = plan.cells[0].cell.device is Device.CPU
-    return "process-hours" if is_on_cpu else "GPU-hours"
+    device = plan.cells[0].cell.device
+    return "process-hours" if device is Device.CPU else "GPU-hours"
 
 
 def _ended(plan: Plan, known: Known) -> str:
     """Return what was measured, what was left out, and what was used."""
-    hours = f"{spent(known.values()):.2g} {_hours(plan)}"
-    return f"auto: the answer needed {len(known)} of {_of(plan)}; {hours} used"
+    return (
+        f"auto: the answer needed {len(known)} of {_of(plan)}; {spent(known.values()):.2g} "
+        f"{_hours(plan)} used"
+    )

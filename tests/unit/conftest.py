@@ -67,6 +67,16 @@ exit {code}
 """
 """scontrol knows the jobs that squeue lists, or any job if a test says so."""
 
+SINFO = """\
+#!/bin/sh
+echo "$@" >> "{slurm}/sinfo.asked"
+case "$*" in *-R*) cat "{slurm}/sinfo.reasons" 2> /dev/null; exit 0 ;; esac
+cat "{slurm}/sinfo.out"
+cat "{slurm}/sinfo.err" >&2
+exit {code}
+"""
+"""All nodes are up, unless a test writes reasons why not."""
+
 GARBAGE = b"\\377\\376\\000\\200 17_0|\\351|\\300\\n"
 """Bytes that are not UTF-8, for printf."""
 
@@ -105,7 +115,8 @@ class FakeSlurm:
         """Set what a command prints from now on, and its exit code."""
         (self.folder / f"{name}.out").write_text(out)
         (self.folder / f"{name}.err").write_text(err)
-        text = {"squeue": SQUEUE, "scontrol": SCONTROL}.get(name, ANSWER)
+        own = {"squeue": SQUEUE, "scontrol": SCONTROL, "sinfo": SINFO}
+        text = own.get(name, ANSWER)
         self._command(name, text.format(slurm=self.folder, name=name, code=code))
 
     def set_complete_output(self, name: str, out: str) -> None:

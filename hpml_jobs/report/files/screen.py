@@ -248,8 +248,9 @@ def _parts(report: Report) -> Iterator[_Part]:
         if number:
             yield _say(3, f"{name}{answer.sentence}", group)
             continue
-        text = "\n".join([f"{name}{answer.sentence}", answer.why, answer.training])
-        yield _say(0, text)
+        yield _say(0, f"{name}{answer.sentence}")
+        yield _say(3, answer.batch)
+        yield _say(0, f"{answer.why}\n{answer.training}")
         if table := group.main_table:
             yield _Part(2, partial(_show_short, table, group))
         yield _say(4, answer.accuracy)

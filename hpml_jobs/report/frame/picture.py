@@ -218,7 +218,7 @@ def _figure(
         if panel is None:  # the last row may have fewer panels
             axis.remove()
             continue
-        axis.set_title(panel.title, loc="left")
+        axis.set_title(textwrap.fill(panel.title, 40), loc="left")
         texts += draw(axis, panel)
     for row in grid:
         for left, axis in reversed([*pairwise(row)]):

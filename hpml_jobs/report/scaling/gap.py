@@ -133,7 +133,7 @@ def gap_sentence(row: Row, gap: Gap) -> str:
     missing = mark(digits(gap.missing), is_doubtful=gap.is_doubtful)
     part = mark(digits(values[largest]), is_doubtful=gap.doubts_parts)
     name = names.get(largest, largest.value)
-    sentence = f"Of the missing {missing}, {name} takes {part}"
+    sentence = f"Of the {missing} missing to {gap.ideal:.4g}, {name} takes {part}"
     is_measured = gap.is_measured and largest is GapCause.EXCHANGE
     if is_measured and gap.without.get(largest, 0.0) > gap.speedup:
         speedup = three_digits(gap.without[largest])
@@ -164,7 +164,7 @@ def waterfall(cells: Sequence[tuple[ConditionGroup, Place, Gap]]) -> Picture | N
     def draw(axis: Axes, panel: Panel[Gap]) -> list[str]:
         gap = panel.data
         at = gap.ideal
-        bars = [(f"ideal {at:.3g}", 0.0, at, picture.PALE)]
+        bars = [(f"ideal {at:.4g}", 0.0, at, picture.PALE)]
         for cause, part in gap.parts.items():
             if part.low is not None and part.high is not None:
                 axis.hlines(

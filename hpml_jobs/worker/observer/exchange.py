@@ -110,13 +110,10 @@ class ExchangeRecorder:
             self._recording = None
             self.model.watch(None)
 
-    def begin_step(self, args: tuple[Any, ...], options: dict[str, Any]) -> None:
-        """Note that the gradients are there; those of a closure are not yet."""
-        if self._recording is None:
-            return
-        if callable(options.get("closure", args[1] if len(args) > 1 else None)):
-            self.missing = refusals.CLOSURE
-        self._recording.note(Kind.STEP)
+    def begin_step(self) -> None:
+        """Note that the gradients are there."""
+        if self._recording:
+            self._recording.note(Kind.STEP)
 
     @guarded
     def current_ledger(self) -> GuardedLedger | None:

@@ -48,31 +48,22 @@ class Hook:
     def __init__(self, wrapper: DistributedDataParallel) -> None:
         self.current_ledger: CurrentLedger | None = None
         self._group = wrapper.process_group
-        self._in_place = wrapper.gradient_as_bucket_view
         dist._register_comm_hook(wrapper.reducer, self, Hook.run)  # type: ignore[attr-defined]  # torch exports no type of it
 
     @staticmethod
     def keeps_bits(wrapper: DistributedDataParallel) -> bool:
         """Return whether the hook computes what the wrapper computes without it, in every bit.
 
-        With gradients in the buckets DDP divides those that were there and multiplies the others,
-        which is the same for powers of two only. `Join` may let it divide by the ranks that still
-        train.
+        With gradients in the buckets DDP divides those that were there and multiplies the others.
+        `Join` may let it divide by the ranks that still train.
         """
-        size = dist.get_world_size(wrapper.process_group)
-        is_power_of_two = not size & (size - 1)
         by_all = getattr(wrapper, "_divide_by_initial_world_size", True)
-        return by_all and (is_power_of_two or not wrapper.gradient_as_bucket_view)
+        return by_all and not wrapper.gradient_as_bucket_view
 
     def run(self, bucket: GradBucket) -> torch.futures.Future[Tensor]:
         """Average a bucket, and record it in an instrumented window."""
         size = dist.get_world_size(self._group)
-        # DDP divides in the bucket, but multiplies where it copies a gradient into it.
-        tensor = (
-            bucket.buffer().div_(size)
-            if self._in_place
-            else bucket.buffer().mul_(1 / size)
-        )
+        tensor = bucket.buffer().mul_(1 / size)
         ledger = self.current_ledger() if self.current_ledger else None
         return record_all_reduce(tensor, ledger, self._group)
 

@@ -1,23 +1,23 @@
 """The iterations of a window of a script, from what was seen in it."""
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import chain, pairwise
+from itertools import pairwise
+from statistics import median_low
 from typing import NamedTuple
 
 import numpy as np
 
 from hpml_jobs.worker.instruments.timing import Clock, IterationTimes, Stamp
 from hpml_jobs.worker.observer.passes import Pass
-from hpml_jobs.worker.observer.recording import STEPS, Event, Kind, Recording
+from hpml_jobs.worker.observer.recording import Event, Kind, Recording
 
 
 class Iterations(NamedTuple):
     """The iterations of a window; `samples` has one value for each, `accumulate` their batches.
 
     `groups` are the events of each, until its stamp in `ends`; `batches` those that are trained,
-    with the ends of passes. `ahead`: the first has batches of later ones too. `fetched` are the
-    samples of those that it has fetched for a later window.
+    with the ends of passes. `ahead`: each batch is fetched before the one before it is trained.
+    `fetched` are the samples of that which is fetched for a later window.
     """
 
     times: IterationTimes
@@ -30,22 +30,20 @@ class Iterations(NamedTuple):
     fetched: list[int] = []
 
 
-def split_iterations(
-    clock: Clock, recording: Recording, *, ahead: bool = False
-) -> Iterations:
+def split_iterations(recording: Recording, *, ahead: bool = False) -> Iterations:
     """Split a window whose end is stamped into iterations.
 
     An iteration ends where the script asks the outermost loader for a batch for the first time
     after a step; without a loader, and where it has no more batches, at the end of its last step. A
     step that GradScaler skipped is not seen: such an iteration has twice the batches, and is
-    divided. `ahead`: the loader is asked for batches before those before them are trained, so the
-    first iteration of a pass gets some of later ones.
+    divided in an epoch. `ahead`: the loader is read a batch ahead, so the first iteration of a pass
+    gets that of the second one too.
     """
-    window = recording.window
+    window, clock = recording.window, recording.clock
     groups = list(_groups(recording.events))
-    if any(event.source for event in recording.events):
-        ahead = ahead or any(map(_is_without_batch, groups[1:]))
-    groups = list(_divided(groups, ahead=ahead))
+    ahead = ahead or any(map(_trains_fetched, groups))
+    if recording.owner:
+        groups = list(_divided(groups, ahead=ahead))
     tail = _cut_tail(groups)
     ends = []
     for group, following in pairwise(groups):
@@ -53,17 +51,17 @@ def split_iterations(
     ends.append(tail[0].stamp if tail else window.end)
     batches = [_trained(group) for group in groups]
     sizes = [_sizes(group) for group in batches]
-    accumulate = _usual([*map(len, sizes)], ahead=ahead)
+    accumulate = median_low(map(len, sizes))
     times = _times(clock, groups, [window.start, *ends])
     if tail:
         times = times._replace(last_stall_s=clock.seconds(ends[-1], window.end))
     if accumulate <= 1:
         times = times._replace(batch_stall_s=None)
-    # else a step had no batch of its own
+    # else the step after the last batch is that of the batches left
     ahead = ahead and max(map(len, sizes)) > accumulate
     fetched: list[int] = []
     if ahead:
-        sizes, fetched = _trained_sizes(recording, sizes, accumulate)
+        sizes, fetched = _trained_sizes(recording.fetched, batches)
     samples = [sum(size) for size in sizes]
     return Iterations(times, samples, accumulate, groups, ends, batches, ahead, fetched)
 
@@ -105,18 +103,21 @@ def _cut_tail(groups: list[list[Event]]) -> list[Event]:
 
 
 def _trained_sizes(
-    recording: Recording, sizes: Sequence[Sequence[int]], accumulate: int
+    fetched: list[int], groups: Sequence[Sequence[Event]]
 ) -> tuple[list[list[int]], list[int]]:
-    """Return the samples of each batch by the iteration that trains it, and those of later windows.
+    """Return the samples of the batches that each iteration trains, and of the one fetched last.
 
-    `sizes` are those of the batches that each iteration fetches.
+    An iteration trains that which was fetched before it, and all but the last of its own; all at
+    the end of the pass.
     """
-    flat = [*recording.fetched, *chain.from_iterable(sizes)]
-    starts = [accumulate * number for number in range(len(sizes))]
-    is_whole = recording.owner is not None and recording.owner.is_over
-    end = len(flat) if is_whole else starts[-1] + accumulate
-    trained = [flat[first:last] for first, last in pairwise([*starts, end])]
-    return trained, flat[end:]
+    trained = []
+    for group in groups:
+        sizes = [*fetched, *_sizes(group)]
+        is_end = len(group) > 0 and group[-1].kind is Kind.END
+        number = len(sizes) - (not is_end)
+        trained.append(sizes[:number])
+        fetched = sizes[number:]
+    return trained, fetched
 
 
 def asks(event: Event) -> bool:
@@ -132,11 +133,11 @@ def _groups(events: Sequence[Event]) -> Iterator[list[Event]]:
         if stepped and begins_batch(event):
             yield group
             group, stepped = [], 0
-        elif stepped and event.kind is Kind.STEPPED:  # of a batch that was read ahead
+        elif stepped and event.kind is Kind.STEPPED:  # without a batch of its own
             yield group[:stepped]
             group, stepped = group[stepped:], 0
         group.append(event)
-        stepped = len(group) if event.kind in STEPS else stepped
+        stepped = len(group) if event.kind is Kind.STEPPED else stepped
     if group:
         yield group
 
@@ -152,8 +153,10 @@ def _trained(group: Sequence[Event]) -> list[Event]:
     return [event for event in group if event.kind in kinds and event.is_counted]
 
 
-def _is_without_batch(group: Sequence[Event]) -> bool:
-    return bool(count(group, Kind.STEPPED)) and not count(group, Kind.BATCH)
+def _trains_fetched(group: Sequence[Event]) -> bool:
+    """Return whether an iteration trains when its loader has no more batches."""
+    is_last = bool(count(group, Kind.END) and count(group, Kind.STEPPED))
+    return is_last and not count(group, Kind.BATCH)
 
 
 def _divided(groups: list[list[Event]], *, ahead: bool) -> Iterator[list[Event]]:
@@ -161,7 +164,7 @@ def _divided(groups: list[list[Event]], *, ahead: bool) -> Iterator[list[Event]]
 
     The first of a pass stays whole where the loader is ahead.
     """
-    usual = _usual([count(group, Kind.BATCH) for group in groups], ahead=ahead)
+    usual = median_low(count(group, Kind.BATCH) for group in groups)
     last_pass: Pass | None = None
     for group in groups:
         source = next((e.source for e in reversed(group) if asks(e)), last_pass)
@@ -182,17 +185,6 @@ def _divided(groups: list[list[Event]], *, ahead: bool) -> Iterator[list[Event]]
 def count(events: Sequence[Event], kind: Kind) -> int:
     """Return how many events of training are of a kind."""
     return sum(event.kind is kind and event.is_counted for event in events)
-
-
-def _usual(counts: Sequence[int], *, ahead: bool) -> int:
-    """Return the most common number of batches; the first and the last iteration may have another.
-
-    Where the loader is ahead, few of them may have the usual number: it is the mean.
-    """
-    if ahead:
-        return round(sum(counts) / len(counts))
-    inner = counts[1:-1] or counts
-    return Counter(inner).most_common(1)[0][0] if inner else 0
 
 
 def _by_batch(waits: Sequence[tuple[Event, float]]) -> Iterator[float]:

@@ -13,7 +13,7 @@ from hpml_jobs.worker.observer.iterations import (
     count,
     timed_waits,
 )
-from hpml_jobs.worker.observer.recording import STEPS, Event, Kind
+from hpml_jobs.worker.observer.recording import Event, Kind
 
 
 class MicroStep(NamedTuple):
@@ -27,8 +27,6 @@ class MicroStep(NamedTuple):
 def mark_phases(start: Stamp, iterations: Iterations) -> list[MicroStep] | str:
     """Return the micro-steps of a window from its start, or why they cannot be told apart."""
     accumulate = iterations.accumulate
-    if iterations.ahead and accumulate > 1:
-        return refusals.AHEAD_AND_ACCUMULATED
     result: list[MicroStep] = []
     for group, end in zip(iterations.groups, iterations.ends, strict=True):
         parts = _micro_steps(group) if accumulate > 1 else [group]
@@ -53,19 +51,15 @@ def _mark(part: list[Event], start: Stamp, end: Stamp) -> MicroStep | str:
     place = _last_batch(part)
     has_loader = place >= 0 and part[place].source is not None
     steps = [number for number, event in enumerate(part) if event.kind is Kind.STEP]
-    if steps and count(part[steps[0] : steps[-1]], Kind.FORWARD):
-        return refusals.SEVERAL
-    forward = _forward(part, place, before_step=bool(steps))
+    forward = _forward(part[place + 1 : steps[0] if steps else None])
     if forward is None:
         return refusals.NO_FORWARD
     step = part[steps[0]].stamp if steps else end
     batch = part[place].stamp if has_loader else start
     marks = IterationMarks(batch, *forward, step, step, end)
     waits = [(first, last) for _, first, last in timed_waits(part)]
-    stepped = [event.stamp for event in part if event.kind in STEPS]
-    next_steps = [*(part[number].stamp for number in steps[1:]), end]
-    after_steps = [*zip(stepped, next_steps, strict=False)]  # a micro-step has no step
-    return MicroStep(part, marks, Gaps(waits, after_steps))
+    after = [(event.stamp, end) for event in part if event.kind is Kind.STEPPED]
+    return MicroStep(part, marks, Gaps(waits, after))
 
 
 def _micro_steps(group: Sequence[Event]) -> list[list[Event]]:
@@ -88,18 +82,10 @@ def _last_batch(part: Sequence[Event]) -> int:
     return max(places, default=-1)
 
 
-def _forward(
-    part: Sequence[Event], batch: int, *, before_step: bool
-) -> tuple[Stamp, Stamp] | None:
-    """Return when the first forward pass after the batch begins, and when the last ends."""
-    after = part[batch + 1 :]
-    if before_step:
-        steps = [
-            number for number, event in enumerate(after) if event.kind is Kind.STEP
-        ]
-        after = after[: steps[0]] if steps else []
-    begins = [event.stamp for event in after if event.kind is Kind.FORWARD]
-    ends = [event.stamp for event in after if event.kind is Kind.FORWARDED]
+def _forward(events: Sequence[Event]) -> tuple[Stamp, Stamp] | None:
+    """Return when the first forward pass begins, and when the last ends."""
+    begins = [event.stamp for event in events if event.kind is Kind.FORWARD]
+    ends = [event.stamp for event in events if event.kind is Kind.FORWARDED]
     if not begins or not ends:
         return None
     return begins[0], ends[-1]

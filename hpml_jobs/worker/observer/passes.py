@@ -25,11 +25,6 @@ class Pass:
     drawn: int = 0
     in_thread: bool = False
 
-    @property
-    def is_read(self) -> bool:
-        """Whether it has no more batches, as far as is known."""
-        return self.is_over or self.batches == self.length
-
 
 class Passes:
     """The passes over loaders of a process, and `steps`, the iterations that it trains.

@@ -9,9 +9,8 @@ import traceback
 import weakref
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
-from functools import partial, wraps
-from types import CodeType
-from typing import Any, ParamSpec, Protocol, TypeVar
+from functools import wraps
+from typing import ParamSpec, Protocol, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -104,18 +103,9 @@ def guarded(hook: Callable[P, T]) -> Callable[P, T | None]:
 
 
 def _is_of_signal(fault: Exception) -> bool:
-    """Return whether an exception comes from a function that handles a signal."""
+    """Return whether an exception comes from a function or method that handles a signal."""
     handlers = [signal.getsignal(number) for number in signal.valid_signals()]
-    codes = {*map(_code_of, handlers)} - {None}
+    codes = {getattr(handler, "__code__", None) for handler in handlers}
     return any(
         frame.f_code in codes for frame, _ in traceback.walk_tb(fault.__traceback__)
     )
-
-
-def _code_of(handler: Any) -> CodeType | None:
-    """Return the code that a handler runs: of a function, a method, a partial or an object."""
-    while isinstance(handler, partial):
-        handler = handler.func
-    is_function = hasattr(handler, "__code__") or not callable(handler)
-    code = getattr(handler if is_function else handler.__call__, "__code__", None)
-    return code if isinstance(code, CodeType) else None

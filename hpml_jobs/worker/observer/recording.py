@@ -25,12 +25,8 @@ class Kind(IntEnum):
     FORWARD = 3
     FORWARDED = 4
     STEP = 5
-    STEPPED = 6  # the first step of an iteration
-    STEPPED_TOO = 7  # another one with the same batch
-    MADE = 8  # it has the iterator that it asked for, or an exception
-
-
-STEPS = (Kind.STEPPED, Kind.STEPPED_TOO)
+    STEPPED = 6
+    MADE = 7  # it has the iterator that it asked for, or an exception
 
 
 class Event(NamedTuple):
@@ -53,11 +49,10 @@ class Recording:
 
     `owner` is the pass whose end is its end; None with window=. `outer` is the outermost pass: the
     one that the script asks first in an iteration. `steps` are the iterations. `is_ending`: the
-    pass has no more batches, but some that were fetched ahead are to be trained; `after_end` are
-    the steps since then. `beside` are loaders that are read between the steps of another's pass.
-    `fetched` are the samples of the batches that the windows before it have fetched, but not
-    trained. `has_repeats`: the optimizer steps several times with a batch. `has_others`: another
-    optimizer steps, too. `has_failed`: an exception ends the script in it.
+    pass has no more batches, but one that was read ahead may be trained; `after_end` are the steps
+    since then. `beside` are loaders that are read between the steps of another's pass.
+    `fetched` are the samples of the batch that the windows before it have fetched, but not trained.
+    `has_others`: another optimizer steps, too. `has_failed`: an exception ends the script in it.
     """
 
     window: Window
@@ -71,7 +66,6 @@ class Recording:
     after_end: int = 0
     beside: WeakSet[Any] = field(default_factory=WeakSet)
     fetched: list[int] = field(default_factory=list)
-    has_repeats: bool = False
     has_others: bool = False
     has_failed: bool = False
 
@@ -91,69 +85,42 @@ class Recording:
         samples = (drawn or batch_size) if batch_size else tokens_of(batch)
         self.events.append(Event(Kind.BATCH, stamp, source, samples))
 
-    def note_step(self) -> bool:
-        """Note that the optimizer has stepped; return whether it is the first of an iteration."""
-        is_first = self._begins_iteration()
+    def note_step(self) -> None:
+        """Note that the optimizer has stepped: an iteration is over."""
         for one_pass in self.read():
             if one_pass is not self.outer:
                 self.beside.add(one_pass.loader)
-        self.steps += is_first
+        self.steps += 1
         if self.outer:
             self.outer.steps += 1
-        if self.is_ending:
-            self.after_end += 1
-        self.note(Kind.STEPPED if is_first else Kind.STEPPED_TOO)
-        return is_first
+        self.after_end += self.is_ending
+        self.note(Kind.STEPPED)
 
-    def _begins_iteration(self) -> bool:
-        """Return whether a step is the first of an iteration.
-
-        It is where the outermost pass was asked since the last one; where it has no more batches,
-        unless the optimizer steps several times with each.
-        """
-        if not self.steps or self.outer is None or self.outer in self._asked():
-            return True
-        is_first = self.outer.is_read and not self.has_repeats
-        self.has_repeats = not is_first
-        return is_first
-
-    def _asked(self) -> Iterator[Pass | None]:
-        """Yield the passes that were asked since the last step of an iteration."""
-        return (
-            event.source for event in self._since_step() if event.kind is Kind.REQUEST
-        )
+    @property
+    def has_batch(self) -> bool:
+        """Whether a step may be of a batch of its own: one at most comes after the last batch."""
+        is_asked = any(event.source is self.outer for event in self._since_step())
+        return is_asked and not self.after_end
 
     def _since_step(self) -> Iterator[Event]:
-        """Yield the events since the last step of an iteration, the latest first."""
+        """Yield the events since the last step, the latest first."""
         return takewhile(
             lambda event: event.kind is not Kind.STEPPED, reversed(self.events)
         )
 
     def read(self) -> list[Pass]:
-        """Return the passes that got a batch since the last step of an iteration, in order."""
+        """Return the passes that got a batch since the last step, in order."""
         sources = [
             event.source for event in self._since_step() if event.kind is Kind.BATCH
         ]
         passes = dict.fromkeys(source for source in reversed(sources) if source)
         return [one_pass for one_pass in passes if not one_pass.is_over]
 
-    def find_outer(self, batch_size: int | None) -> None:
-        """Find the outermost pass: of those that were read since the last iteration the first.
-
-        Where they have batches of other sizes, it is one with batches of this size.
-        """
+    def find_outer(self) -> None:
+        """Find the outermost pass: of those that were read since the last iteration the first."""
         passes = self.read()
         if passes and self.outer not in passes:
-            outer = (one_pass for one_pass in passes if one_pass.drawn == batch_size)
-            self.outer = next(outer, passes[0])
-
-    def is_asked_by(self, source: Pass | None) -> bool:
-        """Return whether a request of a pass, or a batch without one, can begin an iteration."""
-        return self.outer is None or self.outer.is_over or self.outer is source
-
-    def end_now(self) -> None:
-        """End the window."""
-        self.window.__exit__(None)
+            self.outer = passes[0]
 
     def end_at_last_step(self) -> None:
         """End the window with its last step, or with the end of its pass if that is later."""
@@ -165,7 +132,7 @@ class Recording:
         is_end = (
             self.is_ending and event.kind is Kind.END and event.source is self.owner
         )
-        return is_end or event.kind in STEPS
+        return is_end or event.kind is Kind.STEPPED
 
 
 def parts_of(value: Any) -> Iterable[Any]:

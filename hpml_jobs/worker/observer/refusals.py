@@ -38,57 +38,47 @@ class Observed(Value, frozen=True, kw_only=True):
 # ---- in the process: what ends the measurement of a script ----
 
 
-def in_graph(script: Script) -> str:
-    """Return what is said of a CUDA graph, in which nothing is seen."""
-    return (
-        f"what {script.path} captures in a CUDA graph is not seen: let it train without "
-        "the graph"
-    )
-
-
-def reads_on(script: Script) -> str:
-    """Return why epochs are no measurement: a pass that was taken for one is read further."""
-    return (
-        f"{script.path} reads the loader that it trains on within an epoch of it, so its epochs "
-        "cannot be told apart: give the iterations to warm up and to time, e.g. window=50,200"
-    )
-
-
-def in_thread(script: Script) -> str:
-    """Return why epochs are no measurement: their end is not seen."""
-    return (
-        f"a thread of {script.path} goes on to read the loader of which its main thread has read a "
-        "batch: its epochs cannot be told apart; read it in one thread"
-    )
-
-
-def several_optimizers(script: Script) -> str:
-    """Return why iterations are no measurement: without a loader, only steps show them."""
-    return (
-        f"several optimizers step in {script.path}, which reads no DataLoader: iterations are told "
-        "apart by the steps of one; let it read its batches from a DataLoader"
-    )
+IN_GRAPH = (
+    "what {script} captures in a CUDA graph is not seen: let it train without the graph"
+)
+READS_ON = (
+    "{script} reads the loader that it trains on within an epoch of it, so its epochs cannot be "
+    "told apart: give the iterations to warm up and to time, e.g. window=50,200"
+)
+WITHOUT_BATCH = (
+    "the optimizer of {script} steps without a new batch: several times with one, or its loader is "
+    "read more than a batch ahead: give the iterations (steps) to warm up and to time, e.g. "
+    "window=50,200"
+)
+IN_THREAD = (
+    "a thread of {script} goes on to read the loader of which its main thread has read a batch: "
+    "its epochs cannot be told apart; read it in one thread"
+)
+SEVERAL_OPTIMIZERS = (
+    "several optimizers step in {script}, which reads no DataLoader: iterations are told apart by "
+    "the steps of one; let it read its batches from a DataLoader"
+)
 
 
 # ---- in the process: why an epoch is not split into computation and communication ----
 
-SEVERAL = "an iteration has several steps, or several optimizers"
-CLOSURE = "the optimizer steps with a closure"
+SEVERAL = "several optimizers step"
 NO_MODEL = "no forward pass of a model with the optimizer's parameters was seen"
 NO_FORWARD = (
-    "no forward pass of the model was seen between its batch and the optimizer's step"
+    "no forward pass of the model was seen between its batch and the optimizer's step, which has "
+    "it inside where it gets a closure"
 )
 COMPILED_WRAPPER = (
     "DistributedDataParallel is compiled: wrap the compiled model instead"
 )
 NOT_BY_DDP = (
     "its processes exchange more than the gradients and buffers of DistributedDataParallel: by "
-    "FSDP, by SyncBatchNorm, by a hook or by collectives of the script"
+    "FSDP, by SyncBatchNorm, by a hook or by collectives of the script; or it has the gradients in "
+    "its buckets (gradient_as_bucket_view)"
 )
-AHEAD_AND_ACCUMULATED = (
-    "batches are fetched ahead of the forward passes that accumulate their gradients"
+ACCUMULATION_CHANGES = (
+    "other iterations accumulate other numbers of batches, or read them ahead"
 )
-ACCUMULATION_CHANGES = "the number of batches whose gradients are accumulated changes"
 
 
 # ---- after the processes have ended: why there is no record ----

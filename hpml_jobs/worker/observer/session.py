@@ -3,15 +3,15 @@
 | event | before the first step | epochs of a loader | windows of iterations |
 |---|---|---|---|
 | pass begins | begin a warm-up | begin an epoch (1) | – |
-| batch requested | note | note | note, in the next window if this one is full |
+| batch requested | note | note | note |
 | pass ended | note | end the epoch (2) | note |
 | pass dropped | – | end the epoch with its last step | – |
-| stepped | begin the training | note: the pass that is read is the epoch's | note |
+| stepped | begin the training | note: what is read is the epoch's | note; end a full window |
 | model called | – | – | note a batch, if there is no loader |
 | process ends | – | end the epoch if it is whole | end the window if it is full |
 
 (1) Anew if no batch was read in the one that is open; after the one that is open if its own loader
-is begun again to train. (2) After the steps of batches that were read ahead.
+is begun again to train. (2) After the step of a batch that was read ahead.
 
 Warm-up, timed and instrumented windows begin and end alike: a role says what is recorded.
 """
@@ -49,19 +49,20 @@ class Session:
         self.training: ObservedTraining | None = None
         self.recording: Recording | None = None
         self._is_over = False
-        self._has_noted_capture = False
 
     @property
     def is_watching(self) -> bool:
         """Whether an event is to be seen: none inside of a CUDA graph, which takes no stamps."""
         if self._is_over:
             return False
-        if not is_capturing():
-            return True
-        if not self._has_noted_capture:
-            self._has_noted_capture = True
-            self.subject.start.note(refusals.in_graph(self.subject.script))
-        return False
+        if is_capturing():
+            self._say(refusals.IN_GRAPH)
+            return False
+        return True
+
+    def _say(self, reason: str) -> None:
+        """Note a reason why there may be no result."""
+        self.subject.start.note(reason.format(script=self.subject.script.path))
 
     def begin_pass(self, loader: Any) -> Pass:
         """See that an iterator of a loader is made; return its pass."""
@@ -91,7 +92,7 @@ class Session:
         if recording and recording.owner:
             if not self._is_left(recording, recording.owner, loader):
                 return
-            self._end_at_last_step(recording)
+            self._end(recording)
         elif recording and recording.read():
             return
         self._open()
@@ -113,23 +114,14 @@ class Session:
     def request(self, one_pass: Pass) -> None:
         """See that the script asks for a batch."""
         if one_pass is self.passes.left:
-            self._refuse(refusals.reads_on(self.subject.script))
+            self._refuse(refusals.READS_ON)
             return
-        self._turn_over(one_pass)
         self._note(Kind.REQUEST, one_pass)
 
     def _note(self, kind: Kind, one_pass: Pass) -> None:
         """Note what is seen of a pass, if a window is open."""
         if self.recording:
             self.recording.note(kind, one_pass)
-
-    def _turn_over(self, source: Pass | None) -> None:
-        """Begin the next window of iterations with this request if the one that is open is full."""
-        recording = self.recording
-        if recording and self._is_full(recording) and recording.is_asked_by(source):
-            recording.end_now()
-            self._take(recording)
-            self._open()
 
     def _is_full(self, recording: Recording) -> bool:
         if self.training is None:
@@ -151,7 +143,7 @@ class Session:
     def end_pass(self, one_pass: Pass) -> None:
         """See that the script is told that a pass has no more batches.
 
-        How many steps are to come is known after the first epoch.
+        Whether a step is to come is known after the first epoch.
         """
         self.passes.end(one_pass)
         self._note(Kind.END, one_pass)
@@ -161,11 +153,10 @@ class Session:
             self._end_after_steps(recording)
 
     def _end_after_steps(self, recording: Recording) -> None:
-        """End an epoch whose pass is over after the steps of the batches that were read ahead."""
-        steps = self.training.ahead if self.training else None
-        if recording.is_ending and steps is not None and recording.after_end >= steps:
-            recording.end_now()
-            self._take(recording)
+        """End an epoch whose pass is over after the step of the batch that was read ahead."""
+        ahead = self.training.ahead if self.training else None
+        if recording.is_ending and ahead is not None and recording.after_end >= ahead:
+            self._end(recording, is_now=True)
 
     def drop(self, one_pass: Pass) -> None:
         """See that the script has left a pass, before its end or after it."""
@@ -173,14 +164,12 @@ class Session:
             return
         self.passes.end(one_pass)
         if self.recording and one_pass is self.recording.owner:
-            self._end_at_last_step(self.recording)
+            self._end(self.recording)
 
-    def begin_step(
-        self, optimizer: Optimizer, args: tuple[Any, ...], options: dict[str, Any]
-    ) -> None:
+    def begin_step(self, optimizer: Optimizer) -> None:
         """See that an optimizer begins to step."""
         if self.training and self.training.is_own(optimizer):
-            self.training.exchange.begin_step(args, options)
+            self.training.exchange.begin_step()
 
     def step(self, optimizer: Optimizer) -> None:
         """See that an optimizer has stepped: an iteration is a step of the first one."""
@@ -190,17 +179,26 @@ class Session:
             return
         training.model.awaits_batch = True
         if self.recording and self.passes.goes_on_in_thread:
-            self._refuse(refusals.in_thread(self.subject.script))
+            self._refuse(refusals.IN_THREAD)
             return
+        self.passes.steps += 1
         recording = self.recording
         if recording:
             self._find_outer(training, recording)
         if recording and (training.window or recording.owner):
-            self.passes.steps += recording.note_step()
-            self._end_after_steps(recording)
+            self._end_iteration(recording)
+        elif training.window:
+            self._open()
+
+    def _end_iteration(self, recording: Recording) -> None:
+        """See that the optimizer has stepped in a window."""
+        if recording.owner and recording.steps and not recording.has_batch:
+            self._refuse(refusals.WITHOUT_BATCH)
             return
-        self.passes.steps += 1
-        if training.window:
+        recording.note_step()
+        self._end_after_steps(recording)
+        if self._is_full(recording):
+            self._end(recording, is_now=True)
             self._open()
 
     def _begin_training(self, optimizer: Optimizer) -> ObservedTraining:
@@ -223,23 +221,21 @@ class Session:
     def _step_other(self, training: ObservedTraining) -> None:
         """See that another optimizer than the first has stepped."""
         if training.model.finds_batches:
-            self._refuse(refusals.several_optimizers(self.subject.script))
+            self._refuse(refusals.SEVERAL_OPTIMIZERS)
         elif self.recording:
             self.recording.has_others = True
 
     def _find_outer(self, training: ObservedTraining, recording: Recording) -> None:
         """Find the outermost pass: with the second iteration it is known, and ends an epoch."""
-        batch_size = self.subject.batch_size
         if training.window is None:
             if recording.steps < 2 and not recording.is_ending:
-                recording.find_outer(batch_size)
+                recording.find_outer()
                 recording.owner = recording.outer
         elif recording.outer is None or recording.outer.is_over:
-            recording.find_outer(batch_size)
+            recording.find_outer()
 
     def call(self, inputs: Any) -> None:
         """See that a script without a loader calls its model with a batch to train."""
-        self._turn_over(None)
         if self.recording:
             self.recording.note_batch(inputs, batch_size=self.subject.batch_size)
 
@@ -254,13 +250,12 @@ class Session:
         if training and training.role:
             self.recording = training.open(training.role)
 
-    def _end_at_last_step(self, recording: Recording) -> None:
-        """End a window that the script has left, with its last step, and take its times."""
-        recording.end_at_last_step()
-        self._take(recording)
-
-    def _take(self, recording: Recording) -> None:
-        """Take the times of a window that has ended, and leave after the last one."""
+    def _end(self, recording: Recording, *, is_now: bool = False) -> None:
+        """End a window now or with its last step, take its times, and leave after the last one."""
+        if is_now:
+            recording.window.__exit__(None)
+        else:
+            recording.end_at_last_step()
         self.recording, training = None, self.training
         if training is None:
             return
@@ -277,7 +272,7 @@ class Session:
         self._is_over = True
         self.release()
         with self.subject.start.apart():
-            self.subject.start.note(reason)
+            self._say(reason)
             if self.training:
                 self.training.results.clear()
                 self.training.write()
@@ -289,7 +284,7 @@ class Session:
         if training and self.is_watching:
             with self.subject.start.apart():
                 if recording and self._is_whole(training, recording):
-                    self._end_at_last_step(recording)
+                    self._end(recording)
                 self._is_over = True
                 training.write()
         self.release()

@@ -47,9 +47,9 @@ class ObservedTraining:
 
     Without `window` a window is a pass over a loader in which the optimizer steps, with it so many
     iterations. `see_batch` is called with each batch of a script that reads no loader. `results`
-    are those of the windows that count, `passes` the batches of all windows. `ahead`: the steps of
-    an epoch after the loader has no more batches, because it is read ahead of training; None before
-    the first epoch has ended.
+    are those of the windows that count, `passes` the batches of all windows. `ahead`: a step comes
+    after the loader has no more batches, because it is read ahead of training; None before the
+    first window has ended.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class ObservedTraining:
         self.window = window
         self.results: list[MeasuredWindow] = []
         self.passes: list[int] = []
-        self.ahead: int | None = None
+        self.ahead: bool | None = None
         self._optimizer = ref(optimizer)
         self._subject = subject
         self._loaders = loaders
@@ -130,10 +130,9 @@ class ObservedTraining:
             self.exchange.stop()
             return
         if not self.results:
-            self.ahead = recording.after_end
-        iterations = split_iterations(
-            recording.clock, recording, ahead=self._is_ahead()
-        )
+            self.ahead = recording.after_end > 0
+        iterations = split_iterations(recording, ahead=self.ahead is True)
+        self.ahead = self.ahead or iterations.ahead
         phases = self._split(recording, iterations, batches)
         self.exchange.stop()
         if phases or role is not Role.INSTRUMENTED:
@@ -143,11 +142,6 @@ class ObservedTraining:
             self.exchange.prepare(recording, iterations)
             self._writer.fingerprint(self.model)
         self.write()
-
-    def _is_ahead(self) -> bool:
-        """Return whether the loader was read ahead of training in a window before."""
-        were_ahead = [result.iterations.ahead for result in self.results]
-        return bool(self.ahead) or any(were_ahead)
 
     def _split(
         self, recording: Recording, iterations: Iterations, batches: int

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sized
 from contextlib import suppress
 from functools import wraps
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Concatenate
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.optim.optimizer as optimizers
@@ -27,7 +27,6 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 from hpml_jobs.worker.observer.process import (
     KEY,
     WRAPPERS,
-    P,
     Start,
     T,
     call_on_fault,
@@ -74,18 +73,11 @@ def session() -> "Session":
     return _sessions[os.getpid()]
 
 
-def _seen(
-    event: Callable[Concatenate["Session", P], T],
-) -> Callable[P, T | None]:
+@guarded
+def _see(event: Callable[["Session"], T]) -> T | None:
     """Let the session see an event, unless it is over or inside of a CUDA graph."""
-
-    @guarded
-    @wraps(event)
-    def see(*args: P.args, **options: P.kwargs) -> T | None:
-        observer = session()
-        return event(observer, *args, **options) if observer.is_watching else None
-
-    return see
+    observer = session()
+    return event(observer) if observer.is_watching else None
 
 
 def _end_by(fault: Exception) -> None:
@@ -133,24 +125,14 @@ def _watch_wrappers() -> None:
 
 
 @_disable_dynamo
-def _before_step(optimizer: Optimizer, args: Any, options: Any) -> None:
+def _before_step(optimizer: Optimizer, _args: Any, _options: Any) -> None:
     if os.getpid() in _sessions:
-        _begin_step(optimizer, args, options)
-
-
-@_seen
-def _begin_step(
-    observer: "Session", optimizer: Optimizer, args: Any, options: Any
-) -> None:
-    observer.begin_step(optimizer, args, options)
+        _see(lambda observer: observer.begin_step(optimizer))
 
 
 @_disable_dynamo
-@_seen
-def _after_step(
-    observer: "Session", optimizer: Optimizer, _args: Any, _options: Any
-) -> None:
-    observer.step(optimizer)
+def _after_step(optimizer: Optimizer, _args: Any, _options: Any) -> None:
+    _see(lambda observer: observer.step(optimizer))
 
 
 def _watch_loaders() -> None:
@@ -163,7 +145,7 @@ def _watch_loaders() -> None:
         # a thread fetches ahead of training
         if get_worker_info() is not None or not is_main:
             return make(loader)
-        one_pass = _begin_pass(loader)
+        one_pass = _see(lambda observer: observer.begin_pass(loader))
         iterator = make(loader)
         _begin_reading(iterator, one_pass)
         return iterator
@@ -176,14 +158,14 @@ def _watch_loaders() -> None:
         if threading.current_thread() is not threading.main_thread():
             one_pass.in_thread = True
             return load(iterator)
-        _request(one_pass)
+        _see(lambda observer: observer.request(one_pass))
         try:
             batch = load(iterator)
         except StopIteration:
-            _end_pass(one_pass)
+            _see(lambda observer: observer.end_pass(one_pass))
             raise
         except BaseException:  # the script may ask again
-            _make(one_pass)
+            _see(lambda observer: observer.make(one_pass))
             raise
         _receive(iterator, one_pass, batch)
         return batch
@@ -199,27 +181,12 @@ def _watch_loaders() -> None:
     _BaseDataLoaderIter.__next__ = __next__  # type: ignore[method-assign, assignment]
 
 
-@_seen
-def _begin_pass(observer: "Session", loader: DataLoader[Any]) -> "Pass":
-    return observer.begin_pass(loader)
-
-
 @guarded
 def _begin_reading(iterator: _BaseDataLoaderIter, one_pass: "Pass | None") -> None:
     setattr(iterator, PASS, one_pass)
     if one_pass is not None:
-        _make(one_pass)
+        _see(lambda observer: observer.make(one_pass))
         one_pass.dropped = weakref.ref(iterator, lambda _: _drop(one_pass))
-
-
-@_seen
-def _request(observer: "Session", one_pass: "Pass") -> None:
-    observer.request(one_pass)
-
-
-@_seen
-def _make(observer: "Session", one_pass: "Pass") -> None:
-    observer.make(one_pass)
 
 
 @guarded
@@ -236,29 +203,14 @@ def _note_drawn(iterator: Any, indices: Sized) -> None:
 def _receive(iterator: _BaseDataLoaderIter, one_pass: "Pass", batch: object) -> None:
     sizes = getattr(iterator, DRAWN, ((), ()))[1]
     one_pass.drawn = sizes.popleft() if sizes else 0
-    _receive_batch(one_pass, batch)
-
-
-@_seen
-def _receive_batch(observer: "Session", one_pass: "Pass", batch: object) -> None:
-    observer.receive(one_pass, batch)
-
-
-@_seen
-def _end_pass(observer: "Session", one_pass: "Pass") -> None:
-    observer.end_pass(one_pass)
+    _see(lambda observer: observer.receive(one_pass, batch))
 
 
 def _drop(one_pass: "Pass") -> None:
     # A fork also drops what it has inherited, and a thread of autograd may collect garbage.
     is_main = threading.current_thread() is threading.main_thread()
     if is_main and os.getpid() in _sessions:
-        _leave_pass(one_pass)
-
-
-@_seen
-def _leave_pass(observer: "Session", one_pass: "Pass") -> None:
-    observer.drop(one_pass)
+        _see(lambda observer: observer.drop(one_pass))
 
 
 def _report_exceptions() -> None:

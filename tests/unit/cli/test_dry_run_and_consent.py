@@ -115,7 +115,10 @@ def test_cells_that_share_no_table_with_the_study_are_asked_about(
     assert run([*UNLIKE, cluster]) == 1
     assert questions == ["run them anyway? [y/N] "]
     printed = capsys.readouterr().err
-    assert "2 new cells cannot be compared with the 2 cells of the study" in printed
+    assert (
+        "2 new cells cannot be compared with the 2 of the study: data.limit=512, "
+        in printed
+    )
     assert "nothing was submitted; --yes submits without asking" in printed
     assert len(slurm.scripts) == 2
 

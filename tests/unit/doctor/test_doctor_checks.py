@@ -26,6 +26,14 @@ def test_controller_down_is_a_problem(slurm):
     assert "is DOWN" in finding.seen
 
 
+def test_nodes_that_slurm_does_not_use_are_named_with_the_reason(slurm):
+    assert "down" not in controller.check_nodes().seen
+    (slurm.folder / "sinfo.reasons").write_text("2 (gr[001-002]: Not responding)\n")
+    finding = controller.check_nodes()
+    assert finding.seen.startswith("2 nodes x 4 rtx8000")
+    assert finding.seen.endswith("; down or drained: 2 (gr[001-002]: Not responding)")
+
+
 def test_doctor_on_laptop_prints_json(laptop, capsys):
     assert run(["doctor", "--no-job", "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)

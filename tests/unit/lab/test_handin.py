@@ -24,9 +24,14 @@ def test_handin_has_page_text_pictures_and_commands(builder, capsys):
     assert run(["collect", "lab", "--handin", "hand", "--name", "Ada, N1"]) == 0
     assert "no PDF: Chromium is not here" in capsys.readouterr().out
     folder = Path("hand")
-    assert {"report.html", "report.md", "README.md", "speedup.png"} <= {
-        path.name for path in folder.iterdir()
-    }
+    assert {
+        "report.html",
+        "report.md",
+        "README.md",
+        "speedup.png",
+        "messages.csv",
+        "checks.csv",
+    } <= {path.name for path in folder.iterdir()}
     readme = (folder / "README.md").read_text()
     assert readme.count("gpus=1,2,4 batch=32,128,512") == 1
     text = (folder / "report.md").read_text()

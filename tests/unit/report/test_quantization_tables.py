@@ -14,11 +14,20 @@ LAB, FULL = Protocol.LAB, Protocol.FULL
 
 
 def add_quantized(
-    builder, workload, *, asked=None, protocol=LAB, seed=0, repeat=0, **changes
+    builder,
+    workload,
+    *,
+    asked=None,
+    protocol=LAB,
+    seed=0,
+    repeat=0,
+    of_cell=None,
+    **changes,
 ):
     """A trained LeNet with what its quantization left."""
     asked = part(**({"calibration": 1_000} | (asked or {})))
     more = {"protocol": protocol, "quantize": asked, "seed": seed, "repeat": repeat}
+    more |= of_cell or {}
     whole = lab_record(lab_cell(1, 32, workload=workload, **more), 3.0)
     found = msgspec.to_builtins(replace(quantized_of(whole), **changes))
     builder.with_record(replace(whole, quantized=found))
@@ -38,6 +47,20 @@ def test_accuracy_and_drop_have_deviations_over_seeds(builder):
     row = dict(zip(table.sheet.columns, table.sheet.rows[1], strict=True))
     assert (row["runs"], row["drop"]) == (2, pytest.approx(0.006))
     assert table.notes == ("torch's own int8: pt2e 0.18 (lenet_cifar10)",)
+
+
+def test_networks_of_several_groups_are_named_by_what_differs(builder):
+    for workload in (LENET, replace(LENET, name="mine")):
+        for epochs in (2, 5):
+            add_quantized(builder, workload, of_cell={"epochs": epochs})
+    add_quantized(builder, LENET, of_cell={"epochs": 5, "loader_workers": 4})
+    assert list(networks_of(builder.collect().sources)) == [
+        "lenet_cifar10, 5 epochs, DataLoader workers per process 2, single 1-GPU b32, epochs 5",
+        "lenet_cifar10, 5 epochs, DataLoader workers per process 4, single 1-GPU b32, epochs 5",
+        "lenet_cifar10, epochs 2",
+        "mine, epochs 5",
+        "mine, epochs 2",
+    ]
 
 
 def test_quantization_settings_split_rows_and_name_difference(builder):

@@ -74,7 +74,7 @@ def test_cells_of_other_conditions_are_refused(study, slurm, capsys):
     run([*AUTO])
     scripts = len(slurm.scripts)
     assert run([*AUTO, "data.limit=8192"]) == 2
-    assert "limit 8192, there none" in capsys.readouterr().err.splitlines()[-1]
+    assert "data.limit=8192, there none" in capsys.readouterr().err.splitlines()[-1]
     assert len(slurm.scripts) == scripts
 
 

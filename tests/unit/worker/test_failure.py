@@ -193,3 +193,24 @@ def test_worker_whose_parent_died_before_it_asked_ends():
         worker = int(killed.stdout.readline())
     assert killed.returncode == -signal.SIGKILL
     wait_until(lambda: not Path(f"/proc/{worker}").exists(), "the worker ends")
+
+
+TERMINATED = """
+import signal, subprocess, sys, os
+from hpml_jobs.core.processes import die_with_parent
+
+if len(sys.argv) > 1:
+    signal.signal(signal.SIGTERM, lambda *_: open(sys.argv[1], "w").close() or sys.exit())
+    die_with_parent(signal.SIGTERM)
+    print("ready", flush=True)
+    signal.pause()
+subprocess.Popen([sys.executable, __file__, "ended"], stdout=subprocess.PIPE).stdout.readline()
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_wrapper_whose_parent_is_killed_ends_its_ranks_first(tmp_path):
+    (tmp_path / "start.py").write_text(TERMINATED)
+    killed = subprocess.run([sys.executable, "start.py"], cwd=tmp_path, check=False)
+    assert killed.returncode == -signal.SIGKILL
+    wait_until((tmp_path / "ended").exists, "the wrapper gets SIGTERM")

@@ -126,7 +126,7 @@ def test_each_cause_has_its_lost_seconds(builder):
         GapCause.CPUS: 0.0,
         GapCause.UNEXPLAINED: 0.0,
     }
-    assert sentences(group) == ["Of the missing 1.40, exchange takes 0.90."]
+    assert sentences(group) == ["Of the 1.40 missing to 4, exchange takes 0.90."]
 
 
 def test_instrumented_epoch_counts_by_its_shares(builder):
@@ -172,7 +172,9 @@ def test_without_phases_exchange_is_what_the_epoch_without_it_saves(builder):
         GapCause.LOADER: 0.0,
         GapCause.UNEXPLAINED: 0.2,
     }
-    assert sentences(group)[0].startswith("Of the missing 0.80, exchange takes 0.60")
+    assert sentences(group)[0].startswith(
+        "Of the 0.80 missing to 2, exchange takes 0.60"
+    )
 
 
 def test_waiting_for_cpus_is_at_most_what_computation_takes_longer(builder):
@@ -190,7 +192,7 @@ def test_protocol_lab_splits_off_the_loader_only(builder):
     group = group_of(builder, a_run(1, 26.0, **lab), a_run(4, 10.0, stall_s=2.0, **lab))
     assert values_of(group) == {GapCause.LOADER: 0.8, GapCause.UNEXPLAINED: 0.6}
     assert (
-        "Of the missing 1.40, the loader takes 0.80; the rest is not split: "
+        "Of the 1.40 missing to 4, the loader takes 0.80; the rest is not split: "
         "protocol=lab ends before the instrumented epoch (protocol=full measures it)."
         in sentences(group)[0]
     )
@@ -309,7 +311,7 @@ def exchanging_pair(builder, **changes):
 
 def test_replayed_speedup_is_in_the_sentence(builder):
     group = exchanging_pair(builder)
-    assert sentences(group) == ["Of the missing 0.67, exchange takes 0.66."]
+    assert sentences(group) == ["Of the 0.67 missing to 2, exchange takes 0.66."]
 
 
 def test_epoch_without_exchange_is_what_was_measured(builder):

@@ -88,19 +88,11 @@ def ahead(batches):
         yield waiting.popleft()
 """
 
-IN_MAIN = {
-    "apex": (APEX, 1),
-    "counted accumulates": (COUNTED, 2),
-    "deque accumulates": (DEQUE.format(depth=5), 3),
-}
 
-
-@pytest.mark.parametrize(("ahead", "accumulate"), IN_MAIN.values(), ids=IN_MAIN)
-def test_epoch_ends_with_the_last_step_however_far_the_loader_is_ahead(
-    observe, ahead, accumulate
-):
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_epoch_ends_with_the_step_of_the_batch_that_was_read_ahead(observe, accumulate):
     record = observe(
-        SCRIPT + ahead + EPOCHS, f"4 {accumulate}", gpus=1, batch=SIZE
+        SCRIPT + APEX + EPOCHS, f"4 {accumulate}", gpus=1, batch=SIZE
     ).record
     assert roles(record)[:2] == ["warmup", "timed"]
     for epoch in record.ranks[0].epochs[1:]:
@@ -109,6 +101,42 @@ def test_epoch_ends_with_the_last_step_however_far_the_loader_is_ahead(
             BATCHES * SIZE,
         )
     assert not record.facts.in_windows
+
+
+TWO_STEPS = """
+def train(inputs, targets, index=0):
+    for _ in range(2):
+        optimizer.zero_grad()
+        loss(inputs, targets).backward()
+        optimizer.step()
+
+
+def ahead(batches):
+    yield from batches
+"""
+
+WITHOUT_BATCH = {
+    "counted": (COUNTED, "2", (12, 24 * SIZE)),
+    "deque": (DEQUE.format(depth=5), "3", (12, 36 * SIZE)),
+    "two steps with a batch": (TWO_STEPS, "1", (12, 6 * SIZE)),
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "accumulate", "timed"), WITHOUT_BATCH.values(), ids=WITHOUT_BATCH
+)
+def test_steps_without_a_new_batch_are_measured_in_windows(
+    observe, text, accumulate, timed
+):
+    script = SCRIPT + text + EPOCHS
+    reason = observe(script, f"4 {accumulate}", gpus=1, batch=SIZE).reason
+    assert reason.startswith("the optimizer of train.py steps without a new batch")
+    words = f"9 {accumulate}"
+    seen = observe(script, words, gpus=1, batch=SIZE, window=(12, 12))
+    window = seen.record.ranks[0].timed
+    assert (window.iterations, window.samples) == timed
+    # the batches of an accumulated gradient come before its first forward pass
+    assert (seen.record.phases is not None) is (accumulate == "1")
 
 
 BACKGROUND = """
@@ -165,7 +193,7 @@ def test_loader_that_a_thread_goes_on_to_read_is_refused(observe):
 
 
 def test_window_over_epochs_of_a_loader_that_is_ahead(observe):
-    script = SCRIPT + DEQUE.format(depth=3) + EPOCHS
+    script = SCRIPT + APEX + EPOCHS
     timed = (
         observe(script, "9 1", gpus=1, batch=SIZE, window=(18, 30))
         .record.ranks[0]
@@ -193,7 +221,7 @@ for epoch in range(epochs):
 SEVERAL = {
     "zip": (
         """
-    for (u, _), (inputs, targets) in zip(others, batches):
+    for (inputs, targets), (u, _) in zip(batches, others):
         train(inputs, targets)
 """,
         (4, 20),
@@ -295,17 +323,6 @@ def train(inputs, targets, index=0):
         67,
         True,
     ),
-    "two steps with a batch": (
-        """
-def train(inputs, targets, index=0):
-    for _ in range(2):
-        optimizer.zero_grad()
-        loss(inputs, targets).backward()
-        optimizer.step()
-""",
-        67,
-        False,
-    ),
 }
 
 PASSES = """
@@ -360,13 +377,9 @@ for epoch in range(epochs):
 """
 
 
-@pytest.mark.parametrize(("depth", "number"), [(1, 88), (5, 40)])
-def test_second_loader_does_not_end_the_epoch_of_one_that_is_ahead(
-    observe, depth, number
-):
-    """It begins anew, or ends, while the last batches of the first one are trained."""
-    body = AHEAD_WITH_OTHERS.replace("{number}", str(number))
-    script = SCRIPT + DEQUE.format(depth=depth) + body
+def test_second_loader_does_not_end_the_epoch_of_one_that_is_ahead(observe):
+    """It begins anew while the last batch of the first one is trained."""
+    script = SCRIPT + APEX + AHEAD_WITH_OTHERS.replace("{number}", "88")
     record = observe(script, "5 1", gpus=1, batch=SIZE).record
     for epoch in record.ranks[0].epochs[1:]:
         assert (epoch.iterations, epoch.samples) == (BATCHES, BATCHES * SIZE)

@@ -18,7 +18,7 @@ from hpml_jobs.worker.observer.recording import Event, Kind, Recording
 SIZE = 4
 NAMES = {"r": Kind.REQUEST, "b": Kind.BATCH, "e": Kind.END, "s": Kind.STEPPED}
 NAMES |= {"R": Kind.REQUEST, "B": Kind.BATCH, "E": Kind.END, "m": Kind.MADE}
-NAMES |= {"f": Kind.FORWARD, "F": Kind.FORWARDED, "S": Kind.STEP, "t": Kind.STEPPED_TOO}
+NAMES |= {"f": Kind.FORWARD, "F": Kind.FORWARDED, "S": Kind.STEP}
 
 
 def recording(letters, *, loader=True):
@@ -37,11 +37,11 @@ def recording(letters, *, loader=True):
         source = second if letter in "RBE" else source
         size = SIZE if letter in "bB" else 0
         events.append(Event(NAMES[letter], 10 * number, source, size))
-    return Recording(window, Role.TIMED, HostClock(), events)
+    return Recording(window, Role.TIMED, HostClock(), events, owner=one_pass)
 
 
 def split(letters, *, ahead=False, loader=True):
-    seen = split_iterations(HostClock(), recording(letters, loader=loader), ahead=ahead)
+    seen = split_iterations(recording(letters, loader=loader), ahead=ahead)
     return seen, [round(1e9 * seconds) for seconds in seen.times.step_s]
 
 
@@ -77,21 +77,20 @@ def test_skipped_step_does_not_hide_an_iteration():
 
 
 @pytest.mark.parametrize("accumulate", [1, 2])
-@pytest.mark.parametrize("depth", [1, 2, 5])
-def test_loader_that_is_far_ahead(depth, accumulate):
-    """Seven iterations, of which the last have no batch to ask for."""
-    batches, held, letters = 7 * accumulate, 0, ""
-    for index in range(batches):
-        while held <= depth and letters.count("b") < batches:
-            letters += "rb"
-            held += 1
-        held -= 1
-        letters += "re" * (letters.count("b") == batches and not letters.count("e"))
-        letters += "s" * (index % accumulate == accumulate - 1)
-    seen, step_ns = split(letters, ahead=True)
+def test_loader_that_is_a_batch_ahead(accumulate):
+    """Seven iterations, of which the last has no batch to ask for."""
+    usual = "rb" * accumulate + "s"
+    letters = "rb" + usual * 6 + usual[:-2] + "es"
+    seen, step_ns = split(letters, ahead=accumulate > 1)
     assert seen.samples == [accumulate * SIZE] * 7
     assert sum(step_ns) == 10 * len(letters)
-    assert (seen.accumulate, len(seen.ends)) == (accumulate, 7)
+    assert (seen.accumulate, len(seen.ends), seen.ahead) == (accumulate, 7, True)
+
+
+def test_step_is_an_iteration_also_without_a_new_batch():
+    seen, step_ns = split("rbss" * 3 + "re")
+    assert seen.samples == [SIZE, 0] * 3
+    assert step_ns == [30, *[20] * 5]
 
 
 def test_every_loader_is_waited_for():
@@ -121,8 +120,8 @@ def test_window_ends_when_all_gpus_of_the_parameters_have_done_their_work(monkey
     assert synchronized == gpus
 
 
-def phases(letters, *, ahead=False, loader=True):
-    seen, _ = split(letters, ahead=ahead, loader=loader)
+def phases(letters, *, loader=True):
+    seen, _ = split(letters, loader=loader)
     return mark_phases(0, seen)
 
 
@@ -137,7 +136,7 @@ def test_marks_are_batch_forward_step_and_next_request():
 def parts_ns(letters):
     """Stall, h2d, forward, backward, exposed communication, optimizer, and other."""
     seen = recording(letters)
-    iterations = split_iterations(HostClock(), seen)
+    iterations = split_iterations(seen)
     steps = mark_phases(0, iterations)
     phases = split_phases(
         seen.window,
@@ -168,7 +167,6 @@ def parts_ns(letters):
         ("rbfR.BF.S.s", (30, 0, 20, 20, 0, 20, 20)),  # inside of it
         ("rbfF.R.BS.s", (30, 0, 10, 30, 0, 20, 20)),
         ("rbfFSs.R.B.", (30, 0, 10, 10, 0, 10, 50)),  # after the step, as a test
-        ("rbfFSs.S.t.", (10, 0, 10, 10, 0, 30, 50)),  # two optimizers
     ],
 )
 def test_what_nothing_accounts_for_is_other(middle, expected):
@@ -187,7 +185,7 @@ def test_without_loader_batch_begins_where_last_step_ended():
 
 
 def test_phases_that_cannot_be_told_apart_have_a_reason():
-    assert "several steps" in phases("rbfFSsfFSt" * 2)
     assert "forward pass" in phases("rbSs" * 2)
-    assert "ahead" in phases("rb" + "rbrbfFfFSs" * 3, ahead=True)
-    assert "changes" in phases("rbfFrbfFSs" * 3 + "rbfFSs" + "rbfFrbfFSs")
+    assert "closure" in phases("rbSfFs" * 2)
+    assert "ahead" in phases("rb" + "rbrbfFfFSs" * 3)
+    assert "other numbers" in phases("rbfFrbfFSs" * 3 + "rbfFSs" + "rbfFrbfFSs")

@@ -4,12 +4,8 @@ import msgspec
 import numpy as np
 import pytest
 
-from hpml_jobs.core.measurements import Communication, Role
-from hpml_jobs.worker.observer.together import (
-    _messages_without,
-    begin_together,
-    early_s,
-)
+from hpml_jobs.core.measurements import Communication, Phases, Role
+from hpml_jobs.worker.observer.together import COLUMNS, begin_together
 from hpml_jobs.worker.results import RankResult
 from tests.unit.builders import a_cell, a_record
 
@@ -30,30 +26,19 @@ def ranks(*windows, role=Role.TIMED):
     return result
 
 
-@pytest.mark.parametrize(
-    ("windows", "waits_s"),
-    [
-        ([("a", 10, 20), ("a", 14, 20)], [4, 0]),
-        ([("a", 10, 20), ("a", 10, 18)], [0, 0]),  # began together, and one was faster
-        ([("a", 10, 20), ("b", 114, 120)], [4, 0]),  # other clocks: they end together
-        (
-            [("a", 10, 20), ("a", 11, 20), ("b", 112, 120), ("b", 115, 120)],
-            [5, 4, 3, 0],
-        ),
-    ],
-)
-def test_epoch_begins_when_its_last_rank_begins(windows, waits_s):
-    assert early_s(ranks(*windows), Role.TIMED) == pytest.approx(waits_s)
+def results_of(*of_ranks):
+    """Results of ranks: when each begins and ends the epoch, and its iterations."""
+    windows = [("a", begin_s, end_s) for begin_s, end_s, _ in of_ranks]
+    times = {"stall_s": np.full(3, 0.1), "samples": np.full(3, 8)}
+    return [
+        RankResult(rank, {"step_s": np.array(step_s), **times})
+        for rank, (*_, step_s) in zip(ranks(*windows), of_ranks, strict=True)
+    ]
 
 
 def test_wait_is_neither_in_the_epoch_nor_in_its_first_iteration():
-    first, last = ranks(("a", 10, 20), ("a", 14, 20))
-    times = {"stall_s": np.full(3, 0.1), "samples": np.full(3, 8)}
     early, late = begin_together(
-        [
-            RankResult(first, {"step_s": np.array([6.0, 2.0, 2.0]), **times}),
-            RankResult(last, {"step_s": np.array([2.0, 2.0, 2.0]), **times}),
-        ]
+        results_of((10, 20, [6.0, 2.0, 2.0]), (14, 20, [2.0, 2.0, 2.0]))
     )
     assert early.rank.timed.epoch_s == late.rank.timed.epoch_s == 6
     assert early.rank.timed.started_s == 14
@@ -63,41 +48,68 @@ def test_wait_is_neither_in_the_epoch_nor_in_its_first_iteration():
 
 
 @pytest.mark.parametrize(
-    ("starts_s", "durations_s", "less_s"),
+    "step_s",
     [
-        ([0.05 * n for n in range(10)], [1e-3] * 10, [0.8e-3, *[0] * 9]),
-        ([0.0, 0.1, 0.2, 2.0], [1.0, 1.1, 0.5, 0.9], [0.8, 0.8, 0.5, 0]),  # three queue
+        [2.0, 2.0, 6.0],  # it ends later
+        [6.0, 1.0, 3.0],  # others wait for it in their second iteration
     ],
 )
-def test_messages_under_way_in_the_wait_alone_are_shorter(
-    starts_s, durations_s, less_s
-):
-    names = "iteration", "kind", "purpose", "bytes"
-    arrays = {f"collective_{name}": np.zeros(len(starts_s), int) for name in names}
-    served_s = [durations_s[0], *[5e-4] * (len(starts_s) - 1)]
-    for name, values in (
-        ("s", durations_s),
-        ("served_s", served_s),
-        ("exposed_s", served_s),
-    ):
-        arrays[f"collective_{name}"] = np.array(values)
-    arrays["collective_start_s"] = np.array(starts_s)
-    total = Communication(total_s=9.0, gradients_s=9.0, buffers_s=0.0, messages=())
-    _, changed = _messages_without(total, arrays, sum(less_s[:1]))
-    assert np.array(durations_s) - changed["collective_s"] == pytest.approx(less_s)
-    assert served_s[0] - changed["collective_served_s"][0] == pytest.approx(less_s[0])
+def test_rank_that_does_not_wait_stays_as_it_is(step_s):
+    others = [2.0, 4.0, 4.0] if step_s[0] == 6 else [2.0, 2.0, 2.0]
+    results = results_of((10, 20, step_s), (10, 10 + sum(others), others))
+    first, _ = begin_together(results)
+    assert first.rank.timed.epoch_s == 10
+    assert first.arrays["step_s"].tolist() == step_s
 
 
-def test_ranks_that_do_not_wait_for_each_other_stay_as_they_are():
-    """Their first iteration is shorter than the wait would be."""
+def split_result(rank, step_s, exposed_s, served_s):
+    """The result of an instrumented epoch of two iterations, with a message in each."""
+    parts_s = np.zeros((2, len(COLUMNS)))
+    parts_s[:, COLUMNS.index("backward_s")] = np.array(step_s) - exposed_s
+    for name in ("comm_exposed_s", "comm_total_s", "gradients_s"):
+        parts_s[:, COLUMNS.index(name)] = exposed_s
+    phases = Phases(
+        stall_s=0.0,
+        h2d_s=0.0,
+        forward_s=0.0,
+        backward_s=sum(step_s) - sum(exposed_s),
+        comm_exposed_s=sum(exposed_s),
+        optimizer_s=0.0,
+    )
+    epoch = msgspec.structs.replace(rank.epochs[0], phases=phases)
+    sent = Communication(
+        total_s=sum(exposed_s), gradients_s=sum(exposed_s), buffers_s=0.0, messages=()
+    )
     times = {
-        "step_s": np.array([2.0, 4.0, 4.0]),
-        "stall_s": np.zeros(3),
-        "samples": np.full(3, 8),
+        f"collective_{name}": np.array(served_s)
+        for name in ("s", "served_s", "exposed_s")
     }
-    results = [RankResult(rank, times) for rank in ranks(("a", 10, 20), ("a", 14, 24))]
-    early, _ = begin_together(results)
-    assert early.rank.timed.epoch_s == 10
+    arrays = {
+        "parts_s": parts_s,
+        "stall_s": np.zeros(2),
+        "parts_samples": np.full(2, 8),
+        "collective_iteration": np.arange(2),
+        "collective_start_s": np.ones(2),
+        **times,
+    }
+    rank = msgspec.structs.replace(rank, epochs=(epoch,), communication=sent)
+    return RankResult(rank, arrays)
+
+
+def test_first_iteration_has_the_parts_of_the_rank_that_begins_last():
+    first, second = ranks(("a", 10, 20), ("a", 14, 20), role=Role.INSTRUMENTED)
+    early, late = begin_together(
+        [
+            split_result(first, [7.0, 3.0], [5.0, 1.0], [5.0, 1.0]),
+            split_result(second, [3.0, 3.0], [1.0, 1.0], [1.0, 1.0]),
+        ]
+    )
+    epoch = early.rank.epochs[0]
+    assert (epoch.epoch_s, epoch.closure) == (6, 0)
+    assert (epoch.phases.comm_exposed_s, epoch.phases.backward_s) == (2, 4)
+    assert early.rank.communication.total_s == 2
+    for name, values in late.arrays.items():
+        assert early.arrays[name].tolist() == values.tolist()
 
 
 TESTS_BETWEEN = """
@@ -154,7 +166,6 @@ def test_rank_that_tests_between_epochs(observe, case, tester):
         assert split.phases.exposed_s < 1
         assert rank.communication.total_s < 1
         assert split.closure < 0.02
-        assert all(message.busy_s < 1 for message in rank.communication.messages)
     assert record.exchange.skew_s < 1
 
 

@@ -1,14 +1,11 @@
 """Formulas of all derived numbers of a study; names carry the units."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import ceil, hypot, log2
 from statistics import quantiles
 
 HAND_OVER_S = 0.002
 """The longest hand-over of a batch from a loader worker (0.6 to 1.4 ms on busy CPUs)."""
-
-NEARLY = 0.9
-"""A batch with this share of the best rate of the smallest size is as good as the best one."""
 
 MOST_LAUNCHES = 5
 """Launches of a cell by `repeats=auto`, at most."""
@@ -35,6 +32,16 @@ def samples_processed(images: int, processes: int) -> int:
     (1500, 1504)
     """
     return processes * ceil(images / processes)
+
+
+def largest_near_best(seconds: Mapping[int, float]) -> int:
+    """Return the largest batch whose rate is within 10 % of the best; `seconds` are by batch.
+
+    >>> largest_near_best({32: 1.5, 128: 1.0, 512: 1.1, 2048: 1.2})
+    512
+    """
+    best_s = min(seconds.values())
+    return max(batch for batch, time_s in seconds.items() if 0.9 * time_s <= best_s)
 
 
 def entropy_bits(counts: Iterable[int]) -> float:

@@ -11,7 +11,7 @@ from math import inf, log, sqrt
 from statistics import fmean, median
 from typing import NamedTuple
 
-from hpml_jobs.core.formulas import MOST_LAUNCHES, NEARLY
+from hpml_jobs.core.formulas import MOST_LAUNCHES, largest_near_best
 
 WORTH = 1.02
 """A larger batch is tried while the last one raised the rate by this factor."""
@@ -141,10 +141,7 @@ def _chosen_batch(smallest: int, batches: Sequence[int], known: Known) -> int | 
         measured = known.get(Setting(smallest, batch))
         if measured and measured.gpu_s:
             gpu_s[batch] = _gpu_s(measured)
-    best = min(gpu_s.values(), default=inf)
-    return max(
-        (b for b, value in gpu_s.items() if NEARLY * value <= best), default=None
-    )
+    return largest_near_best(gpu_s) if gpu_s else None
 
 
 def _gpu_s(measured: Measured) -> float:

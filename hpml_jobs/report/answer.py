@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from hpml_jobs.core.check_result import Tier
-from hpml_jobs.core.formulas import MOST_LAUNCHES, NEARLY
+from hpml_jobs.core.formulas import MOST_LAUNCHES, largest_near_best
 from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.core.text import (
     PROGRAM,
@@ -272,9 +272,8 @@ def _batch(group: ReportGroup, series: Series) -> str:
     }
     if len(times) < 2:
         return ""
-    best_s = min(times.values())
-    near = [batch for batch, time_s in times.items() if NEARLY * time_s <= best_s]
-    batch = mark(f"{max(near)}", is_doubtful=series.sizes[0].is_doubtful)
+    best = largest_near_best(times)
+    batch = mark(f"{best}", is_doubtful=series.sizes[0].is_doubtful)
     return (
         f"Batch {batch} is the largest within 10 % of the best rate on "
         f"{captions.size(gpus, group.source.device)}."

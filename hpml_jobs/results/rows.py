@@ -365,9 +365,9 @@ def series_of(rows: Sequence[Row], pairs: Iterable[Pair]) -> Series | None:
         return None
     most = max(len(series.sizes) for series in found)
     longest = [series for series in found if len(series.sizes) == most]
-    best_s = min(series.smallest.epoch_s for series in longest)
-    near = [s for s in longest if formulas.NEARLY * s.smallest.epoch_s <= best_s]
-    return max(near, key=lambda series: series.batch)
+    times = {series.batch: series.smallest.epoch_s for series in longest}
+    batch = formulas.largest_near_best(times)
+    return next(series for series in longest if series.batch == batch)
 
 
 def plain_rows(rows: Sequence[Row]) -> list[Row]:

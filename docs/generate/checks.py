@@ -17,8 +17,8 @@ END = "<!-- checks: end -->\n"
 
 HEAD = """\
 Every record is checked when `status` or `collect` reads it, and every cell is compared with the
-other cells of its table. `checks.csv` lists all results. A check of several parts has a fix for
-each: the row is that of most parts.
+other cells of its table. `checks.csv` lists all results. A check may have several fixes: the row
+has the most frequent one.
 
 | marks | meaning |
 |---|---|
@@ -31,8 +31,8 @@ each: the row is that of most parts.
 """
 
 COMPARED = """\
-The check `conditions` compares: {conditions}. Cells that differ in one of these share a table:
-{remarks} (of Python the last number).
+The check `conditions` compares: {conditions}. It does not compare: {remarks} (of Python the last
+number).
 """
 
 NUMBERS = {

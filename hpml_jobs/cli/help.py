@@ -15,7 +15,7 @@ PAGE = """\
 hpml_jobs {version}: how does PyTorch training scale on a SLURM cluster?
 
   hpml-jobs -m gpus=1,2,4 batch=32,128,512   submit a study of 3 x 3 cells
-  hpml-jobs collect --wait                   wait for them, say how many to use
+  hpml-jobs collect --wait                   wait, print how fast each size is
 
   init                       write your defaults from what this cluster says
   doctor KEY=VALUE...        check the setup, with a short diagnostic job
@@ -37,7 +37,7 @@ WHOLE_PAGE = """\
 hpml_jobs {version}: how does PyTorch training scale on a SLURM cluster?
 
   hpml-jobs -m gpus=1,2,4 batch=32,128,512   submit a study of 3 x 3 cells
-  hpml-jobs collect --wait                   wait for them, say how many to use
+  hpml-jobs collect --wait                   wait, print how fast each size is
 
 A study is a set of cells; a cell is one measurement, e.g. on 4 GPUs with batch
 128. Submitted again, a study skips its finished, pending and running cells. On

@@ -73,7 +73,7 @@ def impossible_loss(record: Record) -> Observation | None:
     the times remain valid, loss and accuracy do not.
 
     Limit: from (1 - accuracy) x ln 2 to {LOSS_LIMIT} x ln(classes); accuracy from 0 to 1
-    Fix: do not use loss and accuracy of this cell; {REPORT_BUG}
+    Fix: if training diverged, lower workload.lr=; else do not use loss and accuracy; {REPORT_BUG}
     """
     workload = record.cell.workload
     epochs = [

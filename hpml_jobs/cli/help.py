@@ -197,6 +197,7 @@ def entry(word: str, conf: Path) -> str:
     docs += keys(text)
     for group in GROUPS:
         docs += _keys_of(group, conf)
+    word = word.lower()
     named = [doc for doc in docs if word in (doc.key, doc.key.rpartition(".")[2])]
     terms = explanations()
     texts = [terms.get(word, ""), _check_explanation(word), _lines(named)]

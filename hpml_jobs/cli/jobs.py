@@ -1,6 +1,5 @@
 """Commands cancel and resubmit."""
 
-from itertools import compress
 from typing import TYPE_CHECKING, Annotated
 
 from typer import Option
@@ -118,21 +117,27 @@ def resubmit(
 
     Example: hpml-jobs resubmit demo --timeout --minutes 60
     """
-    from hpml_jobs.submit.resubmit import OUTCOMES, Changes
+    from hpml_jobs.submit.resubmit import Changes
 
-    all_kinds = (*OUTCOMES, DISTURBED)
-    typed = (failed, oom, timeout, missing, cancelled, lost, disturbed)
-    kinds = [*compress(all_kinds, typed)]
+    typed = {
+        "failed": failed,
+        "oom": oom,
+        "timeout": timeout,
+        "missing": missing,
+        "cancelled": cancelled,
+        "lost": lost,
+        DISTURBED: disturbed,
+    }
+    kinds = [kind for kind, is_typed in typed.items() if is_typed]
     changes = Changes(minutes=minutes, mem_gb=mem)
     selection = select_study(study, pattern, outputs)
     if not kinds and selection.pattern is None:
-        options = " ".join(f"--{kind}" for kind in all_kinds)
+        options = " ".join(f"--{kind}" for kind in typed)
         raise UsageError(f"specify what to resubmit: {options}, or a PATTERN")
-    manner = Manner(json, yes, all_cells, dry_run)
     deliver(
         selection.study,
         lambda: _cells_again(selection, kinds, changes, json=json),
-        manner,
+        Manner(json, yes, all_cells, dry_run),
     )
 
 

@@ -137,8 +137,11 @@ def run_here(selection: "Selection", job: str, *, json: bool) -> None:
     try:
         ended = _run_cells(selection, job, out)
     except KeyboardInterrupt as fault:
-        sentence = "interrupted; to run the cells that have not finished"
-        raise InterruptError(with_command(sentence, repeated())) from fault
+        raise InterruptError(
+            with_command(
+                "interrupted; to run the cells that have not finished", repeated()
+            )
+        ) from fault
     status = study_status(plan.study, with_checks=json)
     ended_states = [state for state in status.states if state.slug in ended]
     if json:
@@ -155,8 +158,12 @@ def run_here(selection: "Selection", job: str, *, json: bool) -> None:
         if not plan.has_followup:
             print(next_commands(words, watch=False), file=out)
         return
-    sentence = f"{failed} of {total} cells did not finish; to see why"
-    raise HpmlError(with_command(sentence, f"{PROGRAM} logs {words}"))
+    raise HpmlError(
+        with_command(
+            f"{failed} of {total} cells did not finish; to see why",
+            f"{PROGRAM} logs {words}",
+        )
+    )
 
 
 def _run_cells(selection: "Selection", job: str, out: TextIO) -> set[str]:
@@ -194,4 +201,4 @@ def _ending(folder: CellFolder) -> str:
     record = folder.read_record() if end.outcome.finished else None
     if record is None or not record.ranks:
         return f"{end.outcome.value}: {end.reason}"
-    return f"{record.timed_s:#.3g} s"
+    return f"timed {record.timed_s:#.3g} s"

@@ -53,8 +53,12 @@ def submit(
     if not dry_run and len(words) == 1 and words[0].startswith("study="):
         # probably the study was to be shown
         name = words[0].removeprefix("study=")
-        sentence = f"{words[0]} alone names no cell: add e.g. gpus=1; to see the study"
-        raise UsageError(with_command(sentence, f"{PROGRAM} status {name}"))
+        raise UsageError(
+            with_command(
+                f"{words[0]} alone names no cell: add e.g. gpus=1; to see the study",
+                f"{PROGRAM} status {name}",
+            )
+        )
     sweep = expand(words, multirun=multirun, config_dir=config_dir)
     plan = make_plan(sweep, fetch=not dry_run, notify=print_note)
     manner = Manner(json, yes, all_cells, dry_run)

@@ -211,7 +211,7 @@ def stopped_end(attempt: Attempt, paths: AttemptFolder) -> AttemptEnd:
     return AttemptEnd(
         attempt=attempt,
         outcome=Outcome.CANCELLED,
-        reason="received SIGTERM",
+        reason="stopped by SIGTERM, as by Ctrl-C or scancel",
         activity=paths.activity(),
     )
 

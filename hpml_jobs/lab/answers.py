@@ -87,10 +87,9 @@ def time_by_batch(block: Block) -> Answer:
     if not texts:
         return Answer()
     size = captions.size(1, block.source.device)
-    fastest = next(c.row for c in block.group.candidates if c.row.is_baseline)
     return Answer(
-        f"Without data loading, an epoch on {size} takes {listed(texts)}. With it, batch "
-        f"{fastest.batch_per_gpu} is the fastest."
+        f"Without data loading, an epoch on {size} takes {listed(texts)}. "
+        f"{answer_of(block.report, block.group).batch}"
     )
 
 
@@ -145,7 +144,8 @@ def bandwidth(block: Block) -> Answer:
     speed = captions.shown(three_digits(reached.lab_gb_per_s), row, Affected.BANDWIDTH)
     of_peak = ""
     if reached.of_peak:
-        of_peak = f", {percent(reached.of_peak)} % of the best without training"
+        share = captions.shown(percent(reached.of_peak), row, Affected.BANDWIDTH)
+        of_peak = f", {share} % of the best without training"
     return Answer(f"On {block.place(row)} gradients pass at {speed} GB/s{of_peak}.")
 
 

@@ -217,8 +217,12 @@ def _wished(report: Report, group: ReportGroup) -> str:
 
 
 def _deciding(report: Report, group: ReportGroup, size: Pair) -> str:
-    """Return the command that launches a size and the smallest one until it is decided."""
-    if len(size.parallel.runs) >= MOST_LAUNCHES:
+    """Return the command that launches a size and the smallest one until it is decided.
+
+    A doubtful size has the command of its mark; once `auto` has ended, it launches no more.
+    """
+    is_by_auto = any(noted.get("repeats") == "auto" for noted in report.keys)
+    if is_by_auto or size.is_doubtful or len(size.parallel.runs) >= MOST_LAUNCHES:
         return ""
     return _command(
         report,
@@ -320,7 +324,6 @@ def _without(report: Report, group: ReportGroup) -> Iterator[str]:
 
 def _marks(report: Report, group: ReportGroup) -> Iterator[str]:
     """Yield a line per cause of doubtful numbers: what it is about, and the command that helps."""
-    yield from _without(report, group)
     source = group.source
     causes = warnings.causes(source, [Tier.NUMBER])
     marked = sum(len(c.slugs) for c in causes if c.result.check == DISTURBED)
@@ -334,6 +337,7 @@ def _marks(report: Report, group: ReportGroup) -> Iterator[str]:
         text = f"{sign}{number} of {runs} {were} slowed down by other programs{ending}"
         command = f"{PROGRAM} resubmit {report.study} --disturbed"
         yield with_command(f"{text}. Once these end", command)
+    yield from _without(report, group)
     for cause in causes:
         if cause.result.check != DISTURBED:
             yield f"{captions.MARK} {warnings.brief(source, cause)}"

@@ -288,11 +288,15 @@ WITHOUT = {
 
 
 class CountedRuns(NamedTuple):
-    """The runs of a row that count, with their values, and those that are left out."""
+    """The runs of a row that count, with their values, and those that are left out.
+
+    The phases of all are those of one `rank`.
+    """
 
     records: tuple[Record, ...]
     values: tuple[Figures, ...]
     left_out: tuple[LeftOut, ...]
+    rank: int | None
 
 
 def counted_runs(records: Sequence[Record]) -> CountedRuns:
@@ -313,7 +317,10 @@ def counted_runs(records: Sequence[Record]) -> CountedRuns:
         values |= {slug: without(values[slug], role) for slug in reasons}
         left_out.append(_left_out(reasons, role))
     return CountedRuns(
-        tuple(counted), tuple(values.values()), tuple(itertools.chain(*left_out))
+        tuple(counted),
+        tuple(values.values()),
+        tuple(itertools.chain(*left_out)),
+        number,
     )
 
 

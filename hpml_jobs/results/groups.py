@@ -318,6 +318,7 @@ def _timed(place: Place, runs: Sequence[CellResult], uncertain: Collection[str])
         runs=tuple(sorted(counted.values, key=lambda run: run.epoch_s)),
         cells=tuple(run.slug for run in runs),
         left_out=counted.left_out,
+        rank=counted.rank,
         measured=tuple(run for run in runs if run.measured),
     )
 

@@ -107,7 +107,7 @@ class Row(Value, frozen=True, kw_only=True, dict=True):
     """N GPUs with one strategy and treatment at one batch per GPU, made of `cells`.
 
     An iteration has `accumulate` batches. `runs` are those with numbers that count, `values` their
-    medians; `left_out` were disturbed.
+    medians, of the phases those of one `rank`; `left_out` were disturbed.
     `reference` is the setup that its ratios are against, at the same batch: the plain loop on one
     GPU, or in a group without such a cell its own smallest size. Without a valid record there is no
     timing, without a reference no speedup, without the plain loop no residual. `measured` are its
@@ -133,6 +133,7 @@ class Row(Value, frozen=True, kw_only=True, dict=True):
     runs: tuple[Figures, ...] = ()
     cells: tuple[str, ...] = ()
     left_out: tuple[LeftOut, ...] = ()
+    rank: int | None = None
     measured: tuple[CellResult, ...] = ()
     against: "Row | None" = None
     checks: Mapping[str, tuple[CheckResult, ...]] = {}

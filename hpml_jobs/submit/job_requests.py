@@ -43,7 +43,8 @@ class JobKind(StrEnum):
 class JobRequest(NamedTuple):
     """The cells of one sbatch call; `shape` is what each array task, or the allocation, requests.
 
-    `is_retry`: a follow-up job submits it. `exclude`: nodes that it must avoid.
+    `is_retry`: a follow-up job submits it. `exclude`: nodes that it must avoid. `charged_gpus` are
+    those of each node: all of them where the job has whole nodes.
     """
 
     kind: JobKind
@@ -51,6 +52,7 @@ class JobRequest(NamedTuple):
     cells: list[PlannedCell]
     is_retry: bool = False
     exclude: tuple[str, ...] = ()
+    charged_gpus: int = 0
 
     @property
     def slugs(self) -> tuple[str, ...]:
@@ -76,11 +78,9 @@ class JobRequest(NamedTuple):
 
     @property
     def gpu_hours(self) -> float:
-        """The most GPU-hours it can use: the requested GPUs until the time limits."""
-        hours = gpu_hours(
-            self.shape.nodes * self.shape.gpus_per_node, self.shape.minutes
-        )
-        return hours * self.tasks
+        """The most GPU-hours it can use: the charged GPUs until the time limits."""
+        gpus = self.tasks * self.shape.nodes * self.charged_gpus
+        return gpu_hours(gpus, self.shape.minutes)
 
     def __str__(self) -> str:
         """For people, e.g. `3 cells: 1 node x 4 rtx8000, 12 CPUs, 30 min`."""
@@ -100,9 +100,15 @@ def most_gpu_hours(plan: Plan, requests: Iterable[JobRequest]) -> float:
 
 def make_requests(plan: Plan, cells: list[PlannedCell]) -> list[JobRequest]:
     """Return the job requests of cells: packs, or an array per shape."""
-    requests = _packs(cells, plan.cluster) if plan.pack else _arrays(cells)
+    cluster = plan.cluster
+    requests = _packs(cells, cluster) if plan.pack else _arrays(cells)
+    nodes = _nodes(cluster) if cluster.isolate is Isolate.EXCLUSIVE else []
     return [
-        request._replace(is_retry=plan.is_retry, exclude=plan.exclude)
+        request._replace(
+            is_retry=plan.is_retry,
+            exclude=plan.exclude,
+            charged_gpus=_gpus_of_node(request.shape, nodes),
+        )
         for request in requests
     ]
 
@@ -260,13 +266,8 @@ def exclusive_note(cluster: Cluster, requests: Sequence[JobRequest]) -> str:
     hours = gpu_hours_of(requests)
     if cluster.isolate is Isolate.EXCLUSIVE or not hours:
         return ""
-    nodes = _nodes(cluster)
-    whole = sum(
-        gpu_hours(
-            request.shape.nodes * _gpus_of_node(request.shape, nodes),
-            request.shape.minutes,
-        )
-        * request.tasks
+    whole = gpu_hours_of(
+        request._replace(charged_gpus=_gpus_of_node(request.shape, _nodes(cluster)))
         for request in requests
     )
     cost = "no more"
@@ -279,9 +280,9 @@ def exclusive_note(cluster: Cluster, requests: Sequence[JobRequest]) -> str:
 
 
 def _gpus_of_node(shape: Shape, nodes: Iterable[Node]) -> int:
-    """Return the GPUs of the largest node that a shape may be given."""
+    """Return the GPUs of the largest node that a shape with GPUs may be given."""
     sizes = [node.gpus for node in nodes if node.gpu_type in (shape.gpu_type, None)]
-    return max([shape.gpus_per_node, *sizes])
+    return max([shape.gpus_per_node, *sizes]) if shape.gpus_per_node else 0
 
 
 def _nodes(cluster: Cluster) -> Sequence[Node]:

@@ -40,8 +40,8 @@ def next_step(
     cluster lost is, on other nodes.
     """
     states = {state.slug: state for state in status.states}
-    # that it does not fit is a result, too
-    ended = {s.slug for s in status.states if s.recorded or s.outcome is Outcome.OOM}
+    # that a batch does not fit on a GPU is a record, too
+    ended = {state.slug for state in status.states if state.recorded}
     sent = [planned for planned in plan.cells if planned.slug in states]
     running = [p for p in sent if states[p.slug].outcome.may_run]
     if running:
@@ -54,8 +54,8 @@ def next_step(
             return plan, f"{counted(len(lost), 'cell')} again that the cluster lost"
     known = _known(sent, states, status)
     sizes = sorted({planned.cell.gpus for planned in plan.cells})
-    batches = sorted({planned.cell.batch for planned in plan.cells})
-    step = next_cells(goal, sizes, batches, known)
+    batches = {planned.cell.batch for planned in plan.cells}
+    step = next_cells(goal, sizes, sorted(batches), known)
     if isinstance(step, Answer):
         return plan._replace(cells=[]), _ended(plan, known)
     launches = []
@@ -64,8 +64,10 @@ def next_step(
         launches.append(next((p for p in cells if p.slug not in ended), cells[-1]))
     failed = [states[p.slug] for p in launches if by_job and p.slug in states]
     if failed:
-        reason = f"{failed[0].slug} {failed[0].outcome.value}: {failed[0].reason}"
-        return plan._replace(cells=[]), f"{reason}; the same command goes on"
+        return plan._replace(cells=[]), (
+            f"{failed[0].slug} {failed[0].outcome.value}: {failed[0].reason}; the same command "
+            "goes on"
+        )
     left = [planned for planned in plan.cells if planned.slug not in ended]
     most = _hours_of_limits(left)
     if goal.gpu_hours is not None:
@@ -141,7 +143,7 @@ def _known(
     known = {}
     for row in make_rows(results):
         of_row = [record for slug in row.cells if (record := records[slug])]
-        if row.timing or row.outcome is Outcome.OOM:
+        if of_row:
             known[Setting(row.gpus, row.batch_per_gpu)] = _measured(row, of_row)
     return known
 
@@ -183,13 +185,12 @@ def _rule(plan: Plan, goal: Goal, most: float) -> str:
 
 
 def _of(plan: Plan) -> str:
-    number = len({(planned.cell.gpus, planned.cell.batch) for planned in plan.cells})
-    return counted(number, "setting")
+    return counted(len({(p.cell.gpus, p.cell.batch) for p in plan.cells}), "setting")
 
 
 def _hours(plan: Plan) -> str:
-    device = plan.cells[0].cell.device
-    return "process-hours" if device is Device.CPU else "GPU-hours"
+    first = plan.cells[0].cell
+    return "process-hours" if first.device is Device.CPU else "GPU-hours"
 
 
 def _ended(plan: Plan, known: Known) -> str:

@@ -224,7 +224,7 @@ def _cell(
     values["left_out"] = _left_out(result.slug, row)
     if record is not None and row is not None and result.measured:
         values["work_samples"] = record.work_samples
-        values |= msgspec.structs.asdict(figures_of(record))
+        values |= msgspec.structs.asdict(figures_of(record, row.rank))
         values |= _measured(record, row)
         values |= gpu_figures(record)._asdict()
         values["checks"] = worst_level(checks.get(result.slug, ())).value

@@ -133,7 +133,13 @@ def gap_sentence(row: Row, gap: Gap) -> str:
     missing = mark(digits(gap.missing), is_doubtful=gap.is_doubtful)
     part = mark(digits(values[largest]), is_doubtful=gap.doubts_parts)
     name = names.get(largest, largest.value)
-    sentence = f"Of the {missing} missing to {gap.ideal:.4g}, {name} takes {part}"
+    whole = f"the {missing} missing to {gap.ideal:.4g}"
+    sentence = f"Of {whole}, {name} takes {part}"
+    if values[largest] >= gap.missing:
+        # another part is below zero
+        sentence = mark(f"All of {whole} is {name}", is_doubtful=gap.doubts_parts)
+    if not gap.is_split and not values[largest]:
+        return f"What takes {whole} is not known: {why_unsplit(row)}."
     is_measured = gap.is_measured and largest is GapCause.EXCHANGE
     if is_measured and gap.without.get(largest, 0.0) > gap.speedup:
         speedup = three_digits(gap.without[largest])

@@ -270,7 +270,7 @@ def test_rank_with_secondary_error_is_not_blamed(cell_folder, monkeypatch, echo)
         (
             "RuntimeError: DataLoader worker (pid 7) is killed by signal: Terminated.",
             Outcome.CANCELLED,
-            "received SIGTERM",
+            "stopped by SIGTERM, as by Ctrl-C or scancel",
         ),
     ],
 )
@@ -608,7 +608,7 @@ def test_wrapper_ignores_usr2_and_sigterm_ends_workers_first(
     assert end is not None
     assert (end.outcome, end.reason) == (
         Outcome.CANCELLED,
-        "received SIGTERM",
+        "stopped by SIGTERM, as by Ctrl-C or scancel",
     )
     assert (
         msgspec.json.decode((cell_folder.attempt("101_0.r0").about).read_bytes())["job"]

@@ -54,6 +54,16 @@ def test_cells_that_cannot_share_a_node_are_not(slurm, working_folder, capsys, w
     assert note(words, capsys) == ""
 
 
+def test_budget_is_of_whole_nodes_where_these_are_charged(
+    slurm, working_folder, capsys
+):
+    words = ["-m", "gpus=1,2", "minutes=30", "workload=digits", "cluster=greene"]
+    words += ["cluster.gpu_hours_budget=2"]
+    assert run(["plan", *words]) == 0
+    assert run(["plan", *words, "cluster.isolate=exclusive"]) == 2
+    assert "request up to 4 GPU-hours" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("words", "cost"),
     [

@@ -92,9 +92,11 @@ def test_batch_that_does_not_fit_ends_the_batches(study, slurm):
     assert places(study)[3:] == [(4, 128)]
 
 
-def test_failed_cell_ends_the_chain_but_not_the_command(study, slurm, capsys):
+@pytest.mark.parametrize("state", ["FAILED", "OUT_OF_MEMORY"])
+def test_failed_cell_ends_the_chain_but_not_the_command(study, slurm, capsys, state):
+    """Memory of the host that does not suffice says nothing of the batch."""
     run([*AUTO])
-    slurm.set_output("sacct", sacct_line("101", "FAILED", "1:0"))
+    slurm.set_output("sacct", sacct_line("101", state, "1:0"))
     scripts = len(slurm.scripts)
     capsys.readouterr()
     assert run([*AS_JOB]) == 0

@@ -114,9 +114,8 @@ def attempt_cell(folder: CellFolder, job: Job | None = None) -> AttemptEnd:
         with contextlib.suppress(OSError):
             paths.reserve.unlink()
         end = paths.write_end(end)
-        log = paths.log_of(0)
         print_safely(
-            f"{folder.slug}: {end.outcome.value} {end.reason or ''} (log: {log})"
+            f"{folder.slug}: {end.outcome.value} {end.reason or ''} (log: {paths.log_of(0)})"
         )
         return end
 
@@ -138,17 +137,17 @@ def _explaining(folder: CellFolder) -> Iterator[None]:
 
     Raises:
         NoSpaceError: the disk is full.
-        HpmlError: the folder of the cell is gone.
+        HpmlError: the folder of the cell is gone, or cannot be written.
     """
     try:
         yield
     except OSError as fault:
         if fault.errno in _NO_SPACE:
             raise NoSpaceError(f"{fault.strerror}: {folder.root}") from fault
-        if not folder.root.exists():
+        if str(folder.root) in str(fault):
             raise HpmlError(
-                f"the folder {folder.root} was deleted or renamed while the cell ran: its record "
-                "cannot be written; submit the cell again"
+                f"the folder {folder.root} was deleted or renamed while the cell ran, or cannot be "
+                "written: submit the cell again"
             ) from fault
         raise
 

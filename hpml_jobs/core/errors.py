@@ -27,12 +27,12 @@ class UsageError(HpmlError):
 
 
 EXAMPLES: Mapping[str, float | str] = {
-    "gpus": 2,
-    "batch": 32,
+    "gpus": "2 or gpus=auto",
+    "batch": "32 or batch=auto",
     "strategy": "ddp",
     "epochs": 5,
     "iterations": 40,
-    "repeats": 4,
+    "repeats": "4 or repeats=auto",
     "minutes": 60,
     "threads": 2,
     "loader_workers": 4,

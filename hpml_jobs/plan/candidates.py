@@ -45,6 +45,8 @@ def refuse_sweeps(
             raise UsageError(f"{key} is given twice")
         if key == "global_batch":
             raise UsageError(f"{typed} with global_batch=: give batch= or batch=auto")
+        if key == "repeats":
+            raise UsageError(f"{typed} with repeats=: leave it out, or repeats=auto")
         if len(options) > 1 and key not in ("gpus", "batch"):
             raise UsageError(
                 f"{typed} with several values of {key}=: it chooses GPUs and batch of one; submit "

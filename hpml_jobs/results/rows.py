@@ -312,10 +312,9 @@ class Pair(NamedTuple):
         )
 
     def is_near(self, efficiency: float) -> bool:
-        """Return whether its efficiency may be another one: it is known no better, or doubtful."""
+        """Return whether its efficiency may be another one, by its interval, or without one."""
         ends = self.efficiencies
-        is_within = ends is None or ends.low < efficiency <= ends.high
-        return is_within or self.is_doubtful
+        return ends is None or ends.low < efficiency <= ends.high
 
     @property
     def is_doubtful(self) -> bool:

@@ -136,8 +136,8 @@ def gap_sentence(row: Row, gap: Gap) -> str:
     whole = f"the {missing} missing to {gap.ideal:.4g}"
     sentence = f"Of {whole}, {name} takes {part}"
     if values[largest] >= gap.missing:
-        # another part is below zero
-        sentence = mark(f"All of {whole} is {name}", is_doubtful=gap.doubts_parts)
+        # others are below zero, or as large
+        sentence = f"The largest cause of {whole} is {name}"
     if not gap.is_split and not values[largest]:
         return f"What takes {whole} is not known: {why_unsplit(row)}."
     is_measured = gap.is_measured and largest is GapCause.EXCHANGE

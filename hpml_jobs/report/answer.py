@@ -292,9 +292,11 @@ def _training(group: ReportGroup, cell: Candidate) -> str:
         return ""
     device = group.source.device
     size = captions.size(cell.row.gpus, device)
-    text = f"{counted(epochs, 'epoch')} on {size} take {duration_text(epochs * cell.epoch_s)}"
+    time = mark(duration_text(epochs * cell.epoch_s), is_doubtful=cell.is_doubtful)
+    text = f"{counted(epochs, 'epoch')} on {size} take {time}"
     if device is Device.CUDA:
-        text += f" and {significant(epochs * cell.gpu_hours, 3)} GPU-hours"
+        hours = significant(epochs * cell.gpu_hours, 3)
+        text += f" and {mark(hours, is_doubtful=cell.is_doubtful)} GPU-hours"
     return f"{text}."
 
 

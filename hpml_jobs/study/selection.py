@@ -3,7 +3,6 @@
 import os
 import re
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Protocol, TypeVar
@@ -154,14 +153,11 @@ def _by_path(word: str) -> Path:
 def _elsewhere(name: str) -> Path | None:
     """Return the folder of the only study of a name in folders of studies near the current one.
 
-    These are the current folder and those above it, and `outputs` in each and in its neighbours.
+    These are the current folder and those above it, and `outputs` in each.
     """
     here = Path.cwd()
     folders = [here, *here.parents[:LEVELS]]
     folders += [folder / OUTPUTS for folder in folders]
-    for parent in (here, here.parent):
-        with suppress(OSError):  # it cannot be listed
-            folders += [path / OUTPUTS for path in parent.iterdir()]
     with_name = {
         (folder / name).resolve() for folder in folders if is_study(folder / name)
     }

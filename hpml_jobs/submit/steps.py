@@ -89,7 +89,8 @@ def _name(step: Sequence[Setting], sizes: Sequence[int], known: Known) -> str:
     gpus, batch = step[0]
     if step[0] in known:
         run = known[step[0]].launches + 1
-        return f"run {run} of at most {MOST_LAUNCHES} of gpus={gpus} batch={batch}, to be more certain"
+        setting = f"gpus={gpus} batch={batch}, to be more certain"
+        return f"run {run} of at most {MOST_LAUNCHES} of {setting}"
     if gpus == sizes[0]:
         return f"the batches of gpus={gpus}"
     if gpus == sizes[-1]:

@@ -181,7 +181,9 @@ def test_waiting_for_cpus_is_at_most_what_computation_takes_longer(builder):
     """6 s of 10 s in the run queue, but computation is only 3.5 s longer than on one GPU."""
     group = group_of(builder, a_run(1, 26.0), a_run(4, 10.0, queued_s=6.0))
     assert values_of(group)[GapCause.CPUS] == 1.4
-    assert "The largest cause of the 1.40 missing to 4 is waiting" in sentences(group)[0]
+    assert (
+        "The largest cause of the 1.40 missing to 4 is waiting" in sentences(group)[0]
+    )
 
 
 # ---- what is not measured is no part ----

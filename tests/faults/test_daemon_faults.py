@@ -79,7 +79,7 @@ def test_run_controller_outage_loses_no_cell(breakable_study, record_fault):
 def test_drained_nodes_finish_running_cells_and_start_none(
     breakable_study, record_fault
 ):
-    words = ("-m", "gpus=4", "batch=4,8")
+    words = ("-m", "gpus=4", "batch=4,8", "cluster.isolate=serial")
     case = breakable_study("drained", *words, model="Blocking").submit()
     case.wait_until_blocked(4)
     nodes = ("gr001", "gr002")

@@ -54,7 +54,7 @@ def example(key: str) -> str:
     """Return the end of a message that a key is refused with.
 
     >>> example("batch"), example("workload.classes")
-    (', e.g. batch=32', '')
+    (', e.g. batch=32 or batch=auto', '')
     """
     return f", e.g. {key}={EXAMPLES[key]}" if key in EXAMPLES else ""
 

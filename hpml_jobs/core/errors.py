@@ -27,12 +27,12 @@ class UsageError(HpmlError):
 
 
 EXAMPLES: Mapping[str, float | str] = {
-    "gpus": "2 or gpus=auto",
-    "batch": "32 or batch=auto",
+    "gpus": 2,
+    "batch": 32,
     "strategy": "ddp",
     "epochs": 5,
     "iterations": 40,
-    "repeats": "4 or repeats=auto",
+    "repeats": 4,
     "minutes": 60,
     "threads": 2,
     "loader_workers": 4,
@@ -54,7 +54,7 @@ def example(key: str) -> str:
     """Return the end of a message that a key is refused with.
 
     >>> example("batch"), example("workload.classes")
-    (', e.g. batch=32 or batch=auto', '')
+    (', e.g. batch=32', '')
     """
     return f", e.g. {key}={EXAMPLES[key]}" if key in EXAMPLES else ""
 

@@ -126,15 +126,15 @@ def _ends(
     """Return outcomes, what they say of cells, and the commands to go on."""
     logs = f"{PROGRAM} logs {study}"
     resubmit = f"{PROGRAM} resubmit {study}"
-    # of unknown progress twice the time, else a quarter more than at this pace
+    # a quarter more than at this pace; twice the time where the progress is not known
     minutes = [
-        (s.minutes or 0) / (s.done or 0.625)
+        (s.minutes or 0) * (1.25 / s.done if s.done else 2)
         for s in cells
         if s.outcome is Outcome.TIMEOUT
     ]
     memory_gb = [s.mem_gb or 0 for s in cells if s.outcome is Outcome.OOM]
     # an example where the limits of the job are not known
-    longer = ceil(1.25 * max(minutes, default=0)) or 60
+    longer = ceil(max(minutes, default=0)) or 60
     more_gb = ceil(2 * max(memory_gb, default=0)) or 64
     return (
         (

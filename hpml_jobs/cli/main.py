@@ -142,8 +142,7 @@ def _dispatch(words: list[str]) -> int:
     try:
         Path.cwd()
     except FileNotFoundError as fault:
-        text = "the current folder was removed: cd to another one"
-        raise HpmlError(text) from fault
+        raise HpmlError("the current folder was removed: cd to another one") from fault
     first, names_command = words[0], words[0] in COMMANDS
     # typer answers the completion script of the shell
     is_of_shell = "_HPML_JOBS_COMPLETE" in os.environ

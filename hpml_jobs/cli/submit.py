@@ -52,11 +52,10 @@ def submit(
     words = overrides or []
     if not dry_run and len(words) == 1 and words[0].startswith("study="):
         # probably the study was to be shown
-        name = words[0].removeprefix("study=")
         raise UsageError(
             with_command(
                 f"{words[0]} alone names no cell: add e.g. gpus=1; to see the study",
-                f"{PROGRAM} status {name}",
+                f"{PROGRAM} status {words[0].removeprefix('study=')}",
             )
         )
     sweep = expand(words, multirun=multirun, config_dir=config_dir)

@@ -86,10 +86,9 @@ def time_by_batch(block: Block) -> Answer:
     ]
     if not texts:
         return Answer()
-    size = captions.size(1, block.source.device)
     return Answer(
-        f"Without data loading, an epoch on {size} takes {listed(texts)}. "
-        f"{answer_of(block.report, block.group).batch}"
+        f"Without data loading, an epoch on {captions.size(1, block.source.device)} takes "
+        f"{listed(texts)}. {answer_of(block.report, block.group).batch}"
     )
 
 
@@ -190,10 +189,9 @@ def shuffling(block: Block) -> Answer:
 def messages(block: Block) -> Answer:
     """Return what is sent in each iteration beside gradients (Q6)."""
     row = block.largest
-    sent = messages_by_setup(block.source).get(row.setup, [])
     by_purpose = by_key(
         (message.purpose, message.bytes_per_iteration)
-        for message in sent
+        for message in messages_by_setup(block.source).get(row.setup, [])
         if message.purpose != Purpose.GRADIENTS
     )
     others = [

@@ -59,21 +59,21 @@ def write_handin(report: Report, folder: Path, student: str | None) -> list[Path
     )
     name = student or "Name: (to be filled in), number: (to be filled in)"
     signed = (name, *html.subtitle)
-    commands = "\n".join(dict.fromkeys(report.commands))
     contents: dict[str, str | bytes] = {
         HTML: html_document(html._replace(subtitle=signed)),
         MARKDOWN: markdown_document(text._replace(subtitle=signed)),
         README: ABOUT.format(
             study=report.study,
             student=name,
-            commands=commands or "# no submission is recorded",
+            commands="\n".join(dict.fromkeys(report.commands))
+            or "# no submission is recorded",
         ),
         **png_files(drawn.values()),
         **tables(report),
     }
     written = write(contents, folder, (), lambda _: True)
     if print_pdf(folder / HTML, folder / PDF):
-        written += [folder / PDF]
+        written.append(folder / PDF)
     return written
 
 

@@ -92,7 +92,7 @@ def _gpus_of_node(config: DictConfig, device: Device, gpu_type: str | None) -> i
     cluster = config.cluster
     if cluster.get("launcher") == Launcher.LOCAL and not cluster.get("hosts"):
         cpus = len(os.sched_getaffinity(0)) // config.threads
-        return cpus if device is Device.CPU else max(1, len(machine.local_gpus()))
+        return cpus if device is Device.CPU else len(machine.local_gpus()) or 1
     of_types = cluster.get("gpu_types") or {}
     of_nodes = [node.gpus for node in commands.inventory() if not of_types]
     known = [of_types[gpu_type]] if gpu_type in of_types else of_types.values()

@@ -131,15 +131,16 @@ def gap_sentence(row: Row, gap: Gap) -> str:
         GapCause.UNEXPLAINED: "an unknown cause",
     }
     missing = mark(digits(gap.missing), is_doubtful=gap.is_doubtful)
-    part = mark(digits(values[largest]), is_doubtful=gap.doubts_parts)
-    name = names.get(largest, largest.value)
     whole = f"the {missing} missing to {gap.ideal:.4g}"
-    sentence = f"Of {whole}, {name} takes {part}"
-    if values[largest] >= gap.missing:
-        # others are below zero, or as large
-        sentence = f"The largest cause of {whole} is {name}"
     if not gap.is_split and not values[largest]:
         return f"What takes {whole} is not known: {why_unsplit(row)}."
+    name = names.get(largest, largest.value)
+    if values[largest] < gap.missing:
+        part = mark(digits(values[largest]), is_doubtful=gap.doubts_parts)
+        sentence = f"Of {whole}, {name} takes {part}"
+    else:  # other parts are below zero, or as large
+        cause = f"The largest cause of {whole} is {name}"
+        sentence = mark(cause, is_doubtful=gap.doubts_parts)
     is_measured = gap.is_measured and largest is GapCause.EXCHANGE
     if is_measured and gap.without.get(largest, 0.0) > gap.speedup:
         speedup = three_digits(gap.without[largest])

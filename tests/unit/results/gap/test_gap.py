@@ -182,7 +182,8 @@ def test_waiting_for_cpus_is_at_most_what_computation_takes_longer(builder):
     group = group_of(builder, a_run(1, 26.0), a_run(4, 10.0, queued_s=6.0))
     assert values_of(group)[GapCause.CPUS] == 1.4
     assert (
-        "The largest cause of the 1.40 missing to 4 is waiting" in sentences(group)[0]
+        "!The largest cause of the 1.40 missing to 4 is waiting for CPUs."
+        in sentences(group)[0]
     )
 
 

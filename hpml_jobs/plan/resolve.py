@@ -3,7 +3,6 @@
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from math import inf
 from pathlib import Path
 
 import msgspec
@@ -55,7 +54,11 @@ def make_plan(
     for note in sweep.notes:
         notify(note)
     rules.refuse(rules.RULES_OF_SWEEP, sweep)
-    drafts = [*map(draft_of, sweep.settings, sweep.blocks)]
+    drafts = [
+        draft_of(settings, block)
+        for settings, block in zip(sweep.settings, sweep.blocks, strict=True)
+        if _fits(settings, settings.workload.images, sweep)
+    ]
     if first.cluster.is_local and not first.cluster.hosts:
         _check_this_machine(drafts, notify, sending=sending)
     _say_sizes_of_iterations(sweep, notify)
@@ -75,12 +78,10 @@ def make_plan(
     # from the data and the user's code
     workloads = _workloads(sweep, cluster, notify, fetch=fetch)
     cells: list[PlannedCell] = []
-    if sweep.goal is not None:
-        drafts = _that_fit(drafts, workloads)
     for draft in drafts:
-        cells += planned_cells(
-            draft, workloads[given_workload(draft.settings)], cluster
-        )
+        resolved = workloads[given_workload(draft.settings)]
+        if _fits(draft.settings, resolved.workload.images, sweep):
+            cells += planned_cells(draft, resolved, cluster)
     origins = _origins(sweep, workloads)
     cells = _each_once(cells, sweep, notify)
     return Plan(
@@ -157,6 +158,19 @@ def _say_sizes_of_iterations(sweep: Sweep, notify: Notify) -> None:
             f"be no speedups: for these use data.limit={max(limit for _, limit in limits)} "
             "instead, which is the same for all sizes"
         )
+
+
+def _fits(settings: Settings, images: int | None, sweep: Sweep) -> bool:
+    """Whether `auto` may try its batch: the smallest, or one that leaves an epoch its iterations.
+
+    These are the iterations of the largest size; of a script they are known once it is measured.
+    """
+    if sweep.goal is None or images is None:
+        return True
+    most = max(other.gpus for other in sweep.settings)
+    smallest = min(other.batch for other in sweep.settings)
+    samples = settings.batch * most * LEAST_ITERATIONS
+    return settings.batch == smallest or samples <= images
 
 
 # ---- from the cluster and the study ----
@@ -287,24 +301,6 @@ def _workloads(
     return {
         workload: ResolvedWorkload(script, workload.root, tree) for workload in given
     }
-
-
-def _that_fit(
-    drafts: Sequence[CellDraft], workloads: Mapping[GivenWorkload, ResolvedWorkload]
-) -> list[CellDraft]:
-    """Return the drafts of the smallest batch, and of those that leave an epoch its iterations.
-
-    These are the iterations of the largest size; of a script they are known once it is measured.
-    """
-    most = max(draft.cell.gpus for draft in drafts)
-    smallest = min(draft.cell.batch for draft in drafts)
-    fitting = []
-    for draft in drafts:
-        images = workloads[given_workload(draft.settings)].workload.images or inf
-        samples = draft.cell.batch * most * LEAST_ITERATIONS
-        if draft.cell.batch == smallest or samples <= images:
-            fitting.append(draft)
-    return fitting
 
 
 def _resolved(

@@ -35,6 +35,15 @@ def test_repeats_are_separate_cells(slurm):
 
 
 @pytest.mark.parametrize(
+    ("images", "batches"), [(50_000, {32, 128, 512, 2048}), (3_000, {32, 128})]
+)
+def test_auto_has_no_batch_that_leaves_under_ten_iterations(slurm, images, batches):
+    words = ("workload=synthetic", f"workload.images={images}", "gpus=1,2")
+    cells = [planned.cell for planned in plan_of(*words, "batch=auto").cells]
+    assert {cell.batch for cell in cells} == batches
+
+
+@pytest.mark.parametrize(
     ("overrides", "name"),
     [
         ([], "digits-greene-rtx8000"),

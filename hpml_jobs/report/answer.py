@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from hpml_jobs.core.check_result import Tier
+from hpml_jobs.core.check_result import Affected, Tier
 from hpml_jobs.core.formulas import MOST_LAUNCHES, largest_near_best
 from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.core.text import (
@@ -71,8 +71,8 @@ def answer_of(report: Report, group: ReportGroup) -> Answer:
     cell = _cell(group)
     return Answer(
         _wished(report, group) or _fact(report, group),
-        _batch(group, series) if series else "",
-        _why(group, cell.row) if series else "",
+        _batch(group),
+        _why(group, cell.row),
         _training(group, cell),
         _accuracy(group, series) if series else "",
         tuple(_marks(report, group)),
@@ -156,23 +156,23 @@ def _runs(rows: Sequence[Row]) -> str:
 
 def _single(report: Report, group: ReportGroup) -> str:
     """Return what the fastest cell takes where there is no other size to compare it with."""
-    plain = group.source.plain_rows
-    cells = [c for c in group.candidates if c.row in plain]
+    cells = [c for c in group.candidates if c.row in group.source.plain_rows]
     fastest = cells[0]
     row = fastest.row
     device = group.source.device
     per = captions.work_text(group.source.work)
     time_s = mark(seconds(fastest.epoch_s), is_doubtful=fastest.is_doubtful)
-    rate = fastest.timing.units_per_s
-    shown = mark(per_second(rate), is_doubtful=fastest.is_doubtful) if rate else ""
-    speed = f", {shown} {fastest.timing.unit.value}/s" if rate else ""
+    speed = ""
+    if rate := fastest.timing.units_per_s:
+        shown = mark(per_second(rate), is_doubtful=fastest.is_doubtful)
+        speed = f", {shown} {fastest.timing.unit.value}/s"
     of_several = f", the fastest of {len(cells)} cells" if len(cells) > 1 else ""
     sentence = (
         f"{captions.size_words(row.setup, device)}: {time_s} s per {per} at batch "
         f"{row.batch_per_gpu}{captions.how(row.setup)}{speed}{of_several}."
     )
-    sizes = f"1,{max(2, row.gpus)}"
-    command = _command(report, group, gpus=sizes, batch=row.batch_per_gpu)
+    gpus = f"1,{max(2, row.gpus)}"
+    command = _command(report, group, gpus=gpus, batch=row.batch_per_gpu)
     are_sent = {c.cell.gpus for c in group.source.cells if c.cell} != {row.gpus}
     if are_sent or not command:
         return sentence
@@ -266,18 +266,15 @@ def _why(group: ReportGroup, row: Row) -> str:
     return gap_sentence(row, gap) if gap else ""
 
 
-def _batch(group: ReportGroup, series: Series) -> str:
+def _batch(group: ReportGroup) -> str:
     """Return which of several batches of the smallest size is the best, by the series' rule."""
-    gpus = series.smallest.gpus
-    times = {
-        row.batch_per_gpu: row.epoch_s
-        for row in group.source.plain_rows
-        if row.gpus == gpus
-    }
-    if len(times) < 2:
+    rows = group.source.plain_rows
+    gpus = rows[0].gpus
+    by_batch = {row.batch_per_gpu: row for row in rows if row.gpus == gpus}
+    if len(by_batch) < 2:
         return ""
-    best = largest_near_best(times)
-    batch = mark(f"{best}", is_doubtful=series.sizes[0].is_doubtful)
+    best = largest_near_best({batch: row.epoch_s for batch, row in by_batch.items()})
+    batch = captions.shown(f"{best}", by_batch[best], Affected.TIME)
     return (
         f"Batch {batch} is the largest within 10 % of the best rate on "
         f"{captions.size(gpus, group.source.device)}."

@@ -249,15 +249,16 @@ def natural(name: str) -> list[tuple[int, str]]:
     return [(int(part or 0), text) for text, part in re.findall(r"(\D*)(\d*)", name)]
 
 
-PLACE_KEYS = frozenset(
-    (
-        "gpus",
-        "nodes",
-        "batch",
-        "global_batch",
-        "strategy",
-        "max_gpus",
-    )
+PLACE_KEYS = (
+    "gpus",
+    "nodes",
+    "batch",
+    "global_batch",
+    "strategy",
+    "max_gpus",
+    "min_efficiency",
+    "gpu_hours",
+    "rerun",
 )
 """Keys of a submission that the command of another cell sets by itself, or that exclude them."""
 
@@ -298,15 +299,14 @@ def limit_of(commands: Sequence[str]) -> float | None:
     return None
 
 
-def command_with(
-    commands: Sequence[str],
-    keys: Mapping[str, object],
-) -> str | None:
+def command_with(commands: Sequence[str], keys: Mapping[str, object]) -> str | None:
     """Return the last submission's command with the keys of another cell; None if unknown.
 
     Another key with several values stays as it is, with `-m`.
 
     >>> commands = ["hpml-jobs -m gpus=1,2 global_batch=64 study=mine strategy=ddp,fsdp"]
+    >>> command_with(["hpml-jobs gpus=auto min_efficiency=0.8"], {"gpus": 2})
+    'hpml-jobs gpus=2'
     >>> command_with(commands, {"gpus": 16, "nodes": 2, "batch": 32})
     'hpml-jobs gpus=16 nodes=2 batch=32 study=mine'
     >>> command_with(commands, {"gpus": "1,2", "batch": 32, "repeats": 6})
@@ -315,7 +315,7 @@ def command_with(
     if not commands:
         return None
     program, *words = shlex.split(commands[-1])
-    replaced = {*PLACE_KEYS, *MULTIRUN, *keys, "rerun"}
+    replaced = {*PLACE_KEYS, *MULTIRUN, *keys}
     kept = [word for word in words if word.partition("=")[0] not in replaced]
     added = [f"{key}={value}" for key, value in keys.items()]
     is_sweep = not {*words}.isdisjoint(MULTIRUN)

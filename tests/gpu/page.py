@@ -9,7 +9,6 @@ from pathlib import Path
 
 from tests.gpu.catalog import PARTS
 from tests.gpu.figures import (
-    Basis,
     Expected,
     PartResult,
     Results,
@@ -25,12 +24,11 @@ BEGIN = (
 END = "<!-- gpu: end -->\n"
 
 METHOD = """\
-`make test-gpu` on a machine with a GPU runs all parts, each a process with a time limit, in minutes
-on an H200 ([tests/README.md](../tests/README.md#on-a-gpu)). [gpu.csv](gpu.csv) has every figure
-with its expected range, scaled to other cards by peak FLOP/s and memory bandwidth; a figure outside
-its range is marked as a finding. tests/gpu/catalog.py says what each part decides. `short` is a
-visit of minutes, with less work; `interrupted`, a part before its end. two_gpus and fsdp_memory
-need two.
+`make test-gpu` runs all parts, in minutes on an H200
+([tests/README.md](../tests/README.md#on-a-gpu)). [gpu.csv](gpu.csv) has every figure with its
+expected range, scaled to other cards by peak FLOP/s and memory bandwidth; a figure outside its
+range is marked as a finding. `short` is a visit of minutes, with less work. two_gpus and
+fsdp_memory need two.
 """
 
 NOT_RUN = """\
@@ -42,7 +40,7 @@ streams; those figures mean nothing and are not kept.
 def section(results: Results | None = None) -> str:
     """Return the section of some results, by default of those in docs/gpu.json."""
     results = Results.read() if results is None else results
-    return "\n".join([*_status(results), METHOD, _bases(), *_runs(results)])
+    return "\n".join([*_status(results), METHOD, *_runs(results)])
 
 
 def measured_page() -> str:
@@ -96,14 +94,6 @@ def _status(results: Results) -> Iterator[str]:
         words = f"**{series}**: {len(runs)} of {len(PARTS)} parts have run, {count}."
         words += f" Not yet run: {', '.join(left)}." if left else ""
         yield textwrap.fill(words, 100) + "\n"
-
-
-def _bases() -> str:
-    ranges = [
-        figure.basis for part in PARTS for figure in part.expected if figure.has_range
-    ]
-    counts = (f"{ranges.count(basis)} {basis}" for basis in Basis if basis in ranges)
-    return f"Basis of the {len(ranges)} ranges: {', '.join(counts)}.\n"
 
 
 def _runs(results: Results) -> Iterator[str]:

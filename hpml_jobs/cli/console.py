@@ -179,16 +179,14 @@ def show_preview(selection: "Selection", *, json: bool, all_cells: bool) -> str:
     out.print(sent_table(preview.cells, all_cells=all_cells))
     cells = counted(len(selection.send), "cell")
     what = f"{cells} as {counted(len(preview.scripts), 'job')}"
-    limit = f"{hours_text(preview.gpu_hours)} GPU-hours" if preview.gpu_hours else ""
     if plan.cluster.is_local:
         hosts = ", ".join(plan.cluster.hosts or ["this machine"])
-        limit = duration_text(60 * sum(cell.shape.minutes for cell in selection.send))
         what = f"{cells} on {hosts}, one after another"
     if selection.left_out:
         what += f" ({len(selection.left_out)} left out)"
     print(f"nothing was submitted; it would be {what}")
-    if limit:
-        print(f"time limits: {limit} in all")
+    if preview.gpu_hours and plan.goal is None:
+        print(f"time limits: {hours_text(preview.gpu_hours)} GPU-hours in all")
     print(f"study {preview.study} in {plan.study.root}")
     if preview.blocks:
         table = plain_table(("block", "cells", "GPU-hours"), ())

@@ -147,7 +147,7 @@ TOPICS: Mapping[str, Sequence[str]] = {
 
 def topic(name: str, conf: Path, *, is_whole: bool) -> str:
     """Return the page of a topic; that of the keys is of the main ones unless `is_whole`."""
-    parts = [_choices(group, conf) for group in TOPICS[name]]
+    parts = [_lines(_choices(group, conf)) for group in TOPICS[name]]
     for group in TOPICS[name]:
         if file := GROUPS.get(group):
             title = f"Keys of a {group}, with the values of {group}={file}"
@@ -172,13 +172,11 @@ def _keys_of(group: str, conf: Path) -> Iterator[KeyDoc]:
             yield doc._replace(key=f"{group}.{doc.key}")
 
 
-def _choices(group: str, conf: Path) -> str:
-    """Return a group's choices, each with the comment in the first line of its file."""
-    docs = []
+def _choices(group: str, conf: Path) -> Iterator[KeyDoc]:
+    """Yield a group's choices, each with the comment in the first line of its file."""
     for file in sorted((conf / group).glob("*.yaml")):
         comment = file.read_text().partition("\n")[0].strip("# ")
-        docs.append(KeyDoc("", group, file.stem, comment))
-    return _lines(docs)
+        yield KeyDoc("", group, file.stem, comment)
 
 
 def _lines(docs: Iterable[KeyDoc]) -> str:
@@ -197,8 +195,12 @@ def entry(word: str, conf: Path) -> str:
     docs += keys(text)
     for group in GROUPS:
         docs += _keys_of(group, conf)
+    for group in ("grid", *GROUPS):
+        docs += _choices(group, conf)
     word = word.lower()
-    named = [doc for doc in docs if word in (doc.key, doc.key.rpartition(".")[2])]
+    named = [
+        doc for doc in docs if word in (*doc.key.rsplit(".", 1), doc.key, doc.value)
+    ]
     terms = explanations()
     texts = [terms.get(word, ""), _check_explanation(word), _lines(named)]
     if parts := [*filter(str.strip, texts)]:

@@ -127,9 +127,10 @@ def _followup_job(study: Study, current: "StudyStatus") -> list[str]:
     if not closing:
         return []
     job, task = [*closing.items()][-1]
-    job_state, word = current.slurm.of(job).state, "no longer known to SLURM"
-    if job_state:
-        word = job_state.state.split()[0].lower()
+    answer = current.slurm.of(job)
+    word = "state unknown" if answer.doubt else "no longer known to SLURM"
+    if answer.state:
+        word = answer.state.state.split()[0].lower()
     words = words_of_script(study, job)
     said = f": {words}" if words else ""
     return [f"follow-up job {job} ({task}): {word}{said}"]

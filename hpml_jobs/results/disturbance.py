@@ -151,14 +151,14 @@ def explains(record: Record, share: float, role: Role = Role.TIMED) -> bool:
 
 
 def withheld_share(record: Record) -> float:
-    """Return the share of the timed epoch that all outside causes withheld from the cell.
+    """Return the share of the timed epoch that all outside causes withheld from the cell, below 1.
 
     Waiting for a CPU is the same time whatever took the CPU, so only its greatest share counts.
     """
     shares = {True: [0.0], False: [0.0]}
     for cause in outside_causes(record, Role.TIMED):
         shares[cause.kind in _WAITING].append(cause.withheld)
-    return min(1.0, sum(shares[False]) + max(shares[True]))
+    return min(0.99, sum(shares[False]) + max(shares[True]))
 
 
 _WAITING = (CauseKind.FOREIGN, CauseKind.THROTTLED, CauseKind.RUN_QUEUE)

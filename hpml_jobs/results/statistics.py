@@ -1,5 +1,6 @@
 """Statistics of repeats: errors and intervals of ratios, resamples of two cells."""
 
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from math import exp, log, nan, sqrt
@@ -12,7 +13,7 @@ from hpml_jobs.core.measurements import Role
 from hpml_jobs.core.outliers import LIKE, unlike
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.value import kept
-from hpml_jobs.results.disturbance import explains
+from hpml_jobs.results.disturbance import explains, withheld_share
 
 if TYPE_CHECKING:
     from hpml_jobs.core.collective_times import Array, Seconds
@@ -129,15 +130,8 @@ def _medians(runs: Sequence[float], draws: "Array") -> "Seconds":
     """Return the median of the known values of each draw, (draws, runs); NaN if none is known."""
     import numpy as np  # noqa: PLC0415  (only where there are repeats)
 
-    values = np.array(runs)
-    ordered = np.sort(values)  # NaN is last
-    # small integers are sorted in a fifth of the time of floats
-    ranks = np.searchsorted(ordered, values).astype(np.int16)
-    drawn = np.sort(ranks.take(draws), axis=1)
-    known = (drawn < np.isfinite(values).sum()).sum(axis=1, keepdims=True)
-    lower = np.take_along_axis(drawn, (known - 1) // 2, axis=1)
-    upper = np.take_along_axis(drawn, known // 2, axis=1)
-    medians: Seconds = ((ordered[lower] + ordered[upper]) / 2)[:, 0]
+    with warnings.catch_warnings(action="ignore"):  # of a draw without a known value
+        medians: Seconds = np.nanmedian(np.array(runs)[draws], axis=1)
     return medians
 
 
@@ -174,16 +168,18 @@ def _blocks_s(record: Record, role: Role) -> list[float]:
 def run_noise(record: Record) -> float | None:
     """Return the relative error of the time of one run; None where nothing tells it.
 
-    It is the wider of two: the error of the timed epoch, and what the timed and the instrumented
-    epoch, two measurements of one time, differ by: |ln(E2 / E1)| / sqrt(2). Two epochs of a script
-    may differ in their work.
+    It is the widest of three: the error of the timed epoch; what the timed and the instrumented
+    epoch, two measurements of one time, differ by: |ln(E2 / E1)| / sqrt(2); what others withheld
+    from the timed one, as the end of the 95 % interval. Two epochs of a script may differ in their
+    work.
     """
-    error = epoch_error(record, Role.TIMED)
+    errors = [epoch_error(record, Role.TIMED)]
     overhead = record.overhead
-    if overhead is None or not record.cell.origin.has_fixed_epochs:
-        return error
-    difference = abs(log(1 + overhead)) / sqrt(2)
-    return difference if error is None else max(error, difference)
+    if overhead is not None and record.cell.origin.has_fixed_epochs:
+        errors.append(abs(log(1 + overhead)) / sqrt(2))
+    if withheld := withheld_share(record):
+        errors.append(-log(1 - withheld) / ERRORS)
+    return max((error for error in errors if error is not None), default=None)
 
 
 def overhead_error(record: Record) -> float:

@@ -171,14 +171,14 @@ def _rule(plan: Plan, goal: Goal, most: float) -> str:
     batches = ""
     if len({planned.cell.batch for planned in plan.cells}) > 1:
         batches = (
-            "batches grow on the smallest size until the rate grows by less than 2 %, memory is "
-            f"full, or an epoch of the largest size has under {LEAST_ITERATIONS} iterations. The "
-            "largest within 10 % of the best rate is kept. Then "
+            "batches grow on the smallest size until the rate grows by less than 2 %,\n  memory "
+            f"is full, or an epoch of the largest size has under {LEAST_ITERATIONS} iterations;\n"
+            "  the largest within 10 % of the best rate is kept; then "
         )
     return (
-        f"auto: {batches}the largest size is measured, and sizes between, until the most with at "
-        f"least {percent_text(goal.min_efficiency, 0)} efficiency are known: at most {_of(plan)} "
-        f"and, by time limits, {hours_text(most)} {_hours(plan)}"
+        f"auto: {batches}the largest size is measured,\n  and sizes between, until the most with "
+        f"at least {percent_text(goal.min_efficiency, 0)} efficiency are known.\n  At most "
+        f"{_of(plan)}; their time limits: {hours_text(most)} {_hours(plan)}"
     )
 
 

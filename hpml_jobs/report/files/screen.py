@@ -225,8 +225,7 @@ def show_first(report: Report, console: Console) -> None:
     for number in sorted(kept):
         parts[number].show(console)
     if hidden:
-        names = few(hidden, 3)
-        show_text(f"On the page, too: {names}.", console)
+        show_text(f"On the page, too: {few(hidden, 3, '; ')}.", console)
 
 
 def _height(show: Callable[[Console], None], console: Console) -> int:

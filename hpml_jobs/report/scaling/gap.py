@@ -145,7 +145,7 @@ def gap_sentence(row: Row, gap: Gap) -> str:
     if is_measured and gap.without.get(largest, 0.0) > gap.speedup:
         speedup = three_digits(gap.without[largest])
         shown = mark(speedup, is_doubtful=gap.doubts_parts)
-        sentence += f"; measured without it: {shown}"
+        sentence += f"; without exchange a speedup of {shown} was measured"
     if not gap.is_split:
         sentence += f"; the rest is not split: {why_unsplit(row)}"
     return f"{sentence}."

@@ -102,7 +102,7 @@ def test_suspended_job_is_called_disturbed(make_study, login, rig, record_fault)
     record = case.study.cell(slug).read_record()
     assert all(rank.timed.scheduling.continued_s for rank in record.ranks)
     assert "SLURM suspended its job for" in case.state["warning"]
-    collected = login.ok("collect", "suspended")
+    collected = login.ok("collect", "suspended", "--all")
     assert "was stopped" in collected
     assert "SLURM suspended its job for" in collected
     again = json.loads(login.ok("resubmit", "suspended", "--disturbed", "--json"))

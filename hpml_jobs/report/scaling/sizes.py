@@ -398,7 +398,7 @@ def _draw_line(axis: Axes, line: Line, look: picture.Look, aside: float) -> None
 
 
 def _scalings(group: ConditionGroup) -> list[ScalingLines]:
-    """Return strong and weak scaling, without the one that the grid has no cells for."""
+    """Return weak and strong scaling, without the one that the grid has no cells for."""
     unit = captions.unit(group.device)
     units = captions.units(group.device)
     rows = [row for row in group.timed if row.setup.is_plain] or group.timed
@@ -409,13 +409,13 @@ def _scalings(group: ConditionGroup) -> list[ScalingLines]:
         if row.pair and row.is_compared and row.gpus >= row.pair.reference.gpus
     ]
     scalings = []
-    if strong:
-        lines = _curves(strong, attrgetter("global_batch"))
-        scalings.append(ScalingLines("strong scaling", "global batch", units, lines))
     if weak:
         lines = _curves(weak, attrgetter("batch_per_gpu"))
         by_batch = f"batch per {unit}"
         scalings.append(ScalingLines("weak scaling", by_batch, units, lines))
+    if strong:
+        lines = _curves(strong, attrgetter("global_batch"))
+        scalings.append(ScalingLines("strong scaling", "global batch", units, lines))
     return scalings
 
 

@@ -4,8 +4,6 @@ Numbers are unrounded, units are in the names. A missing number is NaN, empty in
 cells has the reason.
 """
 
-import csv
-import io
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from math import ceil
@@ -327,20 +325,15 @@ def curves_csv(report: Report, max_rows: int = ROWS) -> str | None:
     ]
     iterations = sum(_iterations(result) for _, result in runs)
     step = max(1, ceil(iterations / max_rows))
-    text = io.StringIO()
-    table = csv.writer(text, lineterminator="\n")
-    table.writerow(_HEAD)
-    empty = text.tell()
+    rows: list[tuple[object, ...]] = []
     for group, result in runs:
         try:
             curve = read_curve(result)
         except NoArraysError:  # the table of replicas has it in its notes
             continue
         if result.cell is not None:
-            table.writerows(
-                (group, *row, step) for row in _of_curve(result.cell, curve, step)
-            )
-    return text.getvalue() if text.tell() > empty else None
+            rows += [(group, *row, step) for row in _of_curve(result.cell, curve, step)]
+    return pd.DataFrame(rows, columns=_HEAD).to_csv(index=False) if rows else None
 
 
 def _iterations(result: CellResult) -> int:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from hpml_jobs.core.check_result import Affected
 from hpml_jobs.core.measurements import Purpose
 from hpml_jobs.core.text import listed, percent_text
-from hpml_jobs.report.answer import answer_of
+from hpml_jobs.report.answer import answer_of, how_sure
 from hpml_jobs.report.communication import messages_by_setup
 from hpml_jobs.report.frame import captions
 from hpml_jobs.report.frame.numbers import (
@@ -98,17 +98,15 @@ def scaling(block: Block) -> Answer:
     series = source.series
     if series is None or series.is_global:
         return Answer()
-    strong = [pair for pair in source.pairs if pair.parallel.setup.is_plain]
+    strong = [pair for pair in source.pairs if pair.parallel in source.plain_rows]
     point = f"needs gpus=1 batch={block.largest.global_batch}, too"
     if strong:
-        pair = max(
-            strong, key=lambda pair: (pair.parallel.gpus, pair.parallel.global_batch)
-        )
+        pair = strong[-1]  # the most GPUs, at the largest batch
         row = pair.parallel
         times = captions.mark(three_digits(pair.speedup), is_doubtful=pair.is_doubtful)
         point = (
             f"at global batch {row.global_batch}: {block.place(row)} are {times} times "
-            f"as fast as {block.place(pair.reference)}"
+            f"as fast as {block.place(pair.reference)} ({how_sure(pair.interval, pair)})"
         )
     weak = answer_of(block.report, block.group).sentence
     return Answer(

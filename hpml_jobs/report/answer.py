@@ -101,14 +101,14 @@ def _fact(report: Report, group: ReportGroup) -> str:
     on_nodes = f" on up to {nodes} nodes" if nodes > 1 else ""
     *_, last = times = [_times(size) for size in series.sizes]
     efficiencies = [_percent(size, 0) for size in series.sizes[1:]]
-    how_sure = _interval(series.largest.interval, rows)
+    certainty = how_sure(series.largest.interval, rows)
     if len(rows) == 2:
         shown = f"{last} times as fast {_at_batch(series)}{_gain(series.largest)}"
-        shown += f" ({how_sure}), an efficiency of {efficiencies[0]}"
+        shown += f" ({certainty}), an efficiency of {efficiencies[0]}"
     else:
         shares = listed([share.removesuffix(" %") for share in efficiencies])
         shown = f"{', '.join(times)} times as fast {_at_batch(series)}"
-        shown += f" (efficiency {shares} %; {last}: {how_sure})"
+        shown += f" (efficiency {shares} %; {last}: {certainty})"
     return f"{sizes} {captions.units(group.source.device)}{on_nodes}: {shown}."
 
 
@@ -139,7 +139,7 @@ def _at_batch(series: Series) -> str:
     return f"at {of_all}batch {series.batch}{named}"
 
 
-def _interval(interval: Interval | None, rows: Sequence[Row]) -> str:
+def how_sure(interval: Interval | None, rows: Sequence[Row]) -> str:
     """Return `1.48 to 1.87, 4 runs each`: how far a speedup is known, and by how many runs."""
     runs = _runs(rows)
     if interval is None:
@@ -244,11 +244,11 @@ def _share(group: ReportGroup, size: Pair) -> str:
 
 def _efficiency(size: Pair) -> str:
     """Return `69.9 % (62 to 78 %, 4 runs each)`."""
-    how_sure = _runs(size)
+    certainty = _runs(size)
     if ends := size.efficiencies:
         low = percent_text(ends.low, 0).removesuffix(" %")
-        how_sure = f"{low} to {percent_text(ends.high, 0)}, {how_sure}"
-    return f"{_percent(size, 1)} ({how_sure})"
+        certainty = f"{low} to {percent_text(ends.high, 0)}, {certainty}"
+    return f"{_percent(size, 1)} ({certainty})"
 
 
 def _within_budget(group: ReportGroup, gpu_hours: float, epochs: int) -> str:

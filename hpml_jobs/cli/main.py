@@ -44,7 +44,7 @@ GONE = {
     "predict": "measure the sizes, e.g. hpml-jobs -m gpus=4,8",
     "record": "type hpml-jobs collect STUDY --all, or read record.json in outputs/STUDY/cells/CELL",
     "remove": "type rm -r outputs/STUDY",
-    "reference": "type hpml-jobs compare STUDY --save FILE.json",
+    "reference": "type hpml-jobs compare STUDY --save FILE",
     "report": "type hpml-jobs collect STUDY, which writes the page",
     "unpack": "type tar xzf STUDY.tar.gz -C outputs",
     "watch": "type hpml-jobs status STUDY --watch",

@@ -107,7 +107,7 @@ class Card(Value, frozen=True, kw_only=True):
     max_pcie_width: int | None = None
     nvlink_to: tuple[str, ...] | None = None
     nvlink_version: int | None = None
-    ecc_corrected: int | None = None
+    ecc_corrected: int | None = None  # before 1.0
     ecc_uncorrected: int | None = None
     remapped_rows: int | None = None
     row_remapping: str | None = None

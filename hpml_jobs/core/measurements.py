@@ -302,7 +302,7 @@ class Epoch(Value, frozen=True, kw_only=True):
     energy: tuple[Energy, ...] | None = None
     memory: Memory | None = None
     launch_s: float | None = None
-    compiled_graphs: int | None = None
+    compiled_graphs: int | None = None  # before 1.0
     started_s: float | None = None
 
     @property
@@ -431,7 +431,7 @@ class Exchange(Value, frozen=True, kw_only=True):
     all_reduce_net_s: float | None = None
     gradients_net_s: float | None = None
     rooted_s: float | None = None
-    received_s: float | None = None
+    received_s: float | None = None  # before 1.0
     service_s: float | None = None
 
     @property
@@ -459,9 +459,9 @@ class MicrobenchmarkPoint(Value, frozen=True, kw_only=True):
     max_s: float
     sent: bool = False
     lower_quartile_s: float | None = None
-    upper_quartile_s: float | None = None
-    delayed: int | None = None
-    launched_late: int | None = None
+    upper_quartile_s: float | None = None  # before 1.0
+    delayed: int | None = None  # before 1.0
+    launched_late: int | None = None  # before 1.0
 
     @property
     def typical_s(self) -> float:

@@ -149,7 +149,7 @@ class Imported(Value, frozen=True, kw_only=True):
     epoch_s: float
     rate: float | None = None
     unit: str | None = None
-    rate_is_per_gpu: bool = False
+    rate_is_per_gpu: bool = False  # before 1.0
     work_samples: int | None = None
     step_s: float | None = None
     train_s: float | None = None

@@ -10,7 +10,6 @@ import subprocess
 import pytest
 
 from hpml_jobs.study.manifest import ManifestEvent
-from hpml_jobs.study.study import LOCK_S
 from tests.faults.conftest import login_program
 from tests.faults.fault_study import FaultStudy, write_fake_sbatch
 from tests.patience import PATIENCE_S, wait_until
@@ -130,10 +129,8 @@ def test_sbatch_that_waits_longer_than_its_terminal_is_not_repeated(
     case = make_study("patient", *ONE)
     folder = case.login.folder / "busy-sbatch"
     real = shutil.which("sbatch", path=case.login.environment["PATH"])
-    busy_s = LOCK_S + 15
-    write_fake_sbatch(
-        folder, f'touch {folder}/called; sleep {busy_s}; exec {real} "$@"'
-    )
+    until_asked = f"until [ -e {folder}/asked ]; do sleep 0.1; done"
+    write_fake_sbatch(folder, f'touch {folder}/called; {until_asked}; exec {real} "$@"')
     sending = case.start_submit(PATH=f"{folder}:{case.login.environment['PATH']}")
     wait_until((folder / "called").exists, "sbatch is called")
     os.kill(sending.pid, signal.SIGHUP)  # sbatch has a session of its own
@@ -143,6 +140,7 @@ def test_sbatch_that_waits_longer_than_its_terminal_is_not_repeated(
     )
     case.submit()  # sends nothing
     assert manifest_events(case) == [ManifestEvent.SENDING]
+    (folder / "asked").touch()
     wait_until(lambda: case.state["job"], "sbatch ends, and its job is found")
     case.wait_until_finished()
     assert attempts_of(case) == [1]

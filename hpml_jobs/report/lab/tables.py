@@ -70,7 +70,8 @@ def q1(group: ConditionGroup) -> Table:
         ),
         caption=(
             Q1.format(unit=unit, what=what),
-            f"{captions.runs(baselines)} {_loader_workers(baselines)}",
+            captions.runs(baselines),
+            _loader_workers(baselines),
         ),
         setting=captions.setting(group),
         notes=(
@@ -97,7 +98,8 @@ def table1(selection: StrategyRows) -> Table:
     reference = captions.reference_text(rows, group.device)
     caption = (
         TIME.format(what=captions.one_work(group.work), reference=reference),
-        f"{captions.runs(rows)} {_loader_workers(rows)}",
+        captions.runs(rows),
+        _loader_workers(rows),
     )
     text = TableText("table1", "Table 1: time and speedup", "Table 1", caption)
     notes = [

@@ -136,14 +136,14 @@ def _folded(anchor: str, title: str, items: tuple[Item, ...]) -> Section:
 def _group_sections(report: Report, group: ReportGroup, prefix: str) -> list[Section]:
     """Return the sections of a group: its answer, its first table, marks, then what is folded."""
     source = group.source
-    printed = {group.setting}
     runs = captions.runs(source.timed)
+    printed = {group.setting, runs}
     main = group.main_table
     first = [main] if main else []
     first += [t for t in group.lab if t.label.startswith("table1") and t != main]
-    sheets = tuple(_sheet(table, printed, runs) for table in first)
+    sheets = tuple(_sheet(table, printed) for table in first)
     others = [t for t in group.tables if t not in first and t.label != CHECKS]
-    folded = tuple(_sheet(table, {*printed}, runs) for table in others)
+    folded = tuple(_sheet(table, {*printed}) for table in others)
     unit = captions.unit(source.device)
     intro = Paragraph(GLOSSARY.format(unit=unit, runs=runs.removesuffix(".")))
     return [
@@ -155,15 +155,11 @@ def _group_sections(report: Report, group: ReportGroup, prefix: str) -> list[Sec
     ]
 
 
-def _sheet(table: Table, printed: set[str], runs: str = "") -> ShownTable:
-    """Return a table without what is `printed`, and without the sentence on its runs."""
-    caption = [
-        line.replace(runs, "").strip()
-        for line in table.caption_after(printed, [table.setting])
-    ]
+def _sheet(table: Table, printed: set[str]) -> ShownTable:
+    """Return a table without what is `printed`, the sentence on its runs for example."""
     return ShownTable(
         table,
-        caption=tuple(filter(None, caption)),
+        caption=tuple(table.caption_after(printed, [table.setting])),
         notes=tuple(table.notes_after(printed)),
     )
 

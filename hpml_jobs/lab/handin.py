@@ -1,6 +1,5 @@
 """What is handed in: the page, a PDF of it, the same text to edit, tables and commands."""
 
-import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -32,7 +31,7 @@ ABOUT = """\
 | file | content |
 |---|---|
 | `report.html`, `report.pdf` | questions, answers, tables; on the page the rest folded |
-| `report.md` | the same to edit, with a line `YOUR WORDS` below each answer |
+| `report.md` | what is not folded, to edit, with a line `YOUR WORDS` below each answer |
 | `*.csv`, `tables.*` | the numbers of all tables |
 
 ## Commands of the study
@@ -57,11 +56,12 @@ def write_handin(report: Report, folder: Path, student: str | None) -> list[Path
         public_page(report, drawn, (section(report, own_words),))
         for own_words in ("", OWN_WORDS)
     )
+    unfolded = tuple(part for part in text.sections if not part.summary)
     name = student or "Name: (to be filled in), number: (to be filled in)"
     signed = (name, *html.subtitle)
     contents: dict[str, str | bytes] = {
         HTML: html_document(html._replace(subtitle=signed)),
-        MARKDOWN: markdown_document(text._replace(subtitle=signed)),
+        MARKDOWN: markdown_document(text._replace(subtitle=signed, sections=unfolded)),
         README: ABOUT.format(
             study=report.study,
             student=name,
@@ -86,10 +86,9 @@ def print_pdf(page: Path, pdf: Path) -> bool:
         "--headless",
         "--disable-gpu",
         "--no-pdf-header-footer",
+        "--no-sandbox",  # Chromium has none for root, and the page is ours
         f"--print-to-pdf={pdf}",
     ]
-    # Chromium has none for root
-    options += ["--no-sandbox"] if os.geteuid() == 0 else []
     command = [browser, *options, page.resolve().as_uri()]
     try:
         subprocess.run(command, capture_output=True, timeout=PRINT_S, check=True)

@@ -174,7 +174,8 @@ def _single(report: Report, group: ReportGroup) -> str:
     gpus = f"1,{max(2, row.gpus)}"
     command = _command(report, group, gpus=gpus, batch=row.batch_per_gpu)
     are_sent = {c.cell.gpus for c in group.source.cells if c.cell} != {row.gpus}
-    if are_sent or not command:
+    in_job = device is Device.CPU or any(r.facts and r.facts.slurm for r in row.records)
+    if are_sent or not in_job or not command:  # a machine's own GPUs are all in use
         return sentence
     return with_command(f"{sentence} A speedup needs another size", command)
 

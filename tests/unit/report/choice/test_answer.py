@@ -6,6 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from hpml_jobs.core.recipe import Recipe
+from hpml_jobs.core.record import Facts
 from hpml_jobs.report.answer import answer_of
 from hpml_jobs.report.choice import Wish
 from hpml_jobs.report.files.json_tables import document
@@ -73,6 +74,23 @@ def test_batch_is_the_largest_that_is_nearly_as_fast_on_one_gpu(builder):
     add(builder, 1, 7.0, batch=48)
     add(builder, 2, 4.0, batch=48)
     assert "1.75 times as fast at batch 48 " in answer(builder).sentence
+
+
+def test_one_size_is_its_time_and_its_best_batch(builder):
+    add(builder, 1, 8.0, batch=128)
+    add(builder, 1, 7.9, batch=64)
+    shown = answer(builder)
+    assert shown.sentence.startswith("1 GPU: 7.900 s per epoch at batch 64, ")
+    assert shown.lines == [
+        "Batch 128 is the largest within 10 % of the best rate on 1 GPU."
+    ]
+
+
+@pytest.mark.parametrize(("slurm", "has_more"), [({}, False), ({"X": "1"}, True)])
+def test_another_size_is_proposed_where_it_can_run(builder, slurm, has_more):
+    facts = Facts(torch="2.14.1", slurm=slurm)
+    builder.with_record(a_record(a_cell(gpus=1), "10_0.r0", 8.0, facts=facts))
+    assert ("A speedup needs another size" in answer(builder).sentence) is has_more
 
 
 def test_treatments_are_no_sizes(builder):

@@ -38,7 +38,7 @@ def cancel(
 ) -> None:
     """Cancel the jobs of a study, by job id. A job that several cells share ends for all of them.
 
-    STUDY must be named.
+    Without STUDY it cancels nothing, and says which study has jobs.
 
     Example: hpml-jobs cancel demo 'ddp-2*'
     """

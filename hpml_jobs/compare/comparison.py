@@ -271,7 +271,7 @@ def _limits(cell: ComparedCell) -> Iterator[str]:
     """Yield what limits the comparison of a cell."""
     for side, values in zip("AB", cell, strict=True):
         for check in values.failed:
-            yield f"not decided, the check {check} failed in {side}"
+            yield f"no verdict, the check {check} failed in {side}"
         for check in values.warned:
             yield f"doubtful, the check {check} warns in {side}"
         if values.left_out:

@@ -16,6 +16,9 @@ from hpml_jobs.core.formulas import MOST_LAUNCHES, largest_near_best
 WORTH = 1.02
 """A larger batch is tried while the last one raised the rate by this factor."""
 
+KEPT = 0.85
+"""The batch at which sizes are measured is kept while its rate is this share of the best."""
+
 DECIDED = 2.41
 """Standard errors from a limit that decide a size: Pocock's constant for five looks at 5 %."""
 
@@ -82,14 +85,19 @@ def next_cells(
     `sizes` and `batches` are the candidates, in rising order.
     """
     smallest = sizes[0]
-    batch = _begun_batch(smallest, known)
+    gpu_s = {
+        setting.batch: _gpu_s(measured)
+        for setting, measured in known.items()
+        if setting.gpus == smallest and measured.gpu_s
+    }
+    batch = _begun_batch(smallest, known, gpu_s)
     if batch is None:
         missing = _missing_batches(goal, sizes, batches, known)
         if missing:
             return missing
-        batch = _chosen_batch(smallest, batches, known)
-    if batch is None:
-        return Answer(None)
+        if not gpu_s:
+            return Answer(None)
+        batch = largest_near_best(gpu_s)
     reference = Setting(smallest, batch)
     if goal.repeats and known[reference].launches < LEAST_LAUNCHES:
         return [reference]
@@ -99,12 +107,16 @@ def next_cells(
     return row.corner_first()
 
 
-def _begun_batch(smallest: int, known: Known) -> int | None:
-    """Return the batch at which sizes are measured already: noise shall not choose another one."""
+def _begun_batch(smallest: int, known: Known, gpu_s: Mapping[int, float]) -> int | None:
+    """Return the batch at which sizes are measured already: noise shall not choose another one.
+
+    None if by now another batch is clearly faster on the smallest size, which was measured again.
+    """
     begun = [
         setting
         for setting in known
-        if setting.gpus > smallest and Setting(smallest, setting.batch) in known
+        if setting.gpus > smallest and setting.batch in gpu_s
+        if KEPT * gpu_s[setting.batch] <= min(gpu_s.values())
     ]
     most = max(begun, key=lambda one: known[one].launches, default=None)
     return most.batch if most else None
@@ -132,16 +144,6 @@ def _missing_batches(
         for setting in settings[len(tried) : len(tried) + goal.batches_at_once]
         if setting.batch * sizes[-1] * LEAST_ITERATIONS <= samples
     ]
-
-
-def _chosen_batch(smallest: int, batches: Sequence[int], known: Known) -> int | None:
-    """Return the largest batch whose rate is about the best; None if none fits."""
-    gpu_s = {}
-    for batch in batches:
-        measured = known.get(Setting(smallest, batch))
-        if measured and measured.gpu_s:
-            gpu_s[batch] = _gpu_s(measured)
-    return largest_near_best(gpu_s) if gpu_s else None
 
 
 def _gpu_s(measured: Measured) -> float:

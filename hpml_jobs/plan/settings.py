@@ -90,7 +90,7 @@ class Settings(Value, frozen=True, kw_only=True):
         self._check_cluster()
         if not 0 < self.min_efficiency <= 1:
             raise UsageError(
-                f"min_efficiency={self.min_efficiency:g}: give a share above 0, at most 1"
+                f"min_efficiency={self.min_efficiency:g}: give a share, e.g. 0.6 for 60 %"
             )
         refuse_not_positive("gpu_hours", self.gpu_hours)
         if self.recipe.final_share is not None:

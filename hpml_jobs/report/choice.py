@@ -126,7 +126,7 @@ def asked(
     meeting = [
         size.parallel
         for size in series.sizes
-        if round(size.efficiency, 2) >= wish.min_efficiency
+        if round(size.efficiency, 2) >= wish.min_efficiency and size.speedup >= 1
     ]
     if not meeting:
         return None

@@ -168,15 +168,15 @@ def _gpu_hours(record: Record) -> float:
 
 def _rule(plan: Plan, goal: Goal, most: float) -> str:
     """Return what is measured in which order, and what it may use."""
-    batches = ""
+    first = "the smallest and the largest size are measured"
     if len({planned.cell.batch for planned in plan.cells}) > 1:
-        batches = (
+        first = (
             "batches grow on the smallest size until the rate grows by less than 2 %,\n  memory "
             f"is full, or an epoch of the largest size has under {LEAST_ITERATIONS} iterations;\n"
-            "  the largest within 10 % of the best rate is kept; then "
+            "  the largest within 10 % of the best rate is kept; then the largest size is measured"
         )
     return (
-        f"auto: {batches}the largest size is measured,\n  and sizes between, until the most with "
+        f"auto: {first},\n  and sizes between, until the most with "
         f"at least {percent_text(goal.min_efficiency, 0)} efficiency are known.\n  At most "
         f"{_of(plan)}; their time limits: {hours_text(most)} {_hours(plan)}"
     )

@@ -198,7 +198,13 @@ def test_batches_leave_ten_iterations_to_the_largest_size():
 
 def test_batch_is_kept_once_sizes_are_measured():
     known = {Setting(1, 32): Measured((1.0,)), Setting(1, 128): Measured((0.99,))}
-    known |= {Setting(2, 32): Measured((1.1,)), Setting(1, 512): Measured((0.5,))}
+    known |= {Setting(2, 32): Measured((1.1,)), Setting(1, 512): Measured((0.88,))}
     assert next_cells(Goal(0.7), [1, 2], [32, 128, 512], known) == Answer(
         Setting(2, 32)
     )
+
+
+def test_batch_is_chosen_anew_if_another_turns_out_to_be_faster():
+    known = {Setting(1, 32): Measured((1.0,)), Setting(1, 128): Measured((0.8,))}
+    known[Setting(2, 32)] = Measured((1.1,))
+    assert next_cells(Goal(0.7), [1, 2], [32, 128], known) == [Setting(2, 128)]

@@ -85,11 +85,7 @@ def next_cells(
     `sizes` and `batches` are the candidates, in rising order.
     """
     smallest = sizes[0]
-    gpu_s = {
-        setting.batch: _gpu_s(measured)
-        for setting, measured in known.items()
-        if setting.gpus == smallest and measured.gpu_s
-    }
+    gpu_s = _by_batch(smallest, known)
     batch = _begun_batch(smallest, known, gpu_s)
     if batch is None:
         missing = _missing_batches(goal, sizes, batches, known)
@@ -144,6 +140,15 @@ def _missing_batches(
         for setting in settings[len(tried) : len(tried) + goal.batches_at_once]
         if setting.batch * sizes[-1] * LEAST_ITERATIONS <= samples
     ]
+
+
+def _by_batch(gpus: int, known: Known) -> dict[int, float]:
+    """Return the GPU-seconds per sample of a size at each batch that fits."""
+    return {
+        setting.batch: _gpu_s(measured)
+        for setting, measured in known.items()
+        if setting.gpus == gpus and measured.gpu_s
+    }
 
 
 def _gpu_s(measured: Measured) -> float:

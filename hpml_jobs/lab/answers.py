@@ -108,7 +108,8 @@ def scaling(block: Block) -> Answer:
             f"at global batch {row.global_batch}: {block.place(row)} are {times} times "
             f"as fast as {block.place(pair.reference)} ({how_sure(pair.interval, pair)})"
         )
-    weak = answer_of(block.report, block.group).sentence
+    answer = answer_of(block.report, block.group)
+    weak = f"{answer.sentence} {answer.why}".strip()
     return Answer(
         f"Weak scaling, with the same batch per {captions.unit(source.device)}: {weak}\n"
         f"Strong scaling {point}."

@@ -31,7 +31,7 @@ ABOUT = """\
 | file | content |
 |---|---|
 | `report.html`, `report.pdf` | questions, answers, tables; on the page the rest folded |
-| `report.md` | what is not folded, to edit, with a line `YOUR WORDS` below each answer |
+| `report.md` | questions and answers to edit, with a line `YOUR WORDS` below each answer |
 | `*.csv`, `tables.*` | the numbers of all tables |
 
 ## Commands of the study
@@ -56,7 +56,9 @@ def write_handin(report: Report, folder: Path, student: str | None) -> list[Path
         public_page(report, drawn, (section(report, own_words),))
         for own_words in ("", OWN_WORDS)
     )
-    unfolded = tuple(part for part in text.sections if not part.summary)
+    unfolded = tuple(
+        part for part in text.sections if not part.summary or part.anchor == "answer"
+    )
     name = student or "Name: (to be filled in), number: (to be filled in)"
     signed = (name, *html.subtitle)
     contents: dict[str, str | bytes] = {

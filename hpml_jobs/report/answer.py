@@ -275,7 +275,8 @@ def _batch(group: ReportGroup) -> str:
     if len(by_batch) < 2:
         return ""
     best = largest_near_best({batch: row.epoch_s for batch, row in by_batch.items()})
-    batch = captions.shown(f"{best}", by_batch[best], Affected.TIME)
+    is_doubtful = any(Affected.TIME in row.doubts for row in by_batch.values())
+    batch = mark(f"{best}", is_doubtful=is_doubtful)
     return (
         f"Batch {batch} is the largest within 10 % of the best rate on "
         f"{captions.size(gpus, group.source.device)}."

@@ -43,7 +43,7 @@ GLOSSARY = (
     "A cell is one measurement of a configuration; single is training on one {unit} without a "
     "strategy; a rank is one process of a cell, and rank 0 is the first. A number with ! is "
     "doubtful: read the cause and the fix in Marked numbers. Intervals of speedups cover 95 % (3 "
-    "runs: 75 %, 4 runs: 87.5 %). {runs}, unless a table says otherwise."
+    "runs: 75 %, 4 runs: 87.5 %; one run: by its own noise). {runs}, unless a table says otherwise."
 )
 """The words of the tables, above the first one."""
 

@@ -135,10 +135,10 @@ def gap_sentence(row: Row, gap: Gap) -> str:
     if not gap.is_split and not values[largest]:
         return f"What takes {whole} is not known: {why_unsplit(row)}."
     name = names.get(largest, largest.value)
-    if values[largest] < gap.missing:
+    if values[largest] - min(0.0, unexplained.value) < gap.missing:
         part = mark(digits(values[largest]), is_doubtful=gap.doubts_parts)
         sentence = f"Of {whole}, {name} takes {part}"
-    else:  # other parts are below zero, or as large
+    else:  # the parts do not add up to what is missing: only their order is said
         cause = f"The largest cause of {whole} is {name}"
         sentence = mark(cause, is_doubtful=gap.doubts_parts)
     is_measured = gap.is_measured and largest is GapCause.EXCHANGE

@@ -7,8 +7,8 @@ from tests.unit.golden.studies import LAB, large_batch, quantized
 
 ANSWERS = {
     "Q1": "Without data loading, an epoch on 1 GPU takes 48.61 s at batch 32, 27.22 s at batch "
-    "128, 25.95 s at batch 512 and does not fit (OOM) at batch 2048. Batch 512 is the largest "
-    "within 10 % of the best rate on 1 GPU.",
+    "128, 25.95 s at batch 512 and does not fit (OOM) at batch 2048. Of batches 32, 128 and 512, "
+    "512 is the largest within 10 % of the best rate on 1 GPU.",
     "Q2": "Weak scaling, with the same batch per GPU: 1 -> 2 -> 4 GPUs: 1.00, 1.66, 1.72 times as "
     "fast at batch 512 (efficiency 83 and 43 %; 1.72: 1.70 to 1.73, one run each). Of the 2.28 "
     "missing to 4, an unknown cause takes 1.96.\nStrong "

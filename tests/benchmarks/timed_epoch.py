@@ -176,12 +176,9 @@ def run_rank(options: argparse.Namespace) -> None:
 
 def with_interval(values: list[float]) -> str:
     """Return the median and its interval as text."""
-    from hpml_jobs.results.statistics import interval  # noqa: PLC0415
+    from tests.benchmarks import intervals  # noqa: PLC0415
 
-    bounds = interval(values)
-    return f"{median(values):.3f}" + (
-        f" [{bounds.low:.3f}, {bounds.high:.3f}]" if bounds else ""
-    )
+    return intervals.with_interval(values)
 
 
 def compare(ranks: int, options: argparse.Namespace) -> list[float]:

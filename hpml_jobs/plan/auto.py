@@ -7,7 +7,7 @@ its rules.
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
-from math import inf, log, sqrt
+from math import exp, inf, log, sqrt
 from statistics import fmean, median
 from typing import NamedTuple
 
@@ -16,8 +16,9 @@ from hpml_jobs.core.formulas import MOST_LAUNCHES, largest_near_best
 WORTH = 1.02
 """A larger batch is tried while the last one raised the rate by this factor."""
 
-KEPT = 0.85
-"""The batch at which sizes are measured is kept while its rate is this share of the best."""
+KEPT = 0.9
+"""The batch at which sizes are measured is kept while its rate is this share of the best, less two
+errors of a launch."""
 
 DECIDED = 2.41
 """Standard errors from a limit that decide a size: Pocock's constant for five looks at 5 %."""
@@ -108,11 +109,12 @@ def _begun_batch(smallest: int, known: Known, gpu_s: Mapping[int, float]) -> int
 
     None if by now another batch is clearly faster on the smallest size, which was measured again.
     """
+    noise = max([LEAST_NOISE, *(measured.noise for measured in known.values())])
     begun = [
         setting
         for setting in known
         if setting.gpus > smallest and setting.batch in gpu_s
-        if KEPT * gpu_s[setting.batch] <= min(gpu_s.values())
+        if KEPT * exp(-2 * noise) * gpu_s[setting.batch] <= min(gpu_s.values())
     ]
     most = max(begun, key=lambda one: known[one].launches, default=None)
     return most.batch if most else None

@@ -145,12 +145,11 @@ def _shortage(shape: Shape, need: Need, nodes: Sequence[Node], fitting: int) -> 
     """Return that too few of the nodes can give what a cell needs; `fitting` of them can."""
     largest = max(map(need.available, nodes), default=0)
     with_type = f" with {shape.gpu_type}" if shape.gpu_type else ""
-    able = f"{fitting or 'none'} of the {counted(len(nodes), 'node')} here{with_type}"
     remedy = "use a smaller gpus= or nodes=" if fitting else need.remedy
     return (
         f"a cell needs {counted(shape.nodes, 'node')}{with_type} of {need.needed(shape)} "
-        f"{need.unit} each; {able} can give that (the largest has {largest:g}), so the job would "
-        f"never start; {remedy}"
+        f"{need.unit} each; only {counted(fitting, 'node')} here can give that (the largest has "
+        f"{largest:g}), so the job would never start; {remedy}"
     )
 
 

@@ -168,9 +168,8 @@ def _fits(settings: Settings, images: int | None, sweep: Sweep) -> bool:
     if sweep.goal is None or images is None:
         return True
     most = max(other.gpus for other in sweep.settings)
-    smallest = min(other.batch for other in sweep.settings)
-    samples = settings.batch * most * LEAST_ITERATIONS
-    return settings.batch == smallest or samples <= images
+    is_smallest = settings.batch == min(other.batch for other in sweep.settings)
+    return is_smallest or settings.batch * most * LEAST_ITERATIONS <= images
 
 
 # ---- from the cluster and the study ----

@@ -174,7 +174,7 @@ def _single(report: Report, group: ReportGroup) -> str:
     gpus = f"1,{max(2, row.gpus)}"
     command = _command(report, group, gpus=gpus, batch=row.batch_per_gpu)
     are_sent = {c.cell.gpus for c in group.source.cells if c.cell} != {row.gpus}
-    in_job = device is Device.CPU or any(r.facts and r.facts.slurm for r in row.records)
+    in_job = device is Device.CPU or any(r.attempt.neighbours for r in row.records)
     if are_sent or not in_job or not command:  # a machine's own GPUs are all in use
         return sentence
     return with_command(f"{sentence} A speedup needs another size", command)
@@ -244,12 +244,12 @@ def _share(group: ReportGroup, size: Pair) -> str:
 
 
 def _efficiency(size: Pair) -> str:
-    """Return `69.9 % (62 to 78 %, 4 runs each)`."""
+    """Return `an efficiency of 69.9 % (62 to 78 %, 4 runs each)`."""
     certainty = _runs(size)
     if ends := size.efficiencies:
         low = percent_text(ends.low, 0).removesuffix(" %")
         certainty = f"{low} to {percent_text(ends.high, 0)}, {certainty}"
-    return f"{_percent(size, 1)} ({certainty})"
+    return f"an efficiency of {_percent(size, 1)} ({certainty})"
 
 
 def _within_budget(group: ReportGroup, gpu_hours: float, epochs: int) -> str:
@@ -263,6 +263,9 @@ def _within_budget(group: ReportGroup, gpu_hours: float, epochs: int) -> str:
 
 
 def _why(group: ReportGroup, row: Row) -> str:
+    series = group.source.series
+    if series and row is series.smallest:
+        row = series.largest.parallel
     gap = group.source.gaps.get(row.place)
     return gap_sentence(row, gap) if gap else ""
 

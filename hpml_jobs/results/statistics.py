@@ -226,22 +226,21 @@ def error_of_median(
     """Return the error of the logarithm of the median time of some runs; None if it is not known.
 
     `noises` are those of the runs, by `run_noise`. The wider of two counts: what the runs know
-    themselves, and the scatter of their times.
+    themselves, which more runs do not lower, since what slowed one down may slow down all; and the
+    scatter of their times, which they do.
 
     >>> error_of_median([10.0], [0.04]), error_of_median([10.0], [None])
     (0.04, None)
     >>> round(error_of_median([10.0, 12.0], [0.04, 0.04]), 3)
     0.091
     """
-    squares = [noise**2 for noise in noises if noise is not None]
     errors = []
+    squares = [noise**2 for noise in noises if noise is not None]
     if squares:
         errors.append(sqrt(fmean(squares)))
     if len(runs_s) > 1:
-        errors.append(stdev(map(log, runs_s)))
-    if not errors:
-        return None
-    return max(errors) / sqrt(len(runs_s))
+        errors.append(stdev(map(log, runs_s)) / sqrt(len(runs_s)))
+    return max(errors, default=None)
 
 
 def known_interval(ratio: float, *errors: float | None) -> Interval | None:

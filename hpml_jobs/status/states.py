@@ -236,7 +236,7 @@ def unanswered(line: ManifestLine, complaint: str = "") -> tuple[Outcome, str]:
     age_s = time.time() - (unix_time(line.time) or 0)
     if age_s < LOCK_S:
         if words:
-            return Outcome.UNKNOWN, f"{words} yet"
+            return Outcome.UNKNOWN, words
         return Outcome.PENDING, "being submitted"
     process = line.sbatch
     if process and process.runs:

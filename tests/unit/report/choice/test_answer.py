@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from hpml_jobs.core.recipe import Recipe
-from hpml_jobs.core.record import Facts
+from hpml_jobs.core.record import Neighbours
 from hpml_jobs.report.answer import answer_of
 from hpml_jobs.report.choice import Wish
 from hpml_jobs.report.files.json_tables import document
@@ -86,11 +86,15 @@ def test_one_size_is_its_time_and_its_best_batch(builder):
     ]
 
 
-@pytest.mark.parametrize(("slurm", "has_more"), [({}, False), ({"X": "1"}, True)])
-def test_another_size_is_proposed_where_it_can_run(builder, slurm, has_more):
-    facts = Facts(torch="2.14.1", slurm=slurm)
-    builder.with_record(a_record(a_cell(gpus=1), "10_0.r0", 8.0, facts=facts))
-    assert ("A speedup needs another size" in answer(builder).sentence) is has_more
+@pytest.mark.parametrize(
+    "neighbours", [None, Neighbours(jobs=0, same_user=0, users=())]
+)
+def test_another_size_is_proposed_in_jobs_of_slurm(builder, neighbours):
+    record = a_record(a_cell(gpus=1), "10_0.r0", 8.0)
+    attempt = replace(record.attempt, neighbours=neighbours)
+    builder.with_record(replace(record, attempt=attempt))
+    proposed = "A speedup needs another size" in answer(builder).sentence
+    assert proposed is (neighbours is not None)
 
 
 def test_treatments_are_no_sizes(builder):
@@ -123,16 +127,18 @@ def test_one_number_has_one_interval_everywhere(builder):
         (
             5.0,
             0.7,
-            "Use 2 GPUs at batch 128: the most with at least 70 %; it has 80 % (",
+            "Use 2 GPUs at batch 128: the most with at least 70 %; it has an efficiency of 80 % (",
         ),
         (
             *(6.5, 0.7),
-            "Use 1 GPU at batch 128: 2 GPUs have 61.5 % (60 to 63 %, one run each), below 70 %.",
+            "Use 1 GPU at batch 128: 2 GPUs have an efficiency of 61.5 % (60 to 63 %, one run "
+            "each), below 70 %.",
         ),
         (
             *(5.72, 0.7),
-            "Use 2 GPUs at batch 128, though it is not certain: 69.9 % (68 to 72 %, one run each), "
-            "min_efficiency is 70 %. To decide:\nhpml-jobs -m gpus=1,2 batch=128 repeats=auto ",
+            "Use 2 GPUs at batch 128, though it is not certain: an efficiency of 69.9 % (68 "
+            "to 72 %, one run each), min_efficiency is 70 %. To decide:\n"
+            "hpml-jobs -m gpus=1,2 batch=128 repeats=auto ",
         ),
     ],
 )

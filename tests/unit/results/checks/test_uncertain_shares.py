@@ -175,6 +175,6 @@ def test_a_run_knows_the_wider_of_its_blocks_and_its_epochs():
     assert run_noise(apart) == pytest.approx(0.129, rel=0.01)
 
 
-def test_error_of_repeats_is_at_least_their_scatter():
-    assert error_of_median([8.0, 8.0, 8.0, 8.0], [0.04] * 4) == pytest.approx(0.02)
+def test_error_of_repeats_is_at_least_their_noise_and_their_scatter():
+    assert error_of_median([8.0, 8.0, 8.0, 8.0], [0.04] * 4) == pytest.approx(0.04)
     assert error_of_median([8.0, 10.0], [0.01, 0.01]) > 0.1

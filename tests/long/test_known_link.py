@@ -65,9 +65,11 @@ def test_table_3_is_the_speed_of_the_link(program, tmp_path, capsys):
                 print(
                     f"\n{record.cell.strategy} {kind}: {speeds[0]:.5f} GB/s, alone {speeds[1]:.5f}"
                 )
-            # many messages of a few milliseconds
+            # many messages of a few milliseconds; a process that still gathers parameters while the
+            # other one computes has the link for itself
+            alone_on_link = 0.4 if kind is CollectiveKind.ALL_GATHER else 0.12
             if kind is not CollectiveKind.REDUCE_SCATTER:
-                assert trained_s == pytest.approx(alone_s, rel=0.12)
+                assert (1 - alone_on_link) * alone_s < trained_s < 1.12 * alone_s
             if kind == record.communication.gradient_kind:
                 assert record.gradients_net_s == pytest.approx(trained_s)
             if kind is CollectiveKind.ALL_REDUCE:

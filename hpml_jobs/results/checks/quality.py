@@ -48,7 +48,7 @@ def buffers_differ(record: Record) -> Observation | None:
     """Each rank tests with its own BatchNorm statistics: the strategy does not synchronize buffers.
 
     Limit: the same buffers in every test
-    Fix: quote the accuracies of all ranks, or use strategy=ddp
+    Fix: quote the accuracies of all ranks, or use sync_buffers=on
     """
     hashes = [rank.buffers_hash for rank in record.ranks]
     strategy = record.cell.strategy.value

@@ -176,8 +176,8 @@ def import_(
     """Make a study from timings of another program: a CSV table with a row for each run.
 
     Its columns are gpus, batch (per GPU) and epoch_s, or images (of an epoch) and images_per_s; it
-    may have run, nodes, strategy, gpu_type, loss and accuracy. Rows that differ in
-    nothing of these but the times are repeats. See docs/results.md, also for a history of W&B.
+    may have run, nodes, strategy, gpu_type, loss and accuracy. Rows that differ in nothing but the
+    times are repeats. See docs/results.md, also for a history of W&B.
 
     Example: hpml-jobs import docs/published.csv study=published
     """

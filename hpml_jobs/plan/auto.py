@@ -89,8 +89,7 @@ def next_cells(
     gpu_s = _by_batch(smallest, known)
     batch = _begun_batch(smallest, known, gpu_s)
     if batch is None:
-        missing = _missing_batches(goal, sizes, batches, known)
-        if missing:
+        if missing := _missing_batches(goal, sizes, batches, known):
             return missing
         if not gpu_s:
             return Answer(None)
@@ -109,7 +108,7 @@ def _begun_batch(smallest: int, known: Known, gpu_s: Mapping[int, float]) -> int
 
     None if by now another batch is clearly faster on the smallest size, which was measured again.
     """
-    noise = max([LEAST_NOISE, *(measured.noise for measured in known.values())])
+    noise = _noise(known.values())
     begun = [
         setting
         for setting in known
@@ -173,8 +172,7 @@ class _Row:
         trial = high - 1
         while trial > low:
             setting = self._settings[trial]
-            needed = self._launch_of(setting)
-            if needed:
+            if needed := self._launch_of(setting):
                 return [needed]
             if self._meets(setting):
                 low = trial
@@ -190,11 +188,9 @@ class _Row:
         """Measure size after size, as long as the budget lasts and the limit is met."""
         left = gpu_hours - spent(self._known.values())
         for before, setting in pairwise(self._settings):
-            needed = self._launch_of(setting)
-            if needed:
-                known = self._known.get(needed, self._known[before])
+            if needed := self._launch_of(setting):
                 # a larger size takes no longer than the last one took
-                most = known.gpu_hours
+                most = self._known.get(needed, self._known[before]).gpu_hours
                 if needed not in self._known:
                     most *= setting.gpus / before.gpus
                 return [needed] if most <= left else self._answer()
@@ -208,8 +204,9 @@ class _Row:
             return setting
         if not self._is_near(setting):
             return None
-        pair = (setting, self._reference)
-        fewer = min(pair, key=lambda one: len(self._known[one].gpu_s))
+        fewer = min(
+            setting, self._reference, key=lambda one: len(self._known[one].gpu_s)
+        )
         return fewer if self._known[fewer].launches < MOST_LAUNCHES else None
 
     def _answer(self) -> Answer:
@@ -239,14 +236,13 @@ class _Row:
     def _error(self, *settings: Setting) -> float:
         """Return the standard error of the logarithm of a ratio of two settings."""
         known = [self._known[setting] for setting in settings]
-        noise = max(LEAST_NOISE, self._scatter, *(m.noise for m in known))
+        noise = max(self._scatter, _noise(known))
         return noise * sqrt(sum(1 / len(measured.gpu_s) for measured in known))
 
     def _is_near(self, setting: Setting) -> bool:
         """Return whether the limit is within the error of a size's efficiency."""
-        if not self._goal.repeats or setting == self._reference:
-            return False
-        if not self._known[setting].gpu_s:
+        has_error = self._goal.repeats and self._known[setting].gpu_s
+        if setting == self._reference or not has_error:
             return False
         error = self._error(self._reference, setting)
         return abs(self._distance(setting)) <= DECIDED * error
@@ -254,16 +250,21 @@ class _Row:
     def _rises(self) -> bool:
         """Return whether a larger size is more efficient than a smaller one, beyond the noise."""
         fits = [s for s in self._settings if s in self._known and self._known[s].gpu_s]
-        for smaller, larger in pairwise(fits):
-            rise = log(self._efficiency(larger) / self._efficiency(smaller))
-            if rise > DECIDED * self._error(smaller, larger):
-                return True
-        return False
+        return any(
+            log(self._efficiency(larger) / self._efficiency(smaller))
+            > DECIDED * self._error(smaller, larger)
+            for smaller, larger in pairwise(fits)
+        )
 
 
 def spent(known: Iterable[Measured]) -> float:
     """Return the GPU-hours of all launches."""
     return sum(measured.launches * measured.gpu_hours for measured in known)
+
+
+def _noise(known: Iterable[Measured]) -> float:
+    """Return the relative error of one launch, as launches know it themselves."""
+    return max([LEAST_NOISE, *(measured.noise for measured in known)])
 
 
 def _scatter(known: Iterable[Measured]) -> float:

@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 
 import msgspec
@@ -48,7 +49,7 @@ def make_plan(
     downloading it, and this machine need not be able to submit. `notify` gets each decision as a
     sentence, once.
     """
-    first, notify = sweep.first, _once(notify)
+    first, notify = sweep.first, cache(notify)  # each sentence once
     # from the command line alone
     _refuse_shadowing_files(Path.cwd())
     for note in sweep.notes:
@@ -94,18 +95,6 @@ def make_plan(
         collect_after=first.collect_after,
         goal=sweep.goal,
     )
-
-
-def _once(notify: Notify) -> Notify:
-    """Return a function that passes each sentence on once."""
-    said: set[str] = set()
-
-    def notify_once(sentence: str) -> None:
-        if sentence not in said:
-            said.add(sentence)
-            notify(sentence)
-
-    return notify_once
 
 
 # ---- from the command line alone ----

@@ -171,8 +171,9 @@ def _single(report: Report, group: ReportGroup) -> str:
         f"{captions.size_words(row.setup, device)}: {time_s} s per {per} at batch "
         f"{row.batch_per_gpu}{captions.how(row.setup)}{speed}{of_several}."
     )
-    gpus = f"1,{max(2, row.gpus)}"
-    command = _command(report, group, gpus=gpus, batch=row.batch_per_gpu)
+    command = _command(
+        report, group, gpus=f"1,{max(2, row.gpus)}", batch=row.batch_per_gpu
+    )
     are_sent = {c.cell.gpus for c in group.source.cells if c.cell} != {row.gpus}
     in_job = device is Device.CPU or any(r.attempt.neighbours for r in row.records)
     if are_sent or not in_job or not command:  # a machine's own GPUs are all in use

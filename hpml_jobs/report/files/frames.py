@@ -325,7 +325,7 @@ def curves_csv(report: Report, max_rows: int = ROWS) -> str | None:
     ]
     iterations = sum(_iterations(result) for _, result in runs)
     step = max(1, ceil(iterations / max_rows))
-    rows: list[tuple[object, ...]] = []
+    rows: list[object] = []
     for group, result in runs:
         try:
             curve = read_curve(result)

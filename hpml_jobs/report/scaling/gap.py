@@ -139,12 +139,12 @@ def gap_sentence(row: Row, gap: Gap) -> str:
         part = mark(digits(values[largest]), is_doubtful=gap.doubts_parts)
         sentence = f"Of {whole}, {name} takes {part}"
     else:  # the parts do not add up to what is missing: only their order is said
-        cause = f"The largest cause of {whole} is {name}"
-        sentence = mark(cause, is_doubtful=gap.doubts_parts)
+        sentence = mark(
+            f"The largest cause of {whole} is {name}", is_doubtful=gap.doubts_parts
+        )
     is_measured = gap.is_measured and largest is GapCause.EXCHANGE
     if is_measured and gap.without.get(largest, 0.0) > gap.speedup:
-        speedup = three_digits(gap.without[largest])
-        shown = mark(speedup, is_doubtful=gap.doubts_parts)
+        shown = mark(three_digits(gap.without[largest]), is_doubtful=gap.doubts_parts)
         sentence += f"; without exchange a speedup of {shown} was measured"
     if not gap.is_split:
         sentence += f"; the rest is not split: {why_unsplit(row)}"

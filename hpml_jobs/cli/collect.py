@@ -108,7 +108,9 @@ def collect(
         for line in handed_in:
             print(line)
         if is_opened and page is not None:
-            open_page(page)
+            file = page.resolve()
+            if not webbrowser.open(file.as_uri()):
+                print(f"no browser here: copy {file} to your computer")
     if strict:
         changed = changed_code(status.snapshots)
         check_finished(not_replaced(status.states, changed), strict=strict)
@@ -175,10 +177,3 @@ def _hand_in(report: "Report", folder: Path, student: str | None) -> list[str]:
             "no PDF: Chromium is not here; open the page in a browser and print it"
         )
     return lines
-
-
-def open_page(path: Path) -> None:
-    """Open a file in the user's browser; where there is none, say so."""
-    file = path.resolve()
-    if not webbrowser.open(file.as_uri()):
-        print(f"no browser here: copy {file} to your computer and open it there")

@@ -180,8 +180,9 @@ def _choices(group: str, conf: Path) -> Iterator[KeyDoc]:
 
 
 def _lines(docs: Iterable[KeyDoc]) -> str:
-    lines = [f"  {f'{doc.key}={doc.value}':30} {doc.comment}".rstrip() for doc in docs]
-    return "\n".join([*lines, ""])
+    return "".join(
+        f"  {f'{doc.key}={doc.value}':30} {doc.comment}".rstrip() + "\n" for doc in docs
+    )
 
 
 def entry(word: str, conf: Path) -> str:

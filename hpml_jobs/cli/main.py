@@ -143,7 +143,8 @@ def _dispatch(words: list[str]) -> int:
         Path.cwd()
     except FileNotFoundError as fault:
         raise HpmlError("the current folder was removed: cd to another one") from fault
-    first, names_command = words[0], words[0] in COMMANDS
+    first = words[0]
+    names_command = first in COMMANDS
     # typer answers the completion script of the shell
     is_of_shell = "_HPML_JOBS_COMPLETE" in os.environ
     if is_of_shell or first in ("--install-completion", "--show-completion"):

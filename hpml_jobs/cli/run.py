@@ -129,7 +129,7 @@ def run_here(selection: "Selection", job: str, *, json: bool) -> None:
 
     plan, out = selection.plan, sys.stderr if json else sys.stdout
     total, left_out = len(selection.send), len(selection.left_out)
-    left = f", {left_out} left out (finished, pending or running)" if left_out else ""
+    left = f", {left_out} left out (finished, pending or running)" * bool(left_out)
     if plan.goal is None:
         print(
             f"study {plan.study.name}: {counted(total, 'cell')} to run{left}", file=out
@@ -173,6 +173,9 @@ def _run_cells(selection: "Selection", job: str, out: TextIO) -> set[str]:
     total = len(selection.send)
     began = time.monotonic()
     ended: set[str] = set()
+    blocks = {
+        cell.slug: f"{cell.block}: " * bool(cell.block) for cell in selection.send
+    }
     with Console(stderr=True).status("starting") as status:
 
         def show_progress(index: int, folder: CellFolder, progress: Progress) -> None:
@@ -185,8 +188,8 @@ def _run_cells(selection: "Selection", job: str, out: TextIO) -> set[str]:
             ended.add(folder.slug)
             rest = total - len(ended)
             left_s = (time.monotonic() - began) / len(ended) * rest
-            left = f"   about {duration_text(left_s)} left" if rest else ""
-            line = f"{folder.slug}   {_ending(folder)}{left}"
+            left = f"   about {duration_text(left_s)} left" * bool(rest)
+            line = f"{blocks[folder.slug]}{folder.slug}   {_ending(folder)}{left}"
             print(f"  {len(ended)}/{total}  {line}", flush=True, file=out)
 
         run_all(selection, job, show_progress, show_end)

@@ -149,9 +149,10 @@ def how_sure(interval: Interval | None, rows: Sequence[Row]) -> str:
 
 
 def _runs(rows: Sequence[Row]) -> str:
-    """Return `one run each`, or `2 to 4 runs each`."""
+    """Return `one run each`, or `2 to 4 runs each`; quiet where disturbed ones are left out."""
     runs = span(len(row.runs) for row in rows)
-    return "one run each" if runs == "1" else f"{runs} runs each"
+    quiet = "quiet " * any(row.disturbed_runs for row in rows)
+    return f"one {quiet}run each" if runs == "1" else f"{runs} {quiet}runs each"
 
 
 def _single(report: Report, group: ReportGroup) -> str:
@@ -338,8 +339,10 @@ def _marks(report: Report, group: ReportGroup) -> Iterator[str]:
         sign = f"{captions.MARK} " if marked else ""
         ending = "" if marked else " and left out"
         number = marked + left_out
-        were = verb(number, "was", "were")
-        text = f"{sign}{number} of {runs} {were} slowed down by other programs{ending}"
+        text = (
+            f"{sign}{number} of {runs} {verb(number, 'was', 'were')} slowed down by other "
+            f"programs{ending}"
+        )
         command = f"{PROGRAM} resubmit {report.study} --disturbed"
         yield with_command(f"{text}. Once these end", command)
     yield from _without(report, group)

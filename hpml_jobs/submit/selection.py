@@ -55,7 +55,7 @@ def select(plan: Plan, *, by_job: bool = False) -> Selection:
     states = {state.slug: state for state in status.states}
     records = {snapshot.folder.slug: snapshot.record for snapshot in status.snapshots}
     cells = {s.folder.slug: s.file.cell for s in status.snapshots if s.file is not None}
-    send: list[PlannedCell] = []
+    send = []
     reasons: dict[str, str] = {}
     left_out: dict[str, CellState] = {}
     for planned in plan.cells:

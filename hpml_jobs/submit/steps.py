@@ -7,7 +7,6 @@ from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.formulas import MOST_LAUNCHES, gpu_hours
 from hpml_jobs.core.record import Record
-from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.text import counted, hours_text, percent_text, unix_time
 from hpml_jobs.plan.auto import (
     LEAST_ITERATIONS,
@@ -21,6 +20,7 @@ from hpml_jobs.plan.auto import (
 )
 from hpml_jobs.plan.cells import Plan, PlannedCell
 from hpml_jobs.results.cells import cell_results
+from hpml_jobs.results.disturbance import withheld_share
 from hpml_jobs.results.groups import make_rows
 from hpml_jobs.results.rows import Row
 from hpml_jobs.status.states import StudyStatus
@@ -28,7 +28,7 @@ from hpml_jobs.study.manifest import History
 from hpml_jobs.study.snapshot import CellState
 
 RETRIES = 2
-"""Times that a follow-up job submits a cell again that the cluster lost."""
+"""Times that a cell is submitted again that the cluster lost, or that was disturbed."""
 
 
 def next_step(
@@ -58,18 +58,15 @@ def next_step(
     step = next_cells(goal, sizes, sorted(batches), known)
     if isinstance(step, Answer):
         return plan._replace(cells=[]), _ended(plan, known)
-    launches = []
-    for setting in step:
-        cells = [p for p in plan.cells if (p.cell.gpus, p.cell.batch) == setting]
-        launches.append(next((p for p in cells if p.slug not in ended), cells[-1]))
+    launches = [_launch(plan, setting, ended) for setting in step]
     failed = [states[p.slug] for p in launches if by_job and p.slug in states]
     if failed:
         return plan._replace(cells=[]), (
             f"{failed[0].slug} {failed[0].outcome.value}: {failed[0].reason}; the same command "
             "goes on"
         )
-    left = [planned for planned in plan.cells if planned.slug not in ended]
-    most = _hours_of_limits(left)
+    # none without GPUs
+    most = sum(p.gpu_hours for p in plan.cells if p.slug not in ended)
     if goal.gpu_hours is not None:
         _refuse_small_budget(goal.gpu_hours, launches, known)
         most = min(most, goal.gpu_hours - spent(known.values()))
@@ -77,33 +74,37 @@ def next_step(
     step_plan = plan._replace(
         cells=launches,
         pack=plan.pack or len(launches) > 1,
-        # without GPUs it is none of the cluster's budget
-        most_gpu_hours=min(most, sum(planned.gpu_hours for planned in left)),
+        most_gpu_hours=most,
         step=name,
     )
     return step_plan, f"auto: {name}" if known else _rule(plan, goal, most)
+
+
+def _launch(plan: Plan, setting: Setting, ended: set[str]) -> PlannedCell:
+    """Return the next launch of a setting; the last one again if all have ended."""
+    cells = [p for p in plan.cells if (p.cell.gpus, p.cell.batch) == setting]
+    return next((p for p in cells if p.slug not in ended), cells[-1])
 
 
 def _name(step: Sequence[Setting], sizes: Sequence[int], known: Known) -> str:
     """Return what a step measures, and so why."""
     gpus, batch = step[0]
     if step[0] in known:
-        run = known[step[0]].launches + 1
-        setting = f"gpus={gpus} batch={batch}, to be more certain"
-        return f"run {run} of at most {MOST_LAUNCHES} of {setting}"
+        return (
+            f"run {known[step[0]].launches + 1} of at most {MOST_LAUNCHES} of gpus={gpus} "
+            f"batch={batch}, to be more certain"
+        )
     if gpus == sizes[0]:
         return f"the batches of gpus={gpus}"
-    if gpus == sizes[-1]:
-        return f"the largest size, gpus={gpus} batch={batch}"
-    return f"a size between, gpus={gpus} batch={batch}"
+    return f"how fast gpus={gpus} batch={batch} is"
 
 
 def _refuse_small_budget(
     budget: float, launches: Iterable[PlannedCell], known: Known
 ) -> None:
     """Refuse a budget below the first step, of which only the time limits are known."""
-    first = _hours_of_limits(launches)
-    if first > budget and not known:
+    first = sum(gpu_hours(p.cell.gpus, p.shape.minutes) for p in launches)
+    if not known and first > budget:
         raise UsageError(
             f"gpu_hours={budget:g}: the first step may use {hours_text(first)} by its time limits; "
             "give more, or lower minutes="
@@ -126,11 +127,6 @@ def _lost(
     return again, tuple(nodes)
 
 
-def _hours_of_limits(cells: Iterable[PlannedCell]) -> float:
-    """Return the most hours of a GPU, or of a process, that cells can use."""
-    return sum(gpu_hours(p.cell.gpus, p.shape.minutes) for p in cells)
-
-
 def _known(
     sent: Iterable[PlannedCell], states: Mapping[str, CellState], status: StudyStatus
 ) -> Known:
@@ -151,10 +147,17 @@ def _measured(row: Row, records: list[Record]) -> Measured:
     return Measured(
         gpu_s=tuple(row.gpus * run.epoch_s / samples for run in row.runs),
         launches=len(records),
-        noise=max((run.noise or 0 for run in row.runs), default=0),
+        noise=_noise(row, records),
         gpu_hours=max(map(_gpu_hours, records), default=0),
         samples=(row.timing and row.timing.samples) or inf,
     )
+
+
+def _noise(row: Row, records: list[Record]) -> float:
+    """Return the error of a launch; disturbed ones decide nothing while others may follow."""
+    if all(map(withheld_share, records)) and len(records) <= RETRIES:
+        return inf
+    return max((run.noise or 0 for run in row.runs), default=0)
 
 
 def _gpu_hours(record: Record) -> float:
@@ -175,10 +178,11 @@ def _rule(plan: Plan, goal: Goal, most: float) -> str:
             f"is full, or an epoch of the largest size has under {LEAST_ITERATIONS} iterations;\n"
             "  the largest within 10 % of the best rate is kept; then the largest size is measured"
         )
+    limits = f"; their time limits: {hours_text(most)} GPU-hours"
     return (
         f"auto: {first},\n  and sizes between, until the most with "
         f"at least {percent_text(goal.min_efficiency, 0)} efficiency are known.\n  At most "
-        f"{_of(plan)}; their time limits: {hours_text(most)} {_hours(plan)}"
+        f"{_of(plan)}{limits * bool(most)}"
     )
 
 
@@ -186,14 +190,11 @@ def _of(plan: Plan) -> str:
     return counted(len({(p.cell.gpus, p.cell.batch) for p in plan.cells}), "setting")
 
 
-def _hours(plan: Plan) -> str:
-    first = plan.cells[0].cell
-    return "process-hours" if first.device is Device.CPU else "GPU-hours"
-
-
 def _ended(plan: Plan, known: Known) -> str:
-    """Return what was measured, what was left out, and what was used."""
+    """Return what was measured, and what it used."""
+    launches = counted(sum(measured.launches for measured in known.values()), "run")
+    used = f"; {spent(known.values()):.2g} GPU-hours used"
     return (
-        f"auto: the answer needed {len(known)} of {_of(plan)}; {spent(known.values()):.2g} "
-        f"{_hours(plan)} used"
+        f"auto: measured {len(known)} of {_of(plan)} in {launches}"
+        f"{used * bool(plan.cells[0].gpu_hours)}"
     )

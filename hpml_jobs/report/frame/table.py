@@ -200,16 +200,18 @@ def line_table(
     columns: Columns,
     notes: Iterable[str] = (),
 ) -> Table:
-    """Return a table of rows and their lines, each marked if its row fails a check.
+    """Return a table of rows and their lines, each number marked if its row fails a check.
 
     In files, the row's place is before its numbers.
     """
     rows = [row for row, _ in lines]
-    written = []
-    for row, line in lines:
-        first, *others = texts_of(columns, line)
-        texts = captions.shown(first, row, text.affected), *others
-        written.append(Line(row_name(group, row), texts))
+    written = [
+        Line(
+            row_name(group, row),
+            texts_of(columns, line, is_doubtful=text.affected in row.doubts),
+        )
+        for row, line in lines
+    ]
     values = _sheet(columns, (line for _, line in lines))
     places = [
         (
@@ -248,20 +250,24 @@ def _table(  # noqa: PLR0913, PLR0917  (the parts of a table)
     )
 
 
-def texts_of(columns: Columns, line: object) -> tuple[str, ...]:
-    """Return the text of each column on a page."""
+def texts_of(
+    columns: Columns, line: object, *, is_doubtful: bool = False
+) -> tuple[str, ...]:
+    """Return the text of each column on a page; of a doubtful line all are marked."""
     return tuple(
-        _text(line, field, column)
+        _text(line, field, column, is_doubtful=is_doubtful)
         for field, column in columns.items()
         if column.is_on_page
     )
 
 
-def _text(line: object, field: str, column: Column) -> str:
+def _text(line: object, field: str, column: Column, *, is_doubtful: bool) -> str:
     value = getattr(line, field)
     if value is None:
         return DASH
-    is_doubtful = bool(column.doubt) and getattr(line, column.doubt)
+    is_doubtful = is_doubtful and not isinstance(value, int)  # epochs, seeds
+    if column.doubt:
+        is_doubtful = getattr(line, column.doubt)
     return captions.mark(column.text(value), is_doubtful=is_doubtful)
 
 

@@ -112,31 +112,36 @@ NEARLY_IDEAL = 0.95
 """The share of the ideal speedup from which there is nothing to explain."""
 
 
+def _largest(gap: Gap) -> GapCause:
+    """Return the cause of the largest part; the unexplained one only if it is above zero."""
+    values = {cause: part.value for cause, part in gap.parts.items()}
+    low = gap.parts[GapCause.UNEXPLAINED].low
+    if not gap.is_split or (low is not None and low <= 0):
+        del values[GapCause.UNEXPLAINED]
+    return max(values, key=values.__getitem__)
+
+
 def gap_sentence(row: Row, gap: Gap) -> str:
     """Return what is missing to the ideal speedup and its largest cause; empty if nothing is."""
     if gap.speedup > EFFICIENCY_LIMIT * gap.ideal:
         return "More than the ideal speedup needs an explanation: measure both again."
     if gap.speedup >= NEARLY_IDEAL * gap.ideal:
         return ""
-    values = {cause: part.value for cause, part in gap.parts.items()}
-    unexplained = gap.parts[GapCause.UNEXPLAINED]
-    is_unknown = unexplained.low is not None and unexplained.low <= 0
-    if is_unknown or not gap.is_split:
-        del values[GapCause.UNEXPLAINED]
-    largest = max(values, key=values.__getitem__)
+    largest = _largest(gap)
+    value = gap.parts[largest].value
+    missing = mark(digits(gap.missing), is_doubtful=gap.is_doubtful)
+    whole = f"the {missing} missing to {gap.ideal:.4g}"
+    if not gap.is_split and not value:
+        return f"What takes {whole} is not known: {why_unsplit(row)}."
     names = {
         GapCause.LOADER: "the loader",
         GapCause.WAITING: f"waiting for {gap.late or 'other ranks'}",
         GapCause.CPUS: "waiting for CPUs",
         GapCause.UNEXPLAINED: "an unknown cause",
     }
-    missing = mark(digits(gap.missing), is_doubtful=gap.is_doubtful)
-    whole = f"the {missing} missing to {gap.ideal:.4g}"
-    if not gap.is_split and not values[largest]:
-        return f"What takes {whole} is not known: {why_unsplit(row)}."
     name = names.get(largest, largest.value)
-    if values[largest] - min(0.0, unexplained.value) < gap.missing:
-        part = mark(digits(values[largest]), is_doubtful=gap.doubts_parts)
+    if value - min(0.0, gap.parts[GapCause.UNEXPLAINED].value) < gap.missing:
+        part = mark(digits(value), is_doubtful=gap.doubts_parts)
         sentence = f"Of {whole}, {name} takes {part}"
     else:  # the parts do not add up to what is missing: only their order is said
         sentence = mark(

@@ -8,7 +8,6 @@ from typing import Annotated, Any, NamedTuple, Self
 import msgspec
 
 from hpml_jobs.core.built_in import Unit
-from hpml_jobs.core.check_result import Affected
 from hpml_jobs.core.text import percent_text
 from hpml_jobs.report.frame import captions, picture
 from hpml_jobs.report.frame.numbers import (
@@ -123,10 +122,10 @@ class ScalingLine(NamedTuple):
     """
 
     epoch_s: Annotated[float, Column("time", seconds, "seconds")]
-    train_s: Annotated[Number, Column("train", seconds, "seconds", doubt="doubts_s")]
+    train_s: Annotated[Number, Column("train", seconds, "seconds")]
     stall_s: Annotated[Number, Column("stall", seconds, "seconds")]
-    step_s: Annotated[Number, Column("step", seconds, "seconds", doubt="doubts_s")]
-    units_per_s: Annotated[Number, Column("{unit}/s", per_second, doubt="doubts_s")]
+    step_s: Annotated[Number, Column("step", seconds, "seconds")]
+    units_per_s: Annotated[Number, Column("{unit}/s", per_second)]
     unit: str
     speedup: Annotated[
         Number, Column("speedup", three_digits, "{against}", doubt="is_doubtful")
@@ -155,7 +154,6 @@ class ScalingLine(NamedTuple):
     ]
     strong_reference_gpus: int | None
     strong_reference_s: Number
-    doubts_s: bool
     is_doubtful: bool
     doubts_strong: bool
 
@@ -182,7 +180,6 @@ def _lines(
             **_ratios(row),
             **_strong_ratios(pair),
             unit=timing.unit.value,
-            doubts_s=Affected.TIME in row.doubts,
             is_doubtful=row.is_ratio_doubtful,
             doubts_strong=pair.is_doubtful if pair else row.is_ratio_doubtful,
         )
@@ -193,8 +190,7 @@ def _ratios(row: Row) -> dict[str, object]:
     """Return the ratios at the same batch; None without a reference."""
     if row.scaling is None or row.reference is None:
         return dict.fromkeys((*Scaling.__struct_fields__, "reference_gpus"))
-    ratios = msgspec.structs.asdict(row.scaling)
-    return ratios | {"reference_gpus": row.reference.gpus}
+    return msgspec.structs.asdict(row.scaling) | {"reference_gpus": row.reference.gpus}
 
 
 def _strong_ratios(pair: Pair | None) -> dict[str, object]:
@@ -235,12 +231,7 @@ class StrongLine(NamedTuple):
     @classmethod
     def of(cls, pair: Pair) -> Self:
         """Return the line of a size against the smallest one."""
-        return cls(
-            pair.parallel.global_batch,
-            pair.parallel.epoch_s,
-            pair.speedup,
-            pair.efficiency,
-        )
+        return filled(cls, pair, pair.parallel, time_s=pair.parallel.epoch_s)
 
 
 def strong_table(group: ConditionGroup) -> Table | None:

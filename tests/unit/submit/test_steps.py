@@ -1,5 +1,7 @@
 """A study with `auto` on SLURM, step by step: what is sent, by whom, and when it ends."""
 
+from collections import Counter
+
 import msgspec
 import pytest
 
@@ -7,6 +9,7 @@ from hpml_jobs.cli.main import run
 from hpml_jobs.core.cell import Outcome
 from hpml_jobs.study.study import Study
 from tests.unit.builders import a_record
+from tests.unit.check_cases import wait_for_cpu
 from tests.unit.slurm_output import sacct_line
 from tests.unit.study_builder import write_record
 
@@ -28,7 +31,7 @@ def places(study):
     return [(cell.gpus, cell.batch) for cell in cells]
 
 
-def measure(study, slurm, **changes):
+def measure(study, slurm, change=None, **changes):
     """Let every job end, and write the records of the cells that have none."""
     history = study.history()
     lines = [
@@ -40,7 +43,8 @@ def measure(study, slurm, **changes):
         cell = folder.read().cell
         if not folder.record_json.exists():
             seconds = SECONDS[cell.gpus, cell.batch]
-            write_record(folder, a_record(cell, f"{job}.r0", seconds, **changes))
+            record = a_record(cell, f"{job}.r0", seconds, **changes)
+            write_record(folder, change(record) if change else record)
 
 
 def test_each_step_is_sent_once_until_the_answer_is_known(study, slurm, capsys):
@@ -66,7 +70,7 @@ def test_each_step_is_sent_once_until_the_answer_is_known(study, slurm, capsys):
     scripts = len(slurm.scripts)
     assert run([*AS_JOB]) == 0
     assert len(slurm.scripts) == scripts
-    assert "the answer needed 5 of 9 settings" in capsys.readouterr().err
+    assert "measured 5 of 9 settings in 5 runs" in capsys.readouterr().err
     assert len(study.commands()) == 2  # those that were typed
 
 
@@ -131,6 +135,17 @@ def test_repeats_of_a_list_of_sizes(study, slurm):
     measure(study, slurm)
     run([*words, "--followup"])
     assert len(places(study)) == 3  # 93 % is far from 70 %
+
+
+def test_disturbed_launches_are_repeated_at_most_twice(study, slurm):
+    """An efficiency of 94 % is far from 30 %: without a disturbance one launch decides."""
+    words = ["submit", "-m", "gpus=1,2", "batch=512", "repeats=auto", *AUTO[3:]]
+    words.append("min_efficiency=0.3")
+    run(words)
+    for _ in range(8):
+        measure(study, slurm, wait_for_cpu("timed", 0.6))
+        run([*words, "--followup"])
+    assert Counter(places(study)) == {(1, 512): 3, (2, 512): 3}
 
 
 def test_worst_case_is_within_the_budget_of_the_cluster(study, slurm, capsys):

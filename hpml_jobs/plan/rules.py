@@ -147,11 +147,11 @@ def script_gets_swept_values(sweep: Sweep) -> str | None:
         return None
     places = {"batch": script.takes_batch, "seed": script.has_placeholder("seed")}
     for key, has_place in places.items():
-        values = sorted({getattr(settings, key) for settings in sweep.settings})
+        values = {getattr(settings, key) for settings in sweep.settings}
         if len(values) > 1 and not has_place:
             return (
-                f"{key}={','.join(map(str, values))}, but args has no {{{key}}}: all cells would "
-                f"be equal; write it where the script takes it, e.g. args='--{key} {{{key}}}'"
+                f"several values of {key}=, but args has no {{{key}}}: all cells would be equal; "
+                f"write it where the script takes it, e.g. args='--{key} {{{key}}}'"
             )
     return None
 

@@ -214,9 +214,7 @@ def _wished(report: Report, group: ReportGroup) -> str:
             )
     if place == 0 and len(sizes) > 1:
         return f"{advice}: {_share(group, sizes[1])}, below {limit}."
-    return (
-        f"{advice}: the most with at least {limit}; it has {_efficiency(sizes[place])}."
-    )
+    return f"{advice}, the most that reach {limit}: {_efficiency(sizes[place])}."
 
 
 def _deciding(report: Report, group: ReportGroup, size: Pair) -> str:
@@ -318,7 +316,7 @@ def _accuracy(group: ReportGroup, series: Series) -> str:
 def _without(report: Report, group: ReportGroup) -> Iterator[str]:
     """Yield a line on the cells that ended without a number, with the reason of the first."""
     cells = group.source.cells
-    ended = [c for c in cells if not c.outcome.finished and not c.outcome.may_run]
+    ended = [c for c in cells if c.record is None and not c.outcome.may_run]
     if ended:
         number = f"{len(ended)} of {counted(len(cells), 'cell')}"
         has = verb(len(ended), "has", "have")

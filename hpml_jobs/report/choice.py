@@ -337,7 +337,7 @@ def _whys(
     whys = []
     for candidate in candidates:
         roles = {
-            "meets your wish": candidate is asked,
+            "the answer": candidate is asked,
             "fastest": candidate is candidates[0],
             "cheapest": candidate is cheapest,
             "over the budget": budget is not None and candidate.gpu_hours > budget,

@@ -395,7 +395,7 @@ def pace_of(progress: Progress | None, now: float) -> Pace:
     >>> start = "1970-01-01T00:00:00Z"
     >>> last = Progress(epoch=2, epochs=3, role=Stage.TIMED, since=start, last_s=300.0)
     >>> pace_of(last, now=120.0).doing
-    'epoch 2 of 3 (timed), ~40 %, ~8 min of training left'
+    'epoch 2 of 3 (timed), ~40 % of it, ~8 min of training left'
     """
     if progress is None or not 0 < progress.epoch <= progress.epochs:
         return Pace("starting")
@@ -417,7 +417,7 @@ def pace_of(progress: Progress | None, now: float) -> Pace:
         elapsed_s, epoch_s, progress.epochs - progress.epoch
     )
     return Pace(
-        f"{words}, ~{percent_text(share, 0)}, ~{duration_text(left_s)} of training left",
+        f"{words}, ~{percent_text(share, 0)} of it, ~{duration_text(left_s)} of training left",
         (progress.epoch - 1 + share) / progress.epochs,
         left_s,
     )

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  (loader workers pass batches through it)
 MIN_SHARED_GB = 1.0
+MIN_MEMORY_MB = 1500
 GPU_HEALTH = "gpu health"
 
 
@@ -104,7 +105,13 @@ def _versions(file: CellFile) -> Finding:
 
 
 def _cpus(file: CellFile) -> Finding:
-    """Check that the job may use as many CPUs as it requested."""
+    """Check that the job may use as many CPUs as it requested, with enough memory for each."""
+    # set where the job did not request memory
+    memory = int(os.environ.get("SLURM_MEM_PER_CPU", MIN_MEMORY_MB))
+    if memory < MIN_MEMORY_MB:
+        text = f"{memory} MB for each CPU, the default of this site"
+        remedy = "a process of torch needs 1 GB and more: cluster.mem_gb_per_gpu=4"
+        return warning("memory", text, remedy)
     allowed = len(os.sched_getaffinity(0))
     requested = file.shape.cpus_per_node if file.shape else 1
     text = f"{counted(allowed, 'CPU')} available, {requested} requested"
@@ -117,7 +124,6 @@ def _cpus(file: CellFile) -> Finding:
 def _devices(file: CellFile) -> Finding:
     """Check that the cell's devices exist, have the right type and compute, and its backend."""
     import torch  # noqa: PLC0415
-    from torch import distributed  # noqa: PLC0415
 
     cell = file.cell
     devices = _devices_of(cell)
@@ -126,26 +132,18 @@ def _devices(file: CellFile) -> Finding:
         if float((ones @ ones).sum()) != 256.0**3:
             text = f"{device} returned a wrong matrix product"
             return problem("devices", text, "report the node to the cluster's support")
-    backend = "nccl" if cell.device is Device.CUDA else "gloo"
-    if not distributed.is_backend_available(backend):
-        return problem(
-            "devices", f"this torch has no {backend}", "install locks/worker.txt"
-        )
     if cell.device is Device.CPU:
-        return ok(
-            "devices",
-            "the CPU computes and gloo is available (device=cpu needs no CUDA)",
-        )
-    return _gpus(file, devices, backend)
+        return ok("devices", "the CPU computes (device=cpu needs no CUDA)")
+    return _gpus(file, devices)
 
 
-def _gpus(file: CellFile, devices: "Devices", backend: str) -> Finding:
+def _gpus(file: CellFile, devices: "Devices") -> Finding:
     """Name the GPUs, which compute, and what drives them."""
     import torch  # noqa: PLC0415
 
     from hpml_jobs.worker.instruments.facts import read_facts  # noqa: PLC0415
 
-    facts = read_facts(file, backend)
+    facts = read_facts(file, "nccl")
     gpus = [torch.cuda.get_device_properties(device) for device in devices]
     names = ", ".join(
         dict.fromkeys(f"{gpu.name} (sm_{gpu.major}{gpu.minor})" for gpu in gpus)

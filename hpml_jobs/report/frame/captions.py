@@ -324,4 +324,4 @@ def why_unsplit_script(records: Sequence[Record]) -> str:
         return reasons
     if any(record.phases for record in records):
         return "no message between processes was seen"
-    return "the script ended before its third epoch or window"
+    return "the script ended before its third epoch or window (let it train longer)"

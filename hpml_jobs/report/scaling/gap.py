@@ -130,13 +130,13 @@ def gap_sentence(row: Row, gap: Gap) -> str:
     largest = _largest(gap)
     value = gap.parts[largest].value
     missing = mark(digits(gap.missing), is_doubtful=gap.is_doubtful)
-    whole = f"the {missing} missing to {gap.ideal:.4g}"
-    if not gap.is_split and not value:
+    whole = f"the {missing} missing to the ideal speedup of {gap.ideal:.4g}"
+    if not gap.is_split and 2 * value < gap.missing:
         return f"What takes {whole} is not known: {why_unsplit(row)}."
     names = {
         GapCause.LOADER: "the loader",
         GapCause.WAITING: f"waiting for {gap.late or 'other ranks'}",
-        GapCause.CPUS: "waiting for CPUs",
+        GapCause.CPUS: "waiting for a free CPU",
         GapCause.UNEXPLAINED: "an unknown cause",
     }
     name = names.get(largest, largest.value)
@@ -144,13 +144,12 @@ def gap_sentence(row: Row, gap: Gap) -> str:
         part = mark(digits(value), is_doubtful=gap.doubts_parts)
         sentence = f"Of {whole}, {name} takes {part}"
     else:  # the parts do not add up to what is missing: only their order is said
-        sentence = mark(
-            f"The largest cause of {whole} is {name}", is_doubtful=gap.doubts_parts
-        )
+        named = mark(name, is_doubtful=gap.doubts_parts)
+        sentence = f"The largest cause of {whole} is {named}"
     is_measured = gap.is_measured and largest is GapCause.EXCHANGE
     if is_measured and gap.without.get(largest, 0.0) > gap.speedup:
         shown = mark(three_digits(gap.without[largest]), is_doubtful=gap.doubts_parts)
-        sentence += f"; without exchange a speedup of {shown} was measured"
+        sentence += f"; without exchange the speedup was {shown}"
     if not gap.is_split:
         sentence += f"; the rest is not split: {why_unsplit(row)}"
     return f"{sentence}."

@@ -158,8 +158,8 @@ def _not_timed(script: Script, ranks: list[Observed]) -> str | None:
         )
     sizes = f" ({', '.join(map(str, first.passes[:4]))} batches)" * bool(first.passes)
     return (
-        f"{counted(len(first.passes), 'whole epoch')} of {name} seen{sizes}, of the optimizer that "
-        "steps first; two with as many batches are needed: pass e.g. --epochs 3 in args=, or the "
+        f"{counted(len(first.passes), 'whole epoch')} of {name} seen{sizes}; two with as many "
+        "batches are needed, and a third to split its time: pass e.g. --epochs 3 in args=, or the "
         "iterations to warm up and to time, window=50,200"
     )
 

@@ -11,7 +11,7 @@ ANSWERS = {
     "512 is the largest within 10 % of the best rate on 1 GPU.",
     "Q2": "Weak scaling, with the same batch per GPU: 1 -> 2 -> 4 GPUs: 1.00, 1.66, 1.72 times as "
     "fast at batch 512 (efficiency 83 and 43 %; 1.72: 1.70 to 1.73, one run each). Of the 2.28 "
-    "missing to 4, an unknown cause takes 1.96.\nStrong "
+    "missing to the ideal speedup of 4, an unknown cause takes 1.96.\nStrong "
     "scaling at global batch 512: 4 GPUs at batch 128 are 1.31 times as fast as 1 GPU at batch "
     "512 (1.29 to 1.32, one run each).",
     # of 1.005 x 15.127 s, 2 % are stall and 8 % communication

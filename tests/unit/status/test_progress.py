@@ -33,11 +33,11 @@ def test_only_rank_0_writes_progress_between_epochs(folder):
 def test_progress_is_extrapolated_from_last_epoch():
     last = Progress(epoch=2, epochs=3, role="timed", since=BEGAN, last_s=300.0)
     pace = pace_of(last, NOW + 120)
-    assert pace.doing == "epoch 2 of 3 (timed), ~40 %, ~8 min of training left"
+    assert pace.doing == "epoch 2 of 3 (timed), ~40 % of it, ~8 min of training left"
     assert pace.done == pytest.approx(1.4 / 3)
     assert pace.left_s == 480
     late = pace_of(last, NOW + 590)
-    assert "~99 %, ~5 min" in late.doing
+    assert "~99 % of it, ~5 min" in late.doing
     hanging = pace_of(last, NOW + 900)
     assert hanging.doing == "epoch 2 of 3 (timed): for 15 min, the last one took 5 min"
     assert hanging.left_s is None
@@ -51,7 +51,7 @@ def test_warmup_progress_is_extrapolated_from_its_count():
     )
     assert (
         pace_of(last, NOW + 10).doing
-        == "epoch 1 of 2 (warmup), ~25 %, ~1 min of training left"
+        == "epoch 1 of 2 (warmup), ~25 % of it, ~1 min of training left"
     )
     uncounted = Progress(epoch=1, epochs=2, role="warmup", since=BEGAN)
     assert pace_of(uncounted, NOW + 10) == ("epoch 1 of 2 (warmup)", 0.0, None)

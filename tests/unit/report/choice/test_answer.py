@@ -127,7 +127,7 @@ def test_one_number_has_one_interval_everywhere(builder):
         (
             5.0,
             0.7,
-            "Use 2 GPUs at batch 128: the most with at least 70 %; it has an efficiency of 80 % (",
+            "Use 2 GPUs at batch 128, the most that reach 70 %: an efficiency of 80 % (",
         ),
         (
             *(6.5, 0.7),

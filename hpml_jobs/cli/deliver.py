@@ -283,7 +283,7 @@ def _print_result(
             }
         )
         return
-    if rows:
+    if left_out:  # else it is all that was typed
         console().print(sent_table(rows, all_cells=manner.all_cells))
     left = f", {len(left_out)} left out" if left_out else ""
     if jobs:

@@ -200,7 +200,10 @@ def entry(word: str, conf: Path) -> str:
         docs += _choices(group, conf)
     word = word.lower()
     named = [
-        doc for doc in docs if word in (*doc.key.rsplit(".", 1), doc.key, doc.value)
+        doc
+        for doc in docs
+        if word in (*doc.key.rsplit(".", 1), doc.key, doc.value)
+        or f" {word}: " in doc.comment
     ]
     terms = explanations()
     texts = [terms.get(word, ""), _check_explanation(word), _lines(named)]

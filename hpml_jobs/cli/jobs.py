@@ -65,8 +65,11 @@ def cancel(
         print(f"{job}: {', '.join(cells)}")
     for job in closing:
         print(f"{job}: the follow-up job")
-    done = f"cancelled {counted(len(ids), 'job')}"
-    print(done if ids else "no job is pending or running")
+    print(
+        f"cancelled {counted(len(ids), 'job')}"
+        if ids
+        else "no job is pending or running"
+    )
     for state in all_states:
         if state.slug in chosen and state.outcome.may_run and not state.job:
             raise HpmlError(

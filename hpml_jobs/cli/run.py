@@ -190,7 +190,8 @@ def _run_cells(selection: "Selection", job: str, out: TextIO) -> set[str]:
             left_s = (time.monotonic() - began) / len(ended) * rest
             left = f"   about {duration_text(left_s)} left" * bool(rest)
             line = f"{blocks[folder.slug]}{folder.slug}   {_ending(folder)}{left}"
-            print(f"  {len(ended)}/{total}  {line}", flush=True, file=out)
+            number = f"{len(ended)}/{total}  " * (total > 1)
+            print(f"  {number}{line}", flush=True, file=out)
 
         run_all(selection, job, show_progress, show_end)
     return ended

@@ -143,7 +143,7 @@ def bandwidth(block: Block) -> Answer:
     of_peak = ""
     if reached.of_peak:
         share = captions.shown(percent(reached.of_peak), row, Affected.BANDWIDTH)
-        of_peak = f", {share} % of the best without training"
+        of_peak = f", {share} % of the best bandwidth without training"
     return Answer(f"On {block.place(row)} gradients pass at {speed} GB/s{of_peak}.")
 
 
@@ -162,7 +162,7 @@ def large_batch(block: Block) -> Answer:
 def remedies(block: Block) -> Answer:
     """Return the accuracy with each recipe for large batches, and without one (Q4.2)."""
     texts = [
-        f"{texts['test acc., %']} % {row.treatment or 'without a remedy'}"
+        f"{texts['test acc., %']} % with {row.treatment or 'no remedy'}"
         for row, texts in block.texts(block.rows)
     ]
     return Answer(

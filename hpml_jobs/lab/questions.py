@@ -118,7 +118,7 @@ def _items(report: Report, question: Question, printed: set[str]) -> Iterator[It
         return
     yield Paragraph(answer.text)
     if report.several and block.tables[0] in block.group.tables:
-        yield Paragraph(f"Of group {block.group.number}: {block.group.name}.")
+        yield Paragraph(f"Measured in: {block.group.name}.")
     names = [row_name(block.source, row) for row in answer.rows]
     for table in block.tables:
         lines = tuple(line for line in table.lines if not names or line.label in names)

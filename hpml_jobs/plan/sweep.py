@@ -275,7 +275,7 @@ def _blocks_of_device(
     if not others:
         return kept, []
     number = counted(len(others), "block")
-    return kept, [f"left out: {number} of the grid, not for device={device}"]
+    return kept, [f"left out: {number} of the grid for another device than {device}"]
 
 
 def _is_among(block: Ranges, others: list[Ranges]) -> bool:

@@ -149,10 +149,9 @@ def how_sure(interval: Interval | None, rows: Sequence[Row]) -> str:
 
 
 def _runs(rows: Sequence[Row]) -> str:
-    """Return `one run each`, or `2 to 4 runs each`; quiet where disturbed ones are left out."""
+    """Return `one run each`, or `2 to 4 runs each`."""
     runs = span(len(row.runs) for row in rows)
-    quiet = "quiet " * any(row.disturbed_runs for row in rows)
-    return f"one {quiet}run each" if runs == "1" else f"{runs} {quiet}runs each"
+    return "one run each" if runs == "1" else f"{runs} runs each"
 
 
 def _single(report: Report, group: ReportGroup) -> str:

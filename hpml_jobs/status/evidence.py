@@ -117,11 +117,6 @@ class CellEvidence:
         return None if record and record.attempt.job == self.job else state
 
     @property
-    def is_alive(self) -> bool:
-        """Whether the run on this machine that the job is named after still runs."""
-        return is_local_run(self.job)
-
-    @property
     def progress(self) -> Progress | None:
         """The last report of rank 0; None before it."""
         return self.attempt.folder.read_progress() if self.attempt else None
@@ -183,10 +178,10 @@ def evidence_of(
 def _deciding_job(
     snapshot: FolderSnapshot, jobs: list[str], slurm: SlurmSnapshot
 ) -> str | None:
-    """Return the job that is pending or running, else the record's, else the first."""
+    """Return the job that is pending or running, here too, else the record's, else the first."""
     for job in jobs:
         state = slurm.of(job).state
-        if state is not None and state.outcome.active:
+        if (state is not None and state.outcome.active) or is_local_run(job):
             return job
     if snapshot.record is not None:
         return snapshot.record.attempt.job

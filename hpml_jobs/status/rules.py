@@ -14,7 +14,7 @@ from hpml_jobs.core.secrets import hide_secrets
 from hpml_jobs.core.text import duration_text, percent_text, time_text, unix_time
 from hpml_jobs.slurm.jobs import NO_SPACE_CODE, JobState, array_ids, canceller, is_slurm
 from hpml_jobs.slurm.pending import why_pending
-from hpml_jobs.status.evidence import CellEvidence
+from hpml_jobs.status.evidence import CellEvidence, is_local_run
 from hpml_jobs.study.cell_folder import AttemptEnd, Progress
 from hpml_jobs.study.snapshot import CellState, in_job
 
@@ -48,6 +48,8 @@ def state_of(evidence: CellEvidence) -> CellState:
     if job := evidence.active_job:
         return _active(evidence, job)
     if record is not None:
+        if record.attempt.job != evidence.job and evidence.end is None:
+            return _local(evidence)  # it is measured again
         return _measured(evidence, record)
     if fault:
         return _state(evidence, Outcome.INVALID, fault)
@@ -289,8 +291,7 @@ _WARNED = frozenset(
 def _limit_before_start(evidence: CellEvidence, job: JobState) -> str:
     """Return why the time limit ended a job before its cell had started; empty if it did not."""
     if evidence.is_shared:
-        is_over = evidence.failure.is_over_limit
-        return f"the cell's time limit {_BEFORE_START}" if is_over else ""
+        return f"the cell's time limit {_BEFORE_START}" * evidence.failure.is_over_limit
     if job.state == "TIMEOUT":
         return f"the time limit {_BEFORE_START}"
     left_s = 60 * (job.minutes or 0) - (job.elapsed_s or 0)
@@ -380,7 +381,7 @@ def _local(evidence: CellEvidence) -> CellState:
         if end.outcome.finished:
             return _state(evidence, Outcome.MISSING, "the local run left no record")
         return _state(evidence, end.outcome, end.reason or "")
-    if not evidence.is_alive:
+    if not is_local_run(evidence.job):
         return _state(evidence, Outcome.CANCELLED, "the local run was stopped")
     reason = "local run"
     if evidence.attempt is None:

@@ -36,8 +36,7 @@ def watch_study(
         pause_s = min(2 * pause_s, SLOWEST_S) if complaint else EVERY_S
         outcomes, note = {state.outcome for state in states}, ""
         if complaint and Outcome.UNKNOWN in outcomes:
-            later = f"next query in {duration_text(pause_s)}"
-            note = f"SLURM does not answer ({complaint}); {later}"
+            note = f"SLURM does not answer ({complaint}); next query in {duration_text(pause_s)}"
         show(states, note)
         if not (note or any(outcome.active for outcome in outcomes)):
             return status
@@ -61,7 +60,7 @@ def log_text(study: Study, state: CellState, lines: int) -> str:
     if latest:
         end = latest.read_end()
         is_wanted = state.outcome is not Outcome.CANCELLED
-        stacks = _stacks(latest, lines) if is_wanted else []
+        stacks = _stacks(latest, lines) * is_wanted
         files = latest.logs()
     if end and end.traceback:
         return f"rank {end.rank} failed first:\n{end.traceback}" + "\n".join(stacks)
@@ -71,8 +70,9 @@ def log_text(study: Study, state: CellState, lines: int) -> str:
     parts = [f"---- {file}\n{end_text}" for file, end_text in ends.items() if end_text]
     if parts or stacks:
         return "\n".join([*parts, *stacks])
-    empty = ", ".join(map(str, files))
-    return f"the logs are empty ({empty})" if files else "there is no log"
+    if not files:
+        return "there is no log"
+    return f"the logs are empty ({', '.join(map(str, files))})"
 
 
 def _stacks(attempt: AttemptFolder, lines: int) -> list[str]:

@@ -17,14 +17,14 @@ ANSWERS = {
     # of 1.005 x 15.127 s, 2 % are stall and 8 % communication
     "Q3.1": "In the instrumented epoch on 4 GPUs at batch 512, 13.68 s (92 %) are computation and "
     "1.216 s (8 %) communication that is not hidden behind it.",
-    "Q3.2": "On 4 GPUs at batch 512 gradients pass at 1.23 GB/s, 73.3 % of the best without "
-    "training.",
+    "Q3.2": "On 4 GPUs at batch 512 gradients pass at 1.23 GB/s, 73.3 % of the best bandwidth "
+    "without training.",
     "Q4.1": "After the last epoch: training loss 1.2000 ± 0.0000 and test accuracy 70.50 ± 0.71 % "
     "on 1 GPU at batch 128; training loss 1.2000 ± 0.0000 and test accuracy 60.00 ± 0.00 % on 2 "
     "GPUs at batch 512.",
-    "Q4.2": "Test accuracy on 2 GPUs at batch 512: 60.00 ± 0.00 % without a remedy and 64.00 ± "
-    "0.00 % scaled. By Goyal et al. 2017, scaled multiplies the learning rate by global batch / "
-    "128; goyal also warms it up, goyal 2 over 2 epochs. Differences smaller than those between "
+    "Q4.2": "Test accuracy on 2 GPUs at batch 512: 60.00 ± 0.00 % with no remedy and 64.00 ± "
+    "0.00 % with scaled. By Goyal et al. 2017, scaled multiplies the learning rate by global batch "
+    "/ 128; goyal also warms it up, goyal 2 over 2 epochs. Differences smaller than those between "
     "seeds are chance.",
     "Q5": "Orders of the images that differ among the epochs of a process: 5 of 5 with set_epoch "
     "(test accuracy 60.00 %) and 1 of 5 without set_epoch (test accuracy 60.00 %).",
@@ -62,7 +62,7 @@ def test_each_question_is_answered_by_the_cells_of_its_block(builder):
     questions = questions_of(builder)
     assert texts_of(questions) == ANSWERS
     _, group, table = questions["Q5"]
-    assert group.text == "Of group 3: resnet18_cifar10, 5 epochs."
+    assert group.text == "Measured in: resnet18_cifar10, 5 epochs."
     assert len(table.table.lines) == 2
 
 

@@ -416,6 +416,20 @@ def test_local_cell_runs_while_its_process_lives(slurm, unsent_study, running_pr
     assert slurm.calls("squeue") == []
 
 
+def test_cell_that_is_measured_again_here_is_not_ended(unsent_study, running_process):
+    first, again = "local-999999999-1700000000", running_process()
+    unsent_study.with_event(ManifestEvent.SENT, first)
+    unsent_study.begin_attempt(BATCH, first)
+    unsent_study.end_attempt(BATCH, first, Outcome.OK, "")
+    assert unsent_study.state.outcome is Outcome.OK
+    unsent_study.with_event(ManifestEvent.SENT, again)
+    assert unsent_study.state.outcome is Outcome.PENDING
+    unsent_study.begin_attempt(BATCH, again)
+    assert unsent_study.state.outcome is Outcome.RUNNING
+    unsent_study.end_attempt(BATCH, again, Outcome.FAILED, "rank 0: no")
+    assert unsent_study.state.outcome is Outcome.OK
+
+
 def test_local_run_that_ended_well_without_a_record_is_missing(unsent_study):
     unsent_study.with_event(ManifestEvent.SENT, "local-999999999-1700000000")
     unsent_study.begin_attempt(BATCH, "local-999999999-1700000000")

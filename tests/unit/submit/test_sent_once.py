@@ -3,7 +3,7 @@
 import pytest
 
 from hpml_jobs.cli.main import run
-from hpml_jobs.status import evidence
+from hpml_jobs.status import rules
 from hpml_jobs.study.files import hold_lock
 from hpml_jobs.study.study import Study
 from hpml_jobs.submit import local
@@ -35,7 +35,7 @@ def test_cells_of_this_machine_are_taken_while_the_study_is_locked(
     monkeypatch.setattr(local, "announce", announced)
     monkeypatch.setattr(local, "run_all", begin)
     # it looks for our command
-    monkeypatch.setattr(evidence, "is_local_run", lambda _: True)
+    monkeypatch.setattr(rules, "is_local_run", lambda _: True)
     run(words)
     assert [len(slugs) for slugs in begun] == [2, 0]
     assert (

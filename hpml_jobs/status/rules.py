@@ -143,7 +143,7 @@ def _running(evidence: CellEvidence, job: JobState) -> CellState:
     """Return the state of a cell that a running job measures, with its progress."""
     is_going_on = evidence.is_of_this_run and job.state != "SUSPENDED"
     pace = pace_of(evidence.progress if is_going_on else None, evidence.at)
-    prefix = "" if job.state == "RUNNING" else f"{job.state} "
+    prefix = f"{job.state} " * (job.state != "RUNNING")
     return _state(
         evidence,
         job.outcome,

@@ -200,7 +200,9 @@ def _run_command(words: list[str]) -> int:
         code: int = program(words, prog_name=PROGRAM, standalone_mode=False) or 0
     except TyperException as error:
         text = error.format_message().removesuffix(".")
-        raise UsageError(f"{text} ({PROGRAM} {words[0]} --help)") from error
+        raise UsageError(
+            f"{text} ({PROGRAM} {words[0]} --help; a key is typed KEY=VALUE)"
+        ) from error
     if code == INTERRUPTED:  # typer returns this after Ctrl-C
         raise KeyboardInterrupt
     return code

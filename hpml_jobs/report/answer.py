@@ -128,7 +128,7 @@ def _gain(size: Pair) -> str:
         return ", which is slower"
     comparative = "faster" if size.speedup >= 1 else "slower"
     is_clear = interval is None or interval.low > 1
-    return "" if is_clear else f", not clearly {comparative}"
+    return "" if is_clear else f", perhaps {comparative}"
 
 
 def _at_batch(series: Series) -> str:

@@ -28,7 +28,7 @@ from hpml_jobs.results.groups import ConditionGroup
 from hpml_jobs.results.rows import Row
 
 COMMUNICATION = (
-    "Of the rank that waits least, the first of equal ones. Total: seconds in which any "
+    "Of the process that waits least for the others. Total: seconds in which any "
     "collective is active. Not hidden: the part that no computation hides; overlap: the rest, % of "
     "the total. Parts of not hidden: exchange, the least of any rank, and waiting for later ranks. "
     "Pack: flattening, copying back and averaging by hand, after backward. Not hidden + pack is "
@@ -166,8 +166,8 @@ def _sent(row: Row) -> Iterator[SentMessages]:
 
 
 PHASES_CAPTION = (
-    "Seconds per {work} on the rank that waits least for others. The six phases add up to the "
-    "epoch but for what is unaccounted: |epoch - sum| / epoch. Overhead: instrumented epoch / "
+    "Seconds per {work} on the process that waits least for the others. The six phases add up to "
+    "the epoch but for what is unaccounted: |epoch - sum| / epoch. Overhead: instrumented epoch / "
     "timed epoch - 1, by the instruments. Pack: the part of backward that copies into and out of "
     "messages and averages by hand. Comm of Table 2 is backward comm + pack + the collectives "
     "inside forward (ddp's buffers, fsdp's parameters) and inside the optimizer (zero1's "
@@ -256,9 +256,9 @@ def phases(group: ConditionGroup) -> Table | None:
 
 
 PICTURE_CAPTION = (
-    "Instrumented epoch, seconds of the rank that waits least for others, medians over runs. "
-    "Backward communication: collectives that backward does not hide. Comm of Table 2 also has "
-    "those of forward (ddp's buffers) and optimizer (zero1's parameters), and packing."
+    "Instrumented epoch, seconds of the process that waits least for the others; medians over "
+    "runs. Backward communication: collectives that backward does not hide. Comm of Table 2 also "
+    "has those of forward (ddp's buffers) and optimizer (zero1's parameters), and packing."
 )
 
 

@@ -13,11 +13,11 @@ Q1 = (
     "gradients and update are included. Time: everything."
 )
 MEASURED = (
-    "Measured: seconds of the instrumented epoch on the rank that waits least, the same rank for "
-    "all runs of a row. Compute: copies to the device, forward, backward, optimizer. Comm: "
-    "communication that no computation hides, with waiting for later ranks (the table "
-    "Communication splits it). Communication hidden behind backward is in neither. In every run, "
-    "Compute + Comm + stall = the epoch of that rank; medians need not add up."
+    "Measured: seconds of the instrumented epoch on the process that waits least for the others, "
+    "the same one for all runs of a row. Compute: copies to the device, forward, backward, "
+    "optimizer. Comm: communication that no computation hides, with waiting for later ranks (the "
+    "table Communication splits it). Communication hidden behind backward is in neither. In every "
+    "run, Compute + Comm + stall = the epoch of that process; medians need not add up."
 )
 WITH_OTHER = "Of a script other is in neither, time that nothing accounts for (the table Phases)."
 PACKED = "Comm includes packing by hand: flattening, copying back and averaging the gradients."

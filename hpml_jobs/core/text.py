@@ -3,7 +3,7 @@
 import difflib
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from datetime import UTC, datetime
 
 MOST_DIGITS = 18
@@ -292,14 +292,18 @@ def did_you_mean(names: Iterable[str]) -> str:
     return f"; did you mean {guess}?" if guess else ""
 
 
-def one_of(word: str, choices: Iterable[str]) -> str:
+def one_of(word: str, choices: Collection[str]) -> str:
     """Return what to write instead of a word that is none of the choices.
 
-    >>> one_of("ddq", ["single", "ddp"]), one_of("x", ["single", "ddp"])
-    ('choose one of single, ddp; did you mean ddp?', 'choose one of single, ddp')
+    Of two choices none is guessed: device=gpu is not cpu.
+
+    >>> one_of("ddq", ["single", "ddp", "fsdp"]), one_of("gpu", ["cuda", "cpu"])
+    ('choose one of single, ddp, fsdp; did you mean ddp?', 'choose one of cuda, cpu')
     """
-    names = list(choices)
-    return f"choose one of {', '.join(names)}{did_you_mean(alike(word, names))}"
+    return (
+        f"choose one of {', '.join(choices)}"
+        f"{did_you_mean(alike(word, choices)) * (len(choices) > 2)}"
+    )
 
 
 _NUMBER = re.compile(r"([0-9]+[.][0-9]+(?![.0-9])|[0-9]+)")

@@ -24,7 +24,7 @@ from hpml_jobs.results.rows import Row, by_key
 
 REMEDIES = (
     "By Goyal et al. 2017, scaled multiplies the learning rate by global batch / 128; goyal also "
-    "warms it up, goyal 2 over 2 epochs. Differences smaller than those between seeds are chance."
+    "warms it up, goyal 2 over 2 epochs. Differences below those between seeds are chance."
 )
 
 
@@ -153,7 +153,7 @@ def large_batch(block: Block) -> Answer:
     rows = (*single[:1], block.rows[0])
     texts = [
         f"training loss {texts['training loss']} and test accuracy {texts['test acc., %']} % on "
-        f"{block.place(row)}"
+        f"{block.place(row)} (global batch {row.global_batch})"
         for row, texts in block.texts(rows)
     ]
     return Answer(f"After the last epoch: {'; '.join(texts)}.", rows)

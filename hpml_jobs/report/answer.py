@@ -280,8 +280,8 @@ def _batch(group: ReportGroup) -> str:
     is_doubtful = any(Affected.TIME in row.doubts for row in by_batch.values())
     batch = mark(f"{best}", is_doubtful=is_doubtful)
     return (
-        f"Of batches {listed(sorted(by_batch))}, {batch} is the largest within 10 % of the best "
-        f"rate on {captions.size(gpus, group.source.device)}."
+        f"On {captions.size(gpus, group.source.device)}, batch {batch} is the largest of "
+        f"{listed(sorted(by_batch))} that is nearly as fast as the best (within 10 %)."
     )
 
 

@@ -237,7 +237,7 @@ def _height(show: Callable[[Console], None], console: Console) -> int:
 def _parts(report: Report) -> Iterator[_Part]:
     shown = report.first_screen
     if report.measured_again:
-        again = f"{report.measured_again} are pending or running (--wait waits)"
+        again = f"pending or running: {report.measured_again} (--wait waits)"
         yield _say(0, f"{again}; these are the numbers so far:")
     if not report.groups and not report.unplaced:
         yield _say(0, f"Study {report.study} has no cells yet.")

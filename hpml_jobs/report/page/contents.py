@@ -38,7 +38,9 @@ HTML, MARKDOWN = "report.html", "report.md"
 
 NO_CELLS = "This study has no cells yet."
 UNREADABLE = "No cell of this study can be read."
-SEVERAL = "{groups} groups of cells, measured under different conditions: they are not compared."
+SEVERAL = (
+    "{groups} groups of cells, e.g. of other epochs or models: each has its own tables."
+)
 GLOSSARY = (
     "A cell is one measurement of a configuration; single is training on one {unit} without a "
     "strategy; a rank is one process of a cell, and rank 0 is the first. A number with ! is "

@@ -7,8 +7,8 @@ from tests.unit.golden.studies import LAB, large_batch, quantized
 
 ANSWERS = {
     "Q1": "Without data loading, an epoch on 1 GPU takes 48.61 s at batch 32, 27.22 s at batch "
-    "128, 25.95 s at batch 512 and does not fit (OOM) at batch 2048. Of batches 32, 128 and 512, "
-    "512 is the largest within 10 % of the best rate on 1 GPU.",
+    "128, 25.95 s at batch 512 and does not fit (OOM) at batch 2048. On 1 GPU, batch 512 is "
+    "the largest of 32, 128 and 512 that is nearly as fast as the best (within 10 %).",
     "Q2": "Weak scaling, with the same batch per GPU: 1 -> 2 -> 4 GPUs: 1.00, 1.66, 1.72 times as "
     "fast at batch 512 (efficiency 83 and 43 %; 1.72: 1.70 to 1.73, one run each). Of the 2.28 "
     "missing to the ideal speedup of 4, an unknown cause takes 1.96.\nStrong "
@@ -20,12 +20,12 @@ ANSWERS = {
     "Q3.2": "On 4 GPUs at batch 512 gradients pass at 1.23 GB/s, 73.3 % of the best bandwidth "
     "without training.",
     "Q4.1": "After the last epoch: training loss 1.2000 ± 0.0000 and test accuracy 70.50 ± 0.71 % "
-    "on 1 GPU at batch 128; training loss 1.2000 ± 0.0000 and test accuracy 60.00 ± 0.00 % on 2 "
-    "GPUs at batch 512.",
+    "on 1 GPU at batch 128 (global batch 128); training loss 1.2000 ± 0.0000 and test accuracy "
+    "60.00 ± 0.00 % on 2 GPUs at batch 512 (global batch 1024).",
     "Q4.2": "Test accuracy on 2 GPUs at batch 512: 60.00 ± 0.00 % with no remedy and 64.00 ± "
     "0.00 % with scaled. By Goyal et al. 2017, scaled multiplies the learning rate by global batch "
-    "/ 128; goyal also warms it up, goyal 2 over 2 epochs. Differences smaller than those between "
-    "seeds are chance.",
+    "/ 128; goyal also warms it up, goyal 2 over 2 epochs. Differences below those between seeds "
+    "are chance.",
     "Q5": "Orders of the images that differ among the epochs of a process: 5 of 5 with set_epoch "
     "(test accuracy 60.00 %) and 1 of 5 without set_epoch (test accuracy 60.00 %).",
     "Q6": "Beside gradients, 4 GPUs at batch 512 send in each iteration 38,560 bytes of buffers: "

@@ -66,11 +66,15 @@ def test_batch_is_the_largest_that_is_nearly_as_fast_on_one_gpu(builder):
         add(builder, 1, one_s, batch=batch)
         add(builder, 2, two_s, batch=batch)
     assert " at batch 128 " in answer(builder).sentence
-    best = "is the largest within 10 % of the best rate on 1 GPU."
-    assert answer(builder).lines[0] == f"Of batches 32, 64 and 128, 128 {best}"
+    best = "that is nearly as fast as the best (within 10 %)."
+    assert (
+        answer(builder).lines[0]
+        == f"On 1 GPU, batch 128 is the largest of 32, 64 and 128 {best}"
+    )
     add(builder, 1, 7.9, batch=256)
     assert " at batch 128 " in answer(builder).sentence
-    assert answer(builder).lines[0] == f"Of batches 32, 64, 128 and 256, 256 {best}"
+    largest = "On 1 GPU, batch 256 is the largest of 32, 64, 128 and 256"
+    assert answer(builder).lines[0] == f"{largest} {best}"
     add(builder, 1, 7.0, batch=48)
     add(builder, 2, 4.0, batch=48)
     assert "1.75 times as fast at batch 48 " in answer(builder).sentence
@@ -82,7 +86,8 @@ def test_one_size_is_its_time_and_its_best_batch(builder):
     shown = answer(builder)
     assert shown.sentence.startswith("1 GPU: 7.900 s per epoch at batch 64, ")
     assert shown.lines == [
-        "Of batches 64 and 128, 128 is the largest within 10 % of the best rate on 1 GPU."
+        "On 1 GPU, batch 128 is the largest of 64 and 128 that is nearly as fast as the best "
+        "(within 10 %)."
     ]
 
 

@@ -211,8 +211,9 @@ def show_preview(selection: "Selection", *, json: bool, all_cells: bool) -> str:
 def _show_values(
     out: Console, values: "list[ConfigValue]", *, all_values: bool
 ) -> None:
-    """Print keys with their values and origins; without `all_values` not those of conf/."""
-    rows = [row for row in values if all_values or not row.origin.startswith("conf/")]
+    """Print keys with their values and origins; without `all_values` those of other files."""
+    usual = ("conf/", "command line", "derived")
+    rows = [row for row in values if all_values or not row.origin.startswith(usual)]
     if not rows:
         return
     print()
@@ -220,8 +221,8 @@ def _show_values(
     for row in rows:
         table.add_row(row.key, Text(row.value), Text(row.origin, style="dim"))
     out.print(table)
-    if hidden := len(values) - len(rows):
-        print(f"{counted(hidden, 'other value')} are defaults: --all shows them")
+    if not all_values:
+        print("other values are defaults, or typed: --all shows them")
 
 
 def console() -> Console:

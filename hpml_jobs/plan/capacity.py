@@ -148,7 +148,7 @@ def _shortage(shape: Shape, need: Need, nodes: Sequence[Node], fitting: int) -> 
     remedy = "use a smaller gpus= or nodes=" if fitting else need.remedy
     return (
         f"a cell needs {counted(shape.nodes, 'node')}{with_type} of {need.needed(shape)} "
-        f"{need.unit} each; only {counted(fitting, 'node')} here can give that (the largest has "
+        f"{need.unit} each; {fitting} of the nodes here can give that (the largest has "
         f"{largest:g}), so the job would never start; {remedy}"
     )
 

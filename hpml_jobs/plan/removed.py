@@ -59,4 +59,4 @@ REMOVED: Mapping[str, str] = {
 def refuse_removed(word: str, place: str = "") -> None:
     """Refuse a key, or a choice (`grid=buckets`), that went; `place` begins the message."""
     if word in REMOVED:
-        raise UsageError(f"{place}{word} went: {REMOVED[word]}")
+        raise UsageError(f"{place}{word} was removed: {REMOVED[word]}")

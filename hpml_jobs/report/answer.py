@@ -166,7 +166,7 @@ def _single(report: Report, group: ReportGroup) -> str:
     if rate := fastest.timing.units_per_s:
         shown = mark(per_second(rate), is_doubtful=fastest.is_doubtful)
         speed = f", {shown} {fastest.timing.unit.value}/s"
-    of_several = f", the fastest of {len(cells)} cells" if len(cells) > 1 else ""
+    of_several = f", the fastest of {len(cells)} cells" * (len(cells) > 1)
     sentence = (
         f"{captions.size_words(row.setup, device)}: {time_s} s per {per} at batch "
         f"{row.batch_per_gpu}{captions.how(row.setup)}{speed}{of_several}."
@@ -202,9 +202,9 @@ def _wished(report: Report, group: ReportGroup) -> str:
     limit = percent_text(wish.min_efficiency, 0)
     name = captions.size(asked.row.gpus, group.source.device)
     advice = f"Use {name} {_at_batch(group.source.series)}"
-    # the limit may be in the interval of this size, or of the next
+    # the limit may be in the interval of this size, or of the next; a doubtful number decides none
     for size in sizes[max(1, place) : place + 2]:
-        if size.is_near(wish.min_efficiency):
+        if size.is_doubtful or size.is_near(wish.min_efficiency):
             share = _share(group, size)
             sentence = f"{advice}, though it is not certain: {share}, min_efficiency is {limit}."
             command = _deciding(report, group, size)
@@ -341,7 +341,7 @@ def _marks(report: Report, group: ReportGroup) -> Iterator[str]:
             f"programs{ending}"
         )
         command = f"{PROGRAM} resubmit {report.study} --disturbed"
-        yield with_command(f"{text}. Once these end", command)
+        yield with_command(f"{text}. When they have ended", command)
     yield from _without(report, group)
     for cause in causes:
         if cause.result.check != DISTURBED:

@@ -56,8 +56,8 @@ def select(plan: Plan, *, by_job: bool = False) -> Selection:
     records = {snapshot.folder.slug: snapshot.record for snapshot in status.snapshots}
     cells = {s.folder.slug: s.file.cell for s in status.snapshots if s.file is not None}
     send = []
-    reasons: dict[str, str] = {}
-    left_out: dict[str, CellState] = {}
+    reasons = {}
+    left_out = {}
     for planned in plan.cells:
         slug = planned.slug
         if cells.get(slug, planned.cell).digest != planned.cell.digest:

@@ -96,7 +96,7 @@ def _name(step: Sequence[Setting], sizes: Sequence[int], known: Known) -> str:
         )
     if gpus == sizes[0]:
         return f"the batches of gpus={gpus}"
-    return f"how fast gpus={gpus} batch={batch} is"
+    return f"gpus={gpus} batch={batch}"
 
 
 def _refuse_small_budget(

@@ -130,26 +130,26 @@ def gap_sentence(row: Row, gap: Gap) -> str:
     largest = _largest(gap)
     value = gap.parts[largest].value
     missing = mark(digits(gap.missing), is_doubtful=gap.is_doubtful)
-    whole = f"the {missing} missing to the ideal speedup of {gap.ideal:.4g}"
+    whole = f"The speedup is {missing} below the ideal {gap.ideal:.4g}"
     if not gap.is_split and 2 * value < gap.missing:
-        return f"What takes {whole} is not known: {why_unsplit(row)}."
+        return f"{whole}; why is not known: {why_unsplit(row)}."
     names = {
         GapCause.LOADER: "the loader",
         GapCause.WAITING: f"waiting for {gap.late or 'other ranks'}",
         GapCause.CPUS: "waiting for a free CPU",
-        GapCause.UNEXPLAINED: "an unknown cause",
+        GapCause.UNEXPLAINED: "unexplained",
     }
     name = names.get(largest, largest.value)
     if value - min(0.0, gap.parts[GapCause.UNEXPLAINED].value) < gap.missing:
         part = mark(digits(value), is_doubtful=gap.doubts_parts)
-        sentence = f"Of {whole}, {name} takes {part}"
+        sentence = f"{whole}; {part} of that is {name}"
     else:  # the parts do not add up to what is missing: only their order is said
         named = mark(name, is_doubtful=gap.doubts_parts)
-        sentence = f"The largest cause of {whole} is {named}"
+        sentence = f"{whole}; the largest cause is {named}"
     is_measured = gap.is_measured and largest is GapCause.EXCHANGE
     if is_measured and gap.without.get(largest, 0.0) > gap.speedup:
         shown = mark(three_digits(gap.without[largest]), is_doubtful=gap.doubts_parts)
-        sentence += f"; without exchange the speedup was {shown}"
+        sentence += f"; without exchange it was {shown}"
     if not gap.is_split:
         sentence += f"; the rest is not split: {why_unsplit(row)}"
     return f"{sentence}."

@@ -233,7 +233,8 @@ NODES = [
 
 def test_impossible_request_is_refused(cluster):
     with pytest.raises(
-        UsageError, match=r"v100 of 4 GPUs each; only 0 nodes here can .*largest has 2"
+        UsageError,
+        match=r"v100 of 4 GPUs each; 0 of the nodes here can .*largest has 2",
     ):
         check_inventory(shape_of("v100", 4), cluster("slurm"), NODES)
 
@@ -241,7 +242,7 @@ def test_impossible_request_is_refused(cluster):
 def test_only_nodes_of_the_partition_count(cluster):
     short = cluster("slurm", "cluster.partition=short")
     assert check_inventory(shape_of("rtx8000"), short, NODES) is None
-    with pytest.raises(UsageError, match=r"each; only 1 node here "):
+    with pytest.raises(UsageError, match=r"each; 1 of the nodes here "):
         check_inventory(shape_of("rtx8000", nodes=2), short, NODES)
     with pytest.raises(
         UsageError, match=r"partition nope does not exist here: cpu, main, short"

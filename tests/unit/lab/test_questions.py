@@ -10,8 +10,8 @@ ANSWERS = {
     "128, 25.95 s at batch 512 and does not fit (OOM) at batch 2048. On 1 GPU, batch 512 is "
     "the largest of 32, 128 and 512 that is nearly as fast as the best (within 10 %).",
     "Q2": "Weak scaling, with the same batch per GPU: 1 -> 2 -> 4 GPUs: 1.00, 1.66, 1.72 times as "
-    "fast at batch 512 (efficiency 83 and 43 %; 1.72: 1.70 to 1.73, one run each). Of the 2.28 "
-    "missing to the ideal speedup of 4, an unknown cause takes 1.96.\nStrong "
+    "fast at batch 512 (efficiency 83 and 43 %; 1.72: 1.70 to 1.73, one run each). The "
+    "speedup is 2.28 below the ideal 4; 1.96 of that is unexplained.\nStrong "
     "scaling at global batch 512: 4 GPUs at batch 128 are 1.31 times as fast as 1 GPU at batch "
     "512 (1.29 to 1.32, one run each).",
     # of 1.005 x 15.127 s, 2 % are stall and 8 % communication

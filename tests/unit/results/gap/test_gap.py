@@ -127,7 +127,7 @@ def test_each_cause_has_its_lost_seconds(builder):
         GapCause.UNEXPLAINED: 0.0,
     }
     assert sentences(group) == [
-        "Of the 1.40 missing to the ideal speedup of 4, exchange takes 0.90."
+        "The speedup is 1.40 below the ideal 4; 0.90 of that is exchange."
     ]
 
 
@@ -175,7 +175,7 @@ def test_without_phases_exchange_is_what_the_epoch_without_it_saves(builder):
         GapCause.UNEXPLAINED: 0.2,
     }
     assert sentences(group)[0].startswith(
-        "Of the 0.80 missing to the ideal speedup of 2, exchange takes 0.60"
+        "The speedup is 0.80 below the ideal 2; 0.60 of that is exchange"
     )
 
 
@@ -184,7 +184,9 @@ def test_waiting_for_cpus_is_at_most_what_computation_takes_longer(builder):
     group = group_of(builder, a_run(1, 26.0), a_run(4, 10.0, queued_s=6.0))
     assert values_of(group)[GapCause.CPUS] == 1.4
     sentence = sentences(group)[0]
-    assert sentence.startswith("The largest cause of the 1.40 missing")
+    assert sentence.startswith(
+        "The speedup is 1.40 below the ideal 4; the largest cause is !"
+    )
     assert sentence.endswith(" is !waiting for a free CPU.")
 
 
@@ -196,7 +198,7 @@ def test_protocol_lab_splits_off_the_loader_only(builder):
     group = group_of(builder, a_run(1, 26.0, **lab), a_run(4, 10.0, stall_s=2.0, **lab))
     assert values_of(group) == {GapCause.LOADER: 0.8, GapCause.UNEXPLAINED: 0.6}
     assert (
-        "Of the 1.40 missing to the ideal speedup of 4, the loader takes 0.80; the rest is not "
+        "The speedup is 1.40 below the ideal 4; 0.80 of that is the loader; the rest is not "
         "split: protocol=lab ends before the instrumented epoch (protocol=full measures it)."
         in sentences(group)[0]
     )
@@ -316,7 +318,7 @@ def exchanging_pair(builder, **changes):
 def test_replayed_speedup_is_in_the_sentence(builder):
     group = exchanging_pair(builder)
     assert sentences(group) == [
-        "Of the 0.67 missing to the ideal speedup of 2, exchange takes 0.66."
+        "The speedup is 0.67 below the ideal 2; 0.66 of that is exchange."
     ]
 
 
@@ -324,7 +326,7 @@ def test_epoch_without_exchange_is_what_was_measured(builder):
     """It takes 10.8 s, not 9.8 s: exchange took nothing from computation, something else did."""
     group = exchanging_pair(builder, alone_s=10.78)
     assert sentences(group)[0].endswith(
-        "exchange takes 0.48; without exchange the speedup was 1.81."
+        " 0.48 of that is exchange; without exchange it was 1.81."
     )
 
 

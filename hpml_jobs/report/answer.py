@@ -331,17 +331,15 @@ def _marks(report: Report, group: ReportGroup) -> Iterator[str]:
     causes = warnings.causes(source, [Tier.NUMBER])
     marked = sum(len(c.slugs) for c in causes if c.result.check == DISTURBED)
     left_out = sum(row.disturbed_runs for row in source.timed)
-    if marked or left_out:
-        runs = counted(sum(len(row.measured) for row in source.timed), "run")
-        sign = f"{captions.MARK} " if marked else ""
-        ending = "" if marked else " and left out"
-        number = marked + left_out
-        text = (
-            f"{sign}{number} of {runs} {verb(number, 'was', 'were')} slowed down by other "
-            f"programs{ending}"
-        )
+    number = marked + left_out
+    runs = counted(sum(len(row.measured) for row in source.timed), "run")
+    were = verb(number, "was", "were")
+    slowed = f"{number} of {runs} {were} slowed down by other programs"
+    if marked:
         command = f"{PROGRAM} resubmit {report.study} --disturbed"
-        yield with_command(f"{text}. When they have ended", command)
+        yield with_command(f"{captions.MARK} {slowed}. When they have ended", command)
+    elif left_out:
+        yield f"{slowed} and left out."
     yield from _without(report, group)
     for cause in causes:
         if cause.result.check != DISTURBED:

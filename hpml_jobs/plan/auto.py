@@ -204,10 +204,11 @@ class _Row:
             return setting
         if not self._is_near(setting):
             return None
-        fewer = min(
-            setting, self._reference, key=lambda one: len(self._known[one].gpu_s)
-        )
-        return fewer if self._known[fewer].launches < MOST_LAUNCHES else None
+        pair = (setting, self._reference)
+        for one in sorted(pair, key=lambda one: len(self._known[one].gpu_s)):
+            if self._known[one].launches < MOST_LAUNCHES:
+                return one
+        return None
 
     def _answer(self) -> Answer:
         """Return the largest measured size that meets the limit."""
@@ -216,8 +217,8 @@ class _Row:
         place = measured.index(chosen)
         if self._is_near(chosen):
             return Answer(chosen, measured[place - 1])
-        near = [setting for setting in measured[place:] if self._is_near(setting)]
-        return Answer(chosen, near[-1] if near else None)
+        near = [None, *filter(self._is_near, measured[place:])]
+        return Answer(chosen, near[-1])
 
     def _meets(self, setting: Setting) -> bool:
         return setting == self._reference or self._distance(setting) >= 0

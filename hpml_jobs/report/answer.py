@@ -126,9 +126,9 @@ def _gain(size: Pair) -> str:
     interval = size.interval
     if (interval.high if interval else size.speedup) < 1:
         return ", which is slower"
-    comparative = "faster" if size.speedup >= 1 else "slower"
+    change = "gain" if size.speedup >= 1 else "loss"
     is_clear = interval is None or interval.low > 1
-    return "" if is_clear else f", perhaps {comparative}"
+    return "" if is_clear else f", which may be no {change}"
 
 
 def _at_batch(series: Series) -> str:

@@ -195,6 +195,6 @@ def _ended(plan: Plan, known: Known) -> str:
     launches = counted(sum(measured.launches for measured in known.values()), "run")
     used = f"; {spent(known.values()):.2g} GPU-hours used"
     return (
-        f"auto: {len(known)} of {_of(plan)} were enough, in {launches}"
+        f"auto: ended after {launches}; {len(known)} of {_of(plan)} were measured"
         f"{used * bool(plan.cells[0].gpu_hours)}"
     )

@@ -37,8 +37,8 @@ def test_study_goes_on_by_itself_until_it_has_its_answer(submit, login, rig):
     assert "next step, after the batches of gpus=1" in login.ok("status", "auto")
     said = wait_for_the_end(auto, login, rig)
     history = auto.study.history()
-    assert "auto: 3 of 4 settings were enough, in 3 runs" in said
-    assert "completed: auto: 3 of 4" in login.ok("status", "auto")
+    assert "auto: ended after 3 runs; 3 of 4 settings were measured" in said
+    assert "completed: auto: ended after 3 runs" in login.ok("status", "auto")
     assert len(history.sent) == 2  # the batches share a job
     cells = [record.cell for record in auto.records().values()]
     assert len({cell.batch for cell in cells if cell.gpus == 2}) == 1

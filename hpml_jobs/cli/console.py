@@ -211,7 +211,7 @@ def show_preview(selection: "Selection", *, json: bool, all_cells: bool) -> str:
 def _show_values(
     out: Console, values: "list[ConfigValue]", *, all_values: bool
 ) -> None:
-    """Print keys with their values and origins; without `all_values` those of other files."""
+    """Print keys with their values and origins; without `all_values` none that is usual."""
     usual = ("conf/", "command line", "derived")
     rows = [row for row in values if all_values or not row.origin.startswith(usual)]
     if not rows:
@@ -222,7 +222,7 @@ def _show_values(
         table.add_row(row.key, Text(row.value), Text(row.origin, style="dim"))
     out.print(table)
     if not all_values:
-        print("other values are defaults, or typed: --all shows them")
+        print("other values are typed, derived or defaults: --all shows them")
 
 
 def console() -> Console:

@@ -131,7 +131,7 @@ def gap_sentence(row: Row, gap: Gap) -> str:
     value = gap.parts[largest].value
     missing = mark(digits(gap.missing), is_doubtful=gap.is_doubtful)
     whole = f"The speedup is {missing} below the ideal {gap.ideal:.4g}"
-    if not gap.is_split and 2 * value < gap.missing:
+    if not gap.is_split and 2 * value < gap.missing:  # most of it is not known
         return f"{whole}; why is not known: {why_unsplit(row)}."
     names = {
         GapCause.LOADER: "the loader",

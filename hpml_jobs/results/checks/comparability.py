@@ -193,7 +193,7 @@ def _scatter(times_s: tuple[float, ...]) -> Observation | None:
     return Observation(
         spread <= SCATTER_LIMIT,
         f"{len(times_s)} runs from {min(times_s):.4g} to {max(times_s):.4g} s, the middle half "
-        f"within {percent_text(spread)} of the median (limit {SCATTER_LIMIT})",
+        f"spans {percent_text(spread)} of the median (limit {SCATTER_LIMIT})",
     )
 
 

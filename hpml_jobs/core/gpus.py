@@ -210,18 +210,6 @@ def lane_fault(card: Card) -> str:
     )
 
 
-def link_text(card: Card) -> str:
-    """Return a GPU's links in words: `NVLink 12 x 25 GB/s, PCIe 4 x16`; empty if not known."""
-    parts = []
-    speed = NVLINK_GB_PER_S.get(card.nvlink_version or 0)
-    if card.nvlink_to:
-        of_link = f" x {speed:g} GB/s" if speed else ""
-        parts.append(f"NVLink {len(card.nvlink_to)}{of_link}")
-    if card.pcie_generation and card.pcie_width:
-        parts.append(f"PCIe {card.pcie_generation} x{card.pcie_width}")
-    return ", ".join(parts)
-
-
 def link_gb_per_s(cards: Sequence[Card]) -> float | None:
     """Return the specified one-way speed between GPUs of one node, in GB/s (1e9 bytes).
 

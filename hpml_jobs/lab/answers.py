@@ -1,10 +1,10 @@
 """The answer to each question of the lab in a sentence or two, from the numbers of its table."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from hpml_jobs.core.check_result import Affected
-from hpml_jobs.core.measurements import Purpose
 from hpml_jobs.core.text import listed, percent_text
 from hpml_jobs.report.answer import answer_of, how_sure
 from hpml_jobs.report.communication import messages_by_setup
@@ -23,8 +23,8 @@ from hpml_jobs.results.groups import ConditionGroup
 from hpml_jobs.results.rows import Row, by_key
 
 REMEDIES = (
-    "By Goyal et al. 2017, scaled multiplies the learning rate by global batch / 128; goyal also "
-    "warms it up, goyal 2 over 2 epochs. Differences below those between seeds are chance."
+    "Scaled multiplies the learning rate by global batch / 128 (Goyal et al. 2017); goyal also "
+    "warms it up (goyal 2: over 2 epochs). Differences below those between seeds are chance."
 )
 
 
@@ -179,27 +179,22 @@ def shuffling(block: Block) -> Answer:
         for _, texts in block.texts(block.rows)
     ]
     return Answer(
-        f"Orders of the {block.source.a_cell.workload.samples_name} that differ among the epochs "
-        f"of a process: {listed(texts)}.",
+        f"Different orders of the {block.source.a_cell.workload.samples_name} in the epochs of a "
+        f"process: {listed(texts)}.",
         block.rows,
     )
 
 
 def messages(block: Block) -> Answer:
-    """Return what is sent in each iteration beside gradients (Q6)."""
+    """Return what is sent in each iteration, gradients and others (Q6)."""
     row = block.largest
-    by_purpose = by_key(
-        (message.purpose, message.bytes_per_iteration)
-        for message in messages_by_setup(block.source).get(row.setup, [])
-        if message.purpose != Purpose.GRADIENTS
-    )
-    others = [
-        f"{count(round(sum(parts)))} bytes of {purpose}"
-        for purpose, parts in by_purpose.items()
-    ]
+    sent = Counter[str]()
+    for message in messages_by_setup(block.source).get(row.setup, []):
+        sent[message.purpose] += round(message.bytes_per_iteration)
+    texts = [f"{count(number)} bytes of {purpose}" for purpose, number in sent.items()]
     return Answer(
-        f"Beside gradients, {block.place(row)} send in each iteration "
-        f"{listed(others or ['nothing'])}: see messages.csv."
+        f"In each iteration, {block.place(row)} send {listed(texts or ['nothing'])}: see "
+        "messages.csv."
     )
 
 
@@ -211,7 +206,9 @@ def replicas(block: Block) -> Answer:
         for row, texts in block.texts(block.rows)
     ]
     return Answer(
-        f"Replicas on {block.place(block.rows[0])}. {'; '.join(texts)}.", block.rows
+        "Replicas are the copies of the model, buffers BatchNorm's running statistics. On "
+        f"{block.place(block.rows[0])}, after the last epoch: {'; '.join(texts)}.",
+        block.rows,
     )
 
 

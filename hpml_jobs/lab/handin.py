@@ -60,7 +60,7 @@ def write_handin(report: Report, folder: Path, student: str | None) -> list[Path
         part for part in text.sections if not part.summary or part.anchor == "answer"
     )
     name = student or "Name: (to be filled in), number: (to be filled in)"
-    signed = (name, *html.subtitle)
+    signed = (name,)
     contents: dict[str, str | bytes] = {
         HTML: html_document(html._replace(subtitle=signed)),
         MARKDOWN: markdown_document(text._replace(subtitle=signed, sections=unfolded)),

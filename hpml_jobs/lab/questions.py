@@ -12,6 +12,7 @@ from hpml_jobs.lab import answers
 from hpml_jobs.lab.answers import Answer, Block
 from hpml_jobs.report.folder import write_all
 from hpml_jobs.report.frame.table import row_name
+from hpml_jobs.report.page.contents import GLOSSARY
 from hpml_jobs.report.page.formats import Item, Paragraph, Section, ShownTable
 from hpml_jobs.report.report import Report
 
@@ -85,8 +86,8 @@ def write_report(report: Report, folder: Path) -> list[Path]:
     Raises:
         HpmlError: as `folder.write_all`.
     """
-    is_of_lab = any(keys.get("grid") in ("lab", "hw5") for keys in report.keys)
-    return write_all(report, folder, (section(report),) if is_of_lab else ())
+    questions = (section(report),) if report.is_of_lab else ()
+    return write_all(report, folder, questions)
 
 
 def section(report: Report, own_words: str = "") -> Section:
@@ -99,7 +100,8 @@ def section(report: Report, own_words: str = "") -> Section:
         sections.append(
             Section(f"question{number}", question.title, (answer, *places, *tables))
         )
-    return Section("questions", "Questions of the lab", sections=tuple(sections))
+    intro = (Paragraph(GLOSSARY),)
+    return Section("questions", "Questions of the lab", intro, sections=tuple(sections))
 
 
 def _items(report: Report, question: Question, printed: set[str]) -> Iterator[Item]:

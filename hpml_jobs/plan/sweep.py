@@ -275,7 +275,9 @@ def _blocks_of_device(
     if not others:
         return kept, []
     number = counted(len(others), "block")
-    return kept, [f"left out: {number} of the grid for another device than {device}"]
+    return kept, [
+        f"device={device} leaves out {number} of this grid for another device"
+    ]
 
 
 def _is_among(block: Ranges, others: list[Ranges]) -> bool:

@@ -145,6 +145,11 @@ class Report(Value, frozen=True, kw_only=True):
         return [*map(keys_of, self.commands)]
 
     @property
+    def is_of_lab(self) -> bool:
+        """Whether its page answers the questions of the lab."""
+        return any(keys.get("grid") in ("lab", "hw5") for keys in self.keys)
+
+    @property
     def measured_again(self) -> str:
         """How many cells are pending or running, in words; empty if none."""
         cells = [r for group in self.groups for r in group.source.cells]

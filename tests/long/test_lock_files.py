@@ -45,7 +45,7 @@ def test_environment_measures_and_collects(requirements, torch, tmp_path, capsys
         "gpus=1,2",
         "batch=128",
         "workload=digits",
-        "data.limit=4096",
+        "data.limit=2560",
         "study=lock",
     )
     program.ok(*words, "cluster=local", "device=cpu")

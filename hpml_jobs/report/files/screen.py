@@ -241,7 +241,8 @@ def _parts(report: Report) -> Iterator[_Part]:
         yield _say(0, f"{again}; these are the numbers so far:")
     if not report.groups and not report.unplaced:
         yield _say(0, f"Study {report.study} has no cells yet.")
-    for number, group in enumerate(shown.groups):
+    groups = shown.groups[: 1 if report.is_of_lab else None]
+    for number, group in enumerate(groups):
         answer = answer_of(shown, group)
         name = f"{group.name}: " if report.several else ""
         if number:
@@ -255,6 +256,10 @@ def _parts(report: Report) -> Iterator[_Part]:
         yield _say(4, answer.accuracy)
         yield from (
             _say(1 if n == 0 else 5, text) for n, text in enumerate(answer.marks)
+        )
+    if report.is_of_lab:
+        yield _say(
+            0, "Q1 to Q7 and part B are answered on the page, each with its table."
         )
     if len(shown.groups) < len(report.groups):
         text = "Older code or arguments are left out; all of it"

@@ -39,15 +39,11 @@ from hpml_jobs.results.rows import Row
 
 
 class StrategyTables(Value, frozen=True, kw_only=True):
-    """Tables 1, 2 and 3 of one strategy, measured and by residual, and the rows in them.
-
-    `unmeasured`: why there are no Tables 2 and 3; empty if there are.
-    """
+    """Tables 1, 2 and 3 of one strategy, measured and by residual, and the rows in them."""
 
     strategy: Strategy
     rows: tuple[Row, ...]
     tables: tuple[Table, ...]
-    unmeasured: str
 
 
 def q1(group: ConditionGroup) -> Table:
@@ -243,7 +239,6 @@ def _of_strategy(selection: StrategyRows) -> StrategyTables:
         strategy=selection.strategy,
         rows=selection.rows,
         tables=tuple(table for table in tables if table.lines),
-        unmeasured=_unsplit(selection),
     )
 
 

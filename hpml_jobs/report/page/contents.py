@@ -1,11 +1,11 @@
 """The contents of a study's page in the order of reading: the answer first."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain
 
 from hpml_jobs.core.check_result import Tier
 from hpml_jobs.core.environment import COMPARED, text_of
-from hpml_jobs.core.gpus import Card, link_text
+from hpml_jobs.core.gpus import Card
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.text import VERSION, counted, few, printable
 from hpml_jobs.report import warnings
@@ -38,16 +38,17 @@ HTML, MARKDOWN = "report.html", "report.md"
 
 NO_CELLS = "This study has no cells yet."
 UNREADABLE = "No cell of this study can be read."
-SEVERAL = (
-    "{groups} groups of cells, e.g. of other epochs or models: each has its own tables."
-)
 GLOSSARY = (
-    "A cell is one measurement of a configuration; single is training on one {unit} without a "
-    "strategy; a rank is one process of a cell, and rank 0 is the first. A number with ! is "
-    "doubtful: read the cause and the fix in Marked numbers. Intervals of speedups cover 95 % (3 "
-    "runs: 75 %, 4 runs: 87.5 %; one run: by its own noise). {runs}, unless a table says otherwise."
+    "A cell is one measurement of a configuration; single is training on one GPU or process "
+    "without a strategy; a rank is one process of a cell, and rank 0 is the first. After the timed "
+    "epoch, the instrumented one times each part. A number with ! is doubtful: read the cause and "
+    "the fix in Marked numbers. Intervals of speedups cover 95 % (2 runs: 50 %, 3: 75 %, 4: 87.5 "
+    "%; one run: by its own noise)."
 )
 """The words of the tables, above the first one."""
+
+COMPARING = ("choice", "scaling", "replicas")
+"""Tables that compare cells: of a single one, they say nothing that the first table does not."""
 
 
 def files(report: Report, questions: tuple[Section, ...]) -> dict[str, str | bytes]:
@@ -70,9 +71,7 @@ def public_page(
 
     Then the others are folded. Control characters are taken out of all texts.
     """
-    subtitle: tuple[str, ...] = ()
     if report.several:
-        subtitle = (SEVERAL.format(groups=len(report.groups)),)
         sections = _of_several(report, drawn)
     elif report.groups:
         sections = _of_one(report, report.groups[0], drawn)
@@ -81,10 +80,9 @@ def public_page(
         sections = [Section("answer", "Answer", (Paragraph(text, is_lead=True),))]
     if questions:
         sections = [s._replace(summary=f"{s.title}: show") for s in sections]
-    whole = chain(questions, sections, _endings(report))
+    whole = chain(questions, sections, _endings(report, drawn))
     page = Page(
         title=report.study,
-        subtitle=subtitle,
         sections=tuple(s for s in whole if s.items or s.sections),
         footer=f"hpml_jobs {VERSION}",
     )
@@ -98,21 +96,15 @@ def _of_one(
     answer, *sections = _group_sections(report, group, "")
     headline, *others = answer.items
     speedup, gap = (_figures(drawn, name) for name in ("speedup", "gap"))
-    return [
-        answer._replace(items=(headline, *speedup, *others, *gap)),
-        *sections[:2],
-        _folded("pictures", "More pictures", _figures(drawn, "phases", "loss")),
-        *sections[2:],
-    ]
+    return [answer._replace(items=(headline, *speedup, *others, *gap)), *sections]
 
 
 def _of_several(report: Report, drawn: dict[str, Picture]) -> list[Section]:
     groups = report.first_screen.groups
     answers = tuple((group.name, answer_of(report, group).sentence) for group in groups)
-    intro: tuple[Item, ...] = (
-        FactTable("Answer of each group", ("group", "answer"), answers),
-        *_figures(drawn, "speedup", "gap"),
-    )
+    table = FactTable("Answer of each group", ("group", "answer"), answers)
+    # in the lab the questions have the answers
+    intro = () if report.is_of_lab else (Paragraph(GLOSSARY), table)
     of_groups = []
     for group in report.groups:
         sections = _group_sections(report, group, f"group{group.number}-")
@@ -121,9 +113,8 @@ def _of_several(report: Report, drawn: dict[str, Picture]) -> list[Section]:
         title = f"Group {group.number}: {group.name}"
         of_groups.append(Section(anchor, title, sections=shown))
     return [
-        Section("answer", "Answers", intro),
+        Section("answer", "Overview", (*intro, *_figures(drawn, "speedup", "gap"))),
         *of_groups,
-        _folded("pictures", "More pictures", _figures(drawn, "phases", "loss")),
     ]
 
 
@@ -144,16 +135,17 @@ def _group_sections(report: Report, group: ReportGroup, prefix: str) -> list[Sec
     first = [main] if main else []
     first += [t for t in group.lab if t.label.startswith("table1") and t != main]
     sheets = tuple(_sheet(table, printed) for table in first)
-    others = [t for t in group.tables if t not in first and t.label != CHECKS]
+    left_out = {CHECKS, *COMPARING} if len(source.timed) == 1 else {CHECKS}
+    others = [t for t in group.tables if t not in first and t.label not in left_out]
     folded = tuple(_sheet(table, {*printed}) for table in others)
-    unit = captions.unit(source.device)
-    intro = Paragraph(GLOSSARY.format(unit=unit, runs=runs.removesuffix(".")))
+    words = "" if report.several else f"{GLOSSARY} "
+    unless = f"{runs.removesuffix('.')}, unless a table says otherwise."
+    intro = Paragraph(f"{words}{unless}")
     return [
         Section(f"{prefix}answer", "Answer", tuple(_answer(report, group))),
         Section(f"{prefix}tables", "Table 1", (intro, *sheets) if sheets else ()),
         Section(f"{prefix}marks", "Marked numbers", tuple(_marked(group))),
         _folded(f"{prefix}full", "More tables", folded),
-        _folded(f"{prefix}environment", "Environment", _hardware(group)),
     ]
 
 
@@ -179,19 +171,21 @@ def _answer(report: Report, group: ReportGroup) -> Iterator[Item]:
 def _marked(group: ReportGroup) -> Iterator[Item]:
     """Yield what makes numbers doubtful or limits them, the most serious first."""
     causes = warnings.causes(group.source, [Tier.NUMBER, Tier.TABLE])
-    lines = [
-        f"{cause.result.check}: {warnings.cause_text(group.source, cause)}"
-        for cause in causes
-    ]
-    lines += [s.unmeasured for s in group.strategies if s.unmeasured]
-    if lines:
-        yield Bullets(tuple(dict.fromkeys(lines)))
+    if causes:
+        texts = (
+            f"{cause.result.check}: {warnings.cause_text(group.source, cause)}"
+            for cause in causes
+        )
+        yield Bullets(tuple(dict.fromkeys(texts)))
 
 
-def _endings(report: Report) -> Iterator[Section]:
+def _endings(report: Report, drawn: dict[str, Picture]) -> Iterator[Section]:
     """Yield the sections that are of all groups together."""
-    tables = tuple(_sheet(table, set()) for table in report.tables)
-    yield _folded("together", "Tables of all groups", tables)
+    if not report.is_of_lab:
+        tables = tuple(_sheet(table, set()) for table in report.tables)
+        yield _folded("together", "Tables of all groups", tables)
+    yield _folded("pictures", "More pictures", _figures(drawn, "phases", "loss"))
+    yield _folded("environment", "Environment", _hardware(report))
     yield _folded("commands", "Commands", tuple(_commands(report)))
     if report.unplaced:
         lines = tuple(f"{result.slug}: {result.reason}" for result in report.unplaced)
@@ -208,12 +202,8 @@ def _commands(report: Report) -> Iterator[Item]:
     )
 
 
-SHOWN = 8
-"""The most values of a property that are listed."""
-
 _OF_FACTS = {
     "GPU": "gpu_model",
-    "GPUs visible": "gpus_visible",
     "topology": "topology",
     "CPU": "cpu_model",
     "CPUs of a host": "cpu_count",
@@ -224,7 +214,6 @@ _OF_FACTS = {
     "cuDNN": "cudnn",
     "NCCL": "nccl",
     "backend": "backend",
-    "class of the backend": "backend_class",
     "Python": "python",
     "torch": "torch",
     "torchvision": "torchvision",
@@ -238,14 +227,16 @@ _OF_FACTS = {
 """Properties by the names of their fields."""
 
 
-def environment(group: ConditionGroup) -> dict[str, str]:
+def environment(groups: Iterable[ConditionGroup]) -> dict[str, str]:
     """Return the different values of each property in words; nothing of what is not known."""
-    records = [result.record for result in group.cells if result.record is not None]
-    pairs = [pair for record in records for pair in _properties(record)]
-    values = by_key((name, in_words(of)) for name, of in pairs if of not in (None, ""))
-    return {
-        name: few(dict.fromkeys(words), most=SHOWN) for name, words in values.items()
-    }
+    results = chain.from_iterable(group.cells for group in groups)
+    pairs = chain.from_iterable(
+        _properties(result.record) for result in results if result.record
+    )
+    values = by_key(
+        (name, in_words(value)) for name, value in pairs if value not in (None, "")
+    )
+    return {name: few(dict.fromkeys(words)) for name, words in values.items()}
 
 
 def _properties(record: Record) -> Iterator[tuple[str, object]]:
@@ -278,19 +269,15 @@ def _of_card(card: Card) -> Iterator[tuple[str, object]]:
     if card.clock_mhz:
         text = f"{card.clock_mhz} ({card.max_sm_clock_mhz})"
         yield "SM clock, MHz (of at most)", text
-    yield "memory clock, MHz", card.memory_clock_mhz
     watts = card.samples.power_w[1] if card.samples else card.power_w
     if watts is not None:
         limit = "" if card.power_limit_w is None else f"{card.power_limit_w:.0f}"
         yield "power, W (of at most)", f"{watts:.0f}{aside(limit)}"
     yield "reasons for lower clocks", ", ".join(sorted(card.reasons))
-    yield "links of a GPU", link_text(card)
-    if card.bus_id:
-        yield "GPU, index and bus", f"{card.index} {card.bus_id}"
 
 
-def _hardware(group: ReportGroup) -> tuple[Item, ...]:
+def _hardware(report: Report) -> tuple[Item, ...]:
     """Return the table of the hardware and software; nothing without facts."""
-    rows = tuple(environment(group.source).items())
+    rows = tuple(environment(report.sources).items())
     title = "Hardware and software"
     return (FactTable(title, ("property", "value"), rows),) if rows else ()

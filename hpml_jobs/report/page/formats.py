@@ -101,9 +101,9 @@ class Page(NamedTuple):
     """A page; `subtitle` is below its title."""
 
     title: str
-    subtitle: tuple[str, ...]
     sections: tuple[Section, ...]
     footer: str
+    subtitle: tuple[str, ...] = ()
 
 
 def markdown_document(page: Page) -> str:

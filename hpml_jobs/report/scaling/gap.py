@@ -134,22 +134,24 @@ def gap_sentence(row: Row, gap: Gap) -> str:
     if not gap.is_split and 2 * value < gap.missing:  # most of it is not known
         return f"{whole}; why is not known: {why_unsplit(row)}."
     names = {
+        GapCause.EXCHANGE: "exchange between processes",
         GapCause.LOADER: "the loader",
         GapCause.WAITING: f"waiting for {gap.late or 'other ranks'}",
         GapCause.CPUS: "waiting for a free CPU",
         GapCause.UNEXPLAINED: "unexplained",
     }
     name = names.get(largest, largest.value)
-    if value - min(0.0, gap.parts[GapCause.UNEXPLAINED].value) < gap.missing:
-        part = mark(digits(value), is_doubtful=gap.doubts_parts)
-        sentence = f"{whole}; {part} of that is {name}"
-    else:  # the parts do not add up to what is missing: only their order is said
-        named = mark(name, is_doubtful=gap.doubts_parts)
-        sentence = f"{whole}; the largest cause is {named}"
+    part = "the largest part"
+    without = ""
     is_measured = gap.is_measured and largest is GapCause.EXCHANGE
     if is_measured and gap.without.get(largest, 0.0) > gap.speedup:
         shown = mark(three_digits(gap.without[largest]), is_doubtful=gap.doubts_parts)
-        sentence += f"; without exchange it was {shown}"
+        without = f" ({shown} without it)"
+    elif value - min(0.0, gap.parts[GapCause.UNEXPLAINED].value) < gap.missing:
+        part = f"{mark(digits(value), is_doubtful=gap.doubts_parts)} of that"
+    else:  # the parts do not add up to what is missing
+        name = mark(name, is_doubtful=gap.doubts_parts)
+    sentence = f"{whole}; {part} is {name}{without}"
     if not gap.is_split:
         sentence += f"; the rest is not split: {why_unsplit(row)}"
     return f"{sentence}."

@@ -15,7 +15,7 @@ def environment_of(record):
         slug=record.slug, outcome=Outcome.OK, cell=record.cell, record=record
     )
     (one,) = group([result])
-    return environment(one)
+    return environment([one])
 
 
 def test_environment_of_the_page_has_gpus_and_variables():

@@ -16,8 +16,8 @@ SECTIONS = [
     "Questions of the lab",
     "Answer",
     "Table 1",
-    "More pictures",
     "More tables",
+    "More pictures",
     "Environment",
     "Commands",
 ]

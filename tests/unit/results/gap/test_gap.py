@@ -127,7 +127,8 @@ def test_each_cause_has_its_lost_seconds(builder):
         GapCause.UNEXPLAINED: 0.0,
     }
     assert sentences(group) == [
-        "The speedup is 1.40 below the ideal 4; 0.90 of that is exchange."
+        "The speedup is 1.40 below the ideal 4; 0.90 of that is exchange between "
+        "processes."
     ]
 
 
@@ -185,7 +186,7 @@ def test_waiting_for_cpus_is_at_most_what_computation_takes_longer(builder):
     assert values_of(group)[GapCause.CPUS] == 1.4
     sentence = sentences(group)[0]
     assert sentence.startswith(
-        "The speedup is 1.40 below the ideal 4; the largest cause is !"
+        "The speedup is 1.40 below the ideal 4; the largest part is !"
     )
     assert sentence.endswith(" is !waiting for a free CPU.")
 
@@ -198,8 +199,8 @@ def test_protocol_lab_splits_off_the_loader_only(builder):
     group = group_of(builder, a_run(1, 26.0, **lab), a_run(4, 10.0, stall_s=2.0, **lab))
     assert values_of(group) == {GapCause.LOADER: 0.8, GapCause.UNEXPLAINED: 0.6}
     assert (
-        "The speedup is 1.40 below the ideal 4; 0.80 of that is the loader; the rest is not "
-        "split: protocol=lab ends before the instrumented epoch (protocol=full measures it)."
+        "The speedup is 1.40 below the ideal 4; 0.80 of that is the loader; the rest is "
+        "not split: protocol=lab ends before the instrumented epoch (protocol=full measures it)."
         in sentences(group)[0]
     )
 
@@ -318,7 +319,8 @@ def exchanging_pair(builder, **changes):
 def test_replayed_speedup_is_in_the_sentence(builder):
     group = exchanging_pair(builder)
     assert sentences(group) == [
-        "The speedup is 0.67 below the ideal 2; 0.66 of that is exchange."
+        "The speedup is 0.67 below the ideal 2; 0.66 of that is exchange between "
+        "processes."
     ]
 
 
@@ -326,7 +328,7 @@ def test_epoch_without_exchange_is_what_was_measured(builder):
     """It takes 10.8 s, not 9.8 s: exchange took nothing from computation, something else did."""
     group = exchanging_pair(builder, alone_s=10.78)
     assert sentences(group)[0].endswith(
-        " 0.48 of that is exchange; without exchange it was 1.81."
+        " is exchange between processes (1.81 without it)."
     )
 
 

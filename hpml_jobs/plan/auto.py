@@ -125,22 +125,28 @@ def _missing_batches(
     """Return the next batches to measure on the smallest size; none once they bring no more."""
     settings = [Setting(sizes[0], batch) for batch in batches]
     tried = [known[setting] for setting in settings if setting in known]
-    if tried and not tried[-1].gpu_s:
-        return []  # memory is full
-    if len(tried) > 1:
-        *_, before, last = tried
-        if before.gpu_s and _gpu_s(before) < WORTH * _gpu_s(last):
-            return []
-    if tried and goal.gpu_hours is not None:
-        left = goal.gpu_hours - spent(known.values())
-        if goal.batches_at_once * tried[-1].gpu_hours > left:
-            return []
+    if tried and why_no_larger(goal, tried, known):
+        return []
     samples = tried[-1].samples if tried else inf
     return [
         setting
-        for setting in settings[len(tried) : len(tried) + goal.batches_at_once]
+        for setting in settings[len(tried) :][: goal.batches_at_once]
         if setting.batch * sizes[-1] * LEAST_ITERATIONS <= samples
     ]
+
+
+def why_no_larger(goal: Goal, tried: Sequence[Measured], known: Known) -> str:
+    """Return why no larger batch than those tried may bring more; empty if one may."""
+    *_, last = tried
+    if not last.gpu_s:
+        return "memory is full"
+    if any(one.gpu_s and _gpu_s(one) < WORTH * _gpu_s(last) for one in tried[-2:-1]):
+        return "the rate grew by less than 2 %"
+    if goal.gpu_hours is not None:
+        left = goal.gpu_hours - spent(known.values())
+        if goal.batches_at_once * last.gpu_hours > left:
+            return "gpu_hours= allows no more"
+    return ""
 
 
 def _by_batch(gpus: int, known: Known) -> dict[int, float]:

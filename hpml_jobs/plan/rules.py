@@ -288,22 +288,12 @@ def image_size_fits_model(workload: Workload) -> str | None:
     )
 
 
-def padded_vocab_is_of_gpt(workload: Workload) -> str | None:
-    """Only the built-in transformer pads its vocabulary."""
-    if workload.padded_vocab is None or workload.model == GPT:
-        return None
-    return (
-        f"workload.padded_vocab={workload.padded_vocab} with workload.model={workload.model}: only "
-        f"workload.model={GPT} pads its vocabulary; leave workload.padded_vocab= out"
-    )
-
-
 def gpt_has_its_shape(workload: Workload) -> str | None:
     """The built-in transformer has each number of its shape."""
     if workload.model != GPT:
         return None
-    what = f"workload.model={GPT}"
-    return _missing(workload, SHAPE_KEYS, what, "; workload=gpt_nano has them")
+    remedy = "; workload=gpt_nano has them"
+    return _missing(workload, SHAPE_KEYS, f"workload.model={GPT}", remedy)
 
 
 def _missing(
@@ -336,7 +326,8 @@ def image_model_reads_images(workload: Workload) -> str | None:
 
 def shape_is_of_gpt(workload: Workload) -> str | None:
     """The other built-in models have no number of a transformer's shape."""
-    key = next((key for key in SHAPE_KEYS if getattr(workload, key) is not None), None)
+    keys = (*SHAPE_KEYS, "padded_vocab")
+    key = next((key for key in keys if getattr(workload, key) is not None), None)
     if workload.model not in MODELS or key is None:
         return None
     return (
@@ -358,7 +349,6 @@ RULES_OF_WORKLOAD = (
     unit_is_that_of_data,
     facts_are_those_of_data,
     image_size_fits_model,
-    padded_vocab_is_of_gpt,
     gpt_has_its_shape,
     gpt_reads_tokens,
     image_model_reads_images,

@@ -9,14 +9,12 @@ from typing import Any
 
 import msgspec
 
-from hpml_jobs.core.built_in import TOKEN_DATA
 from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.secrets import hide_secrets, shown_value
 from hpml_jobs.core.text import few
 from hpml_jobs.core.value import Value
 from hpml_jobs.plan.cells import Plan, PlannedCell
-from hpml_jobs.plan.rules import IMAGE_KEYS
 from hpml_jobs.slurm.commands import ASK_TIMEOUT_S, sbatch_environment
 from hpml_jobs.submit.job_requests import (
     JobRequest,
@@ -192,16 +190,16 @@ def _refusal(selection: Selection, requests: list[JobRequest]) -> str:
 
 def values_of(plan: Plan) -> list[tuple[str, str]]:
     """Return every key of the configuration with its value; differing values are listed."""
-    rows = [("study", plan.study.name), ("outputs", str(plan.study.root.parent))]
-    workloads = [planned.cell.workload for planned in plan.cells]
-    args = sorted(set[str]().union(*(workload.args for workload in workloads)))
+    rows = [
+        ("study", plan.study.name),
+        ("outputs", str(plan.study.root.parent)),
+    ]
+    named = (planned.cell.workload.args for planned in plan.cells)
+    args = sorted(set[str]().union(*named))
     texts: dict[str, dict[str, None]] = {}  # of each key, those that differ
     for planned in plan.cells:
         for key, value in _values_of_cell(planned, args).items():
             texts.setdefault(key, {})[_text(value)] = None
-    if {workload.data for workload in workloads} <= {*TOKEN_DATA}:
-        for name in IMAGE_KEYS:
-            texts.pop(f"workload.{name}", None)
     rows += [(key, ", ".join(of_key)) for key, of_key in texts.items()]
     rows += [(f"cluster.{name}", _text(value)) for name, value in _cluster_values(plan)]
     return rows
@@ -218,7 +216,7 @@ def _values_of_cell(planned: PlannedCell, args: Iterable[str]) -> dict[str, Any]
         if key == "workload.args":
             values |= {f"{key}.{name}": value.get(name) for name in args}
         elif key in ("workload.code", "workload.imported"):
-            values[key] = few(map(str, value), FILES) or None
+            values[key] = few(map(str, value)) or None
         else:
             values[key] = value
     values |= _fields("recipe.", cell.recipe) | _fields("quantize.", cell.quantize)
@@ -241,19 +239,11 @@ def _fields(
 _KEYS = {"workload.limit": "data.limit", "path": "script"}
 """Keys that are not named as the field of the workload or the script that they set."""
 
-FILES = 20
-"""Source files that a value names; more are counted."""
-
-_NOT_SHOWN = ("account_rule", "launcher")
-"""Keys of a cluster profile that describe the cluster, and that no user sets."""
-
 
 def _cluster_values(plan: Plan) -> list[tuple[str, Any]]:
     """Return what is set of the cluster; the container's keys only with an image."""
     values: dict[str, Any] = msgspec.to_builtins(plan.cluster)
     container = values.pop("container")
-    for name in _NOT_SHOWN:
-        values.pop(name)
     if container["image"] is not None:
         values |= {f"container.{name}": value for name, value in container.items()}
     return [(name, value) for name, value in values.items() if value]

@@ -17,6 +17,7 @@ from hpml_jobs.plan.auto import (
     Setting,
     next_cells,
     spent,
+    why_no_larger,
 )
 from hpml_jobs.plan.cells import Plan, PlannedCell
 from hpml_jobs.results.cells import cell_results
@@ -57,7 +58,7 @@ def next_step(
     batches = {planned.cell.batch for planned in plan.cells}
     step = next_cells(goal, sizes, sorted(batches), known)
     if isinstance(step, Answer):
-        return plan._replace(cells=[]), _ended(plan, known)
+        return plan._replace(cells=[]), _ended(plan, goal, known)
     launches = [_launch(plan, setting, ended) for setting in step]
     failed = [states[p.slug] for p in launches if by_job and p.slug in states]
     if failed:
@@ -88,15 +89,15 @@ def _launch(plan: Plan, setting: Setting, ended: set[str]) -> PlannedCell:
 
 def _name(step: Sequence[Setting], sizes: Sequence[int], known: Known) -> str:
     """Return what a step measures, and so why."""
-    gpus, batch = step[0]
-    if step[0] in known:
+    first, *_ = step
+    if first in known:
         return (
-            f"run {known[step[0]].launches + 1} of at most {MOST_LAUNCHES} of gpus={gpus} "
-            f"batch={batch}, to be more certain"
+            f"run {known[first].launches + 1} of at most {MOST_LAUNCHES} of gpus={first.gpus} "
+            f"batch={first.batch}, to be more certain"
         )
-    if gpus == sizes[0]:
-        return f"the batches of gpus={gpus}"
-    return f"gpus={gpus} batch={batch}"
+    if first.gpus == sizes[0]:
+        return f"the batches of gpus={first.gpus}"
+    return f"gpus={first.gpus} batch={first.batch}"
 
 
 def _refuse_small_budget(
@@ -190,11 +191,16 @@ def _of(plan: Plan) -> str:
     return counted(len({(p.cell.gpus, p.cell.batch) for p in plan.cells}), "setting")
 
 
-def _ended(plan: Plan, known: Known) -> str:
-    """Return what was measured, and what it used."""
+def _ended(plan: Plan, goal: Goal, known: Known) -> str:
+    """Return what was measured, what it used, and why batches were not larger."""
+    smallest = min(known).gpus
+    batches = [setting for setting in sorted(known) if setting.gpus == smallest]
+    tried = [known[setting] for setting in batches]
+    why = why_no_larger(goal, tried, known) or "larger ones have too few iterations"
+    ends = f"; batches end at {batches[-1].batch}: {why}" * (len(batches) > 1)
     launches = counted(sum(measured.launches for measured in known.values()), "run")
     used = f"; {spent(known.values()):.2g} GPU-hours used"
     return (
         f"auto: ended after {launches}; {len(known)} of {_of(plan)} were measured"
-        f"{used * bool(plan.cells[0].gpu_hours)}"
+        f"{used * bool(plan.cells[0].gpu_hours)}{ends}"
     )

@@ -45,7 +45,6 @@ def test_command_line_changes_the_shape_and_the_windows(working_folder):
     assert (workload.images, workload.limit) == (100, 100)
     values = {value.key: value.value for value in preview_of(select(plan)).values}
     assert values["workload.context"] == "64"
-    assert not {"workload.classes", "workload.image_size"} & set(values)
 
 
 def test_windows_of_the_standard_library_are_counted(tmp_path):

@@ -158,7 +158,7 @@ def _ends(
             f"{resubmit} --lost",
         ),
         ((Outcome.CANCELLED,), "cancelled", f"{resubmit} --cancelled"),
-        ((Outcome.MISSING,), "missing", f"{resubmit} --missing"),
+        ((Outcome.MISSING,), "never ran, or left no trace", f"{resubmit} --missing"),
     )
 
 

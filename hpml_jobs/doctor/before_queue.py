@@ -115,8 +115,8 @@ _REMEDIES = (
     ("array", "submit fewer cells at a time"),
     (
         "node configuration",
-        "unless nodes are down (line nodes): lower gpus= or cluster.mem_gb_per_gpu=, or choose "
-        "another gpu_type=",
+        "wait if nodes are down or drained (line nodes); else lower gpus= or "
+        "cluster.mem_gb_per_gpu=, or choose another gpu_type=",
     ),
 )
 """Words of SLURM's refusal and remedies; the first word that the refusal contains counts."""

@@ -22,11 +22,6 @@ from hpml_jobs.report.report import Report, ReportGroup
 from hpml_jobs.results.groups import ConditionGroup
 from hpml_jobs.results.rows import Row, by_key
 
-REMEDIES = (
-    "Scaled multiplies the learning rate by global batch / 128 (Goyal et al. 2017); goyal also "
-    "warms it up (goyal 2: over 2 epochs). Differences below those between seeds are chance."
-)
-
 
 class Block(NamedTuple):
     """What a question is answered from: a group of a report, and the tables of the question.
@@ -166,7 +161,9 @@ def remedies(block: Block) -> Answer:
         for row, texts in block.texts(block.rows)
     ]
     return Answer(
-        f"Test accuracy on {block.place(block.rows[0])}: {listed(texts)}. {REMEDIES}",
+        f"Test accuracy on {block.place(block.rows[0])}: {listed(texts)}. Scaled multiplies the "
+        "learning rate by global batch / 128 (Goyal et al. 2017); goyal also warms it up (goyal 2: "
+        "over 2 epochs). A difference below that between seeds is chance: one seed cannot tell.",
         block.rows,
     )
 
@@ -206,7 +203,8 @@ def replicas(block: Block) -> Answer:
         for row, texts in block.texts(block.rows)
     ]
     return Answer(
-        "Replicas are the copies of the model, buffers BatchNorm's running statistics. On "
+        "Replicas are the copies of the model, buffers BatchNorm's running statistics: ddp copies "
+        "those of rank 0 at the start of each forward pass, with buffers off it does not. On "
         f"{block.place(block.rows[0])}, after the last epoch: {'; '.join(texts)}.",
         block.rows,
     )

@@ -30,8 +30,8 @@ ABOUT = """\
 
 | file | content |
 |---|---|
-| `report.html`, `report.pdf` | questions, answers, tables; on the page the rest folded |
-| `report.md` | questions and answers to edit, with a line `YOUR WORDS` below each answer |
+| `report.md` | to edit and hand in: answers, tables, below each answer a line `YOUR WORDS` |
+| `report.html`, `report.pdf` | the same without your words; on the page the rest folded |
 | `*.csv`, `tables.*` | the numbers of all tables |
 
 ## Commands of the study
@@ -46,9 +46,13 @@ def write_handin(report: Report, folder: Path, student: str | None) -> list[Path
     """Write what is handed in, with a PDF where a browser prints the page.
 
     Raises:
-        UsageError: the folder has files, which may have been edited.
+        UsageError: the folder has files, which may have been edited, or cells may still run.
         HpmlError: the folder cannot be written.
     """
+    if report.measured_again:
+        raise UsageError(
+            f"--handin: pending or running: {report.measured_again}; --wait waits"
+        )
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UsageError(f"--handin {folder} is not empty: name a new folder")
     drawn = pictures(report)
@@ -60,15 +64,13 @@ def write_handin(report: Report, folder: Path, student: str | None) -> list[Path
         part for part in text.sections if not part.summary or part.anchor == "answer"
     )
     name = student or "Name: (to be filled in), number: (to be filled in)"
-    signed = (name,)
     contents: dict[str, str | bytes] = {
-        HTML: html_document(html._replace(subtitle=signed)),
-        MARKDOWN: markdown_document(text._replace(subtitle=signed, sections=unfolded)),
+        HTML: html_document(html._replace(subtitle=(name,))),
+        MARKDOWN: markdown_document(text._replace(subtitle=(name,), sections=unfolded)),
         README: ABOUT.format(
             study=report.study,
             student=name,
-            commands="\n".join(dict.fromkeys(report.commands))
-            or "# no submission is recorded",
+            commands="\n".join(dict.fromkeys(report.commands)),
         ),
         **png_files(drawn.values()),
         **tables(report),

@@ -100,8 +100,12 @@ def section(report: Report, own_words: str = "") -> Section:
         sections.append(
             Section(f"question{number}", question.title, (answer, *places, *tables))
         )
-    intro = (Paragraph(GLOSSARY),)
-    return Section("questions", "Questions of the lab", intro, sections=tuple(sections))
+    return Section(
+        "questions",
+        "Questions of the lab",
+        (Paragraph(GLOSSARY),),
+        sections=tuple(sections),
+    )
 
 
 def _items(report: Report, question: Question, printed: set[str]) -> Iterator[Item]:

@@ -275,9 +275,7 @@ def _blocks_of_device(
     if not others:
         return kept, []
     number = counted(len(others), "block")
-    return kept, [
-        f"device={device} leaves out {number} of this grid for another device"
-    ]
+    return kept, [f"device={device}: without {number} of this grid for other devices"]
 
 
 def _is_among(block: Ranges, others: list[Ranges]) -> bool:

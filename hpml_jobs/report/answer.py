@@ -126,9 +126,8 @@ def _gain(size: Pair) -> str:
     interval = size.interval
     if (interval.high if interval else size.speedup) < 1:
         return ", which is slower"
-    change = "gain" if size.speedup >= 1 else "loss"
     is_clear = interval is None or interval.low > 1
-    return "" if is_clear else f", which may be no {change}"
+    return "" if is_clear else ", which may be chance"
 
 
 def _at_batch(series: Series) -> str:
@@ -278,9 +277,9 @@ def _batch(group: ReportGroup) -> str:
         return ""
     best = largest_near_best({batch: row.epoch_s for batch, row in by_batch.items()})
     is_doubtful = any(Affected.TIME in row.doubts for row in by_batch.values())
-    batch = mark(f"{best}", is_doubtful=is_doubtful)
+    seems = "seems to be" if is_doubtful else "is"
     return (
-        f"On {captions.size(gpus, group.source.device)}, batch {batch} is the largest of "
+        f"On {captions.size(gpus, group.source.device)}, batch {best} {seems} the largest of "
         f"{listed(sorted(by_batch))} that is nearly as fast as the best (within 10 %)."
     )
 

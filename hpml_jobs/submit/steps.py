@@ -58,7 +58,7 @@ def next_step(
     batches = {planned.cell.batch for planned in plan.cells}
     step = next_cells(goal, sizes, sorted(batches), known)
     if isinstance(step, Answer):
-        return plan._replace(cells=[]), _ended(plan, goal, known)
+        return plan._replace(cells=[]), _ended(plan, goal, known, max(batches))
     launches = [_launch(plan, setting, ended) for setting in step]
     failed = [states[p.slug] for p in launches if by_job and p.slug in states]
     if failed:
@@ -149,7 +149,7 @@ def _measured(row: Row, records: list[Record]) -> Measured:
         gpu_s=tuple(row.gpus * run.epoch_s / samples for run in row.runs),
         launches=len(records),
         noise=_noise(row, records),
-        gpu_hours=max(map(_gpu_hours, records), default=0),
+        gpu_hours=max(map(_gpu_hours, records)),
         samples=(row.timing and row.timing.samples) or inf,
     )
 
@@ -191,13 +191,11 @@ def _of(plan: Plan) -> str:
     return counted(len({(p.cell.gpus, p.cell.batch) for p in plan.cells}), "setting")
 
 
-def _ended(plan: Plan, goal: Goal, known: Known) -> str:
-    """Return what was measured, what it used, and why batches were not larger."""
-    smallest = min(known).gpus
-    batches = [setting for setting in sorted(known) if setting.gpus == smallest]
-    tried = [known[setting] for setting in batches]
-    why = why_no_larger(goal, tried, known) or "larger ones have too few iterations"
-    ends = f"; batches end at {batches[-1].batch}: {why}" * (len(batches) > 1)
+def _ended(plan: Plan, goal: Goal, known: Known, most: int) -> str:
+    """Return what was measured, what it used, and why there was no larger batch, to `most`."""
+    tried = {s.batch: known[s] for s in sorted(known) if s.gpus == min(known).gpus}
+    why = why_no_larger(goal, [*tried.values()], known) or "an epoch is too short"
+    ends = f"; batches end at {max(tried)}: {why}" * (max(tried) < most)
     launches = counted(sum(measured.launches for measured in known.values()), "run")
     used = f"; {spent(known.values()):.2g} GPU-hours used"
     return (

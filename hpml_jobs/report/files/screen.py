@@ -259,7 +259,7 @@ def _parts(report: Report) -> Iterator[_Part]:
         )
     if report.is_of_lab:
         yield _say(
-            0, "Q1 to Q7 and part B are answered on the page, each with its table."
+            0, "The page answers Q1 to Q7 and part B, as far as they are measured."
         )
     if len(shown.groups) < len(report.groups):
         text = "Older code or arguments are left out; all of it"

@@ -13,8 +13,8 @@ Q1 = (
     "gradients and update are included. Time: everything."
 )
 MEASURED = (
-    "Measured: seconds of the instrumented epoch on the process that waits least for the others, "
-    "the same one for all runs of a row. Compute: copies to the device, forward, backward, "
+    "Measured: seconds of the instrumented epoch on one process, that which waits least for the "
+    "others. Compute: copies to the device, forward, backward, "
     "optimizer. Comm: communication that no computation hides, with waiting for later ranks (the "
     "table Communication splits it). Communication hidden behind backward is in neither. In every "
     "run, Compute + Comm + stall = the epoch of that process; medians need not add up."
@@ -36,7 +36,8 @@ RESIDUAL = (
 )
 BUS = (
     "Measured in the instrumented epoch: busbw = 2(N-1)/N x bytes of gradients that one rank "
-    "all-reduces / seconds of these messages, each once its last rank is there. 1 GB = 1e9 bytes."
+    "all-reduces / seconds of these messages, each from when its last rank is there. 1 GB = 1e9 "
+    "bytes."
 )
 SHARDED = (
     "Measured in the instrumented epoch: busbw = (N-1)/N x bytes of gradients that one rank "

@@ -42,8 +42,8 @@ GLOSSARY = (
     "A cell is one measurement of a configuration; single is training on one GPU or process "
     "without a strategy; a rank is one process of a cell, and rank 0 is the first. After the timed "
     "epoch, the instrumented one times each part. A number with ! is doubtful: read the cause and "
-    "the fix in Marked numbers. Intervals of speedups cover 95 % (2 runs: 50 %, 3: 75 %, 4: 87.5 "
-    "%; one run: by its own noise)."
+    "the fix in Marked numbers. An interval has the true speedup in it with 95 % (3 runs: 75 %, 4 "
+    "runs: 87.5 %; 1 or 2 runs: by their own noise)."
 )
 """The words of the tables, above the first one."""
 
@@ -80,6 +80,8 @@ def public_page(
         sections = [Section("answer", "Answer", (Paragraph(text, is_lead=True),))]
     if questions:
         sections = [s._replace(summary=f"{s.title}: show") for s in sections]
+        marks = tuple(chain.from_iterable(map(_marked, report.groups)))
+        questions = (*questions, Section("marks", "Marked numbers", marks))
     whole = chain(questions, sections, _endings(report, drawn))
     page = Page(
         title=report.study,
@@ -138,13 +140,14 @@ def _group_sections(report: Report, group: ReportGroup, prefix: str) -> list[Sec
     left_out = {CHECKS, *COMPARING} if len(source.timed) == 1 else {CHECKS}
     others = [t for t in group.tables if t not in first and t.label not in left_out]
     folded = tuple(_sheet(table, {*printed}) for table in others)
+    marks = () if report.is_of_lab else tuple(_marked(group))
     words = "" if report.several else f"{GLOSSARY} "
     unless = f"{runs.removesuffix('.')}, unless a table says otherwise."
     intro = Paragraph(f"{words}{unless}")
     return [
         Section(f"{prefix}answer", "Answer", tuple(_answer(report, group))),
         Section(f"{prefix}tables", "Table 1", (intro, *sheets) if sheets else ()),
-        Section(f"{prefix}marks", "Marked numbers", tuple(_marked(group))),
+        Section(f"{prefix}marks", "Marked numbers", marks),
         _folded(f"{prefix}full", "More tables", folded),
     ]
 

@@ -141,17 +141,12 @@ def gap_sentence(row: Row, gap: Gap) -> str:
         GapCause.UNEXPLAINED: "unexplained",
     }
     name = names.get(largest, largest.value)
-    part = "the largest part"
-    without = ""
-    is_measured = gap.is_measured and largest is GapCause.EXCHANGE
-    if is_measured and gap.without.get(largest, 0.0) > gap.speedup:
-        shown = mark(three_digits(gap.without[largest]), is_doubtful=gap.doubts_parts)
-        without = f" ({shown} without it)"
-    elif value - min(0.0, gap.parts[GapCause.UNEXPLAINED].value) < gap.missing:
-        part = f"{mark(digits(value), is_doubtful=gap.doubts_parts)} of that"
-    else:  # the parts do not add up to what is missing
-        name = mark(name, is_doubtful=gap.doubts_parts)
-    sentence = f"{whole}; {part} is {name}{without}"
+    if value - min(0.0, gap.parts[GapCause.UNEXPLAINED].value) < gap.missing:
+        part = mark(digits(value), is_doubtful=gap.doubts_parts)
+        sentence = f"{whole}; {part} of that is {name}"
+    else:  # the parts do not add up to what is missing: only their order is said
+        named = mark(name, is_doubtful=gap.doubts_parts)
+        sentence = f"{whole}; the largest cause is {named}"
     if not gap.is_split:
         sentence += f"; the rest is not split: {why_unsplit(row)}"
     return f"{sentence}."

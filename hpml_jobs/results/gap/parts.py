@@ -11,7 +11,6 @@ from hpml_jobs.core.measurements import Role
 from hpml_jobs.results.cells import CellResult
 from hpml_jobs.results.disturbance import outside_causes
 from hpml_jobs.results.gap.causes import (
-    CAUSES,
     EPOCH,
     SETS,
     Causes,
@@ -44,9 +43,8 @@ class Gap(NamedTuple):
     """The speedup of a row, and the parts that are missing to the ideal one.
 
     `late` are the ranks that the others wait for, or each other; empty where that is not known.
-    Checks may doubt the speedup, or its parts too. `without` is the speedup without each cause;
-    `is_measured`: that without exchange is of a measured epoch. Where an epoch cannot be replayed,
-    it is empty, and `unproven` says why.
+    Checks may doubt the speedup, or its parts too. Where an epoch cannot be replayed, `unproven`
+    says why.
     """
 
     speedup: float
@@ -54,8 +52,6 @@ class Gap(NamedTuple):
     late: str
     is_doubtful: bool
     doubts_parts: bool
-    without: Mapping[GapCause, float]
-    is_measured: bool
     unproven: str
 
     @property
@@ -77,8 +73,7 @@ class Gap(NamedTuple):
 class GapEstimate(NamedTuple):
     """The known times of the runs of a row and of its reference, and what makes parts of them.
 
-    `splits` is the number of runs of either whose parts are measured. `late` and `is_measured` are
-    as in `Gap`.
+    `splits` is the number of runs of either whose parts are measured. `late` is as in `Gap`.
     """
 
     of_row: Sequence[Times]
@@ -88,7 +83,6 @@ class GapEstimate(NamedTuple):
     ]
     splits: int
     late: str = ""
-    is_measured: bool = False
 
 
 def gap_of(pair: Pair) -> Gap | None:
@@ -96,7 +90,6 @@ def gap_of(pair: Pair) -> Gap | None:
     reference, row = pair
     ideal = row.gpus / reference.gpus
     unproven = ""
-    without: dict[GapCause, float] = {}
     try:
         estimate = _from_replays(row, reference, ideal)
     except NoReplayError as fault:
@@ -110,9 +103,6 @@ def gap_of(pair: Pair) -> Gap | None:
         values[GapCause.UNEXPLAINED] += values.pop(GapCause.CPUS, 0.0)
     if [*values] == [GapCause.UNEXPLAINED]:
         return None
-    if not unproven:
-        speedups = speedups_without(times, reference_times)
-        without = {cause: float(speedups[frozenset({cause})]) for cause in CAUSES}
     drawn = _resampled(estimate, ideal)
     records = [r for r in row.records if row.counts(r.slug, Affected.SPLIT)]
     are_disturbed = all(outside_causes(record, Role.UNSYNCED) for record in records)
@@ -127,8 +117,6 @@ def gap_of(pair: Pair) -> Gap | None:
         doubts_parts=(
             are_disturbed or pair.is_doubtful or Affected.SPLIT in row.doubts
         ),
-        without=without,
-        is_measured=estimate.is_measured,
         unproven=unproven,
     )
 
@@ -162,7 +150,6 @@ def _from_replays(row: Row, reference: Row, ideal: float) -> GapEstimate:
         replayed_parts,
         min(len(replayed.of_row), len(replayed.of_reference)),
         late_ranks(replayed.late),
-        replayed.is_measured,
     )
 
 

@@ -461,14 +461,12 @@ def _case(run: ReplayableRun, causes: Causes, share: ComputeShare | None) -> Cas
 class Replays(NamedTuple):
     """The runs of a row and of its reference without each set of causes, by slug.
 
-    `late` are the ranks that others wait for, by run. `is_measured`: without exchange they are
-    measured epochs.
+    `late` are the ranks that others wait for, by run.
     """
 
     of_row: Mapping[str, Mapping[Causes, float]]
     of_reference: Mapping[str, Mapping[Causes, float]]
     late: list[list[Rank]]
-    is_measured: bool
 
 
 def replays(
@@ -488,5 +486,4 @@ def replays(
         {run.record.slug: without_causes(run, share) for run in runs},
         {run.record.slug: without_causes(run) for run in reference_runs},
         [run.late for run in runs],
-        all(run.alone for run in runs),
     )

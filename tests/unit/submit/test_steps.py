@@ -70,10 +70,16 @@ def test_each_step_is_sent_once_until_the_answer_is_known(study, slurm, capsys):
     scripts = len(slurm.scripts)
     assert run([*AS_JOB]) == 0
     assert len(slurm.scripts) == scripts
-    said = capsys.readouterr().err
-    assert "ended after 5 runs; 5 of 9 settings" in said
-    assert "batches end at 512: the rate grew by less than 2 %" in said
+    assert "ended after 5 runs; 5 of 9 settings" in capsys.readouterr().err
     assert len(study.commands()) == 2  # those that were typed
+
+
+def test_end_says_why_batches_are_not_larger(study, slurm, capsys):
+    run([*AUTO, "max_gpus=1"])
+    measure(study, slurm)
+    run([*AS_JOB, "max_gpus=1"])
+    reason = "batches end at 512: the rate grew by less than 2 %"
+    assert reason in capsys.readouterr().err
 
 
 def test_cells_of_other_conditions_are_refused(study, slurm, capsys):

@@ -116,6 +116,9 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     def check(self) -> None:
         """Refuse requests that this cluster rejects, before sbatch is called."""
+        for key, value in msgspec.structs.asdict(self).items():
+            if value == "":
+                raise UsageError(f"cluster.{key}= is empty: leave it out")
         self.container.check()
         if self.hosts is not None:
             _check_hosts(self.hosts)

@@ -97,11 +97,11 @@ def scaling(block: Block) -> Answer:
     point = f"needs gpus=1 batch={block.largest.global_batch}, too"
     if strong:
         pair = strong[-1]  # the most GPUs, at the largest batch
-        row = pair.parallel
         times = captions.mark(three_digits(pair.speedup), is_doubtful=pair.is_doubtful)
         point = (
-            f"at global batch {row.global_batch}: {block.place(row)} are {times} times "
-            f"as fast as {block.place(pair.reference)} ({how_sure(pair.interval, pair)})"
+            f"at global batch {pair.parallel.global_batch}: {block.place(pair.parallel)} are "
+            f"{times} times as fast as {block.place(pair.reference)} "
+            f"({how_sure(pair.interval, pair)})"
         )
     answer = answer_of(block.report, block.group)
     weak = f"{answer.sentence} {answer.why}".strip()
@@ -138,7 +138,7 @@ def bandwidth(block: Block) -> Answer:
     of_peak = ""
     if reached.of_peak:
         share = captions.shown(percent(reached.of_peak), row, Affected.BANDWIDTH)
-        of_peak = f", {share} % of the best bandwidth without training"
+        of_peak = f", {share} % of what messages alone reach, without training"
     return Answer(f"On {block.place(row)} gradients pass at {speed} GB/s{of_peak}.")
 
 
@@ -161,9 +161,9 @@ def remedies(block: Block) -> Answer:
         for row, texts in block.texts(block.rows)
     ]
     return Answer(
-        f"Test accuracy on {block.place(block.rows[0])}: {listed(texts)}. Scaled multiplies the "
-        "learning rate by global batch / 128 (Goyal et al. 2017); goyal also warms it up (goyal 2: "
-        "over 2 epochs). A difference below that between seeds is chance: one seed cannot tell.",
+        "Scaled multiplies the learning rate by global batch / 128 (Goyal et al. 2017), goyal also "
+        f"warms it up (goyal 2: over 2 epochs). Test accuracy on {block.place(block.rows[0])}: "
+        f"{listed(texts)}. One seed cannot tell a difference from chance.",
         block.rows,
     )
 
@@ -190,8 +190,8 @@ def messages(block: Block) -> Answer:
         sent[message.purpose] += round(message.bytes_per_iteration)
     texts = [f"{count(number)} bytes of {purpose}" for purpose, number in sent.items()]
     return Answer(
-        f"In each iteration, {block.place(row)} send {listed(texts or ['nothing'])}: see "
-        "messages.csv."
+        f"In each iteration, {block.place(row)} send {listed(texts or ['nothing'])}.",
+        [row],
     )
 
 
@@ -203,8 +203,8 @@ def replicas(block: Block) -> Answer:
         for row, texts in block.texts(block.rows)
     ]
     return Answer(
-        "Replicas are the copies of the model, buffers BatchNorm's running statistics: ddp copies "
-        "those of rank 0 at the start of each forward pass, with buffers off it does not. On "
+        "Replicas are copies of the model, buffers BatchNorm's running statistics. A forward pass "
+        "changes them on each rank, and with ddp the next begins with those of rank 0. On "
         f"{block.place(block.rows[0])}, after the last epoch: {'; '.join(texts)}.",
         block.rows,
     )

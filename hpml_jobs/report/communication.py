@@ -28,13 +28,12 @@ from hpml_jobs.results.groups import ConditionGroup
 from hpml_jobs.results.rows import Row
 
 COMMUNICATION = (
-    "Of the process that waits least for the others. Total: seconds in which any "
-    "collective is active. Not hidden: the part that no computation hides; overlap: the rest, % of "
-    "the total. Parts of not hidden: exchange, the least of any rank, and waiting for later ranks. "
+    "Of the process that waits least for the others. Total: seconds in which messages are under "
+    "way. Not hidden: those in which it does not compute; overlap: the rest, % of the total. Not "
+    "hidden has two parts: exchange, the least of any rank, and waiting for later ranks. "
     "Pack: flattening, copying back and averaging by hand, after backward. Not hidden + pack is "
-    "Comm of Table 2. Cost: the timed epoch - the same epoch without gradient exchange, contention "
-    "and copies included; +- its resolution. By subtraction: the lab's estimate, Table 2r. "
-    "communication.csv has more columns."
+    "Comm of Table 2. Cost: by how much an epoch without exchange of gradients is shorter, ± its "
+    "resolution. By subtraction: the lab's estimate, Table 2r. communication.csv has more columns."
 )
 
 

@@ -16,7 +16,7 @@ from hpml_jobs.core.workload import Loss
 from hpml_jobs.report.frame import captions, learning, picture
 from hpml_jobs.report.frame.captions import by_reason, full_label
 from hpml_jobs.report.frame.learning import Mean
-from hpml_jobs.report.frame.numbers import accuracy, count, loss, milliseconds
+from hpml_jobs.report.frame.numbers import accuracy, aside, count, loss, milliseconds
 from hpml_jobs.report.frame.picture import (
     Axes,
     Entry,
@@ -47,8 +47,8 @@ from hpml_jobs.results.rows import Row
 
 TABLE_4 = (
     "After the last epoch: average training loss, training accuracy (during training), and "
-    "accuracy on the whole test set, mean over ranks. Global batch: of all {units}. lr: of the "
-    "last iteration."
+    "accuracy on the whole test set{samples}, mean over ranks. Global batch: of all {units}. lr: "
+    "of the last iteration."
 )
 TEXT = (
     "Bits per byte: test loss / ln 2, on held-out text. Unigram: entropy of the frequencies of its "
@@ -152,7 +152,12 @@ def table4(group: ConditionGroup) -> Table | None:
     shown_rows = [row for row in rows if row.timing and row.trained]
     if not shown_rows:
         return None
-    how = [TABLE_4.format(units=captions.units(group.device)), learning.OVER_SEEDS]
+    tested = shown_rows[0].trained[0].ranks[0].test_samples
+    samples = aside(f"{tested:,} samples" * bool(tested))
+    how = [
+        TABLE_4.format(units=captions.units(group.device), samples=samples),
+        learning.OVER_SEEDS,
+    ]
     without: Sequence[str] = TEXT_ONLY
     training, test = "training acc., %", "test acc., %"
     if has_text(shown_rows):

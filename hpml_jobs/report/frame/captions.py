@@ -240,7 +240,7 @@ def runs(rows: Iterable[Row]) -> str:
 MARK = "!"
 """The mark before a number that a check makes doubtful."""
 
-EXPLAINED = f"{MARK} doubtful: read the cause and the fix in Marked numbers on the page"
+EXPLAINED = f"{MARK} doubtful: read the cause and the fix under Warnings on the page"
 
 
 def mark(text: str, *, is_doubtful: bool) -> str:

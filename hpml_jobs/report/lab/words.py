@@ -13,7 +13,7 @@ Q1 = (
     "gradients and update are included. Time: everything."
 )
 MEASURED = (
-    "Measured: seconds of the instrumented epoch on one process, that which waits least for the "
+    "Measured: seconds of the instrumented epoch of the process that waits least for the "
     "others. Compute: copies to the device, forward, backward, "
     "optimizer. Comm: communication that no computation hides, with waiting for later ranks (the "
     "table Communication splits it). Communication hidden behind backward is in neither. In every "

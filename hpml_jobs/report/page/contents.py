@@ -42,8 +42,8 @@ GLOSSARY = (
     "A cell is one measurement of a configuration; single is training on one GPU or process "
     "without a strategy; a rank is one process of a cell, and rank 0 is the first. After the timed "
     "epoch, the instrumented one times each part. A number with ! is doubtful: read the cause and "
-    "the fix in Marked numbers. An interval has the true speedup in it with 95 % (3 runs: 75 %, 4 "
-    "runs: 87.5 %; 1 or 2 runs: by their own noise)."
+    "the fix under Warnings. Intervals have the true speedup in them with 95 % confidence, of 3 "
+    "runs with 75 %, of 4 with 87.5 %; of 1 or 2 runs they come from the noise inside of a run."
 )
 """The words of the tables, above the first one."""
 
@@ -81,7 +81,7 @@ def public_page(
     if questions:
         sections = [s._replace(summary=f"{s.title}: show") for s in sections]
         marks = tuple(chain.from_iterable(map(_marked, report.groups)))
-        questions = (*questions, Section("marks", "Marked numbers", marks))
+        questions = (*questions, Section("marks", "Warnings", marks))
     whole = chain(questions, sections, _endings(report, drawn))
     page = Page(
         title=report.study,
@@ -97,7 +97,8 @@ def _of_one(
 ) -> list[Section]:
     answer, *sections = _group_sections(report, group, "")
     headline, *others = answer.items
-    speedup, gap = (_figures(drawn, name) for name in ("speedup", "gap"))
+    speedup = _figures(drawn, "speedup")
+    gap = _figures(drawn, "gap")
     return [answer._replace(items=(headline, *speedup, *others, *gap)), *sections]
 
 
@@ -147,7 +148,7 @@ def _group_sections(report: Report, group: ReportGroup, prefix: str) -> list[Sec
     return [
         Section(f"{prefix}answer", "Answer", tuple(_answer(report, group))),
         Section(f"{prefix}tables", "Table 1", (intro, *sheets) if sheets else ()),
-        Section(f"{prefix}marks", "Marked numbers", marks),
+        Section(f"{prefix}marks", "Warnings", marks),
         _folded(f"{prefix}full", "More tables", folded),
     ]
 
@@ -175,8 +176,9 @@ def _marked(group: ReportGroup) -> Iterator[Item]:
     """Yield what makes numbers doubtful or limits them, the most serious first."""
     causes = warnings.causes(group.source, [Tier.NUMBER, Tier.TABLE])
     if causes:
+        of_group = aside(group.name)
         texts = (
-            f"{cause.result.check}: {warnings.cause_text(group.source, cause)}"
+            f"{cause.result.check}{of_group}: {warnings.cause_text(group.source, cause)}"
             for cause in causes
         )
         yield Bullets(tuple(dict.fromkeys(texts)))
@@ -282,5 +284,5 @@ def _of_card(card: Card) -> Iterator[tuple[str, object]]:
 def _hardware(report: Report) -> tuple[Item, ...]:
     """Return the table of the hardware and software; nothing without facts."""
     rows = tuple(environment(report.sources).items())
-    title = "Hardware and software"
-    return (FactTable(title, ("property", "value"), rows),) if rows else ()
+    heads = ("property", "value")
+    return (FactTable("Hardware and software", heads, rows),) if rows else ()

@@ -36,14 +36,13 @@ def _with_interval(part: GapPart) -> str:
 
 
 TABLE = (
-    "Ideal: {units} / {units} of the reference. Missing: ideal - speedup. The recorded iterations "
-    "of all ranks are replayed without exchange (as in the epoch without exchange of gradients, if "
-    "there is one), without stalls of the loader, without waiting (every rank as fast as the "
-    "fastest), and with the CPUs' run queue of the reference. A part is the speedup gained without "
-    "its cause, the mean over all orders of removal (Shapley), so the parts add up. Unexplained is "
-    "the rest; below zero, computation is faster than on the reference. Where epochs cannot be "
-    "replayed, parts are sums of seconds; without phases, exchange has the waiting in it. "
-    "Intervals, of several runs only: from the same resamples as that of the speedup."
+    "Ideal: {units} / {units} of the reference. Missing: what the speedup lacks. Each part is the "
+    "speedup that one cause takes: the recorded iterations are replayed as if it were gone, so "
+    "without exchange, without waiting for data (loader), with every rank as fast as the fastest "
+    "(waiting), without more waiting for CPUs than the reference has. Parts add up (Shapley: means "
+    "over all orders of removal). Unexplained is the rest; below zero, computation is faster than "
+    "on the reference. Where epochs cannot be replayed, parts are sums of seconds; without phases, "
+    "exchange has the waiting in it. Intervals are of several runs only."
 )
 
 PART = Column(

@@ -63,7 +63,8 @@ def buffers_differ(record: Record) -> Observation | None:
     ]
     span = "not tested"
     if tested:
-        span = f"{min(tested):.4f} to {max(tested):.4f} over ranks"
+        ends = (percent_text(share, 2) for share in (min(tested), max(tested)))
+        span = f"{' to '.join(dict.fromkeys(ends))} over ranks"
     return Observation(
         False,
         f"{different} different sets of buffers on {len(hashes)} ranks, {strategy} does not "

@@ -156,12 +156,15 @@ def parts(
     }
 
 
-def late_ranks(of_runs: Sequence[Sequence[Rank]]) -> str:
-    """Return the ranks that are late in at least half of the runs, with their host if it is one."""
+def late_ranks(of_runs: Sequence[Sequence[Rank]], world_size: int) -> str:
+    """Return the ranks that are late in at least half of the runs, with their host if it is one.
+
+    All ranks of the world wait for each other.
+    """
     ranks = list(chain.from_iterable(of_runs))
     counts = Counter(rank.rank for rank in ranks)
     late = sorted(number for number in counts if 2 * counts[number] >= len(of_runs))
-    if not late:
+    if len(late) in (0, world_size):
         return EACH_OTHER
     hosts = {rank.host for rank in ranks if rank.rank in late}
     text = f"{'rank' if len(late) == 1 else 'ranks'} {listed(late)}"

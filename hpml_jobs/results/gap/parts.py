@@ -149,7 +149,7 @@ def _from_replays(row: Row, reference: Row, ideal: float) -> GapEstimate:
         _times(reference, replayed.of_reference),
         replayed_parts,
         min(len(replayed.of_row), len(replayed.of_reference)),
-        late_ranks(replayed.late),
+        late_ranks(replayed.late, row.gpus),
     )
 
 

@@ -42,6 +42,7 @@ OF_KEYS = {
         workload.arg.width=1
         cluster.gpu_types.v100.x=1
         cluster=local cluster.account=x
+        cluster=slurm cluster.partition=
         """,
     "Keys and choices that went": """
         path=auto

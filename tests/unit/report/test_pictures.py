@@ -149,6 +149,6 @@ def test_doubtful_numbers_are_hollow_and_explained(builder, given_checks):
     marked = [label for label in labels if "!" in label]
     assert marked == ["! ddp 4-GPU b512"]
     assert (
-        "! doubtful: read the cause and the fix in Marked numbers on the page."
+        "! doubtful: read the cause and the fix under Warnings on the page."
         in PLOTS["phases"](report).caption
     )

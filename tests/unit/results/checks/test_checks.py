@@ -222,7 +222,7 @@ ALONE = [
         "buffers",
         WARN,
         change_rank(1, test_accuracy=0.55),
-        "does not synchronize them (accuracy 0.5500 to 0.6000 over ranks)",
+        "does not synchronize them (accuracy 55 % to 60 % over ranks)",
         a_cell(batch=32, strategy=Strategy.ALLREDUCE),
     ),
 ]

@@ -1,6 +1,9 @@
 """Fixtures of unit tests: a folder, a wheel, a laptop, a login node with fake commands, a study."""
 
 import shutil
+import subprocess
+import sys
+import time
 import zipfile
 from collections.abc import Iterator
 from copy import deepcopy
@@ -351,3 +354,15 @@ def composed_once(monkeypatch: pytest.MonkeyPatch) -> None:
         return deepcopy(COMPOSED[key])
 
     monkeypatch.setattr(composer, "compose", compose_once)
+
+
+@pytest.fixture
+def running_process():
+    """A living process of our program: the job that is named after it."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", "import time; time.sleep(3600)", "hpml_jobs"]
+    )
+    name = f"local-{process.pid}-{int(time.time()) + 1}"
+    yield lambda: name
+    process.kill()
+    process.wait()

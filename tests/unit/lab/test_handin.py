@@ -7,6 +7,7 @@ import pytest
 from hpml_jobs.cli.main import run
 from hpml_jobs.lab import handin
 from hpml_jobs.lab.questions import QUESTIONS
+from hpml_jobs.study.manifest import ManifestEvent
 from tests.unit.study_builder import StudyBuilder
 
 
@@ -48,3 +49,11 @@ def test_handin_writes_over_nothing(builder, capsys):
     assert "--handin hand is not empty: name a new folder" in capsys.readouterr().err
     assert text.read_text() == "my words"
     assert not builder.study.report.exists()
+
+
+def test_handin_is_refused_while_cells_may_run(builder, running_process, capsys):
+    jobs = [running_process()] * len(builder.cells)
+    builder.with_event(ManifestEvent.SENT, *jobs)
+    assert run(["collect", "lab", "--handin", "hand"]) == 2
+    assert "pending or running: 9 of 9 cells; --wait waits" in capsys.readouterr().err
+    assert not Path("hand").exists()

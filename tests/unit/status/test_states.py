@@ -3,7 +3,6 @@
 import json
 import os
 import subprocess
-import sys
 import time
 from datetime import UTC, datetime, timedelta
 
@@ -389,18 +388,6 @@ def test_job_submitted_by_hand_is_found_by_its_attempt(slurm, unsent_study):
 
 
 # ---- cells of a run on this machine ----
-
-
-@pytest.fixture
-def running_process():
-    """A living process of our program: the job that is named after it."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", "import time; time.sleep(3600)", "hpml_jobs"]
-    )
-    name = f"local-{process.pid}-{int(time.time()) + 1}"
-    yield lambda: name
-    process.kill()
-    process.wait()
 
 
 def test_local_cell_runs_while_its_process_lives(slurm, unsent_study, running_process):

@@ -190,8 +190,7 @@ def messages(block: Block) -> Answer:
         sent[message.purpose] += round(message.bytes_per_iteration)
     texts = [f"{count(number)} bytes of {purpose}" for purpose, number in sent.items()]
     return Answer(
-        f"In each iteration, {block.place(row)} send {listed(texts or ['nothing'])}.",
-        [row],
+        f"In each iteration, {block.place(row)} send {listed(texts or ['nothing'])}."
     )
 
 

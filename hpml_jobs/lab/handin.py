@@ -6,13 +6,13 @@ from pathlib import Path
 
 from hpml_jobs.core.errors import UsageError
 from hpml_jobs.lab.questions import section
-from hpml_jobs.report.folder import tables, write
+from hpml_jobs.report.folder import write
 from hpml_jobs.report.frame.picture import png_files
 from hpml_jobs.report.page.contents import HTML, MARKDOWN, public_page
 from hpml_jobs.report.page.formats import html_document, markdown_document
 from hpml_jobs.report.report import Report, pictures
 
-PDF, README = "report.pdf", "README.md"
+PDF = "report.pdf"
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 """Programs that print a page as PDF without a display."""
@@ -32,7 +32,6 @@ ABOUT = """\
 |---|---|
 | `report.md` | to edit and hand in: answers, tables, below each answer a line `YOUR WORDS` |
 | `report.html`, `report.pdf` | the same without your words; on the page the rest folded |
-| `*.csv`, `tables.*` | the numbers of all tables |
 
 ## Commands of the study
 
@@ -67,13 +66,12 @@ def write_handin(report: Report, folder: Path, student: str | None) -> list[Path
     contents: dict[str, str | bytes] = {
         HTML: html_document(html._replace(subtitle=(name,))),
         MARKDOWN: markdown_document(text._replace(subtitle=(name,), sections=unfolded)),
-        README: ABOUT.format(
+        "README.md": ABOUT.format(
             study=report.study,
             student=name,
             commands="\n".join(dict.fromkeys(report.commands)),
         ),
         **png_files(drawn.values()),
-        **tables(report),
     }
     written = write(contents, folder, (), lambda _: True)
     if print_pdf(folder / HTML, folder / PDF):

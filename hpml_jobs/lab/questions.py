@@ -21,6 +21,7 @@ class Question(NamedTuple):
     """A question, its answer, the label of its tables, and the grid that measures it.
 
     `is_needed` says whether a cell is of its block. Those of the grid lab are about times.
+    `shows_table`: else the sentence says it all.
     """
 
     title: str
@@ -28,6 +29,7 @@ class Question(NamedTuple):
     table: str
     is_needed: Callable[[Cell], bool] = lambda cell: cell.gpus > 1
     grid: str = "lab"
+    shows_table: bool = True
 
 
 QUESTIONS = (
@@ -61,7 +63,12 @@ QUESTIONS = (
         lambda cell: not cell.set_epoch,
         "shuffling",
     ),
-    Question("Q6: Messages beside gradients", answers.messages, "communication"),
+    Question(
+        "Q6: Messages beside gradients",
+        answers.messages,
+        "communication",
+        shows_table=False,
+    ),
     Question(
         "Q7: Replicas by gradients alone",
         answers.replicas,
@@ -126,7 +133,7 @@ def _items(report: Report, question: Question, printed: set[str]) -> Iterator[It
     if report.several and block.tables[0] in block.group.tables:
         yield Paragraph(f"Measured in: {block.group.name}.")
     names = [row_name(block.source, row) for row in answer.rows]
-    for table in block.tables:
+    for table in block.tables if question.shows_table else ():
         lines = tuple(line for line in table.lines if not names or line.label in names)
         yield ShownTable(
             msgspec.structs.replace(table, lines=lines),

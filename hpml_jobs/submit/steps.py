@@ -194,7 +194,10 @@ def _of(plan: Plan) -> str:
 def _ended(plan: Plan, goal: Goal, known: Known, most: int) -> str:
     """Return what was measured, what it used, and why there was no larger batch, to `most`."""
     tried = {s.batch: known[s] for s in sorted(known) if s.gpus == min(known).gpus}
-    why = why_no_larger(goal, [*tried.values()], known) or "an epoch is too short"
+    why = (
+        why_no_larger(goal, [*tried.values()], known)
+        or f"larger ones have under {LEAST_ITERATIONS} iterations per epoch"
+    )
     ends = f"; batches end at {max(tried)}: {why}" * (max(tried) < most)
     launches = counted(sum(measured.launches for measured in known.values()), "run")
     used = f"; {spent(known.values()):.2g} GPU-hours used"

@@ -225,7 +225,7 @@ def show_first(report: Report, console: Console) -> None:
     for number in sorted(kept):
         parts[number].show(console)
     if hidden:
-        show_text(f"On the page, too: {few(hidden, 3, '; ')}.", console)
+        show_text(f"The page also has: {few(hidden, 3, '; ')}.", console)
 
 
 def _height(show: Callable[[Console], None], console: Console) -> int:

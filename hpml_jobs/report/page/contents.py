@@ -36,8 +36,7 @@ from hpml_jobs.results.rows import by_key
 
 HTML, MARKDOWN = "report.html", "report.md"
 
-NO_CELLS = "This study has no cells yet."
-UNREADABLE = "No cell of this study can be read."
+NO_CELLS = "This study has no cells yet, or none can be read."
 GLOSSARY = (
     "A cell is one measurement of a configuration; single is training on one GPU or process "
     "without a strategy; a rank is one process of a cell, and rank 0 is the first. After the timed "
@@ -46,9 +45,6 @@ GLOSSARY = (
     "runs with 75 %, of 4 with 87.5 %; of 1 or 2 runs they come from the noise inside of a run."
 )
 """The words of the tables, above the first one."""
-
-COMPARING = ("choice", "scaling", "replicas")
-"""Tables that compare cells: of a single one, they say nothing that the first table does not."""
 
 
 def files(report: Report, questions: tuple[Section, ...]) -> dict[str, str | bytes]:
@@ -76,8 +72,7 @@ def public_page(
     elif report.groups:
         sections = _of_one(report, report.groups[0], drawn)
     else:
-        text = UNREADABLE if report.unplaced else NO_CELLS
-        sections = [Section("answer", "Answer", (Paragraph(text, is_lead=True),))]
+        sections = [Section("answer", "Answer", (Paragraph(NO_CELLS, is_lead=True),))]
     if questions:
         sections = [s._replace(summary=f"{s.title}: show") for s in sections]
         marks = tuple(chain.from_iterable(map(_marked, report.groups)))
@@ -138,13 +133,13 @@ def _group_sections(report: Report, group: ReportGroup, prefix: str) -> list[Sec
     first = [main] if main else []
     first += [t for t in group.lab if t.label.startswith("table1") and t != main]
     sheets = tuple(_sheet(table, printed) for table in first)
-    left_out = {CHECKS, *COMPARING} if len(source.timed) == 1 else {CHECKS}
-    others = [t for t in group.tables if t not in first and t.label not in left_out]
+    others = [t for t in group.tables if t not in first and t.label != CHECKS]
     folded = tuple(_sheet(table, {*printed}) for table in others)
     marks = () if report.is_of_lab else tuple(_marked(group))
     words = "" if report.several else f"{GLOSSARY} "
-    unless = f"{runs.removesuffix('.')}, unless a table says otherwise."
-    intro = Paragraph(f"{words}{unless}")
+    intro = Paragraph(
+        f"{words}{runs.removesuffix('.')}, unless a table says otherwise."
+    )
     return [
         Section(f"{prefix}answer", "Answer", tuple(_answer(report, group))),
         Section(f"{prefix}tables", "Table 1", (intro, *sheets) if sheets else ()),
@@ -166,7 +161,7 @@ def _answer(report: Report, group: ReportGroup) -> Iterator[Item]:
     """Yield the answer with its figures, why it is not more, and what was measured."""
     answer = answer_of(report, group)
     yield Headline(answer.sentence, answer.figures)
-    yield from map(Paragraph, answer.lines)
+    yield from map(Paragraph, (*answer.lines, *answer.marks))
     measured = sum(result.measured for result in group.source.cells)
     cells = counted(len(group.source.cells), "cell")
     yield Paragraph(f"{measured} of {cells} measured. {group.setting}")
@@ -176,9 +171,9 @@ def _marked(group: ReportGroup) -> Iterator[Item]:
     """Yield what makes numbers doubtful or limits them, the most serious first."""
     causes = warnings.causes(group.source, [Tier.NUMBER, Tier.TABLE])
     if causes:
-        of_group = aside(group.name)
+        name = aside(group.name)
         texts = (
-            f"{cause.result.check}{of_group}: {warnings.cause_text(group.source, cause)}"
+            f"{cause.result.check}{name}: {warnings.cause_text(group.source, cause)}"
             for cause in causes
         )
         yield Bullets(tuple(dict.fromkeys(texts)))
@@ -257,11 +252,6 @@ def _properties(record: Record) -> Iterator[tuple[str, object]]:
     yield "specified link, GB/s", record.link_gb_per_s
     for card in record.cards:
         yield from _of_card(card)
-    used = record.gpu_utilization_percent
-    if used is not None:
-        limit = facts.cancel_below_percent if facts else None
-        text = f"{used:.0f}{aside(str(limit or ''))}"
-        yield "GPU utilization, % (site cancels below)", text
     if record.startup and record.startup.total_s:
         text = f"{record.startup.total_s:.1f}"
         yield "start of the job to the first iteration, s", text

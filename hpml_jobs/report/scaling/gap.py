@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Annotated, NamedTuple
 
+from hpml_jobs.core.text import listed
 from hpml_jobs.report.frame import captions, picture
 from hpml_jobs.report.frame.captions import mark, why_unsplit
 from hpml_jobs.report.frame.numbers import significant, three_digits
@@ -111,13 +112,22 @@ NEARLY_IDEAL = 0.95
 """The share of the ideal speedup from which there is nothing to explain."""
 
 
-def _largest(gap: Gap) -> GapCause:
-    """Return the cause of the largest part; the unexplained one only if it is above zero."""
+ABOUT_EQUAL = 0.8
+"""The share of the largest part from which another cause is named with it."""
+
+
+def _largest(gap: Gap) -> list[GapCause]:
+    """Return the causes of the largest parts; the unexplained one only if it is above zero."""
     values = {cause: part.value for cause, part in gap.parts.items()}
     low = gap.parts[GapCause.UNEXPLAINED].low
     if not gap.is_split or (low is not None and low <= 0):
         del values[GapCause.UNEXPLAINED]
-    return max(values, key=values.__getitem__)
+    most = max(values.values())
+    return [
+        cause
+        for cause, value in values.items()
+        if value >= min(most, ABOUT_EQUAL * most)
+    ]
 
 
 def gap_sentence(row: Row, gap: Gap) -> str:
@@ -127,7 +137,7 @@ def gap_sentence(row: Row, gap: Gap) -> str:
     if gap.speedup >= NEARLY_IDEAL * gap.ideal:
         return ""
     largest = _largest(gap)
-    value = gap.parts[largest].value
+    value = sum(gap.parts[cause].value for cause in largest)
     missing = mark(digits(gap.missing), is_doubtful=gap.is_doubtful)
     whole = f"The speedup is {missing} below the ideal {gap.ideal:.4g}"
     if not gap.is_split and 2 * value < gap.missing:  # most of it is not known
@@ -137,9 +147,9 @@ def gap_sentence(row: Row, gap: Gap) -> str:
         GapCause.LOADER: "the loader",
         GapCause.WAITING: f"waiting for {gap.late or 'other ranks'}",
         GapCause.CPUS: "waiting for a free CPU",
-        GapCause.UNEXPLAINED: "unexplained",
+        GapCause.UNEXPLAINED: "an unexplained rest",
     }
-    name = names.get(largest, largest.value)
+    name = listed(names.get(cause, cause.value) for cause in largest)
     if value - min(0.0, gap.parts[GapCause.UNEXPLAINED].value) < gap.missing:
         part = mark(digits(value), is_doubtful=gap.doubts_parts)
         sentence = f"{whole}; {part} of that is {name}"

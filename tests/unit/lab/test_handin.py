@@ -30,9 +30,9 @@ def test_handin_has_page_text_pictures_and_commands(builder, capsys):
         "report.md",
         "README.md",
         "speedup.png",
-        "messages.csv",
-        "checks.csv",
-    } <= {path.name for path in folder.iterdir()}
+        "gap.png",
+        "phases.png",
+    } == {path.name for path in folder.iterdir()}
     readme = (folder / "README.md").read_text()
     assert readme.count("gpus=1,2,4 batch=32,128,512") == 1
     text = (folder / "report.md").read_text()

@@ -31,8 +31,8 @@ has the most frequent one.
 """
 
 COMPARED = """\
-The check `conditions` compares: {conditions}. It does not compare: {remarks} (of Python the last
-number).
+The check `conditions` compares: {conditions}. It does not compare: {remarks}; of
+Python only the last number is not compared.
 """
 
 NUMBERS = {

@@ -131,7 +131,7 @@ def unhealthy(record: Record) -> list[Observation | None]:
     copies to it are slower than on other nodes, and so is communication where there is no NVLink
     (Tables 1 to 3).
 
-    Limit: no uncorrected ECC error, no pending or failed remapping, the highest possible width
+    Limit: no uncorrected ECC error, no pending or failed remapping, all possible PCIe lanes
     Fix: report the node to the cluster's support, and measure again on another one
     """
     return [_memory(record.cards), _lanes(record.cards)]

@@ -99,9 +99,8 @@ def scaling(block: Block) -> Answer:
         pair = strong[-1]  # the most GPUs, at the largest batch
         times = captions.mark(three_digits(pair.speedup), is_doubtful=pair.is_doubtful)
         point = (
-            f"at global batch {pair.parallel.global_batch}: {block.place(pair.parallel)} are "
-            f"{times} times as fast as {block.place(pair.reference)} "
-            f"({how_sure(pair.interval, pair)})"
+            f"at global batch {pair.parallel.global_batch}: {block.place(pair.parallel)} are {times} "
+            f"times as fast as {block.place(pair.reference)} ({how_sure(pair.interval, pair)})"
         )
     answer = answer_of(block.report, block.group)
     weak = f"{answer.sentence} {answer.why}".strip()
@@ -163,7 +162,7 @@ def remedies(block: Block) -> Answer:
     return Answer(
         "Scaled multiplies the learning rate by global batch / 128 (Goyal et al. 2017), goyal also "
         f"warms it up (goyal 2: over 2 epochs). Test accuracy on {block.place(block.rows[0])}: "
-        f"{listed(texts)}. One seed cannot tell a difference from chance.",
+        f"{listed(texts)}. With one seed, a difference may be chance.",
         block.rows,
     )
 
@@ -219,5 +218,6 @@ def quantization(block: Block) -> Answer:
     )
     texts = [f"{name} {listed(parts)}" for name, parts in networks.items()]
     return Answer(
-        f"Accuracy with a scale for each layer by its range: {'; '.join(texts)}."
+        f"Test accuracy with a scale for each layer by its range: {'; '.join(texts)}. A difference "
+        "of a few images may be chance."
     )

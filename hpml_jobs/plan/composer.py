@@ -171,7 +171,7 @@ def check_keys(config: DictConfig, keys: Iterable[str], place: str = "") -> None
                     f"{place}this cluster= has no key {key}: choose another cluster="
                 )
             refuse_removed(key, place)
-            hint = did_you_mean_key(key, [*valid, *_CLUSTER_KEYS])
+            hint = did_you_mean_key(key, [*valid, *GROUPS, *_CLUSTER_KEYS])
             hint = hint or f"; {PROGRAM} help keys lists the keys"
             raise UsageError(f"{place}unknown key {key}{hint}")
 

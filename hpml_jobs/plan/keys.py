@@ -5,7 +5,7 @@ import math
 import re
 import types
 import typing
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from enum import StrEnum
 from functools import cache
@@ -270,8 +270,8 @@ def parse_overrides(overrides: list[str], *, multirun: bool) -> Overrides:
     """
     values: dict[str, list[Any]] = {}
     raw: list[str] = []
-    for place, text in enumerate(overrides, 1):
-        override = _parse(text, overrides[place:])
+    for text in overrides:
+        override = _parse(text)
         key = override.key_or_group
         _check_override(text, override)
         if override.type is not OverrideType.CHANGE and not _adds_to_free_keys(
@@ -303,8 +303,8 @@ def _adds_to_free_keys(override: Override) -> bool:
     return override.type is OverrideType.ADD and holds_any_key(parent)
 
 
-def _parse(text: str, following: Sequence[str]) -> Override:
-    """Parse one word; `following` are the next ones, for a value that blanks cut in parts."""
+def _parse(text: str) -> Override:
+    """Parse one word of the command line."""
     parse = OverridesParser.create().parse_override
     try:
         return parse(text)
@@ -313,18 +313,18 @@ def _parse(text: str, following: Sequence[str]) -> Override:
         if mark and _WORD.fullmatch(value):
             with suppress(HydraException):
                 return parse(f"{key}='{value}'")
-        raise UsageError(f"cannot read {text!r}{_remedy(text, following)}") from error
+        raise UsageError(f"cannot read {text!r}{_remedy(text)}") from error
 
 
 _WORD = re.compile(r"[^\s,'\"\\\[\](){}]+")
 """A value that can stand in quotes as it is: ~ and accents need them in Hydra's grammar."""
 
 
-def _remedy(text: str, following: Sequence[str]) -> str:
+def _remedy(text: str) -> str:
     """Return what to write instead of an override that cannot be read."""
     key, mark, value = text.partition("=")
-    if value.endswith(",") and following:
-        return f": a blank follows the comma; write -m {text}{following[0]}"
+    if value.endswith(","):
+        return f": no value follows its last comma; write -m {key}=1,2 without blanks"
     if (key.strip(), value.strip()) != (key, value):
         return f": write {key.strip()}={value.strip()}, without blanks around ="
     if mark:

@@ -333,7 +333,7 @@ def _marks(report: Report, group: ReportGroup) -> Iterator[str]:
     number = marked + left_out
     runs = counted(sum(len(row.measured) for row in source.timed), "run")
     were = verb(number, "was", "were")
-    slowed = f"{number} of {runs} {were} slowed down by other programs"
+    slowed = f"{number} of {runs} {were} disturbed by other programs"
     if marked:
         command = f"{PROGRAM} resubmit {report.study} --disturbed"
         yield with_command(f"{captions.MARK} {slowed}. When they have ended", command)

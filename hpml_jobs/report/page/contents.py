@@ -75,8 +75,9 @@ def public_page(
         sections = [Section("answer", "Answer", (Paragraph(NO_CELLS, is_lead=True),))]
     if questions:
         sections = [s._replace(summary=f"{s.title}: show") for s in sections]
-        marks = tuple(chain.from_iterable(map(_marked, report.groups)))
-        questions = (*questions, Section("marks", "Warnings", marks))
+        doubts = [_marked(group, Tier.NUMBER) for group in report.groups]
+        marks = tuple(chain.from_iterable(doubts))
+        questions = (*questions, Section("doubts", "Warnings", marks))
     whole = chain(questions, sections, _endings(report, drawn))
     page = Page(
         title=report.study,
@@ -135,7 +136,7 @@ def _group_sections(report: Report, group: ReportGroup, prefix: str) -> list[Sec
     sheets = tuple(_sheet(table, printed) for table in first)
     others = [t for t in group.tables if t not in first and t.label != CHECKS]
     folded = tuple(_sheet(table, {*printed}) for table in others)
-    marks = () if report.is_of_lab else tuple(_marked(group))
+    marks = tuple(_marked(group, Tier.NUMBER, Tier.TABLE))
     words = "" if report.several else f"{GLOSSARY} "
     intro = Paragraph(
         f"{words}{runs.removesuffix('.')}, unless a table says otherwise."
@@ -167,9 +168,9 @@ def _answer(report: Report, group: ReportGroup) -> Iterator[Item]:
     yield Paragraph(f"{measured} of {cells} measured. {group.setting}")
 
 
-def _marked(group: ReportGroup) -> Iterator[Item]:
+def _marked(group: ReportGroup, *tiers: Tier) -> Iterator[Item]:
     """Yield what makes numbers doubtful or limits them, the most serious first."""
-    causes = warnings.causes(group.source, [Tier.NUMBER, Tier.TABLE])
+    causes = warnings.causes(group.source, tiers)
     if causes:
         name = aside(group.name)
         texts = (

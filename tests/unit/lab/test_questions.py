@@ -24,8 +24,8 @@ ANSWERS = {
     "60.00 ± 0.00 % on 2 GPUs at batch 512 (global batch 1024).",
     "Q4.2": "Scaled multiplies the learning rate by global batch / 128 (Goyal et al. 2017), goyal "
     "also warms it up (goyal 2: over 2 epochs). Test accuracy on 2 GPUs at batch 512: 60.00 ± 0.00 "
-    "% with no remedy and 64.00 ± 0.00 % with scaled. One seed cannot tell a difference from "
-    "chance.",
+    "% with no remedy and 64.00 ± 0.00 % with scaled. With one seed, a difference "
+    "may be chance.",
     "Q5": "Different orders of the images in the epochs of a process: 5 of 5 with "
     "set_epoch (test accuracy 60.00 %) and 1 of 5 without set_epoch (test accuracy 60.00 %).",
     "Q6": "In each iteration, 4 GPUs at batch 512 send 38,560 bytes of buffers and 44,695,848 "
@@ -34,9 +34,10 @@ ANSWERS = {
     "pass changes them on each rank, and with ddp the next begins with those of rank 0. "
     "On 2 GPUs at batch 128, after the last epoch: ddp: parameters equal, buffers differ, test "
     "accuracy 60.00 %; buffers off: parameters equal, buffers differ, test accuracy 60.00 %.",
-    "Part B": "Accuracy with a scale for each layer by its range: lenet_cifar10 65.00 % fp32, "
+    "Part B": "Test accuracy with a scale for each layer by its range: lenet_cifar10 65.00 % fp32, "
     "64.90 % int8 weights and 64.60 % int8 weights + activations; lenet_bias_cifar10 65.00 % fp32, "
-    "64.90 % int8 weights and 64.60 % int8 weights + activations, int32 bias.",
+    "64.90 % int8 weights and 64.60 % int8 weights + activations, int32 bias. A "
+    "difference of a few images may be chance.",
 }
 
 

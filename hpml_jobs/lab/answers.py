@@ -99,7 +99,7 @@ def scaling(block: Block) -> Answer:
         pair = strong[-1]  # the most GPUs, at the largest batch
         times = captions.mark(three_digits(pair.speedup), is_doubtful=pair.is_doubtful)
         point = (
-            f"at global batch {pair.parallel.global_batch}: {block.place(pair.parallel)} are {times} "
+            f"at global batch {pair.parallel.global_batch}, {block.place(pair.parallel)}: {times} "
             f"times as fast as {block.place(pair.reference)} ({how_sure(pair.interval, pair)})"
         )
     answer = answer_of(block.report, block.group)

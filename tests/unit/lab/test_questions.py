@@ -12,7 +12,7 @@ ANSWERS = {
     "Q2": "Weak scaling, with the same batch per GPU: 1 -> 2 -> 4 GPUs: 1.00, 1.66, 1.72 times as "
     "fast at batch 512 (efficiency 83 and 43 %; 1.72: 1.70 to 1.73, one run each). The "
     "speedup is 2.28 below the ideal 4; 1.96 of that is an unexplained rest.\nStrong "
-    "scaling at global batch 512: 4 GPUs at batch 128 are 1.31 times as fast as 1 GPU at batch "
+    "scaling at global batch 512, 4 GPUs at batch 128: 1.31 times as fast as 1 GPU at batch "
     "512 (1.29 to 1.32, one run each).",
     # of 1.005 x 15.127 s, 2 % are stall and 8 % communication
     "Q3.1": "In the instrumented epoch on 4 GPUs at batch 512, 13.68 s (92 %) are computation and "

@@ -13,17 +13,15 @@ Q1 = (
     "gradients and update are included. Time: everything."
 )
 MEASURED = (
-    "Measured: seconds of the instrumented epoch of the process that waits least for the "
-    "others. Compute: copies to the device, forward, backward, "
-    "optimizer. Comm: communication that no computation hides, with waiting for later ranks (the "
-    "table Communication splits it). Communication hidden behind backward is in neither. In every "
-    "run, Compute + Comm + stall = the epoch of that process; medians need not add up."
+    "Seconds of the instrumented epoch, of the process that waits least for the others. Compute: "
+    "copies to the device, forward, backward, optimizer. Comm: communication that no computation "
+    "hides, waiting for later ranks included; the table Communication splits it. Compute + Comm + "
+    "stall (waiting for data) is the epoch in every run; medians need not add up."
 )
 WITH_OTHER = "Of a script other is in neither, time that nothing accounts for (the table Phases)."
 PACKED = "Comm includes packing by hand: flattening, copying back and averaging the gradients."
 HIDDEN_COST = (
-    "Compute has the copies into and out of ddp's buckets, and the time by which collectives slow "
-    "backward; the column cost of the table Communication has both."
+    "Compute has the copies into ddp's buckets, and what messages slow backward by."
 )
 REPORTED = "As reported by the source, not measured here: seconds per epoch of Compute and Comm."
 

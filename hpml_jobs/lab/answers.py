@@ -137,7 +137,7 @@ def bandwidth(block: Block) -> Answer:
     of_peak = ""
     if reached.of_peak:
         share = captions.shown(percent(reached.of_peak), row, Affected.BANDWIDTH)
-        of_peak = f", {share} % of what messages alone reach, without training"
+        of_peak = f", {share} % of the best speed when only messages are sent"
     return Answer(f"On {block.place(row)} gradients pass at {speed} GB/s{of_peak}.")
 
 
@@ -201,8 +201,8 @@ def replicas(block: Block) -> Answer:
         for row, texts in block.texts(block.rows)
     ]
     return Answer(
-        "Replicas are copies of the model, buffers BatchNorm's running statistics. A forward pass "
-        "changes them on each rank, and with ddp the next begins with those of rank 0. On "
+        "Replicas are copies of the model, buffers BatchNorm's running statistics. With ddp, each "
+        "forward pass begins with those of rank 0, then each rank changes its own. On "
         f"{block.place(block.rows[0])}, after the last epoch: {'; '.join(texts)}.",
         block.rows,
     )

@@ -275,7 +275,9 @@ def _blocks_of_device(
     if not others:
         return kept, []
     number = counted(len(others), "block")
-    return kept, [f"device={device}: without {number} of this grid for other devices"]
+    return kept, [
+        f"device={device} skips {number} of this grid meant for another device"
+    ]
 
 
 def _is_among(block: Ranges, others: list[Ranges]) -> bool:

@@ -21,7 +21,7 @@ MEASURED = (
 WITH_OTHER = "Of a script other is in neither, time that nothing accounts for (the table Phases)."
 PACKED = "Comm includes packing by hand: flattening, copying back and averaging the gradients."
 HIDDEN_COST = (
-    "Compute has the copies into ddp's buckets, and what messages slow backward by."
+    "Compute has the copies into ddp's buckets, and what messages slow it down by."
 )
 REPORTED = "As reported by the source, not measured here: seconds per epoch of Compute and Comm."
 

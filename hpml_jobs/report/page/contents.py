@@ -41,8 +41,8 @@ GLOSSARY = (
     "A cell is one measurement of a configuration; single is training on one GPU or process "
     "without a strategy; a rank is one process of a cell, and rank 0 is the first. After the timed "
     "epoch, the instrumented one times each part. A number with ! is doubtful: read the cause and "
-    "the fix under Warnings. Intervals have the true speedup in them with 95 % confidence, of 3 "
-    "runs with 75 %, of 4 with 87.5 %; of 1 or 2 runs they come from the noise inside of a run."
+    "the fix under Warnings. The true speedup is in its interval with 95 % confidence (4 runs: "
+    "87.5 %, 3 runs: 75 %); with 1 or 2 runs, the noise inside of a run gives the interval."
 )
 """The words of the tables, above the first one."""
 

@@ -244,7 +244,7 @@ def _parts(report: Report) -> Iterator[_Part]:
     groups = shown.groups[: 1 if report.is_of_lab else None]
     for number, group in enumerate(groups):
         answer = answer_of(shown, group)
-        name = f"{group.name}: " if len(groups) > 1 else ""
+        name = f"{group.name}: " if report.several else ""
         if number:
             yield _say(3, f"{name}{answer.sentence}", group)
             continue

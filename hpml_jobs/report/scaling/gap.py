@@ -155,7 +155,7 @@ def gap_sentence(row: Row, gap: Gap) -> str:
         sentence = f"{whole}; {part} of that is {name}"
     else:  # the parts do not add up to what is missing: only their order is said
         named = mark(name, is_doubtful=gap.doubts_parts)
-        sentence = f"{whole}; the largest cause is {named}"
+        sentence = f"{whole}, first of all by {named}"
     if not gap.is_split:
         sentence += f"; the rest is not split: {why_unsplit(row)}"
     return f"{sentence}."

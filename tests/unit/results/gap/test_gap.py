@@ -186,9 +186,9 @@ def test_waiting_for_cpus_is_at_most_what_computation_takes_longer(builder):
     assert values_of(group)[GapCause.CPUS] == 1.4
     sentence = sentences(group)[0]
     assert sentence.startswith(
-        "The speedup is 1.40 below the ideal 4; the largest cause is !"
+        "The speedup is 1.40 below the ideal 4, first of all by !"
     )
-    assert sentence.endswith(" is !waiting for a free CPU.")
+    assert sentence.endswith(" by !waiting for a free CPU.")
 
 
 # ---- what is not measured is no part ----

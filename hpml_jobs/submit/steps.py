@@ -196,7 +196,8 @@ def _ended(plan: Plan, goal: Goal, known: Known, most: int) -> str:
     tried = {s.batch: known[s] for s in sorted(known) if s.gpus == min(known).gpus}
     why = (
         why_no_larger(goal, [*tried.values()], known)
-        or f"larger ones have under {LEAST_ITERATIONS} iterations per epoch"
+        # a study whose sizes are measured already keeps their batch
+        or f"larger ones have under {LEAST_ITERATIONS} iterations per epoch, or sizes came first"
     )
     ends = f"; batches end at {max(tried)}: {why}" * (max(tried) < most)
     launches = counted(sum(measured.launches for measured in known.values()), "run")

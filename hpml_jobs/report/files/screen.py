@@ -258,9 +258,7 @@ def _parts(report: Report) -> Iterator[_Part]:
             _say(1 if n == 0 else 5, text) for n, text in enumerate(answer.marks)
         )
     if report.is_of_lab:
-        yield _say(
-            0, "The page answers Q1 to Q7 and part B, as far as they are measured."
-        )
+        yield _say(0, "The page answers Q1 to Q7 and part B where they are measured.")
     if len(shown.groups) < len(report.groups):
         text = "Older code or arguments are left out; all of it"
         yield _say(5, with_command(text, f"{PROGRAM} collect {report.study} --all"))

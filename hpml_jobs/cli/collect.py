@@ -50,7 +50,8 @@ def collect(
         ),
     ] = None,
     all_tables: Annotated[
-        bool, Option("--all", help="print all tables and checks")
+        bool,
+        Option("--all", help="print all tables and checks, and write a CSV of each"),
     ] = False,
     is_opened: Annotated[
         bool, Option("--open", help="open the page in a browser")
@@ -98,16 +99,15 @@ def collect(
 
         # what is refused is refused first
         handed_in = _hand_in(report, handin, student) if handin else ()
-        page = _write(report, selected, to) if to else None
         show = show_all if all_tables else show_first
         # as commands select it, --outputs included
         show(structs.replace(report, study=study_words(selected)), console())
-        page = page or _write(report, selected, None)
-        if page is not None:
+        page = _write(report, selected, to, all_tables)
+        if page:
             print(f"The page with all tables and pictures: {page}")
         for line in handed_in:
             print(line)
-        if is_opened and page is not None:
+        if is_opened and page:
             file = page.resolve()
             if not webbrowser.open(file.as_uri()):
                 print(f"no browser here: copy {file} to your computer")
@@ -147,17 +147,21 @@ def _report(
     return report, status
 
 
-def _write(report: "Report", study: "Study", to: Path | None) -> Path | None:
+def _write(
+    report: "Report", study: "Study", to: Path | None, has_all: bool
+) -> Path | None:
     """Write the files of a report and return its page; None if the study may only be read.
 
     Raises:
         HpmlError: the folder that was named, or the user's own study, cannot be written.
     """
-    from hpml_jobs.lab.questions import write_report
+    from hpml_jobs.lab.questions import section
+    from hpml_jobs.report.folder import write_all
     from hpml_jobs.report.page.contents import HTML
 
     try:
-        written = write_report(report, study.report if to is None else typed_path(to))
+        folder = typed_path(to) if to else study.report
+        written = write_all(report, folder, section, has_all=has_all)
     except ReadOnlyError as fault:
         if to is not None:
             raise

@@ -56,12 +56,10 @@ def write_handin(report: Report, folder: Path, student: str | None) -> list[Path
         raise UsageError(f"--handin {folder} is not empty: name a new folder")
     drawn = pictures(report)
     html, text = (
-        public_page(report, drawn, (section(report, own_words),))
+        public_page(report, drawn, (section(report, drawn, own_words),))
         for own_words in ("", OWN_WORDS)
     )
-    unfolded = tuple(
-        part for part in text.sections if not part.summary or part.anchor == "answer"
-    )
+    unfolded = tuple(part for part in text.sections if not part.summary)
     name = student or "Name: (to be filled in), number: (to be filled in)"
     contents: dict[str, str | bytes] = {
         HTML: html_document(html._replace(subtitle=(name,))),

@@ -1,7 +1,6 @@
 """The section of a page with the questions of the lab: for each its answer and its table."""
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
@@ -10,9 +9,9 @@ from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.text import PROGRAM, with_command
 from hpml_jobs.lab import answers
 from hpml_jobs.lab.answers import Answer, Block
-from hpml_jobs.report.folder import write_all
+from hpml_jobs.report.frame.picture import Picture
 from hpml_jobs.report.frame.table import row_name
-from hpml_jobs.report.page.contents import GLOSSARY
+from hpml_jobs.report.page.contents import GLOSSARY, figures
 from hpml_jobs.report.page.formats import Item, Paragraph, Section, ShownTable
 from hpml_jobs.report.report import Report
 
@@ -21,7 +20,7 @@ class Question(NamedTuple):
     """A question, its answer, the label of its tables, and the grid that measures it.
 
     `is_needed` says whether a cell is of its block. Those of the grid lab are about times.
-    `shows_table`: else the sentence says it all.
+    `shows_table`: else the sentence says it all. `pictures`: the names of those below it.
     """
 
     title: str
@@ -30,6 +29,7 @@ class Question(NamedTuple):
     is_needed: Callable[[Cell], bool] = lambda cell: cell.gpus > 1
     grid: str = "lab"
     shows_table: bool = True
+    pictures: tuple[str, ...] = ()
 
 
 QUESTIONS = (
@@ -39,7 +39,12 @@ QUESTIONS = (
         "q1",
         lambda cell: cell.is_baseline and not cell.quantize,
     ),
-    Question("Q2: Weak and strong scaling", answers.scaling, "table1-"),
+    Question(
+        "Q2: Weak and strong scaling",
+        answers.scaling,
+        "table1-",
+        pictures=("speedup", "gap"),
+    ),
     Question("Q3.1: Computation and communication", answers.communication, "table2-"),
     Question("Q3.2: Bandwidth", answers.bandwidth, "table3-"),
     Question(
@@ -82,31 +87,22 @@ QUESTIONS = (
         "quantization",
         lambda cell: cell.quantize is not None,
         "quantize",
+        pictures=("histograms",),
     ),
 )
 """The questions in the order of the assignment."""
 
 
-def write_report(report: Report, folder: Path) -> list[Path]:
-    """Write the files of a report, with the questions on the page of a study of the lab.
-
-    Raises:
-        HpmlError: as `folder.write_all`.
-    """
-    questions = (section(report),) if report.is_of_lab else ()
-    return write_all(report, folder, questions)
-
-
-def section(report: Report, own_words: str = "") -> Section:
+def section(report: Report, drawn: dict[str, Picture], own_words: str = "") -> Section:
     """Return the section of a page with all questions, `own_words` below each answer."""
     printed: set[str] = set()
     places = (Paragraph(own_words),) if own_words else ()
     sections = []
     for number, question in enumerate(QUESTIONS):
-        answer, *tables = _items(report, question, printed)
-        sections.append(
-            Section(f"question{number}", question.title, (answer, *places, *tables))
-        )
+        answer, *shown = _items(report, question, printed)
+        below = figures(drawn, *question.pictures)
+        items = (answer, *places, *shown, *below)
+        sections.append(Section(f"question{number}", question.title, items))
     return Section(
         "questions",
         "Questions of the lab",
@@ -130,8 +126,6 @@ def _items(report: Report, question: Question, printed: set[str]) -> Iterator[It
         )
         return
     yield Paragraph(answer.text)
-    if report.several and block.tables[0] in block.group.tables:
-        yield Paragraph(f"Measured in: {block.group.name}.")
     names = [row_name(block.source, row) for row in answer.rows]
     for table in block.tables if question.shows_table else ():
         lines = tuple(line for line in table.lines if not names or line.label in names)

@@ -334,7 +334,7 @@ def _marks(report: Report, group: ReportGroup) -> Iterator[str]:
     runs = counted(sum(len(row.measured) for row in source.timed), "run")
     were = verb(number, "was", "were")
     slowed = f"{number} of {runs} {were} disturbed by other programs"
-    if marked:
+    if marked and not group.is_replaced:
         command = f"{PROGRAM} resubmit {report.study} --disturbed"
         yield with_command(f"{captions.MARK} {slowed}. When they have ended", command)
     elif left_out:

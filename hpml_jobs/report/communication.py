@@ -29,11 +29,10 @@ from hpml_jobs.results.rows import Row
 
 COMMUNICATION = (
     "Of the process that waits least for the others. Total: seconds in which messages are under "
-    "way. Not hidden: those in which it does not compute; overlap: the rest, % of the total. Not "
-    "hidden has two parts: exchange, the least of any rank, and waiting for later ranks. "
-    "Pack: flattening, copying back and averaging by hand, after backward. Not hidden + pack is "
+    "way. Not hidden: those in which it does not compute, exchange and waiting for later ranks; "
+    "overlap: the rest, % of the total. Pack: copies into and out of messages by hand, part of "
     "Comm of Table 2. Cost: by how much an epoch without exchange of gradients is shorter, ± its "
-    "resolution. By subtraction: the lab's estimate, Table 2r. communication.csv has more columns."
+    "resolution. By subtraction: the lab's estimate, Table 2r."
 )
 
 
@@ -165,12 +164,10 @@ def _sent(row: Row) -> Iterator[SentMessages]:
 
 
 PHASES_CAPTION = (
-    "Seconds per {work} on the process that waits least for the others. The six phases add up to "
-    "the epoch but for what is unaccounted: |epoch - sum| / epoch. Overhead: instrumented epoch / "
-    "timed epoch - 1, by the instruments. Pack: the part of backward that copies into and out of "
-    "messages and averages by hand. Comm of Table 2 is backward comm + pack + the collectives "
-    "inside forward (ddp's buffers, fsdp's parameters) and inside the optimizer (zero1's "
-    "parameters)."
+    "Seconds per {work} on the process that waits least for the others; h2d: copy to the device. "
+    "Unaccounted: |epoch - sum of the phases| / epoch. Overhead: instrumented epoch / timed epoch "
+    "- 1. Comm of Table 2 is backward comm + pack (copies by hand) + the messages inside forward "
+    "(ddp's buffers, fsdp's parameters) and the optimizer (zero1's parameters)."
 )
 
 OF_SCRIPT = (
@@ -255,9 +252,8 @@ def phases(group: ConditionGroup) -> Table | None:
 
 
 PICTURE_CAPTION = (
-    "Instrumented epoch, seconds of the process that waits least for the others; medians over "
-    "runs. Backward communication: collectives that backward does not hide. Comm of Table 2 also "
-    "has those of forward (ddp's buffers) and optimizer (zero1's parameters), and packing."
+    "Instrumented epoch, seconds of the process that waits least for the others. Backward "
+    "communication: messages that backward does not hide."
 )
 
 
@@ -293,12 +289,11 @@ def phases_picture(groups: Sequence[ConditionGroup]) -> Picture | None:
         totals = zip(labels, begins, strict=True)
         return [f"{label} {seconds(total_s)} s" for label, total_s in totals]
 
-    is_marked = any(label.startswith(captions.MARK) for label in labels)
     return panels(
         "Phases of an epoch",
         [Panel("", None)],
         draw,
-        caption=[PICTURE_CAPTION, f"{captions.EXPLAINED}." if is_marked else ""],
+        caption=[PICTURE_CAPTION],
         legend={phase.words: phase.colour for phase in phases},
         missing=[label for label, _ in bars[ROWS:]],
         file="phases.csv",

@@ -2,7 +2,7 @@
 
     tables.json             unrounded numbers, units in their names; notes and missing cells
     q1.csv, table1.csv, …   the lab's tables as sheets: a column per batch and quantity, unrounded
-    scaling.csv, …          a full table each, unrounded, units in the names, all groups in one
+    scaling.csv, …          with --all a full table each, unrounded, all groups in one
     cells.csv               one row per cell, those without numbers too: raw values and facts
     report.html, report.md  the page (docs/results.md)
     speedup.png, gap.png, … its pictures (docs/results.md)
@@ -18,8 +18,7 @@ from typing import TypeAlias
 from hpml_jobs.core.errors import HpmlError, UsageError
 from hpml_jobs.core.text import printable_bytes
 from hpml_jobs.report.files import frames, json_tables, latex
-from hpml_jobs.report.page.contents import HTML, MARKDOWN, files
-from hpml_jobs.report.page.formats import Section
+from hpml_jobs.report.page.contents import HTML, MARKDOWN, Questions, files
 from hpml_jobs.report.report import LABELS, PLOTS, Report
 from hpml_jobs.study.files import read_from, write_whole, writing
 
@@ -50,11 +49,11 @@ _MARKS = {HTML: b'name="generator" content="hpml_jobs', TABLES: b'"schema":'}
 
 
 def write_all(
-    report: Report, folder: Path, questions: tuple[Section, ...] = ()
+    report: Report, folder: Path, questions: Questions, *, has_all: bool
 ) -> list[Path]:
     """Write page, pictures and tables, each file whole or not at all; the same report, same bytes.
 
-    `questions` are sections before the answer of the page.
+    `questions` makes a section before the answer of a lab's page. `has_all`: CSV of all tables.
 
     Raises:
         UsageError: the folder has files of the same names that no report wrote.
@@ -62,16 +61,16 @@ def write_all(
         HpmlError: the folder cannot be written.
     """
     make(folder)  # before pictures are drawn, which takes seconds
-    contents = {**tables(report), **files(report, questions)}
+    contents = {**tables(report, has_all=has_all), **files(report, questions)}
     return write(contents, folder, (*SHEET_FILES, *_PICTURES))
 
 
-def tables(report: Report) -> Contents:
-    """Return the files of tables by name, in their order."""
+def tables(report: Report, *, has_all: bool) -> Contents:
+    """Return the files of tables by name, in their order; CSV of the first ones, or of all."""
     texts: dict[str, str | bytes] = {
         LATEX: latex.document(report),
         TABLES: json_tables.document(report),
-        **frames.csv_files(report),
+        **frames.csv_files(report, has_all=has_all),
         CURVES: frames.curves_csv(report) or "",
     }
     return {name: text for name, text in texts.items() if text}

@@ -189,9 +189,9 @@ def _learns(cell: Cell) -> bool:
 
 
 ITERATIONS = (
-    "Step: milliseconds of an iteration of the timed epoch, waiting for data included, the longest "
-    "of all ranks: mean without the first one. Loss: mean over ranks in the middle and in the last "
-    "of the first I iterations of training, those of the warm-up epoch."
+    "Step: milliseconds of an iteration of the timed epoch, the longest of all ranks: mean without "
+    "the first one. Loss: mean over ranks in the middle and in the last of the first I iterations "
+    "of training, those of the warm-up epoch."
 )
 
 
@@ -251,8 +251,8 @@ LINES = 8
 """The most lines in a panel: the legend names each of them."""
 
 CAPTION = (
-    f"Thin: iterations, at most {POINTS:,} of them; thick: mean over a fortieth of the run. All "
-    "epochs of training in order; the first run of each cell. Loss: mean over ranks."
+    f"The first run of each cell. Thin: iterations, at most {POINTS:,} of them; thick: mean over "
+    "a fortieth of the run."
 )
 
 
@@ -284,7 +284,6 @@ def loss_picture(groups: Sequence[ConditionGroup]) -> Picture | None:
         "Loss by iteration",
         loss_panels,
         partial(_draw, looks=looks),
-        alt="Training loss by iteration, mean over the last fortieth",
         caption=[CAPTION],
         legend=legend,
         missing=labels[LINES:] + missing,

@@ -6,10 +6,12 @@ from typing import Annotated, NamedTuple
 import msgspec
 
 from hpml_jobs.core.quantization import (
+    BINS,
     Bound,
     QuantizationStep,
     Quantized,
     QuantizedParts,
+    Spread,
     TorchReference,
     quantized_of,
 )
@@ -17,7 +19,16 @@ from hpml_jobs.core.record import Record
 from hpml_jobs.report.frame import learning
 from hpml_jobs.report.frame.learning import Mean
 from hpml_jobs.report.frame.numbers import accuracy, count, three_digits
-from hpml_jobs.report.frame.picture import named
+from hpml_jobs.report.frame.picture import (
+    BLUE,
+    IDEAL,
+    Axes,
+    Panel,
+    Picture,
+    logarithmic,
+    named,
+    panels,
+)
 from hpml_jobs.report.frame.table import (
     Column,
     Sheet,
@@ -33,13 +44,11 @@ from hpml_jobs.results.groups import ConditionGroup
 from hpml_jobs.results.rows import by_key
 
 QUANTIZATION = (
-    "Quantized after training, evaluated on the whole test set. int8: integers in -128..127, "
-    "symmetric around zero; scale = bound / 127. Bound: the total range, 3 standard deviations, "
-    "or a percentile of the absolute values. A scale is per layer, or per output channel of the "
-    "weights. int8 weights: computed in fp32. With activations: computed in integers, with int32 "
-    "sums and biases. Activations are profiled on {images} training images."
+    "int8: integers in -128..127, times a scale = bound / 127. Bound: the range, 3 standard "
+    "deviations (3-sigma), or a percentile of the absolute values; of activations on {images} "
+    "training images. int8 weights: computed in fp32; with activations: in integers, with int32 "
+    "sums. Drop: percentage points of accuracy below fp32."
 )
-DROP = "Drop: percentage points of accuracy below fp32. Bytes: stored parameters, scales included."
 
 TORCHS = "torch's own int8"
 
@@ -190,7 +199,7 @@ def quantization(groups: Sequence[ConditionGroup]) -> Table | None:
         return None
     runs = [run for network in networks.values() for run in network.quantized]
     images = " or ".join(dict.fromkeys(count(run.calibration) for run in runs))
-    caption = (QUANTIZATION.format(images=images), DROP, learning.OVER_SEEDS)
+    caption = (QUANTIZATION.format(images=images), learning.OVER_SEEDS)
     lines = [
         line for name, network in networks.items() for line in _lines(name, network)
     ]
@@ -213,6 +222,38 @@ def _notes(networks: Mapping[str, Network]) -> Iterator[str]:
             pairs += [(f"not measured: {missing}", name) for missing in run.missing]
     for note, names in by_key(pairs).items():
         yield f"{note} ({', '.join(dict.fromkeys(names))})"
+
+
+def histograms(groups: Sequence[ConditionGroup]) -> Picture | None:
+    """Plot the distributions of the first network's weights and activations, if any."""
+    networks = networks_of(groups)
+    if not networks:
+        return None
+    name, *others = networks
+    return panels(
+        f"Weights and activations of {name}",
+        [Panel(f"{s.layer}: {s.what}", s) for s in networks[name].first.spreads],
+        _histogram,
+        caption=[f"Values in {BINS} equal bins."],
+        legend={"values": BLUE, "mean ± 3 standard deviations": IDEAL},
+        missing=others,
+        file="spreads in tables.json",
+        height=1.7,
+    )
+
+
+def _histogram(axis: Axes, panel: Panel[Spread]) -> list[str]:
+    """Draw the values of a tensor; return their range in words."""
+    spread = panel.data
+    width = (spread.most - spread.least) / BINS
+    edges = [spread.least + width * n for n in range(BINS + 1)]
+    axis.stairs(spread.counts, edges, fill=True, color=BLUE)
+    for side in (-3, 3):
+        axis.axvline(spread.mean + side * spread.sigma, **IDEAL)
+    logarithmic(axis, "y", "values", at=[1])
+    return [
+        f"{panel.title} {three_digits(spread.least)} to {three_digits(spread.most)}"
+    ]
 
 
 class SpreadLine(NamedTuple):

@@ -26,7 +26,7 @@ from hpml_jobs.report.frame.table import Sheet, Table
 from hpml_jobs.report.lab.replicas import replicas, shuffling
 from hpml_jobs.report.lab.tables import StrategyTables, q1, strategy_tables
 from hpml_jobs.report.learning import iterations, loss_picture, table4
-from hpml_jobs.report.quantization import quantization, spreads
+from hpml_jobs.report.quantization import histograms, quantization, spreads
 from hpml_jobs.report.scaling.gap import gap_table, waterfall
 from hpml_jobs.report.scaling.sizes import scaling, speedup, strong_table
 from hpml_jobs.results.cells import CellResult, Place, cell_results
@@ -377,6 +377,7 @@ PLOTS: dict[str, Callable[[Report], Picture | None]] = {
     "gap": _gap,
     "phases": lambda report: phases_picture(report.sources),
     "loss": lambda report: loss_picture(report.sources),
+    "histograms": lambda report: histograms(report.sources),
 }
 """The pictures by name, in the order of reading; a picture without data is None."""
 

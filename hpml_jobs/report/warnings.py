@@ -99,12 +99,9 @@ def checks(group: ConditionGroup) -> Table:
     results = [(slug, result) for slug in slugs for result in group.checks[slug]]
     violated = [result for _, result in results if result.level is not Level.PASS]
     passed = len(results) - len(violated)
-    listed = sum(result.tier is Tier.LIST for result in violated)
-    caption = f"{counted(passed, 'check')} passed in {counted(len(set(slugs)), 'cell')}"
-    if listed:
-        caption += (
-            f"; {counted(listed, 'warning')} without effect on a table: see checks.csv"
-        )
+    caption = (
+        f"{counted(passed, 'check')} passed in {counted(len(set(slugs)), 'cell')}."
+    )
     shown = causes(group, [Tier.NUMBER, Tier.TABLE])
     return Table(
         label="checks",
@@ -112,7 +109,7 @@ def checks(group: ConditionGroup) -> Table:
         corner="",
         columns=(),
         lines=(),
-        caption=(f"{caption}." if results else "No cell has been checked.",),
+        caption=(caption,),
         setting=captions.setting(group),
         notes=tuple(
             f"{cause.result.check}: {cause_text(group, cause)}" for cause in shown

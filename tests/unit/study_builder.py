@@ -49,7 +49,7 @@ def write_record(folder: CellFolder, record: Record) -> None:
 def write_tables(report: Report, folder: Path) -> list[Path]:
     """Write the files of a report without its page and its pictures, which take a second."""
     make(folder)
-    return write(tables(report), folder, SHEET_FILES)
+    return write(tables(report, has_all=True), folder, SHEET_FILES)
 
 
 def page_text(report: Report) -> str:

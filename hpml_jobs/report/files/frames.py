@@ -22,7 +22,7 @@ from hpml_jobs.core.record import Record
 from hpml_jobs.report.frame.captions import row_label
 from hpml_jobs.report.frame.table import Sheet, Table
 from hpml_jobs.report.lab.selection import LabLine
-from hpml_jobs.report.report import Report, ReportOptions, make_report
+from hpml_jobs.report.report import LABELS, Report, ReportOptions, make_report
 from hpml_jobs.results.cells import CellResult
 from hpml_jobs.results.figures import figures_of
 from hpml_jobs.results.gpus import gpu_figures
@@ -105,11 +105,12 @@ def _frame(rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
     return pd.DataFrame(listed, columns=list(dict.fromkeys(chain(*listed))))
 
 
-def csv_files(report: Report) -> dict[str, str]:
-    """Return the CSV files by name, one per frame."""
+def csv_files(report: Report, *, has_all: bool) -> dict[str, str]:
+    """Return the CSV files by name, one per frame; those of full tables only if it has all."""
     return {
         f"{label}.csv": frame.map(no_formula).to_csv(index=False)
         for label, frame in frames(report).items()
+        if has_all or label not in LABELS
     }
 
 

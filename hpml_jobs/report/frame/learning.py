@@ -87,8 +87,7 @@ def test_accuracy(record: Record) -> float | None:
 
 
 OVER_SEEDS = (
-    "Mean and sample standard deviation over seeds, each with the mean of its repeats; of the runs "
-    "of a row, those with the most epochs count."
+    "Mean and sample standard deviation over seeds, each with the mean of its repeats."
 )
 
 

@@ -181,12 +181,11 @@ def panels(  # noqa: PLR0913  (what is around the panels)
     file: str = "",
     columns: int = 3,
     height: float = 2.8,
-    alt: str = "",
 ) -> Picture | None:
     """Return a picture of panels, at most `columns` in a row; None without a panel.
 
-    `draw` draws a panel on its axes, labels them, and returns its main numbers in words. These
-    follow `alt`, by default the title. The sentences of `caption` end with what is `missing` and
+    `draw` draws a panel on its axes, labels them, and returns its main numbers in words: with the
+    title, they are the picture's `alt`. The sentences of `caption` end with what is `missing` and
     the `file` that has it. `height` is that of a panel in inches.
     """
     if not drawn:
@@ -195,7 +194,7 @@ def panels(  # noqa: PLR0913  (what is around the panels)
     across = ceil(len(drawn) / down)  # the rows are equally full
     size = (WIDE if across > 1 else NARROW, down * height + 1.1)
     figure, texts = _figure(drawn, draw, (down, across), size, legend)
-    alt = f"{alt or title}: {few(texts, NAMED, '; ')}."
+    alt = f"{title}: {few(texts, NAMED, '; ')}."
     more = f"Not drawn, see {file}: {few(missing, NAMED)}." if missing else ""
     sentences = (*caption, more)
     return Picture(title, figure, alt, " ".join(filter(None, sentences)))

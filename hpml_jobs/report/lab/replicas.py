@@ -24,10 +24,9 @@ from hpml_jobs.results.iterations import by_run, has_curve
 from hpml_jobs.results.rows import Row
 
 REPLICAS = (
-    "Loss and accuracy of the last epoch of training, over all samples of all ranks. Test: the "
-    "whole test set on each rank's replica; mean over ranks, and least..most over the ranks of "
-    "all runs. Replicas: whether the hashes of parameters and of buffers (BatchNorm) are equal on"
-    " all ranks after the last epoch (lab Q7)."
+    "Test accuracy after the last epoch: mean over ranks and its deviation over seeds; ranks: the "
+    "least..most of a rank's replica. Replicas: whether all ranks hold the same parameters, and "
+    "the same buffers (BatchNorm), by their hashes."
 )
 
 
@@ -133,11 +132,9 @@ def _same(row: Row, what: str) -> str | None:
 
 
 SHUFFLING = (
-    "Orders: different sequences of training {samples} among the epochs of a rank, by their "
-    "hashes. DistributedSampler shuffles by seed + epoch, and only set_epoch gives it the epoch: "
-    "without it, a rank has the same {samples} and batches in every epoch. A single process "
-    "(single, dp) reshuffles by itself. Training loss of the last epoch; test accuracy after it, "
-    "mean over ranks."
+    "Orders: different sequences of training {samples} among the epochs of a rank. "
+    "DistributedSampler shuffles by seed + epoch, and only set_epoch gives it the epoch: without "
+    "it, a rank has the same batches in every epoch."
 )
 
 

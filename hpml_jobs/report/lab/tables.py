@@ -24,7 +24,6 @@ from hpml_jobs.report.lab.selection import (
 )
 from hpml_jobs.report.lab.words import (
     BANDWIDTH,
-    HIDDEN_COST,
     MEASURED,
     OF_PEAK,
     PACKED,
@@ -162,8 +161,8 @@ def _how_split(selection: StrategyRows) -> list[str]:
     lines = [MEASURED]
     if origin.has_other:
         lines.append(WITH_OTHER)
-    if traffic.under_torchrun:
-        lines.append(HIDDEN_COST if traffic.overlaps_backward else PACKED)
+    if traffic.under_torchrun and not traffic.overlaps_backward:
+        lines.append(PACKED)
     return lines
 
 

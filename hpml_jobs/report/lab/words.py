@@ -13,16 +13,12 @@ Q1 = (
     "gradients and update are included. Time: everything."
 )
 MEASURED = (
-    "Seconds of the instrumented epoch, of the process that waits least for the others. Compute: "
-    "copies to the device, forward, backward, optimizer. Comm: communication that no computation "
-    "hides, waiting for later ranks included; the table Communication splits it. Compute + Comm + "
-    "stall (waiting for data) is the epoch in every run; medians need not add up."
+    "Seconds of the process that waits least for the others. Compute: copies to the device, "
+    "forward, backward, optimizer. Comm: messages that no computation hides, and waiting for later "
+    "ranks. With the waits for data they add up to the instrumented epoch."
 )
 WITH_OTHER = "Of a script other is in neither, time that nothing accounts for (the table Phases)."
 PACKED = "Comm includes packing by hand: flattening, copying back and averaging the gradients."
-HIDDEN_COST = (
-    "Compute has the copies into ddp's buckets, and what messages slow it down by."
-)
 REPORTED = "As reported by the source, not measured here: seconds per epoch of Compute and Comm."
 
 
@@ -33,15 +29,13 @@ RESIDUAL = (
     "in Comm."
 )
 BUS = (
-    "Measured in the instrumented epoch: busbw = 2(N-1)/N x bytes of gradients that one rank "
-    "all-reduces / seconds of these messages, each from when its last rank is there. 1 GB = 1e9 "
-    "bytes."
+    "Bus bandwidth: 2(N-1)/N x bytes of gradients that one rank sends / seconds of these messages, "
+    "each from when its last rank is there. 1 GB = 1e9 bytes."
 )
 SHARDED = (
-    "Measured in the instrumented epoch: busbw = (N-1)/N x bytes of gradients that one rank "
-    "reduce-scatters / seconds of these messages, each once its last rank is there. On CPUs gloo "
-    "moves the whole tensor, so half of a link's speed is the most. The all-gathers of parameters "
-    "are in messages.csv. 1 GB = 1e9 bytes."
+    "Bus bandwidth: (N-1)/N x bytes of gradients that one rank reduce-scatters / seconds of these "
+    "messages, each from when its last rank is there. On CPUs gloo moves the whole tensor, so half "
+    "of a link's speed is the most. 1 GB = 1e9 bytes."
 )
 ROOT_WIRE = (
     "Measured on root's wire in the instrumented epoch; not a bus bandwidth. 2(N-1) x S bytes per "
@@ -55,8 +49,7 @@ NOMINAL = (
     "takes this time. 1 GB = 1e9 bytes."
 )
 OF_PEAK = (
-    "% of peak: busbw / its best value in the microbenchmark from 64 MiB, or with the largest "
-    "message."
+    "% of peak: of the best bandwidth of large messages, when only messages are sent."
 )
 RESIDUAL_BANDWIDTH = (
     "Bus bandwidth by subtraction: derived, not measured. 2(N-1)/N x I_N x S / Comm, with "

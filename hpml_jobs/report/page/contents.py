@@ -1,7 +1,8 @@
 """The contents of a study's page in the order of reading: the answer first."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
+from typing import TypeAlias
 
 from hpml_jobs.core.check_result import Tier
 from hpml_jobs.core.environment import COMPARED, text_of
@@ -47,10 +48,15 @@ GLOSSARY = (
 """The words of the tables, above the first one."""
 
 
-def files(report: Report, questions: tuple[Section, ...]) -> dict[str, str | bytes]:
+Questions: TypeAlias = Callable[[Report, dict[str, Picture]], Section]
+"""Makes the section of the lab's questions from a report and its drawn pictures."""
+
+
+def files(report: Report, questions: Questions) -> dict[str, str | bytes]:
     """Return the page in both formats and its pictures as PNG, by file name."""
     drawn = pictures(report)
-    page = public_page(report, drawn, questions)
+    of_lab = (questions(report, drawn),) if report.is_of_lab else ()
+    page = public_page(report, drawn, of_lab)
     # first: in the files, a picture has its heading and caption inside
     html = html_document(page)
     return {
@@ -63,9 +69,9 @@ def files(report: Report, questions: tuple[Section, ...]) -> dict[str, str | byt
 def public_page(
     report: Report, drawn: dict[str, Picture], questions: tuple[Section, ...]
 ) -> Page:
-    """Return the page of a report with its drawn pictures, by name; `questions` of a lab are first.
+    """Return the page of a report with its drawn pictures, by name; control characters go.
 
-    Then the others are folded. Control characters are taken out of all texts.
+    `questions` of a lab have the answer and its pictures: then the tables are folded.
     """
     if report.several:
         sections = _of_several(report, drawn)
@@ -74,7 +80,7 @@ def public_page(
     else:
         sections = [Section("answer", "Answer", (Paragraph(NO_CELLS, is_lead=True),))]
     if questions:
-        sections = [s._replace(summary=f"{s.title}: show") for s in sections]
+        sections = [s._replace(summary=f"{s.title}: show") for s in sections[1:]]
         doubts = [_marked(group, Tier.NUMBER) for group in report.groups]
         marks = tuple(chain.from_iterable(doubts))
         questions = (*questions, Section("doubts", "Warnings", marks))
@@ -93,31 +99,36 @@ def _of_one(
 ) -> list[Section]:
     answer, *sections = _group_sections(report, group, "")
     headline, *others = answer.items
-    speedup = _figures(drawn, "speedup")
-    gap = _figures(drawn, "gap")
-    return [answer._replace(items=(headline, *speedup, *others, *gap)), *sections]
+    below = figures(drawn, "gap")
+    items = (headline, *figures(drawn, "speedup"), *others, *below)
+    return [answer._replace(items=items), *sections]
 
 
 def _of_several(report: Report, drawn: dict[str, Picture]) -> list[Section]:
     groups = report.first_screen.groups
     answers = tuple((group.name, answer_of(report, group).sentence) for group in groups)
     table = FactTable("Answer of each group", ("group", "answer"), answers)
-    # in the lab the questions have the answers
-    intro = () if report.is_of_lab else (Paragraph(GLOSSARY), table)
     of_groups = []
     for group in report.groups:
         sections = _group_sections(report, group, f"group{group.number}-")
+        if report.is_of_lab:
+            del sections[0]
         anchor = f"group{group.number}"
         shown = tuple(section for section in sections if section.items)
         title = f"Group {group.number}: {group.name}"
         of_groups.append(Section(anchor, title, sections=shown))
     return [
-        Section("answer", "Overview", (*intro, *_figures(drawn, "speedup", "gap"))),
+        Section(
+            "answer",
+            "Overview",
+            (Paragraph(GLOSSARY), table, *figures(drawn, "speedup", "gap")),
+        ),
         *of_groups,
     ]
 
 
-def _figures(drawn: dict[str, Picture], *names: str) -> tuple[Item, ...]:
+def figures(drawn: dict[str, Picture], *names: str) -> tuple[Item, ...]:
+    """Return the pictures of these names, where they are drawn."""
     return tuple(Figure(drawn[name]) for name in names if name in drawn)
 
 
@@ -137,7 +148,7 @@ def _group_sections(report: Report, group: ReportGroup, prefix: str) -> list[Sec
     others = [t for t in group.tables if t not in first and t.label != CHECKS]
     folded = tuple(_sheet(table, {*printed}) for table in others)
     marks = tuple(_marked(group, Tier.NUMBER, Tier.TABLE))
-    words = "" if report.several else f"{GLOSSARY} "
+    words = "" if report.several or report.is_of_lab else f"{GLOSSARY} "
     intro = Paragraph(
         f"{words}{runs.removesuffix('.')}, unless a table says otherwise."
     )
@@ -183,9 +194,10 @@ def _marked(group: ReportGroup, *tiers: Tier) -> Iterator[Item]:
 def _endings(report: Report, drawn: dict[str, Picture]) -> Iterator[Section]:
     """Yield the sections that are of all groups together."""
     if not report.is_of_lab:
-        tables = tuple(_sheet(table, set()) for table in report.tables)
-        yield _folded("together", "Tables of all groups", tables)
-    yield _folded("pictures", "More pictures", _figures(drawn, "phases", "loss"))
+        tables = (_sheet(table, set()) for table in report.tables)
+        items = (*tables, *figures(drawn, "histograms"))
+        yield _folded("together", "Tables of all groups", items)
+    yield _folded("pictures", "More pictures", figures(drawn, "phases", "loss"))
     yield _folded("environment", "Environment", _hardware(report))
     yield _folded("commands", "Commands", tuple(_commands(report)))
     if report.unplaced:
@@ -253,9 +265,6 @@ def _properties(record: Record) -> Iterator[tuple[str, object]]:
     yield "specified link, GB/s", record.link_gb_per_s
     for card in record.cards:
         yield from _of_card(card)
-    if record.startup and record.startup.total_s:
-        text = f"{record.startup.total_s:.1f}"
-        yield "start of the job to the first iteration, s", text
     yield "measured", (record.attempt.started or "")[:10]
     yield "imported from", record.source.file
     yield "GPU, as reported", record.source.gpu_model
@@ -265,11 +274,6 @@ def _of_card(card: Card) -> Iterator[tuple[str, object]]:
     if card.clock_mhz:
         text = f"{card.clock_mhz} ({card.max_sm_clock_mhz})"
         yield "SM clock, MHz (of at most)", text
-    watts = card.samples.power_w[1] if card.samples else card.power_w
-    if watts is not None:
-        limit = "" if card.power_limit_w is None else f"{card.power_limit_w:.0f}"
-        yield "power, W (of at most)", f"{watts:.0f}{aside(limit)}"
-    yield "reasons for lower clocks", ", ".join(sorted(card.reasons))
 
 
 def _hardware(report: Report) -> tuple[Item, ...]:

@@ -37,13 +37,11 @@ def _with_interval(part: GapPart) -> str:
 
 
 TABLE = (
-    "Ideal: {units} / {units} of the reference. Missing: what the speedup lacks. Each part is the "
-    "speedup that one cause takes: the recorded iterations are replayed as if it were gone, so "
-    "without exchange, without waiting for data (loader), with every rank as fast as the fastest "
-    "(waiting), without more waiting for CPUs than the reference has. Parts add up (Shapley: means "
-    "over all orders of removal). Unexplained is the rest; below zero, computation is faster than "
-    "on the reference. Where epochs cannot be replayed, parts are sums of seconds; without phases, "
-    "exchange has the waiting in it. Intervals are of several runs only."
+    "Missing: ideal - speedup. Each part is the speedup that one cause takes: the recorded "
+    "iterations are replayed without exchange, without waiting for data (loader), with every rank "
+    "as fast as the fastest (waiting), without more waiting for CPUs than on the reference; parts "
+    "add up (Shapley values). Unexplained is the rest; below zero, {units} compute faster than the "
+    "reference. Intervals are of several runs only."
 )
 
 PART = Column(
@@ -163,8 +161,7 @@ def gap_sentence(row: Row, gap: Gap) -> str:
 
 PICTURE = (
     "Each cause takes a part of the ideal speedup. Lines: intervals of the parts, none with a "
-    "single run. Shown are the sizes of the answer. The "
-    "table Gap to the ideal speedup has every cell with a gap."
+    "single run."
 )
 
 
@@ -176,7 +173,6 @@ def waterfall(cells: Sequence[tuple[ConditionGroup, Place, Gap]]) -> Picture | N
             for group, place, gap in cells
         ]
     )
-    has_doubts = any(panel.data.doubts_parts for panel in gap_panels)
 
     def draw(axis: Axes, panel: Panel[Gap]) -> list[str]:
         gap = panel.data
@@ -211,7 +207,7 @@ def waterfall(cells: Sequence[tuple[ConditionGroup, Place, Gap]]) -> Picture | N
         "Gap to the ideal speedup",
         gap_panels,
         draw,
-        caption=[PICTURE, f"{captions.EXPLAINED}." if has_doubts else ""],
+        caption=[PICTURE],
         legend={
             "ideal": picture.PALE,
             "taken by a cause": picture.RED,

@@ -7,8 +7,6 @@ from typing import Annotated, Any, NamedTuple, Self
 
 import msgspec
 
-from hpml_jobs.core.built_in import Unit
-from hpml_jobs.core.text import percent_text
 from hpml_jobs.report.frame import captions, picture
 from hpml_jobs.report.frame.numbers import (
     count,
@@ -41,16 +39,13 @@ from hpml_jobs.results.groups import ConditionGroup
 from hpml_jobs.results.rows import Pair, Row, Scaling, by_key
 
 SCALING = (
-    "{what}; in stall the device waits for a batch{sum}. {unit}/s: {processed} processed, padding "
-    "of the sampler included, / time. Step: median of the iterations with a full batch. "
+    "{what}; in stall the device waits for a batch. Step: median of the iterations with a full "
+    "batch. "
 )
-TOKENS = "tokens of the samples"
 AGAINST = (
-    "Speedup: time(g, b) / time(N, b), where g is {size}; effic.: speedup x g / N; weak: "
-    "step(g, b) / step(N, b) at the same batch per {unit}; cost/t, against 1 {unit}: 1 / effic. - "
-    "1, the cost of N {units} per second of computation on 1."
+    "Speedup: time on g {units} / time on N, both at batch b per {unit}, where g is 1 or the "
+    "smallest size; effic.: speedup x g / N; weak: the same ratio of steps; cost/t: 1 / effic. - 1."
 )
-SMALLEST = "the smallest size of the strategy at the batch, 1 {unit} where there is such a cell"
 MEASURED = (
     "Time: the longest of all ranks; train + stall = time of the rank with the largest stall in "
     "every run"
@@ -60,7 +55,6 @@ WINDOW = (
     "stall = time"
 )
 REPORTED = "As reported by the source: time = train + stall"
-MEDIANS = " (medians of several runs need not add up)"
 
 
 def scaling(group: ConditionGroup) -> Table | None:
@@ -70,7 +64,7 @@ def scaling(group: ConditionGroup) -> Table | None:
     rows = group.timed
     strong = {pair.parallel.place: pair for pair in group.pairs}
     caption = (
-        _how_measured(group) + _against(group),
+        _how_measured(group) + _with_units(group, AGAINST),
         _with_units(group, STRONG) if strong else "",
         captions.runs(group.rows),
     )
@@ -87,24 +81,11 @@ def scaling(group: ConditionGroup) -> Table | None:
 
 
 def _how_measured(group: ConditionGroup) -> str:
-    """Return what the times and the throughput are."""
-    unit = group.a_cell.workload.throughput_unit
+    """Return what the times are."""
     what = MEASURED if group.origin.has_ranks else REPORTED
     if group.work:
         what = WINDOW.format(work=captions.work_text(group.work))
-    return SCALING.format(
-        what=what,
-        sum=MEDIANS if any(len(row.runs) > 1 for row in group.timed) else "",
-        unit=unit.value,
-        processed=TOKENS if unit is Unit.TOKENS else "samples",
-    )
-
-
-def _against(group: ConditionGroup) -> str:
-    """Return how the ratios are defined."""
-    numbers = captions.reference_sizes(group.timed)
-    size = str(numbers[0]) if len(numbers) == 1 else SMALLEST
-    return _with_units(group, AGAINST.replace("{size}", size))
+    return SCALING.format(what=what)
 
 
 def _with_units(group: ConditionGroup, text: str) -> str:
@@ -263,8 +244,8 @@ LINES = 24
 
 CAPTION = (
     "Speedup: time of the smallest size / time of N {units}, at the same batch per {unit} "
-    "(weak scaling) or the same global batch (strong scaling). Timed epoch, the longest of all "
-    "ranks; medians over runs. Bars: intervals of the ratio. Hollow: doubtful. Dashed: ideal."
+    "(weak scaling) or the same global batch (strong scaling). Bars: intervals of the ratio. "
+    "Hollow: doubtful. Dashed: ideal."
 )
 
 
@@ -359,12 +340,11 @@ def _draw(
     axis.plot(ends, [end / sizes[0] for end in ends], **picture.IDEAL)
     texts = []
     for line in scaling.lines:
-        first, largest = line.points[0].parallel.gpus, line.points[-1]
-        gpus = largest.parallel.gpus
-        shown = f"{three_digits(largest.speedup)} on {gpus} {scaling.units}"
-        share = percent_text(largest.speedup / (gpus / first), 1)
-        text = captions.mark(shown, is_doubtful=largest.is_doubtful)
-        texts.append(f"{scaling.kind}, {line.label}: {text} (efficiency {share})")
+        largest = line.points[-1]
+        speedup = three_digits(largest.speedup)
+        text = captions.mark(speedup, is_doubtful=largest.is_doubtful)
+        size = f"{largest.parallel.gpus} {scaling.units}"
+        texts.append(f"{scaling.kind}, {line.label}: {text} on {size}")
     return texts
 
 

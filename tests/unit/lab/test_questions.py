@@ -43,7 +43,7 @@ ANSWERS = {
 
 def questions_of(builder):
     """The items of each question, by its number."""
-    questions = section(builder.collect()).sections
+    questions = section(builder.collect(), {}).sections
     return {q.title.partition(":")[0]: q.items for q in questions}
 
 
@@ -64,8 +64,7 @@ def test_each_question_is_answered_by_the_cells_of_its_block(builder):
         builder.with_record(lab_record(lab_cell(2, 128, **LAB, **changes), 20.0))
     questions = questions_of(builder)
     assert texts_of(questions) == ANSWERS
-    _, group, table = questions["Q5"]
-    assert group.text == "Measured in: resnet18_cifar10, 5 epochs."
+    _, table = questions["Q5"]
     assert len(table.table.lines) == 2
 
 

@@ -8,6 +8,7 @@ from rich.console import Console
 
 import hpml_jobs
 from hpml_jobs.core.errors import UsageError
+from hpml_jobs.lab.questions import section
 from hpml_jobs.report.files.screen import show_all
 from hpml_jobs.report.folder import write_all
 from tests.unit.builders import lab_cell, lab_record
@@ -30,6 +31,7 @@ FILES = [
     "messages.csv",
     "cells.csv",
 ]
+OF_EVERY_STUDY = {"q1.csv", "table1.csv", "table2.csv", "table3.csv", "cells.csv"}
 
 
 def screen_text(report, width):
@@ -85,9 +87,9 @@ def test_named_folder_keeps_pictures_of_its_owner(builder, tmp_path, name):
     (folder / name).write_bytes(b"mine")
     if name != "bandwidth.png":  # of this study there is no such picture
         with pytest.raises(UsageError, match=f"{name} would be written over"):
-            write_all(builder.collect(), folder)
+            write_all(builder.collect(), folder, section, has_all=True)
     else:
-        write_all(builder.collect(), folder)
+        write_all(builder.collect(), folder, section, has_all=True)
     write_tables(builder.collect(), folder)
     assert (folder / name).read_bytes() == b"mine"
 
@@ -95,9 +97,11 @@ def test_named_folder_keeps_pictures_of_its_owner(builder, tmp_path, name):
 def test_report_is_written_again_beside_files_of_others(builder, tmp_path):
     builder.with_published_study()
     (tmp_path / "thesis.tex").write_bytes(b"mine")
-    write_all(builder.collect(), tmp_path)
+    write_all(builder.collect(), tmp_path, section, has_all=True)
+    assert (tmp_path / "scaling.csv").exists()
     builder.with_record(lab_record(lab_cell(2, 32, repeat=1), 30.0))
-    write_all(builder.collect(), tmp_path)
+    write_all(builder.collect(), tmp_path, section, has_all=False)
+    assert {path.name for path in tmp_path.glob("*.csv")} == OF_EVERY_STUDY
     assert (tmp_path / "thesis.tex").read_bytes() == b"mine"
 
 

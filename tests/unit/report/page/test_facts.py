@@ -24,7 +24,6 @@ def test_environment_of_the_page_has_gpus_and_variables():
     record = replace(record, facts=facts)
     shown = environment_of(record)
     assert shown["SM clock, MHz (of at most)"] == "1410 (1410), 1310 (1410)"
-    assert shown["power, W (of at most)"] == "245 (400)"
     assert shown["precision"] == "tf32 (convolutions)"
     assert shown["specified link, GB/s"] == "300.0"
     assert shown["environment variables"] == "NCCL_P2P_DISABLE=1"

@@ -3,6 +3,7 @@
 import re
 
 import pytest
+from msgspec.structs import replace
 
 from hpml_jobs.core.cell import Outcome
 from hpml_jobs.lab.questions import section
@@ -14,7 +15,6 @@ from tests.unit.study_builder import StudyBuilder
 
 SECTIONS = [
     "Questions of the lab",
-    "Answer",
     "Table 1",
     "More tables",
     "More pictures",
@@ -26,7 +26,7 @@ HOSTILE = '<script>alert("x")</script> & <b>|`'
 
 def files_of(report):
     """The files of the page as collect writes them."""
-    return page.files(report, (section(report),))
+    return page.files(report, section)
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +35,7 @@ def published(tmp_path_factory):
     builder = StudyBuilder(tmp_path_factory.mktemp("page") / "lab-greene-v100")
     builder.with_published_study(stall_s=0.4, but=((4, 32),))
     builder.with_cell(lab_cell(4, 32), Outcome.FAILED, f"failed: {HOSTILE}")
-    return builder.collect()
+    return replace(builder.collect(), commands=("hpml-jobs -m grid=lab",))
 
 
 @pytest.fixture(scope="module")

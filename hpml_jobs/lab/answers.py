@@ -136,8 +136,9 @@ def bandwidth(block: Block) -> Answer:
     speed = captions.shown(three_digits(reached.lab_gb_per_s), row, Affected.BANDWIDTH)
     of_peak = ""
     if reached.of_peak:
-        share = captions.shown(percent(reached.of_peak), row, Affected.BANDWIDTH)
-        of_peak = f", {share} % of the best speed when only messages are sent"
+        share = percent(reached.of_peak)
+        peak = three_digits(reached.lab_gb_per_s / reached.of_peak)
+        of_peak = f", {share} % of the {peak} GB/s when only messages are sent"
     return Answer(f"On {block.place(row)} gradients pass at {speed} GB/s{of_peak}.")
 
 
@@ -201,8 +202,9 @@ def replicas(block: Block) -> Answer:
         for row, texts in block.texts(block.rows)
     ]
     return Answer(
-        "Replicas are copies of the model, buffers BatchNorm's running statistics. With ddp, each "
-        "forward pass begins with those of rank 0, then each rank changes its own. On "
+        "Replicas are copies of the model, buffers BatchNorm's running statistics, which only the "
+        "test uses. With ddp, each forward pass begins with those of rank 0, then each rank "
+        "changes its own. On "
         f"{block.place(block.rows[0])}, after the last epoch: {'; '.join(texts)}.",
         block.rows,
     )

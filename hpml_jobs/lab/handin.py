@@ -31,7 +31,7 @@ ABOUT = """\
 | file | content |
 |---|---|
 | `report.md` | to edit and hand in: answers, tables, below each answer a line `YOUR WORDS` |
-| `report.html`, `report.pdf` | the same without your words; on the page the rest folded |
+| `report.html`, `report.pdf` | the same without your words; the page also has all other tables |
 
 ## Commands of the study
 
@@ -53,7 +53,7 @@ def write_handin(report: Report, folder: Path, student: str | None) -> list[Path
             f"--handin: pending or running: {report.measured_again}; --wait waits"
         )
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise UsageError(f"--handin {folder} is not empty: name a new folder")
+        raise UsageError(f"--handin {folder} exists already: name a new folder")
     drawn = pictures(report)
     html, text = (
         public_page(report, drawn, (section(report, drawn, own_words),))

@@ -93,13 +93,18 @@ QUESTIONS = (
 """The questions in the order of the assignment."""
 
 
-def section(report: Report, drawn: dict[str, Picture], own_words: str = "") -> Section:
-    """Return the section of a page with all questions, `own_words` below each answer."""
+def section(
+    report: Report, drawn: dict[str, Picture], own_words: str | None = None
+) -> Section:
+    """Return the section of a page with all questions, their tables folded.
+
+    With `own_words`, below each answer of a hand-in, the tables are open.
+    """
     printed: set[str] = set()
     places = (Paragraph(own_words),) if own_words else ()
     sections = []
     for number, question in enumerate(QUESTIONS):
-        answer, *shown = _items(report, question, printed)
+        answer, *shown = _items(report, question, printed, own_words is not None)
         below = figures(drawn, *question.pictures)
         items = (answer, *places, *shown, *below)
         sections.append(Section(f"question{number}", question.title, items))
@@ -111,7 +116,9 @@ def section(report: Report, drawn: dict[str, Picture], own_words: str = "") -> S
     )
 
 
-def _items(report: Report, question: Question, printed: set[str]) -> Iterator[Item]:
+def _items(
+    report: Report, question: Question, printed: set[str], are_open: bool
+) -> Iterator[Item]:
     """Yield the answer to a question and its tables; not measured, what would measure it."""
     block = _block(report, question)
     answer = question.answer(block) if block else Answer()
@@ -133,7 +140,7 @@ def _items(report: Report, question: Question, printed: set[str]) -> Iterator[It
             msgspec.structs.replace(table, lines=lines),
             tuple(table.caption_after(printed, [table.setting])),
             tuple(table.notes_after(printed)) if lines == table.lines else (),
-            is_open=True,
+            is_open=are_open,
         )
 
 

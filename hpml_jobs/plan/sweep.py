@@ -276,7 +276,7 @@ def _blocks_of_device(
         return kept, []
     number = counted(len(others), "block")
     return kept, [
-        f"device={device} skips {number} of this grid meant for another device"
+        f"{number} of this grid are for another device than {device}: left out"
     ]
 
 

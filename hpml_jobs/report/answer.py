@@ -334,11 +334,10 @@ def _marks(report: Report, group: ReportGroup) -> Iterator[str]:
     runs = counted(sum(len(row.measured) for row in source.timed), "run")
     were = verb(number, "was", "were")
     slowed = f"{number} of {runs} {were} disturbed by other programs"
-    if marked and not group.is_replaced:
+    if number and not group.is_replaced:
         command = f"{PROGRAM} resubmit {report.study} --disturbed"
-        yield with_command(f"{captions.MARK} {slowed}. When they have ended", command)
-    elif left_out:
-        yield f"{slowed} and left out."
+        text = f"{captions.MARK} {slowed}" if marked else f"{slowed} and left out"
+        yield with_command(f"{text}. When they have ended", command)
     yield from _without(report, group)
     for cause in causes:
         if cause.result.check != DISTURBED:

@@ -1,6 +1,5 @@
 """What training learns: Table 4, counted iterations, and the picture of the loss by iteration."""
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from math import ceil, log
@@ -274,7 +273,10 @@ def loss_picture(groups: Sequence[ConditionGroup]) -> Picture | None:
         key=lambda label: (not setups[label].is_baseline, -setups[label].gpus),
     )
     drawn = sorted(labels[:LINES], key=lambda label: setups[label].order)
-    looks = _looks({label: setups[label].strategy.value for label in drawn})
+    looks = {
+        label: picture.Look(picture.COLOURS[number % len(picture.COLOURS)])
+        for number, label in enumerate(drawn)
+    }
     loss_panels, missing = cut([Panel(*panel) for panel in losses.items()])
     legend: dict[str, Entry] = {
         label: {"color": look.colour, "ls": look.dashes}
@@ -287,7 +289,6 @@ def loss_picture(groups: Sequence[ConditionGroup]) -> Picture | None:
         caption=[CAPTION],
         legend=legend,
         missing=labels[LINES:] + missing,
-        file="curves.csv",
     )
 
 
@@ -299,17 +300,6 @@ def _loss(row: Row) -> Any:
         except NoArraysError:  # the table of replicas has it in its notes
             continue
     return None
-
-
-def _looks(strategies: Mapping[str, str]) -> dict[str, picture.Look]:
-    """Return a look for each line from its strategy, by label; lines of one strategy differ."""
-    numbers = Counter[str]()
-    looks = {}
-    for label, strategy in strategies.items():
-        dashes = picture.DASHES[numbers[strategy] % len(picture.DASHES)]
-        looks[label] = picture.Look(picture.STRATEGY_COLOURS[strategy], dashes)
-        numbers[strategy] += 1
-    return looks
 
 
 def _draw(

@@ -237,7 +237,6 @@ def histograms(groups: Sequence[ConditionGroup]) -> Picture | None:
         caption=[f"Values in {BINS} equal bins."],
         legend={"values": BLUE, "mean ± 3 standard deviations": IDEAL},
         missing=others,
-        file="spreads in tables.json",
         height=1.7,
     )
 

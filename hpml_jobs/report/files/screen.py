@@ -245,6 +245,8 @@ def _parts(report: Report) -> Iterator[_Part]:
     for number, group in enumerate(groups):
         answer = answer_of(shown, group)
         name = f"{group.name}: " if report.several else ""
+        if report.is_of_lab and group.source.series:
+            name = "Q2: "
         if number:
             yield _say(3, f"{name}{answer.sentence}", group)
             continue

@@ -178,7 +178,6 @@ def panels(  # noqa: PLR0913  (what is around the panels)
     caption: list[str],
     legend: Mapping[str, Entry],
     missing: Sequence[str] = (),
-    file: str = "",
     columns: int = 3,
     height: float = 2.8,
 ) -> Picture | None:
@@ -195,7 +194,7 @@ def panels(  # noqa: PLR0913  (what is around the panels)
     size = (WIDE if across > 1 else NARROW, down * height + 1.1)
     figure, texts = _figure(drawn, draw, (down, across), size, legend)
     alt = f"{title}: {few(texts, NAMED, '; ')}."
-    more = f"Not drawn, see {file}: {few(missing, NAMED)}." if missing else ""
+    more = f"Not drawn: {few(missing, NAMED)}." if missing else ""
     sentences = (*caption, more)
     return Picture(title, figure, alt, " ".join(filter(None, sentences)))
 

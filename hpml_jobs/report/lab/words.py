@@ -13,9 +13,9 @@ Q1 = (
     "gradients and update are included. Time: everything."
 )
 MEASURED = (
-    "Seconds of the process that waits least for the others. Compute: copies to the device, "
-    "forward, backward, optimizer. Comm: messages that no computation hides, and waiting for later "
-    "ranks. With the waits for data they add up to the instrumented epoch."
+    "Seconds of the process for which the others wait (it waits least). Compute: copies to the "
+    "device, forward, backward, optimizer. Comm: messages that no computation hides, and waiting "
+    "for later ranks. With the waits for data they add up to the instrumented epoch."
 )
 WITH_OTHER = "Of a script other is in neither, time that nothing accounts for (the table Phases)."
 PACKED = "Comm includes packing by hand: flattening, copying back and averaging the gradients."

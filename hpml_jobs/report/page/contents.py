@@ -39,11 +39,10 @@ HTML, MARKDOWN = "report.html", "report.md"
 
 NO_CELLS = "This study has no cells yet, or none can be read."
 GLOSSARY = (
-    "A cell is one measurement of a configuration; single is training on one GPU or process "
-    "without a strategy; a rank is one process of a cell, and rank 0 is the first. After the timed "
-    "epoch, the instrumented one times each part. A number with ! is doubtful: read the cause and "
-    "the fix under Warnings. The true speedup is in its interval with 95 % confidence (4 runs: "
-    "87.5 %, 3 runs: 75 %); with 1 or 2 runs, the noise inside of a run gives the interval."
+    "A cell is one measurement, e.g. of 2 processes at batch 64; single has one process; a rank is "
+    "a process of a cell. After the timed epoch, the instrumented one times each part. A number "
+    "with ! is doubtful: see Warnings. In brackets is the interval that has the true value with 95 "
+    "% confidence (4 runs: 87.5 %, 3: 75 %; 1 or 2: by the noise inside of a run)."
 )
 """The words of the tables, above the first one."""
 

@@ -215,7 +215,6 @@ def waterfall(cells: Sequence[tuple[ConditionGroup, Place, Gap]]) -> Picture | N
             "measured": picture.BLUE,
         },
         missing=missing,
-        file="gap.csv",
         columns=2,
         height=2.2,
     )

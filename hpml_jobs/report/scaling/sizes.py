@@ -245,7 +245,7 @@ LINES = 24
 CAPTION = (
     "Speedup: time of the smallest size / time of N {units}, at the same batch per {unit} "
     "(weak scaling) or the same global batch (strong scaling). Bars: intervals of the ratio. "
-    "Hollow: doubtful. Dashed: ideal."
+    "Dashed: ideal."
 )
 
 
@@ -299,7 +299,6 @@ def speedup(groups: Sequence[ConditionGroup]) -> Picture | None:
         caption=[CAPTION.format(unit=gpu, units=gpus)],
         legend=legend | {"ideal": picture.IDEAL},
         missing=[group.name for group, _ in scaled[GROUPS:]] + left_out,
-        file="scaling.csv",
         columns=2,
         height=2.5,
     )
@@ -344,7 +343,8 @@ def _draw(
         speedup = three_digits(largest.speedup)
         text = captions.mark(speedup, is_doubtful=largest.is_doubtful)
         size = f"{largest.parallel.gpus} {scaling.units}"
-        texts.append(f"{scaling.kind}, {line.label}: {text} on {size}")
+        kind = f"{scaling.kind} by {scaling.at_the_same}"
+        texts.append(f"{kind}, {line.label}: {text} on {size}")
     return texts
 
 

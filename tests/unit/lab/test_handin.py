@@ -46,7 +46,7 @@ def test_handin_writes_over_nothing(builder, capsys):
     text.parent.mkdir()
     text.write_text("my words")
     assert run(["collect", "lab", "--handin", "hand"]) == 2
-    assert "--handin hand is not empty: name a new folder" in capsys.readouterr().err
+    assert "--handin hand exists already: name a new folder" in capsys.readouterr().err
     assert text.read_text() == "my words"
     assert not builder.study.report.exists()
 

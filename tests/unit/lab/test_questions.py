@@ -17,7 +17,7 @@ ANSWERS = {
     # of 1.005 x 15.127 s, 2 % are stall and 8 % communication
     "Q3.1": "In the instrumented epoch on 4 GPUs at batch 512, 13.68 s (92 %) are computation and "
     "1.216 s (8 %) communication that is not hidden behind it.",
-    "Q3.2": "On 4 GPUs at batch 512 gradients pass at 1.23 GB/s, 73.3 % of the best speed "
+    "Q3.2": "On 4 GPUs at batch 512 gradients pass at 1.23 GB/s, 73.3 % of the 1.67 GB/s "
     "when only messages are sent.",
     "Q4.1": "After the last epoch: training loss 1.2000 ± 0.0000 and test accuracy 70.50 ± 0.71 % "
     "on 1 GPU at batch 128 (global batch 128); training loss 1.2000 ± 0.0000 and test accuracy "
@@ -30,8 +30,9 @@ ANSWERS = {
     "set_epoch (test accuracy 60.00 %) and 1 of 5 without set_epoch (test accuracy 60.00 %).",
     "Q6": "In each iteration, 4 GPUs at batch 512 send 38,560 bytes of buffers and 44,695,848 "
     "bytes of gradients.",
-    "Q7": "Replicas are copies of the model, buffers BatchNorm's running statistics. With ddp, "
-    "each forward pass begins with those of rank 0, then each rank changes its own. "
+    "Q7": "Replicas are copies of the model, buffers BatchNorm's running statistics, which only "
+    "the test uses. With ddp, each forward pass begins with those of rank 0, then each rank "
+    "changes its own. "
     "On 2 GPUs at batch 128, after the last epoch: ddp: parameters equal, buffers differ, test "
     "accuracy 60.00 %; buffers off: parameters equal, buffers differ, test accuracy 60.00 %.",
     "Part B": "Test accuracy with a scale for each layer by its range: lenet_cifar10 65.00 % fp32, "

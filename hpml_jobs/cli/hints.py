@@ -170,7 +170,7 @@ def _disturbed(cells: list[CellState], study: str) -> Iterator[str]:
     )
     if hit:
         yield with_command(
-            f"{counted(hit, 'cell')} disturbed, with marked numbers; once the machine is quiet",
+            f"{counted(hit, 'cell')} disturbed: marked, or left out; once the machine is quiet",
             f"{PROGRAM} resubmit {study} --disturbed",
         )
 

@@ -276,7 +276,7 @@ def _blocks_of_device(
         return kept, []
     number = counted(len(others), "block")
     return kept, [
-        f"{number} of this grid are for another device than {device}: left out"
+        f"this grid has its own blocks for device={device}; {number} for another are left out"
     ]
 
 

@@ -86,9 +86,7 @@ def test_accuracy(record: Record) -> float | None:
     return known_mean(rank.test_accuracy for rank in record.ranks)
 
 
-OVER_SEEDS = (
-    "Mean and sample standard deviation over seeds, each with the mean of its repeats."
-)
+OVER_SEEDS = "Means over seeds, ± their standard deviation."
 
 
 def shown(head: str, words: Callable[[float], str]) -> Column:

@@ -24,9 +24,9 @@ from hpml_jobs.results.iterations import by_run, has_curve
 from hpml_jobs.results.rows import Row
 
 REPLICAS = (
-    "Test accuracy after the last epoch: mean over ranks and its deviation over seeds; ranks: the "
-    "least..most of a rank's replica. Replicas: whether all ranks hold the same parameters, and "
-    "the same buffers (BatchNorm), by their hashes."
+    "Test accuracy after the last epoch: mean over ranks, its deviation over seeds, and the lowest "
+    "and highest of a rank. Hashes: whether all ranks hold the same parameters, and the same "
+    "buffers."
 )
 
 

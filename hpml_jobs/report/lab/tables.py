@@ -121,7 +121,7 @@ def _speedup(row: Row) -> str | None:
     """Return a speedup with its interval; None of single runs."""
     pair = row.pair
     interval = pair and pair.interval
-    if not pair or not interval or min(len(of_row.runs) for of_row in pair) == 1:
+    if not pair or not interval or max(len(of_row.runs) for of_row in pair) == 1:
         return None
     ends = f"[{three_digits(interval.low)}, {three_digits(interval.high)}]"
     text = f"{three_digits(pair.speedup)} {ends}"

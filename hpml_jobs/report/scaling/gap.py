@@ -160,8 +160,8 @@ def gap_sentence(row: Row, gap: Gap) -> str:
 
 
 PICTURE = (
-    "Each cause takes a part of the ideal speedup. Lines: intervals of the parts, none with a "
-    "single run."
+    "Each cause takes a part of the ideal speedup; unexplained below zero: processes compute "
+    "faster than one alone. Lines: intervals of the parts, none with a single run."
 )
 
 

@@ -38,7 +38,7 @@ def too_few_iterations(record: Record) -> Observation | None:
     return Observation(
         measured >= LEAST_ITERATIONS,
         f"{counted(measured, 'iteration')} per {'window' if in_windows else 'epoch'} "
-        f"(at least {LEAST_ITERATIONS})",
+        f"(at least {LEAST_ITERATIONS} are needed)",
         "give a larger window=" if in_windows else "",
     )
 

@@ -408,7 +408,7 @@ ELSEWHERE = [
         "short",
         WARN,
         {"batch": 12_500, "iterations": 1},
-        "1 iteration per epoch (at least 10)",
+        "1 iteration per epoch (at least 10 are needed)",
     ),
 ]
 

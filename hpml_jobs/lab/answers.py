@@ -161,9 +161,10 @@ def remedies(block: Block) -> Answer:
         for row, texts in block.texts(block.rows)
     ]
     return Answer(
-        "Scaled multiplies the learning rate by global batch / 128 (Goyal et al. 2017), goyal also "
-        f"warms it up (goyal 2: over 2 epochs). Test accuracy on {block.place(block.rows[0])}: "
-        f"{listed(texts)}. With one seed, a difference may be chance.",
+        "Scaled multiplies the learning rate by global batch / 128; goyal rises to that rate "
+        "gradually (goyal 2: in 2 epochs; Goyal et al. 2017). Test accuracy on "
+        f"{block.place(block.rows[0])}: {listed(texts)}. With few seeds, a difference may be "
+        "chance.",
         block.rows,
     )
 
@@ -203,8 +204,8 @@ def replicas(block: Block) -> Answer:
     ]
     return Answer(
         "Replicas are copies of the model, buffers BatchNorm's running statistics, which only the "
-        "test uses. With ddp, each forward pass begins with those of rank 0, then each rank "
-        "changes its own. On "
+        "test uses. ddp sends those of rank 0 to all ranks before each forward pass, then each "
+        "rank changes its own. On "
         f"{block.place(block.rows[0])}, after the last epoch: {'; '.join(texts)}.",
         block.rows,
     )

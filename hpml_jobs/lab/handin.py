@@ -73,7 +73,7 @@ def write_handin(report: Report, folder: Path, student: str | None) -> list[Path
     }
     written = write(contents, folder, (), lambda _: True)
     if print_pdf(folder / HTML, folder / PDF):
-        written.append(folder / PDF)
+        written.insert(1, folder / PDF)
     return written
 
 

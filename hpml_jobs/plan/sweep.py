@@ -260,8 +260,9 @@ def _blocks_of_device(
     left_out: list[Ranges] = []
     for block in blocks:
         values = _without(block, (ONLY_ON,))
-        remedy = "this grid depends on the device: name one device="
-        device = _device(composer, values, remedy)
+        device = _device(
+            composer, values, "this grid depends on the device: name one device="
+        )
         if block.get(ONLY_ON, [device]) != [device]:
             left_out.append(values)
         # the command line may have replaced what differs
@@ -274,10 +275,9 @@ def _blocks_of_device(
     others = [values for values in left_out if not _is_among(values, kept)]
     if not others:
         return kept, []
-    number = counted(len(others), "block")
-    return kept, [
-        f"this grid has its own blocks for device={device}; {number} for another are left out"
-    ]
+    other = "GPUs" if device is Device.CPU else "CPUs"
+    left_out_text = f"{counted(len(others), 'block')} for {other} left out"
+    return kept, [f"this grid has its own blocks for device={device}: {left_out_text}"]
 
 
 def _is_among(block: Ranges, others: list[Ranges]) -> bool:

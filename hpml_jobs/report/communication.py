@@ -28,7 +28,7 @@ from hpml_jobs.results.groups import ConditionGroup
 from hpml_jobs.results.rows import Row
 
 COMMUNICATION = (
-    "Of the process that waits least. Total: seconds in which messages are under way. "
+    "Of the slowest process, which waits least. Total: seconds in which messages are under way. "
     "Not hidden: those in which it does not compute, exchange and waiting for later ranks; "
     "overlap: the rest, % of the total. Pack: copies into and out of messages by hand, part of "
     "Comm of Table 2. Cost: by how much an epoch without exchange of gradients is shorter, ± its "
@@ -164,7 +164,7 @@ def _sent(row: Row) -> Iterator[SentMessages]:
 
 
 PHASES_CAPTION = (
-    "Seconds per {work} on the process that waits least; h2d: copy to the device. "
+    "Seconds per {work} on the slowest process, which waits least; h2d: copy to the device. "
     "Unaccounted: |epoch - sum of the phases| / epoch. Overhead: instrumented epoch / timed epoch "
     "- 1. Comm of Table 2 is backward comm + pack (copies by hand) + the messages inside forward "
     "(ddp's buffers, fsdp's parameters) and the optimizer (zero1's parameters)."
@@ -252,7 +252,7 @@ def phases(group: ConditionGroup) -> Table | None:
 
 
 PICTURE_CAPTION = (
-    "Instrumented epoch, seconds of the process that waits least. Backward "
+    "Instrumented epoch, seconds of the slowest process. Backward "
     "communication: messages that backward does not hide."
 )
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 from hpml_jobs.core.strategies import BandwidthKind
 
 TIME = (
-    "Time: seconds of {what}, of the slowest rank, data loading included. Speedup: Time of "
+    "Time: seconds of {what}, the longest of all ranks, data loading included. Speedup: Time of "
     "{reference} / Time."
 )
 Q1 = (
@@ -13,7 +13,7 @@ Q1 = (
     "gradients and update are included. Time: everything."
 )
 MEASURED = (
-    "Seconds of the process for which the others wait (it waits least). Compute: copies to the "
+    "Seconds of the slowest process, which waits least for the others. Compute: copies to the "
     "device, forward, backward, optimizer. Comm: messages that no computation hides, and waiting "
     "for later ranks. With the waits for data they add up to the instrumented epoch."
 )
@@ -49,7 +49,8 @@ NOMINAL = (
     "takes this time. 1 GB = 1e9 bytes."
 )
 OF_PEAK = (
-    "% of peak: of the best bandwidth of large messages, when only messages are sent."
+    "% of peak: of the best bandwidth when only messages are sent, the largest for which the probe "
+    "has time (probe_s)."
 )
 RESIDUAL_BANDWIDTH = (
     "Bus bandwidth by subtraction: derived, not measured. 2(N-1)/N x I_N x S / Comm, with "

@@ -41,8 +41,9 @@ NO_CELLS = "This study has no cells yet, or none can be read."
 GLOSSARY = (
     "A cell is one measurement, e.g. of 2 processes at batch 64; single has one process; a rank is "
     "a process of a cell. After the timed epoch, the instrumented one times each part. A number "
-    "with ! is doubtful: see Warnings. In brackets is the interval that has the true value with 95 "
-    "% confidence (4 runs: 87.5 %, 3: 75 %; 1 or 2: by the noise inside of a run)."
+    "with ! is doubtful: see Warnings. The interval in brackets has the true value with 95 % "
+    "confidence from 5 runs on, 87.5 % with 4, 75 % with 3; with 1 or 2 it is an estimate by the "
+    "noise inside of each run."
 )
 """The words of the tables, above the first one."""
 

@@ -148,12 +148,15 @@ def gap_sentence(row: Row, gap: Gap) -> str:
         GapCause.UNEXPLAINED: "an unexplained rest",
     }
     name = listed(names.get(cause, cause.value) for cause in largest)
+    lows = [gap.parts[cause].low for cause in largest]
+    is_sure = all(low is None or low > 0 for low in lows)
     if value - min(0.0, gap.parts[GapCause.UNEXPLAINED].value) < gap.missing:
         part = mark(digits(value), is_doubtful=gap.doubts_parts)
-        sentence = f"{whole}; {part} of that is {name}"
+        sentence = f"{whole}; {part} of that {'is' if is_sure else 'may be'} {name}"
     else:  # the parts do not add up to what is missing: only their order is said
         named = mark(name, is_doubtful=gap.doubts_parts)
-        sentence = f"{whole}, first of all by {named}"
+        perhaps = "" if is_sure else "perhaps "
+        sentence = f"{whole}, {perhaps}first of all by {named}"
     if not gap.is_split:
         sentence += f"; the rest is not split: {why_unsplit(row)}"
     return f"{sentence}."

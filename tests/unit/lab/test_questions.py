@@ -22,17 +22,17 @@ ANSWERS = {
     "Q4.1": "After the last epoch: training loss 1.2000 ± 0.0000 and test accuracy 70.50 ± 0.71 % "
     "on 1 GPU at batch 128 (global batch 128); training loss 1.2000 ± 0.0000 and test accuracy "
     "60.00 ± 0.00 % on 2 GPUs at batch 512 (global batch 1024).",
-    "Q4.2": "Scaled multiplies the learning rate by global batch / 128 (Goyal et al. 2017), goyal "
-    "also warms it up (goyal 2: over 2 epochs). Test accuracy on 2 GPUs at batch 512: 60.00 ± 0.00 "
-    "% with no remedy and 64.00 ± 0.00 % with scaled. With one seed, a difference "
+    "Q4.2": "Scaled multiplies the learning rate by global batch / 128; goyal rises to that rate "
+    "gradually (goyal 2: in 2 epochs; Goyal et al. 2017). Test accuracy on 2 GPUs at batch 512: "
+    "60.00 ± 0.00 % with no remedy and 64.00 ± 0.00 % with scaled. With few seeds, a difference "
     "may be chance.",
     "Q5": "Different orders of the images in the epochs of a process: 5 of 5 with "
     "set_epoch (test accuracy 60.00 %) and 1 of 5 without set_epoch (test accuracy 60.00 %).",
     "Q6": "In each iteration, 4 GPUs at batch 512 send 38,560 bytes of buffers and 44,695,848 "
     "bytes of gradients.",
     "Q7": "Replicas are copies of the model, buffers BatchNorm's running statistics, which only "
-    "the test uses. With ddp, each forward pass begins with those of rank 0, then each rank "
-    "changes its own. "
+    "the test uses. ddp sends those of rank 0 to all ranks before each forward pass, then each "
+    "rank changes its own. "
     "On 2 GPUs at batch 128, after the last epoch: ddp: parameters equal, buffers differ, test "
     "accuracy 60.00 %; buffers off: parameters equal, buffers differ, test accuracy 60.00 %.",
     "Part B": "Test accuracy with a scale for each layer by its range: lenet_cifar10 65.00 % fp32, "

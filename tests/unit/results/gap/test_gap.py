@@ -324,6 +324,17 @@ def test_replayed_speedup_is_in_the_sentence(builder):
     ]
 
 
+def test_cause_whose_interval_has_zero_is_not_said_as_certain(builder):
+    group = exchanging_pair(builder)
+    (row,) = (row for row in group.timed if row.place in group.gaps)
+    gap = group.gaps[row.place]
+    for low, high, words in ((-0.1, 1.3, "may be"), (0.1, 1.3, "is")):
+        exchange = gap.parts[GapCause.EXCHANGE]._replace(low=low, high=high)
+        parts = {**gap.parts, GapCause.EXCHANGE: exchange}
+        sentence = gap_sentence(row, gap._replace(parts=parts))
+        assert sentence.endswith(f" of that {words} exchange between processes.")
+
+
 def test_epoch_without_exchange_is_what_was_measured(builder):
     """It takes 10.8 s, not 9.8 s: exchange took nothing from computation, something else did."""
     group = exchanging_pair(builder, alone_s=10.78)

@@ -16,6 +16,7 @@ from hpml_jobs.core.measurements import (
     Scheduling,
 )
 from hpml_jobs.core.script import Script
+from hpml_jobs.report.scaling.gap import gap_sentence
 from hpml_jobs.results.gap.causes import COMPUTE, EPOCH, GapCause, parts
 from hpml_jobs.results.gap.replay import IN_FORWARD, IN_OPTIMIZER
 from tests.unit.builders import lab_cell, lab_record, texts_by_label

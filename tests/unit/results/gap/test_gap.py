@@ -327,8 +327,9 @@ def test_replayed_speedup_is_in_the_sentence(builder):
 
 def test_cause_whose_interval_has_zero_is_not_said_as_certain(builder):
     group = exchanging_pair(builder)
-    (row,) = (row for row in group.timed if row.place in group.gaps)
-    gap = group.gaps[row.place]
+    source = group.source
+    (row,) = (row for row in source.timed if row.place in source.gaps)
+    gap = source.gaps[row.place]
     for low, high, words in ((-0.1, 1.3, "may be"), (0.1, 1.3, "is")):
         exchange = gap.parts[GapCause.EXCHANGE]._replace(low=low, high=high)
         parts = {**gap.parts, GapCause.EXCHANGE: exchange}

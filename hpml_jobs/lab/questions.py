@@ -111,7 +111,7 @@ def section(
     return Section(
         "questions",
         "Questions of the lab",
-        (Paragraph(GLOSSARY),),
+        (GLOSSARY,),
         sections=tuple(sections),
     )
 

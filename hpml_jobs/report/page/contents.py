@@ -38,12 +38,15 @@ from hpml_jobs.results.rows import by_key
 HTML, MARKDOWN = "report.html", "report.md"
 
 NO_CELLS = "This study has no cells yet, or none can be read."
-GLOSSARY = (
-    "A cell is one measurement, e.g. of 2 processes at batch 64; single has one process; a rank is "
-    "a process of a cell. After the timed epoch, the instrumented one times each part. A number "
-    "with ! is doubtful: see Warnings. The interval in brackets has the true value with 95 % "
-    "confidence from 5 runs on, 87.5 % with 4, 75 % with 3; with 1 or 2 it is an estimate by the "
-    "noise inside of each run."
+GLOSSARY = Bullets(
+    (
+        "Cell: one measurement, e.g. 2 processes at batch 64. Rank: a process of a cell, from 0.",
+        "Single: training in one process, as usual; several are named by their strategy.",
+        "Timed epoch: as in training. Instrumented epoch: the next, with a time for each part.",
+        "!: a doubtful number, see Warnings.",
+        "Interval, in brackets: it has the true value with 95 % confidence from 5 runs on, 87.5 % "
+        "with 4, 75 % with 3; with 1 or 2 it is an estimate by the noise inside of each run.",
+    )
 )
 """The words of the tables, above the first one."""
 
@@ -121,7 +124,7 @@ def _of_several(report: Report, drawn: dict[str, Picture]) -> list[Section]:
         Section(
             "answer",
             "Overview",
-            (Paragraph(GLOSSARY), table, *figures(drawn, "speedup", "gap")),
+            (GLOSSARY, table, *figures(drawn, "speedup", "gap")),
         ),
         *of_groups,
     ]
@@ -148,13 +151,13 @@ def _group_sections(report: Report, group: ReportGroup, prefix: str) -> list[Sec
     others = [t for t in group.tables if t not in first and t.label != CHECKS]
     folded = tuple(_sheet(table, {*printed}) for table in others)
     marks = tuple(_marked(group, Tier.NUMBER, Tier.TABLE))
-    words = "" if report.several or report.is_of_lab else f"{GLOSSARY} "
-    intro = Paragraph(
-        f"{words}{runs.removesuffix('.')}, unless a table says otherwise."
-    )
+    words = () if report.several or report.is_of_lab else (GLOSSARY,)
+    intro = Paragraph(f"{runs.removesuffix('.')}, unless a table says otherwise.")
     return [
         Section(f"{prefix}answer", "Answer", tuple(_answer(report, group))),
-        Section(f"{prefix}tables", "Table 1", (intro, *sheets) if sheets else ()),
+        Section(
+            f"{prefix}tables", "Table 1", (*words, intro, *sheets) if sheets else ()
+        ),
         Section(f"{prefix}marks", "Warnings", marks),
         _folded(f"{prefix}full", "More tables", folded),
     ]

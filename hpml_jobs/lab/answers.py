@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from hpml_jobs.core.check_result import Affected
 from hpml_jobs.core.text import listed, percent_text
-from hpml_jobs.report.answer import answer_of, how_sure
+from hpml_jobs.report.answer import answer_of, gain, how_sure
 from hpml_jobs.report.communication import messages_by_setup
 from hpml_jobs.report.frame import captions
 from hpml_jobs.report.frame.numbers import (
@@ -100,7 +100,8 @@ def scaling(block: Block) -> Answer:
         times = captions.mark(three_digits(pair.speedup), is_doubtful=pair.is_doubtful)
         point = (
             f"at global batch {pair.parallel.global_batch}, {block.place(pair.parallel)}: {times} "
-            f"times as fast as {block.place(pair.reference)} ({how_sure(pair.interval, pair)})"
+            f"times as fast as {block.place(pair.reference)}{gain(pair)} "
+            f"({how_sure(pair.interval, pair)})"
         )
     answer = answer_of(block.report, block.group)
     weak = f"{answer.sentence} {answer.why}".strip()

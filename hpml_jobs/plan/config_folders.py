@@ -107,10 +107,6 @@ def _checked(block: dict[str, Any], path: Path) -> dict[str, list[Any]]:
             )
     if block.get(ONLY_ON, Device.CPU) not in [*Device]:
         raise UsageError(f"{path}: {ONLY_ON} is one of {', '.join(Device)}")
-    if not isinstance(block.get(BLOCK_NAME, ""), str):
-        raise UsageError(
-            f"{path}: the {BLOCK_NAME} of a block is a text, e.g. {BLOCK_NAME}: Q1"
-        )
     return {
         key: value if isinstance(value, list) else [value]
         for key, value in block.items()

@@ -118,7 +118,7 @@ def _expand(
                 origins.setdefault("workload", f"workload=auto with device={device}")
             _check_size(len(settings) + math.prod(map(len, values.values())))
             settings += _combinations(composer, name, recipe, values)
-        (name_of_block,) = block.get(BLOCK_NAME, [""])
+        name_of_block, *_ = block.get(BLOCK_NAME, [""])
         names += [name_of_block] * (len(settings) - len(names))
     if not settings:
         raise UsageError("no cell: a range is empty")
@@ -216,6 +216,10 @@ def _blocks(
             if key not in replaced
         }
         origins |= dict.fromkeys(_without(kept, _OF_BLOCK), f"grid={grid}")
+        if BLOCK_NAME in block and {"gpus", "batch"} & typed.keys():
+            raise UsageError(
+                f"grid={grid} has its own gpus= and batch=: leave them out, or use grid=lab"
+            )
         blocks.append(defaults | kept | typed)
     origins |= dict.fromkeys(typed, "command line")
     return blocks
@@ -276,8 +280,10 @@ def _blocks_of_device(
     if not others:
         return kept, []
     other = "GPUs" if device is Device.CPU else "CPUs"
-    left_out_text = f"{counted(len(others), 'block')} for {other} left out"
-    return kept, [f"this grid has its own blocks for device={device}: {left_out_text}"]
+    return kept, [
+        f"this grid has its own blocks for device={device}: "
+        f"{counted(len(others), 'block')} for {other} left out"
+    ]
 
 
 def _is_among(block: Ranges, others: list[Ranges]) -> bool:

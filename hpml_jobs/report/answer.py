@@ -103,7 +103,7 @@ def _fact(report: Report, group: ReportGroup) -> str:
     efficiencies = [_percent(size, 0) for size in series.sizes[1:]]
     certainty = how_sure(series.largest.interval, rows)
     if len(rows) == 2:
-        shown = f"{last} times as fast {_at_batch(series)}{_gain(series.largest)}"
+        shown = f"{last} times as fast {_at_batch(series)}{gain(series.largest)}"
         shown += f" ({certainty}), an efficiency of {efficiencies[0]}"
     else:
         shares = listed([share.removesuffix(" %") for share in efficiencies])
@@ -121,7 +121,7 @@ def _percent(size: Pair, decimals: int) -> str:
     return mark(share, is_doubtful=size.is_doubtful)
 
 
-def _gain(size: Pair) -> str:
+def gain(size: Pair) -> str:
     """Return what a speedup near one or below it may mean."""
     interval = size.interval
     if (interval.high if interval else size.speedup) < 1:
@@ -278,9 +278,13 @@ def _batch(group: ReportGroup) -> str:
     best = largest_near_best({batch: row.epoch_s for batch, row in by_batch.items()})
     is_doubtful = any(Affected.TIME in row.doubts for row in by_batch.values())
     seems = "seems to be" if is_doubtful else "is"
+    on_size = f"On {captions.size(gpus, group.source.device)}"
+    batches = listed(sorted(by_batch))
+    if best == min(by_batch, key=lambda batch: by_batch[batch].epoch_s):
+        return f"{on_size}, batch {best} {seems} the fastest of {batches}."
     return (
-        f"On {captions.size(gpus, group.source.device)}, batch {best} {seems} the largest of "
-        f"{listed(sorted(by_batch))} that is nearly as fast as the best (within 10 %)."
+        f"{on_size}, batch {best} {seems} the largest of {batches} that is nearly as fast as the "
+        "best (within 10 %)."
     )
 
 

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import Annotated, NamedTuple
 
-from hpml_jobs.core.text import listed
 from hpml_jobs.report.frame import captions, picture
 from hpml_jobs.report.frame.captions import mark, why_unsplit
 from hpml_jobs.report.frame.numbers import significant, three_digits
@@ -110,56 +109,33 @@ NEARLY_IDEAL = 0.95
 """The share of the ideal speedup from which there is nothing to explain."""
 
 
-ABOUT_EQUAL = 0.8
-"""The share of the largest part from which another cause is named with it."""
-
-
-def _largest(gap: Gap) -> list[GapCause]:
-    """Return the causes of the largest parts; the unexplained one only if it is above zero."""
-    values = {cause: part.value for cause, part in gap.parts.items()}
-    low = gap.parts[GapCause.UNEXPLAINED].low
-    if not gap.is_split or (low is not None and low <= 0):
-        del values[GapCause.UNEXPLAINED]
-    most = max(values.values())
-    return [
-        cause
-        for cause, value in values.items()
-        if value >= min(most, ABOUT_EQUAL * most)
-    ]
+LARGE = 0.1
+"""The share of what is missing from which a part is named."""
 
 
 def gap_sentence(row: Row, gap: Gap) -> str:
-    """Return what is missing to the ideal speedup and its largest cause; empty if nothing is."""
+    """Return what is missing to the ideal speedup and its large parts; empty if nothing is."""
     if gap.speedup > EFFICIENCY_LIMIT * gap.ideal:
         return "More than the ideal speedup needs an explanation: measure both again."
     if gap.speedup >= NEARLY_IDEAL * gap.ideal:
         return ""
-    largest = _largest(gap)
-    value = sum(gap.parts[cause].value for cause in largest)
-    missing = mark(digits(gap.missing), is_doubtful=gap.is_doubtful)
-    whole = f"The speedup is {missing} below the ideal {gap.ideal:.4g}"
-    if not gap.is_split and 2 * value < gap.missing:  # most of it is not known
-        return f"{whole}; why is not known: {why_unsplit(row)}."
+    late, *_ = gap.late.partition(" on ")  # the table has the host
     names = {
         GapCause.EXCHANGE: "exchange between processes",
-        GapCause.LOADER: "the loader",
-        GapCause.WAITING: f"waiting for {gap.late or 'other ranks'}",
+        GapCause.LOADER: "waiting for data",
+        GapCause.WAITING: f"waiting for {late or 'other ranks'}",
         GapCause.CPUS: "waiting for a free CPU",
-        GapCause.UNEXPLAINED: "an unexplained rest",
     }
-    name = listed(names.get(cause, cause.value) for cause in largest)
-    lows = [gap.parts[cause].low for cause in largest]
-    is_sure = all(low is None or low > 0 for low in lows)
-    if value - min(0.0, gap.parts[GapCause.UNEXPLAINED].value) < gap.missing:
-        part = mark(digits(value), is_doubtful=gap.doubts_parts)
-        sentence = f"{whole}; {part} of that {'is' if is_sure else 'may be'} {name}"
-    else:  # the parts do not add up to what is missing: only their order is said
-        named = mark(name, is_doubtful=gap.doubts_parts)
-        perhaps = "" if is_sure else "perhaps "
-        sentence = f"{whole}, {perhaps}first of all by {named}"
+    texts = []
+    for cause, part in sorted(gap.parts.items(), key=lambda item: -item[1].value):
+        is_known = gap.is_split or cause is not GapCause.UNEXPLAINED
+        if is_known and abs(part.value) >= LARGE * gap.missing:
+            value = mark(digits(part.value), is_doubtful=gap.doubts_parts)
+            texts.append(f"{value} {names.get(cause, cause.value)}")
     if not gap.is_split:
-        sentence += f"; the rest is not split: {why_unsplit(row)}"
-    return f"{sentence}."
+        texts.append(f"the rest is not known: {why_unsplit(row)}")
+    missing = mark(digits(gap.missing), is_doubtful=gap.is_doubtful)
+    return f"{missing} is missing to the ideal {gap.ideal:.4g}: {', '.join(texts)}."
 
 
 PICTURE = (

@@ -66,7 +66,6 @@ OF_FILES = {
     "Config files": """
         --config-dir configs grid=not-yaml
         --config-dir configs grid=blocks-no-list
-        --config-dir configs grid=two-names
         --config-dir configs grid=unknown-key
         --config-dir configs grid=cluster
         --config-dir configs grid=no-device
@@ -106,7 +105,6 @@ FILES = {
     "short/test/a.txt": "b" * 40,
     "configs/grid/not-yaml.yaml": "blocks: [\n",
     "configs/grid/blocks-no-list.yaml": "blocks: {gpus: [1]}\n",
-    "configs/grid/two-names.yaml": "blocks:\n- {name: [Q1, Q2], gpus: [1]}\n",
     "configs/grid/unknown-key.yaml": "blocks:\n- {gpu: [1]}\n",
     "configs/grid/cluster.yaml": "blocks:\n- {cluster: [greene]}\n",
     "configs/grid/no-device.yaml": "blocks: [{gpus: [1, 2], only_on: tpu}]\n",

@@ -83,6 +83,8 @@ OF_KEYS = {
         grid=lab_dp
         grid=precision
         grid=workers
+        grid=hw5 batch=128
+        grid=hw5 -m gpus=1,2
         """,
     "Words that a key does not have": """
         strategy=horovod

@@ -162,8 +162,8 @@ def remedies(block: Block) -> Answer:
         for row, texts in block.texts(block.rows)
     ]
     return Answer(
-        "Scaled multiplies the learning rate by global batch / 128; goyal rises to that rate "
-        "gradually (goyal 2: in 2 epochs; Goyal et al. 2017). Test accuracy on "
+        "Scaled multiplies the learning rate by global batch / 128, the lab's small batch; goyal "
+        "rises to that rate gradually (goyal 2: in 2 epochs; Goyal et al. 2017). Test accuracy on "
         f"{block.place(block.rows[0])}: {listed(texts)}. With few seeds, a difference may be "
         "chance.",
         block.rows,

@@ -8,7 +8,7 @@ from hpml_jobs.core.errors import UsageError
 from hpml_jobs.lab.questions import section
 from hpml_jobs.report.folder import write
 from hpml_jobs.report.frame.picture import png_files
-from hpml_jobs.report.page.contents import HTML, MARKDOWN, public_page
+from hpml_jobs.report.page.contents import HTML, MARKDOWN, public_page, unfolded
 from hpml_jobs.report.page.formats import html_document, markdown_document
 from hpml_jobs.report.report import Report, pictures
 
@@ -59,11 +59,10 @@ def write_handin(report: Report, folder: Path, student: str | None) -> list[Path
         public_page(report, drawn, (section(report, drawn, own_words),))
         for own_words in ("", OWN_WORDS)
     )
-    unfolded = tuple(part for part in text.sections if not part.summary)
     name = student or "Name: (to be filled in), number: (to be filled in)"
     contents: dict[str, str | bytes] = {
         HTML: html_document(html._replace(subtitle=(name,))),
-        MARKDOWN: markdown_document(text._replace(subtitle=(name,), sections=unfolded)),
+        MARKDOWN: markdown_document(unfolded(text)._replace(subtitle=(name,))),
         "README.md": ABOUT.format(
             study=report.study,
             student=name,

@@ -278,14 +278,14 @@ def _batch(group: ReportGroup) -> str:
     best = largest_near_best({batch: row.epoch_s for batch, row in by_batch.items()})
     is_doubtful = any(Affected.TIME in row.doubts for row in by_batch.values())
     seems = "seems to be" if is_doubtful else "is"
-    on_size = f"On {captions.size(gpus, group.source.device)}"
-    batches = listed(sorted(by_batch))
-    if best == min(by_batch, key=lambda batch: by_batch[batch].epoch_s):
-        return f"{on_size}, batch {best} {seems} the fastest of {batches}."
-    return (
-        f"{on_size}, batch {best} {seems} the largest of {batches} that is nearly as fast as the "
-        "best (within 10 %)."
+    fastest = min(by_batch, key=lambda batch: by_batch[batch].epoch_s)
+    size = captions.size(gpus, group.source.device)
+    sentence = (
+        f"On {size}, batch {fastest} {seems} the fastest of {listed(sorted(by_batch))}"
     )
+    if best == fastest:
+        return f"{sentence}."
+    return f"{sentence}, batch {best} the largest with at least 90 % of its rate."
 
 
 def _training(group: ReportGroup, cell: Candidate) -> str:

@@ -64,9 +64,14 @@ def files(report: Report, questions: Questions) -> dict[str, str | bytes]:
     html = html_document(page)
     return {
         HTML: html,
-        MARKDOWN: markdown_document(page),
+        MARKDOWN: markdown_document(unfolded(page) if of_lab else page),
         **png_files(drawn.values()),
     }
+
+
+def unfolded(page: Page) -> Page:
+    """Return a page without its folded sections."""
+    return page._replace(sections=tuple(s for s in page.sections if not s.summary))
 
 
 def public_page(
@@ -84,7 +89,10 @@ def public_page(
         sections = [Section("answer", "Answer", (Paragraph(NO_CELLS, is_lead=True),))]
     if questions:
         sections = [s._replace(summary=f"{s.title}: show") for s in sections[1:]]
-        doubts = [_marked(group, Tier.NUMBER) for group in report.groups]
+        doubts = []
+        for group in report.groups:  # a table's doubts only where speedups are
+            of_table = (Tier.TABLE,) if group.source.series else ()
+            doubts.append(_marked(group, Tier.NUMBER, *of_table))
         marks = tuple(chain.from_iterable(doubts))
         questions = (*questions, Section("doubts", "Warnings", marks))
     whole = chain(questions, sections, _endings(report, drawn))

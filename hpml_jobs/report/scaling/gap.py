@@ -109,7 +109,7 @@ NEARLY_IDEAL = 0.95
 """The share of the ideal speedup from which there is nothing to explain."""
 
 
-LARGE = 0.1
+LARGE = 0.2
 """The share of what is missing from which a part is named."""
 
 
@@ -126,16 +126,21 @@ def gap_sentence(row: Row, gap: Gap) -> str:
         GapCause.WAITING: f"waiting for {late or 'other ranks'}",
         GapCause.CPUS: "waiting for a free CPU",
     }
-    texts = []
+    if gap.parts[GapCause.UNEXPLAINED].value < 0:
+        names[GapCause.UNEXPLAINED] = "unexplained (faster than expected, or noise)"
+    large = []
     for cause, part in sorted(gap.parts.items(), key=lambda item: -item[1].value):
         is_known = gap.is_split or cause is not GapCause.UNEXPLAINED
         if is_known and abs(part.value) >= LARGE * gap.missing:
             value = mark(digits(part.value), is_doubtful=gap.doubts_parts)
-            texts.append(f"{value} {names.get(cause, cause.value)}")
-    if not gap.is_split:
-        texts.append(f"the rest is not known: {why_unsplit(row)}")
+            large.append(f"{value} {names.get(cause, cause.value)}")
     missing = mark(digits(gap.missing), is_doubtful=gap.is_doubtful)
-    return f"{missing} is missing to the ideal {gap.ideal:.4g}: {', '.join(texts)}."
+    sentence = f"{missing} is missing to the ideal {gap.ideal:.4g}"
+    if large:
+        sentence += f"; largest part{'s' * (len(large) > 1)}: {', '.join(large)}"
+    if not gap.is_split:
+        sentence += f"; the rest is not known: {why_unsplit(row)}"
+    return f"{sentence}."
 
 
 PICTURE = (

@@ -127,7 +127,8 @@ def test_each_cause_has_its_lost_seconds(builder):
         GapCause.UNEXPLAINED: 0.0,
     }
     assert sentences(group) == [
-        "1.40 is missing to the ideal 4: 0.90 exchange between processes, 0.40 waiting for data."
+        "1.40 is missing to the ideal 4; largest parts: 0.90 exchange between processes, 0.40 "
+        "waiting for data."
     ]
 
 
@@ -175,7 +176,8 @@ def test_without_phases_exchange_is_what_the_epoch_without_it_saves(builder):
         GapCause.UNEXPLAINED: 0.2,
     }
     assert sentences(group) == [
-        "0.80 is missing to the ideal 2: 0.60 exchange between processes, 0.20 unexplained."
+        "0.80 is missing to the ideal 2; largest parts: 0.60 exchange between processes, 0.20 "
+        "unexplained."
     ]
 
 
@@ -184,7 +186,7 @@ def test_waiting_for_cpus_is_at_most_what_computation_takes_longer(builder):
     group = group_of(builder, a_run(1, 26.0), a_run(4, 10.0, queued_s=6.0))
     assert values_of(group)[GapCause.CPUS] == 1.4
     assert sentences(group) == [
-        "1.40 is missing to the ideal 4: !1.40 waiting for a free CPU."
+        "1.40 is missing to the ideal 4; largest part: !1.40 waiting for a free CPU."
     ]
 
 
@@ -196,7 +198,8 @@ def test_protocol_lab_splits_off_the_loader_only(builder):
     group = group_of(builder, a_run(1, 26.0, **lab), a_run(4, 10.0, stall_s=2.0, **lab))
     assert values_of(group) == {GapCause.LOADER: 0.8, GapCause.UNEXPLAINED: 0.6}
     assert (
-        "1.40 is missing to the ideal 4: 0.80 waiting for data, the rest is not known: "
+        "1.40 is missing to the ideal 4; largest part: 0.80 waiting for data; the rest is not "
+        "known: "
         "protocol=lab ends before the instrumented epoch (protocol=full measures it)."
         in sentences(group)[0]
     )
@@ -316,7 +319,7 @@ def exchanging_pair(builder, **changes):
 def test_replayed_speedup_is_in_the_sentence(builder):
     group = exchanging_pair(builder)
     assert sentences(group) == [
-        "0.67 is missing to the ideal 2: 0.66 exchange between processes."
+        "0.67 is missing to the ideal 2; largest part: 0.66 exchange between processes."
     ]
 
 

@@ -63,7 +63,7 @@ class Answer(NamedTuple):
 def answer_of(report: Report, group: ReportGroup) -> Answer:
     """Return the answer of one group of a report."""
     if not group.candidates:
-        marks = tuple(_without(report, group))
+        marks = tuple(without(report, group))
         command = f"{PROGRAM} status {report.study}"
         why = "" if marks else with_command(" To see why", command)
         return Answer(f"No cell has a number.{why}", marks=marks)
@@ -315,7 +315,7 @@ def _accuracy(group: ReportGroup, series: Series) -> str:
     return f"Test accuracy {first} with {size}, {last} with {rows[1].gpus}."
 
 
-def _without(report: Report, group: ReportGroup) -> Iterator[str]:
+def without(report: Report, group: ReportGroup) -> Iterator[str]:
     """Yield a line on the cells that ended without a number, with the reason of the first."""
     cells = group.source.cells
     ended = [c for c in cells if c.record is None and not c.outcome.may_run]
@@ -342,7 +342,7 @@ def _marks(report: Report, group: ReportGroup) -> Iterator[str]:
         command = f"{PROGRAM} resubmit {report.study} --disturbed"
         text = f"{captions.MARK} {slowed}" if marked else f"{slowed} and left out"
         yield with_command(f"{text}. When those have ended", command)
-    yield from _without(report, group)
+    yield from without(report, group)
     for cause in causes:
         if cause.result.check != DISTURBED:
             yield f"{captions.MARK} {warnings.brief(source, cause)}"

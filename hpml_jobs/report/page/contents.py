@@ -10,7 +10,7 @@ from hpml_jobs.core.gpus import Card
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.text import VERSION, counted, few, printable
 from hpml_jobs.report import warnings
-from hpml_jobs.report.answer import answer_of
+from hpml_jobs.report.answer import answer_of, without
 from hpml_jobs.report.frame import captions
 from hpml_jobs.report.frame.numbers import aside
 from hpml_jobs.report.frame.picture import Picture, png_files
@@ -44,8 +44,8 @@ GLOSSARY = Bullets(
         "Single: training in one process, as usual; several are named by their strategy.",
         "Timed epoch: as in training. Instrumented epoch: the next, with a time for each part.",
         "!: a doubtful number, see Warnings.",
-        "Interval, in brackets: it has the true value with 95 % confidence from 5 runs on, 87.5 % "
-        "with 4, 75 % with 3; with 1 or 2 it is an estimate by the noise inside of each run.",
+        "Interval, in brackets: where the true value is, with 95 % confidence from 5 runs on; "
+        "fewer are less sure (4: 87.5 %, 3: 75 %; 1 or 2: an estimate by the noise inside of each).",
     )
 )
 """The words of the tables, above the first one."""
@@ -89,12 +89,12 @@ def public_page(
         sections = [Section("answer", "Answer", (Paragraph(NO_CELLS, is_lead=True),))]
     if questions:
         sections = [s._replace(summary=f"{s.title}: show") for s in sections[1:]]
-        doubts = []
+        doubts: list[Item] = []
         for group in report.groups:  # a table's doubts only where speedups are
             of_table = (Tier.TABLE,) if group.source.series else ()
-            doubts.append(_marked(group, Tier.NUMBER, *of_table))
-        marks = tuple(chain.from_iterable(doubts))
-        questions = (*questions, Section("doubts", "Warnings", marks))
+            doubts += map(Paragraph, without(report, group))
+            doubts += _marked(group, Tier.NUMBER, *of_table)
+        questions = (*questions, Section("doubts", "Warnings", tuple(doubts)))
     whole = chain(questions, sections, _endings(report, drawn))
     page = Page(
         title=report.study,

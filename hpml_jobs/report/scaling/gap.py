@@ -126,16 +126,19 @@ def gap_sentence(row: Row, gap: Gap) -> str:
         GapCause.WAITING: f"waiting for {late or 'other ranks'}",
         GapCause.CPUS: "waiting for a free CPU",
     }
-    if gap.parts[GapCause.UNEXPLAINED].value < 0:
-        names[GapCause.UNEXPLAINED] = "unexplained (faster than expected, or noise)"
     large = []
     for cause, part in sorted(gap.parts.items(), key=lambda item: -item[1].value):
         is_known = gap.is_split or cause is not GapCause.UNEXPLAINED
-        if is_known and abs(part.value) >= LARGE * gap.missing:
+        if is_known and part.value >= LARGE * gap.missing:
             value = mark(digits(part.value), is_doubtful=gap.doubts_parts)
             large.append(f"{value} {names.get(cause, cause.value)}")
     missing = mark(digits(gap.missing), is_doubtful=gap.is_doubtful)
     sentence = f"{missing} is missing to the ideal {gap.ideal:.4g}"
+    if gap.parts[GapCause.UNEXPLAINED].value <= -LARGE * gap.missing:
+        largest = mark(large[0].partition(" ")[2], is_doubtful=gap.doubts_parts)
+        return (
+            f"{sentence}, mostly by {largest}; the parts do not add up: measure again."
+        )
     if large:
         sentence += f"; largest part{'s' * (len(large) > 1)}: {', '.join(large)}"
     if not gap.is_split:

@@ -45,7 +45,7 @@ GLOSSARY = Bullets(
         "Timed epoch: as in training. Instrumented epoch: the next, with a time for each part.",
         "!: a doubtful number, see Warnings.",
         "Interval, in brackets: where the true value is, with 95 % confidence from 5 runs on; "
-        "fewer are less sure (4: 87.5 %, 3: 75 %; 1 or 2: an estimate by the noise inside of each).",
+        "fewer are less sure (4: 87.5 %, 3: 75 %; 1 or 2: estimated by the noise of each).",
     )
 )
 """The words of the tables, above the first one."""

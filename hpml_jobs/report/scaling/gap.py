@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Annotated, NamedTuple
 
+from hpml_jobs.core.text import listed
 from hpml_jobs.report.frame import captions, picture
 from hpml_jobs.report.frame.captions import mark, why_unsplit
 from hpml_jobs.report.frame.numbers import significant, three_digits
@@ -126,21 +127,20 @@ def gap_sentence(row: Row, gap: Gap) -> str:
         GapCause.WAITING: f"waiting for {late or 'other ranks'}",
         GapCause.CPUS: "waiting for a free CPU",
     }
-    large = []
+    large: dict[str, str] = {}
     for cause, part in sorted(gap.parts.items(), key=lambda item: -item[1].value):
         is_known = gap.is_split or cause is not GapCause.UNEXPLAINED
         if is_known and part.value >= LARGE * gap.missing:
             value = mark(digits(part.value), is_doubtful=gap.doubts_parts)
-            large.append(f"{value} {names.get(cause, cause.value)}")
+            large[names.get(cause, cause.value)] = value
     missing = mark(digits(gap.missing), is_doubtful=gap.is_doubtful)
     sentence = f"{missing} is missing to the ideal {gap.ideal:.4g}"
     if gap.parts[GapCause.UNEXPLAINED].value <= -LARGE * gap.missing:
-        largest = mark(large[0].partition(" ")[2], is_doubtful=gap.doubts_parts)
-        return (
-            f"{sentence}, mostly by {largest}; the parts do not add up: measure again."
-        )
+        # the parts are more than what is missing: only their order is said
+        return f"{sentence}, first of all by {listed(large)}."
     if large:
-        sentence += f"; largest part{'s' * (len(large) > 1)}: {', '.join(large)}"
+        parts = ", ".join(f"{value} {name}" for name, value in large.items())
+        sentence += f"; largest part{'s' * (len(large) > 1)}: {parts}"
     if not gap.is_split:
         sentence += f"; the rest is not known: {why_unsplit(row)}"
     return f"{sentence}."

@@ -273,19 +273,16 @@ def loss_picture(groups: Sequence[ConditionGroup]) -> Picture | None:
         key=lambda label: (not setups[label].is_baseline, -setups[label].gpus),
     )
     drawn = sorted(labels[:LINES], key=lambda label: setups[label].order)
-    looks = {
-        label: picture.Look(picture.COLOURS[number % len(picture.COLOURS)])
-        for number, label in enumerate(drawn)
-    }
+    # at most LINES, fewer than the colours
+    colours = dict(zip(drawn, picture.COLOURS, strict=False))
     loss_panels, missing = cut([Panel(*panel) for panel in losses.items()])
     legend: dict[str, Entry] = {
-        label: {"color": look.colour, "ls": look.dashes}
-        for label, look in looks.items()
+        label: {"color": colour} for label, colour in colours.items()
     }
     return panels(
         "Loss by iteration",
         loss_panels,
-        partial(_draw, looks=looks),
+        partial(_draw, colours=colours),
         caption=[CAPTION],
         legend=legend,
         missing=labels[LINES:] + missing,
@@ -303,14 +300,14 @@ def _loss(row: Row) -> Any:
 
 
 def _draw(
-    axis: Axes, panel: Panel[dict[str, Any]], *, looks: Mapping[str, picture.Look]
+    axis: Axes, panel: Panel[dict[str, Any]], *, colours: Mapping[str, str]
 ) -> list[str]:
     """Draw the runs of a batch; return the loss at the end of each in words."""
     import numpy as np  # noqa: PLC0415 - heavy
 
     texts = []
     most = 0.0
-    for label, look in looks.items():
+    for label, colour in colours.items():
         values = panel.data.get(label)
         if values is None:
             continue
@@ -320,8 +317,8 @@ def _draw(
         at = np.arange(len(smooth)) + (fortieth + 1) / 2
         few = ceil(len(smooth) / 200)
         thin = range(1, len(values) + 1, every)
-        axis.plot(thin, values[::every], color=look.colour, lw=0.5, alpha=0.3)
-        axis.plot(at[::few], smooth[::few], color=look.colour, ls=look.dashes, lw=1.7)
+        axis.plot(thin, values[::every], color=colour, lw=0.5, alpha=0.3)
+        axis.plot(at[::few], smooth[::few], color=colour, lw=1.7)
         most = max(most, float(smooth.max()))
         texts.append(f"{panel.title}, {label}: {smooth[-1]:.3g}")
     axis.set(xlabel="iteration", ylabel="training loss")

@@ -97,8 +97,7 @@ def checks(group: ConditionGroup) -> Table:
     """Return the causes of wrong or doubtful numbers, and how many checks passed."""
     slugs = [slug for row in group.rows for slug in row.cells if slug in group.checks]
     results = [(slug, result) for slug in slugs for result in group.checks[slug]]
-    violated = [result for _, result in results if result.level is not Level.PASS]
-    passed = len(results) - len(violated)
+    passed = sum(result.level is Level.PASS for _, result in results)
     caption = (
         f"{counted(passed, 'check')} passed in {counted(len(set(slugs)), 'cell')}."
     )

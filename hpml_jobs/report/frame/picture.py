@@ -184,8 +184,8 @@ def panels(  # noqa: PLR0913  (what is around the panels)
     """Return a picture of panels, at most `columns` in a row; None without a panel.
 
     `draw` draws a panel on its axes, labels them, and returns its main numbers in words: with the
-    title, they are the picture's `alt`. The sentences of `caption` end with what is `missing` and
-    the `file` that has it. `height` is that of a panel in inches.
+    title, they are the picture's `alt`. The sentences of `caption` end with what is `missing`.
+    `height` is that of a panel in inches.
     """
     if not drawn:
         return None

@@ -137,7 +137,8 @@ def gap_sentence(row: Row, gap: Gap) -> str:
     sentence = f"{missing} is missing to the ideal {gap.ideal:.4g}"
     if gap.parts[GapCause.UNEXPLAINED].value <= -LARGE * gap.missing:
         # the parts are more than what is missing: only their order is said
-        return f"{sentence}, first of all by {listed(large)}."
+        causes = mark(listed(large), is_doubtful=gap.doubts_parts)
+        return f"{sentence}, first of all by {causes}."
     if large:
         parts = ", ".join(f"{value} {name}" for name, value in large.items())
         sentence += f"; largest part{'s' * (len(large) > 1)}: {parts}"

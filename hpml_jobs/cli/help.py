@@ -15,7 +15,7 @@ PAGE = """\
 hpml_jobs {version}: how does PyTorch training scale on a SLURM cluster?
 
   hpml-jobs -m gpus=1,2,4 batch=32,128,512   submit a study of 3 x 3 cells
-  hpml-jobs collect --wait                   wait, print how fast each size is
+  hpml-jobs collect --wait                   wait, print the speedup of more GPUs
 
   init                       write your defaults from what this cluster says
   doctor KEY=VALUE...        check the setup, with a short diagnostic job
@@ -27,7 +27,7 @@ hpml_jobs {version}: how does PyTorch training scale on a SLURM cluster?
   collect [STUDY]            print how much faster more GPUs are, and why
   compare A [B]              say which cells of B are faster or slower than A's
 
-A study is a set of cells; a cell is one measurement, e.g. 4 GPUs with batch 128.
+A study is a set of cells; a cell is one run, e.g. of 4 GPUs with batch 128.
   hpml-jobs COMMAND --help   options of a command, and an example
   hpml-jobs help WORD        a term, a check or a key; help keys: the main keys
   hpml-jobs --help --all     all commands and topics
@@ -37,9 +37,9 @@ WHOLE_PAGE = """\
 hpml_jobs {version}: how does PyTorch training scale on a SLURM cluster?
 
   hpml-jobs -m gpus=1,2,4 batch=32,128,512   submit a study of 3 x 3 cells
-  hpml-jobs collect --wait                   wait, print how fast each size is
+  hpml-jobs collect --wait                   wait, print the speedup of more GPUs
 
-A study is a set of cells; a cell is one measurement, e.g. on 4 GPUs with batch
+A study is a set of cells; a cell is one run, e.g. on 4 GPUs with batch
 128. Submitted again, a study skips its finished, pending and running cells. On
 a machine without SLURM they run now, one after another. python -m hpml_jobs is
 the same as hpml-jobs.

@@ -205,4 +205,4 @@ def _ending(folder: CellFolder) -> str:
     record = folder.read_record() if end.outcome.finished else None
     if record is None or not record.ranks:
         return f"{end.outcome.value}: {end.reason}"
-    return f"timed {record.timed_s:#.3g} s"
+    return f"epoch {record.timed_s:#.3g} s"

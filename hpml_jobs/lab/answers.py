@@ -83,7 +83,7 @@ def time_by_batch(block: Block) -> Answer:
         return Answer()
     return Answer(
         f"Without data loading, an epoch on {captions.size(1, block.source.device)} takes "
-        f"{listed(texts)}. {answer_of(block.report, block.group).batch}"
+        f"{listed(texts)}."
     )
 
 
@@ -139,7 +139,7 @@ def bandwidth(block: Block) -> Answer:
     if reached.of_peak:
         share = percent(reached.of_peak)
         peak = three_digits(reached.lab_gb_per_s / reached.of_peak)
-        of_peak = f", {share} % of the {peak} GB/s when only messages are sent"
+        of_peak = f", {share} % of the {peak} GB/s that were measured without training"
     return Answer(f"On {block.place(row)} gradients pass at {speed} GB/s{of_peak}.")
 
 
@@ -173,7 +173,7 @@ def remedies(block: Block) -> Answer:
 def shuffling(block: Block) -> Answer:
     """Return the orders of the samples with and without set_epoch (Q5)."""
     texts = [
-        f"{texts['orders of a rank']} {'with' if texts['set_epoch'] == 'yes' else 'without'} "
+        f"{texts['orders of a process']} {'with' if texts['set_epoch'] == 'yes' else 'without'} "
         f"set_epoch (test accuracy {texts['test acc., %']} %)"
         for _, texts in block.texts(block.rows)
     ]
@@ -191,8 +191,9 @@ def messages(block: Block) -> Answer:
     for message in messages_by_setup(block.source).get(row.setup, []):
         sent[message.purpose] += round(message.bytes_per_iteration)
     texts = [f"{count(number)} bytes of {purpose}" for purpose, number in sent.items()]
+    are_all = "Yes" if sent.keys() == {"gradients"} else "No"
     return Answer(
-        f"In each iteration, {block.place(row)} send {listed(texts or ['nothing'])}."
+        f"{are_all}: in each iteration, {block.place(row)} send {listed(texts)}."
     )
 
 
@@ -200,13 +201,13 @@ def replicas(block: Block) -> Answer:
     """Return whether replicas are equal, and the range of their accuracies (Q7)."""
     texts = [
         f"{row.treatment or row.strategy.value}: parameters {texts['parameters']}, buffers "
-        f"{texts['buffers']}, test accuracy {texts['ranks']} %"
+        f"{texts['buffers']}, test accuracy {texts['processes']} %"
         for row, texts in block.texts(block.rows)
     ]
     return Answer(
-        "Replicas are copies of the model, buffers BatchNorm's running statistics, which only the "
-        "test uses. ddp sends those of rank 0 to all ranks before each forward pass, then each "
-        "rank changes its own. On "
+        "Replicas are copies of the model. Buffers are BatchNorm's running statistics, which only "
+        "the test uses. ddp copies those of rank 0 to all processes before each forward pass "
+        "(buffers off: never), then each process changes its own. On "
         f"{block.place(block.rows[0])}, after the last epoch: {'; '.join(texts)}.",
         block.rows,
     )

@@ -45,14 +45,14 @@ def write_handin(report: Report, folder: Path, student: str | None) -> list[Path
     """Write what is handed in, with a PDF where a browser prints the page.
 
     Raises:
-        UsageError: the folder has files, which may have been edited, or cells may still run.
+        UsageError: the folder exists, with files that may have been edited, or cells may still run.
         HpmlError: the folder cannot be written.
     """
     if report.measured_again:
         raise UsageError(
             f"--handin: pending or running: {report.measured_again}; --wait waits"
         )
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    if folder.exists():
         raise UsageError(f"--handin {folder} exists already: name a new folder")
     drawn = pictures(report)
     html, text = (

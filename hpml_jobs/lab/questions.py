@@ -69,13 +69,13 @@ QUESTIONS = (
         "shuffling",
     ),
     Question(
-        "Q6: Messages beside gradients",
+        "Q6: Are gradients the only messages?",
         answers.messages,
         "communication",
         shows_table=False,
     ),
     Question(
-        "Q7: Replicas by gradients alone",
+        "Q7: Would gradients alone be enough?",
         answers.replicas,
         "replicas",
         lambda cell: cell.sync_buffers is not None,

@@ -328,11 +328,12 @@ def _each_once(
     for planned in cells:
         first = unique.get(planned.cell.digest, planned)
         unique[planned.cell.digest] = planned._replace(block=first.block)
-    if len(unique) < len(cells):
-        reason = ""
-        if len({settings.strategy for settings in sweep.settings}) > 1:
-            reason = ": with gpus=1 all strategies share one baseline (single)"
-        notify(f"{len(cells)} combinations, {len(unique)} without duplicates{reason}")
+    has_strategies = len({settings.strategy for settings in sweep.settings}) > 1
+    if has_strategies and len(unique) < len(cells):
+        notify(
+            f"{len(unique)} cells instead of {len(cells)}: with gpus=1 all strategies share one "
+            "baseline (single)"
+        )
     return list(unique.values())
 
 

@@ -16,7 +16,6 @@ from hpml_jobs.core.cluster import Launcher
 from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.recipe import PLAIN
 from hpml_jobs.core.strategies import Device
-from hpml_jobs.core.text import counted
 from hpml_jobs.core.workload import Optimizer, refuse_file
 from hpml_jobs.plan import machine
 from hpml_jobs.plan.candidates import (
@@ -276,14 +275,10 @@ def _blocks_of_device(
         raise UsageError(
             f"this grid has no block for device={device}: choose another grid="
         )
-    others = [values for values in left_out if not _is_among(values, kept)]
-    if not others:
-        return kept, []
-    other = "GPUs" if device is Device.CPU else "CPUs"
-    return kept, [
-        f"this grid has its own blocks for device={device}: "
-        f"{counted(len(others), 'block')} for {other} left out"
-    ]
+    has_others = any(not _is_among(values, kept) for values in left_out)
+    if device is Device.CPU and has_others:
+        return kept, ["with device=cpu this grid has other cells than on GPUs"]
+    return kept, []
 
 
 def _is_among(block: Ranges, others: list[Ranges]) -> bool:

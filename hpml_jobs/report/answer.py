@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from hpml_jobs.core.check_result import Affected, Tier
-from hpml_jobs.core.formulas import MOST_LAUNCHES, largest_near_best
+from hpml_jobs.core.formulas import MOST_LAUNCHES
 from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.core.text import (
     PROGRAM,
@@ -39,10 +39,10 @@ class Answer(NamedTuple):
     """Sentences on a group, in the order of reading.
 
     `sentence` is the measured fact with its interval, or the cell that a wish asks for. `batch`:
-    which batch is the best on the smallest size. `why`: what most of the missing speedup is.
-    `training` is what the epochs of a wish take. `accuracy`: what the sizes learned. `marks`: a
-    line per cause of doubt, with what helps. `figures` are the main numbers, each a value and its
-    name.
+    its rate on the smallest size, if another batch is faster there. `why`: what takes most of the
+    missing speedup. `training` is what the epochs of a wish take. `accuracy`: what the sizes
+    learned. `marks`: a line per cause of doubt, with what helps. `figures` are the main numbers,
+    each a value and its name.
     """
 
     sentence: str
@@ -102,14 +102,16 @@ def _fact(report: Report, group: ReportGroup) -> str:
     *_, last = times = [_times(size) for size in series.sizes]
     efficiencies = [_percent(size, 0) for size in series.sizes[1:]]
     certainty = how_sure(series.largest.interval, rows)
+    device = group.source.device
+    at_batch = _at_batch(series, device)
     if len(rows) == 2:
-        shown = f"{last} times as fast {_at_batch(series)}{gain(series.largest)}"
-        shown += f" ({certainty}), an efficiency of {efficiencies[0]}"
+        shown = f"{last} times as fast {at_batch}{gain(series.largest)}"
+        shown += f" ({certainty}), efficiency {efficiencies[0]}"
     else:
         shares = listed([share.removesuffix(" %") for share in efficiencies])
-        shown = f"{', '.join(times)} times as fast {_at_batch(series)}"
+        shown = f"{', '.join(times)} times as fast {at_batch}"
         shown += f" (efficiency {shares} %; {last}: {certainty})"
-    return f"{sizes} {captions.units(group.source.device)}{on_nodes}: {shown}."
+    return f"{sizes} {captions.units(device)}{on_nodes}: {shown}."
 
 
 def _times(size: Pair) -> str:
@@ -130,12 +132,14 @@ def gain(size: Pair) -> str:
     return "" if is_clear else ", which may be chance"
 
 
-def _at_batch(series: Series) -> str:
-    """Return `at batch 64`, with the strategy unless it is ddp."""
+def _at_batch(series: Series, device: Device) -> str:
+    """Return `at batch 64 per GPU`, with the strategy unless it is ddp."""
     strategy = series.largest.parallel.strategy
-    of_all = "global " if series.is_global else ""
+    batch = f"batch {series.batch} per {captions.unit(device)}"
+    if series.is_global:
+        batch = f"global batch {series.batch}"
     named = "" if strategy is Strategy.DDP else f" ({strategy.value})"
-    return f"at {of_all}batch {series.batch}{named}"
+    return f"at {batch}{named}"
 
 
 def how_sure(interval: Interval | None, rows: Sequence[Row]) -> str:
@@ -162,13 +166,14 @@ def _single(report: Report, group: ReportGroup) -> str:
     per = captions.work_text(group.source.work)
     time_s = mark(seconds(fastest.epoch_s), is_doubtful=fastest.is_doubtful)
     speed = ""
+    batch = f"batch {row.batch_per_gpu} per {captions.unit(device)}"
     if rate := fastest.timing.units_per_s:
         shown = mark(per_second(rate), is_doubtful=fastest.is_doubtful)
         speed = f", {shown} {fastest.timing.unit.value}/s"
-    of_several = f", the fastest of {len(cells)} cells" * (len(cells) > 1)
+    of_several = f", the fastest of {len(cells)} settings" * (len(cells) > 1)
     sentence = (
-        f"{captions.size_words(row.setup, device)}: {time_s} s per {per} at batch "
-        f"{row.batch_per_gpu}{captions.how(row.setup)}{speed}{of_several}."
+        f"{captions.size_words(row.setup, device)}: {time_s} s per {per} at {batch}"
+        f"{captions.how(row.setup)}{speed}{of_several}."
     )
     command = _command(
         report, group, gpus=f"1,{max(2, row.gpus)}", batch=row.batch_per_gpu
@@ -199,8 +204,9 @@ def _wished(report: Report, group: ReportGroup) -> str:
     sizes = group.source.series.sizes
     place = next(n for n, size in enumerate(sizes) if size.parallel is asked.row)
     limit = percent_text(wish.min_efficiency, 0)
-    name = captions.size(asked.row.gpus, group.source.device)
-    advice = f"Use {name} {_at_batch(group.source.series)}"
+    device = group.source.device
+    name = captions.size(asked.row.gpus, device)
+    advice = f"Use {name} {_at_batch(group.source.series, device)}"
     # the limit may be in the interval of this size, or of the next; a doubtful number decides none
     for size in sizes[max(1, place) : place + 2]:
         if size.is_doubtful or size.is_near(wish.min_efficiency):
@@ -257,7 +263,7 @@ def _within_budget(group: ReportGroup, gpu_hours: float, epochs: int) -> str:
         return f"Use {group.asked.words}: the fastest with {budget}."
     cheapest = min(group.candidates, key=lambda c: c.gpu_hours)
     needed = significant(epochs * cheapest.gpu_hours, 3)
-    return f"No cell does {budget}: {cheapest.words} needs least, {needed}."
+    return f"No setting does {budget}: {cheapest.words} needs least, {needed}."
 
 
 def _why(group: ReportGroup, row: Row) -> str:
@@ -269,23 +275,24 @@ def _why(group: ReportGroup, row: Row) -> str:
 
 
 def _batch(group: ReportGroup) -> str:
-    """Return which of several batches of the smallest size is the best, by the series' rule."""
-    rows = group.source.plain_rows
-    gpus = rows[0].gpus
-    by_batch = {row.batch_per_gpu: row for row in rows if row.gpus == gpus}
-    if len(by_batch) < 2:
+    """Return how near the answer's batch is to the fastest one on the smallest size."""
+    series = group.source.series
+    if series is None or series.is_global:
         return ""
-    best = largest_near_best({batch: row.epoch_s for batch, row in by_batch.items()})
-    is_doubtful = any(Affected.TIME in row.doubts for row in by_batch.values())
-    seems = "seems to be" if is_doubtful else "is"
-    fastest = min(by_batch, key=lambda batch: by_batch[batch].epoch_s)
-    size = captions.size(gpus, group.source.device)
-    sentence = (
-        f"On {size}, batch {fastest} {seems} the fastest of {listed(sorted(by_batch))}"
+    used = series.smallest
+    rows = [row for row in group.source.plain_rows if row.setup == used.setup]
+    fastest = min(rows, key=lambda row: row.epoch_s)
+    if fastest is used:
+        return ""
+    share = percent_text(fastest.epoch_s / used.epoch_s, 0)
+    is_doubtful = any(Affected.TIME in row.doubts for row in (fastest, used))
+    reached = mark(share, is_doubtful=is_doubtful)
+    unit = group.source.a_cell.workload.throughput_unit.value
+    size = captions.size(used.gpus, group.source.device)
+    return (
+        f"On {size}, batch {used.batch_per_gpu} reaches about {reached} of the {unit}/s of batch "
+        f"{fastest.batch_per_gpu}."
     )
-    if best == fastest:
-        return f"{sentence}."
-    return f"{sentence}, batch {best} the largest with at least 90 % of its rate."
 
 
 def _training(group: ReportGroup, cell: Candidate) -> str:

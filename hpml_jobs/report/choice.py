@@ -216,8 +216,8 @@ def peak_text(group: ConditionGroup, costs: Sequence[Cost]) -> str:
 
 
 CAPTION = (
-    "Seconds of {what}, the longest of all ranks, median over runs. Cost: {units} that are charged "
-    "x s. Another global batch may need another learning rate and reach another accuracy."
+    "Seconds of {what}, the longest of all processes, median over runs. Cost: {units} that are "
+    "charged x s. Another global batch may need another learning rate and reach another accuracy."
 )
 
 FLOP = ("flop_per_s_per_gpu", "utilization")
@@ -307,7 +307,7 @@ def choice_table(
     text = TableText(
         "choice",
         "Choice and cost",
-        "timed epoch",
+        "setting, timed epoch",
         (
             caption,
             JOULES if has_energy else "",

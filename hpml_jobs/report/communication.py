@@ -23,24 +23,22 @@ from hpml_jobs.report.frame.table import (
     rest,
 )
 from hpml_jobs.results.cells import Setup
-from hpml_jobs.results.figures import Figures
 from hpml_jobs.results.groups import ConditionGroup
 from hpml_jobs.results.rows import Row
 
 COMMUNICATION = (
-    "Of the slowest process, which waits least. Total: seconds in which messages are under way. "
-    "Not hidden: those in which it does not compute, exchange and waiting for later ranks; "
-    "overlap: the rest, % of the total. Pack: copies into and out of messages by hand, part of "
-    "Comm of Table 2. Cost: by how much an epoch without exchange of gradients is shorter, ± its "
-    "resolution. By subtraction: the lab's estimate, Table 2r."
+    "Of the process that waits least for the others. Total: seconds in which data are exchanged. "
+    "Not hidden: those in which it does not compute, exchange and waiting for slower processes; "
+    "overlap: the rest, % of the total. Pack: flattening gradients and copying them back, part of "
+    "Comm of Table 2."
 )
 
 
 class CommunicationLine(NamedTuple):
     """The seconds of communication of a row, by every method."""
 
-    comm_total_s: Annotated[Number, Column("total", seconds, "collectives, s")]
-    comm_exposed_s: Annotated[Number, Column("not hidden", seconds, "collectives, s")]
+    comm_total_s: Annotated[Number, Column("total", seconds, "communication, s")]
+    comm_exposed_s: Annotated[Number, Column("not hidden", seconds, "communication, s")]
     comm_forward_s: Number
     overlap_s: Number
     overlap: Annotated[Number, Column("overlap %", percent)]
@@ -53,12 +51,7 @@ class CommunicationLine(NamedTuple):
     comm_cost_s: Number
     comm_cost_resolution_s: Number
     comm_s: Number
-    cost: Annotated[
-        str | None, Column("cost", str, "other views, s", on_page_only=True)
-    ]
-    comm_residual_s: Annotated[
-        Number, Column("by subtraction", seconds, "other views, s")
-    ]
+    comm_residual_s: Number
 
     @classmethod
     def of(cls, row: Row) -> Self:
@@ -75,7 +68,6 @@ class CommunicationLine(NamedTuple):
             figures,
             overlap_s=overlap_s,
             overlap=overlap_s / total_s if overlap_s is not None and total_s else None,
-            cost=_cost(figures),
             comm_residual_s=row.residual.comm_s if row.residual else None,
         )
 
@@ -89,26 +81,13 @@ def communication(group: ConditionGroup) -> Table | None:
     text = TableText(
         "communication",
         "Communication",
-        "instrumented epoch",
+        "setting, instrumented epoch",
         (COMMUNICATION, captions.runs(rows)),
         affected=Affected.SPLIT,
     )
     notes = left_out(group, UNMEASURED, rest(parallel, rows))
     lines = [(row, CommunicationLine.of(row)) for row in rows]
     return line_table(group, text, lines, columns_of(CommunicationLine), notes)
-
-
-def _cost(figures: Figures) -> str | None:
-    """Return the cost with its resolution; a cost within the resolution is not resolved."""
-    cost_s = figures.comm_cost_s
-    resolution_s = figures.comm_cost_resolution_s
-    if cost_s is None:
-        return None
-    if resolution_s is None:
-        return seconds(cost_s)
-    if abs(cost_s) <= resolution_s:
-        return f"not resolved (±{seconds(resolution_s)})"
-    return f"{seconds(cost_s)} ±{seconds(resolution_s)}"
 
 
 class SentMessages(NamedTuple):
@@ -164,10 +143,10 @@ def _sent(row: Row) -> Iterator[SentMessages]:
 
 
 PHASES_CAPTION = (
-    "Seconds per {work} on the slowest process, which waits least; h2d: copy to the device. "
-    "Unaccounted: |epoch - sum of the phases| / epoch. Overhead: instrumented epoch / timed epoch "
-    "- 1. Comm of Table 2 is backward comm + pack (copies by hand) + the messages inside forward "
-    "(ddp's buffers, fsdp's parameters) and the optimizer (zero1's parameters)."
+    "Seconds per {work} of the process that waits least; h2d: copy to the device. Unaccounted: "
+    "|epoch - sum of the phases| / epoch. Overhead: instrumented epoch / timed epoch - 1. Comm of "
+    "Table 2 is backward comm + pack (flattening gradients and copying them back) + the exchange "
+    "inside forward (ddp's buffers, fsdp's parameters) and the optimizer (zero1's parameters)."
 )
 
 OF_SCRIPT = (
@@ -242,7 +221,7 @@ def phases(group: ConditionGroup) -> Table | None:
     text = TableText(
         "phases",
         "Phases of the instrumented epoch",
-        "instrumented epoch",
+        "setting",
         (*caption, captions.runs(rows)),
         affected=Affected.SPLIT,
     )
@@ -252,8 +231,8 @@ def phases(group: ConditionGroup) -> Table | None:
 
 
 PICTURE_CAPTION = (
-    "Instrumented epoch, seconds of the slowest process. Backward "
-    "communication: messages that backward does not hide."
+    "Instrumented epoch, seconds of the process that waits least. Backward communication: what "
+    "backward does not hide."
 )
 
 

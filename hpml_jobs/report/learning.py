@@ -46,8 +46,8 @@ from hpml_jobs.results.rows import Row
 
 TABLE_4 = (
     "After the last epoch: average training loss, training accuracy (during training), and "
-    "accuracy on the whole test set{samples}, mean over ranks. Global batch: of all {units}. lr: "
-    "of the last iteration."
+    "accuracy on the whole test set{samples}, mean over processes. Global batch: of all {units}. "
+    "lr: of the last iteration."
 )
 TEXT = (
     "Bits per byte: test loss / ln 2, on held-out text. Unigram: entropy of the frequencies of its "
@@ -188,9 +188,9 @@ def _learns(cell: Cell) -> bool:
 
 
 ITERATIONS = (
-    "Step: milliseconds of an iteration of the timed epoch, the longest of all ranks: mean without "
-    "the first one. Loss: mean over ranks in the middle and in the last of the first I iterations "
-    "of training, those of the warm-up epoch."
+    "Step: milliseconds of an iteration of the timed epoch, the longest of all processes: mean "
+    "without the first one. Loss: mean over processes in the middle and in the last of the first I "
+    "iterations of training, those of the warm-up epoch."
 )
 
 
@@ -250,8 +250,8 @@ LINES = 8
 """The most lines in a panel: the legend names each of them."""
 
 CAPTION = (
-    f"The first run of each cell. Thin: iterations, at most {POINTS:,} of them; thick: mean over "
-    "a fortieth of the run."
+    f"The first run of each setting. Thin: iterations, at most {POINTS:,} of them; thick: mean "
+    "over a fortieth of the run."
 )
 
 

@@ -74,7 +74,7 @@ def brief(group: ConditionGroup, cause: Cause) -> str:
     cells = captions.cell_words(cause.rows[0].place, group.device)
     number = len({row.place for row in cause.rows})
     if number > 1:
-        cells = f"{number} cells, e.g. {cells}"
+        cells = f"{number} settings, e.g. {cells}"
     first_figures = cause.result.figures.partition("; ")[0]
     return f"{cells}: {_with_fix(first_figures, cause)}"
 

@@ -68,12 +68,10 @@ def reference_sizes(rows: Iterable[Row]) -> list[int]:
 
 
 def reference_text(rows: Iterable[Row], device: Device) -> str:
-    """Return the size that ratios are against: `1 GPU`, `16 GPUs`, or where several `the smallest
-    size`.
-    """
+    """Return the size that ratios are against: `1 GPU`, or where several `the fewest GPUs`."""
     numbers = reference_sizes(rows)
     if len(numbers) > 1:
-        return "the smallest size"
+        return f"the fewest {units(device)}"
     return size(numbers[0] if numbers else 1, device)
 
 

@@ -24,9 +24,9 @@ from hpml_jobs.results.iterations import by_run, has_curve
 from hpml_jobs.results.rows import Row
 
 REPLICAS = (
-    "Test accuracy after the last epoch: mean over ranks, its deviation over seeds, and the lowest "
-    "and highest of a rank. Hashes: whether all ranks hold the same parameters, and the same "
-    "buffers."
+    "Test accuracy after the last epoch: mean over processes, its deviation over seeds, and the "
+    "lowest and highest of a process. Replicas: whether all processes hold the same parameters, "
+    "and the same buffers."
 )
 
 
@@ -50,12 +50,12 @@ class ReplicaLine(NamedTuple):
     test_deviation: Annotated[Number, Column("dev.", accuracy, "test accuracy, %")]
     ranks: Annotated[
         tuple[float, float] | None,
-        Column("ranks", _range, "test accuracy, %", on_page_only=True),
+        Column("processes", _range, "test accuracy, %", on_page_only=True),
     ]
     test_accuracy_least: Number
     test_accuracy_most: Number
-    parameters: Annotated[str | None, Column("parameters", str, "replicas' hashes")]
-    buffers: Annotated[str | None, Column("buffers", str, "replicas' hashes")]
+    parameters: Annotated[str | None, Column("parameters", str, "replicas")]
+    buffers: Annotated[str | None, Column("buffers", str, "replicas")]
 
     @classmethod
     def of(cls, row: Row) -> Self:
@@ -132,9 +132,9 @@ def _same(row: Row, what: str) -> str | None:
 
 
 SHUFFLING = (
-    "Orders: different sequences of training {samples} among the epochs of a rank. "
+    "Orders: different sequences of training {samples} among the epochs of a process. "
     "DistributedSampler shuffles by seed + epoch, and only set_epoch gives it the epoch: without "
-    "it, a rank has the same batches in every epoch."
+    "it, a process has the same batches in every epoch."
 )
 
 
@@ -142,7 +142,7 @@ class ShufflingLine(NamedTuple):
     """The orders of a row's ranks, and what it learned; `orders` is None where not recorded."""
 
     set_epoch: Annotated[str, Column("set_epoch", words=True)]
-    orders: Annotated[str | None, Column("orders of a rank")]
+    orders: Annotated[str | None, Column("orders of a process")]
     seeds: Annotated[int, Column("seeds")]
     train_loss: Annotated[Mean | None, learning.shown("training loss", loss)]
     test_accuracy: Annotated[Mean | None, learning.shown("test acc., %", accuracy)]

@@ -136,12 +136,20 @@ def _loader_workers(rows: Iterable[Row]) -> str:
 
 def table2(selection: StrategyRows) -> Table:
     """Return the measured seconds of computation and of communication."""
-    caption = (*_how_split(selection), captions.runs(selection.parallel_rows))
+    derived = [
+        f"{captions.row_at_batch(row, selection.group.device)}: {seconds(row.residual.comm_s)}"
+        for row in selection.parallel_rows
+        if row.residual
+    ]
+    caption = _how_split(selection)
+    if derived:
+        caption.append(f"Comm by subtraction, derived from Time: {'; '.join(derived)}.")
+    caption.append(captions.runs(selection.parallel_rows))
     text = TableText(
         "table2",
         f"Table 2: computation and communication, {selection.group.origin.how}",
         "Table 2 (s)",
-        caption,
+        tuple(caption),
     )
     unsplit = [row for row in selection.parallel_rows if row.figures.compute_s is None]
     notes = [

@@ -5,17 +5,17 @@ from typing import NamedTuple
 from hpml_jobs.core.strategies import BandwidthKind
 
 TIME = (
-    "Time: seconds of {what}, the longest of all ranks, data loading included. Speedup: Time of "
-    "{reference} / Time."
+    "Time: seconds of {what}, the longest of all processes, data loading included. Speedup: Time "
+    "of {reference} / Time."
 )
 Q1 = (
     "Seconds of {what} on one {unit}. train_s: without data loading; copies to the device, "
     "gradients and update are included. Time: everything."
 )
 MEASURED = (
-    "Seconds of the slowest process, which waits least for the others. Compute: copies to the "
-    "device, forward, backward, optimizer. Comm: messages that no computation hides, and waiting "
-    "for later ranks. With the waits for data they add up to the instrumented epoch."
+    "Seconds of the process that waits least for the others. Compute: copies to the device, "
+    "forward, backward, optimizer. Comm: exchange that no computation hides, and waiting for "
+    "slower processes. With the waits for data they add up to the instrumented epoch."
 )
 WITH_OTHER = "Of a script other is in neither, time that nothing accounts for (the table Phases)."
 PACKED = "Comm includes packing by hand: flattening, copying back and averaging the gradients."
@@ -29,33 +29,30 @@ RESIDUAL = (
     "in Comm."
 )
 BUS = (
-    "Bus bandwidth: 2(N-1)/N x bytes of gradients that one rank sends / seconds of these messages, "
-    "each from when its last rank is there. 1 GB = 1e9 bytes."
+    "Bus bandwidth: 2(N-1)/N x bytes of gradients of a process / seconds in which they are "
+    "exchanged, from when all processes have joined. 1 GB = 1e9 bytes."
 )
 SHARDED = (
-    "Bus bandwidth: (N-1)/N x bytes of gradients that one rank reduce-scatters / seconds of these "
-    "messages, each from when its last rank is there. On CPUs gloo moves the whole tensor, so half "
-    "of a link's speed is the most. 1 GB = 1e9 bytes."
+    "Bus bandwidth: (N-1)/N x bytes of gradients that a process reduce-scatters / seconds of it, "
+    "from when all processes have joined. On CPUs gloo moves the whole tensor, so half of a link's "
+    "speed is the most. 1 GB = 1e9 bytes."
 )
 ROOT_WIRE = (
     "Measured on root's wire in the instrumented epoch; not a bus bandwidth. 2(N-1) x S bytes per "
     "iteration pass through rank 0's link, divided by the seconds in which rank 0 gathers or "
-    "scatters gradients. These contain waiting for late ranks, which the busbw of all-reduces does "
-    "not: the two are not comparable. 1 GB = 1e9 bytes."
+    "scatters gradients. These contain waiting for slower processes, which the busbw of "
+    "all-reduces does not: the two are not comparable. 1 GB = 1e9 bytes."
 )
 NOMINAL = (
     "Nominal: DataParallel does not send ring all-reduces. The figure is 2(N-1)/N x I_N x S / "
     "seconds of the reduction of gradients in the instrumented epoch: the bandwidth of a ring that "
     "takes this time. 1 GB = 1e9 bytes."
 )
-OF_PEAK = (
-    "% of peak: of the best bandwidth when only messages are sent, the largest for which the probe "
-    "has time (probe_s)."
-)
+OF_PEAK = "% of peak: of the best bandwidth that was measured while processes only exchange data."
 RESIDUAL_BANDWIDTH = (
-    "Bus bandwidth by subtraction: derived, not measured. 2(N-1)/N x I_N x S / Comm, with "
-    "Comm of Table 2r, if it is above zero, and S = {gradient_bytes} bytes of gradients. 1 GB = "
-    "1e9 bytes."
+    "Bus bandwidth by subtraction: derived, not measured. 2(N-1)/N x I_N x S / Comm, with I_N "
+    "iterations, Comm of Table 2r, if it is above zero, and S = {gradient_bytes} bytes of "
+    "gradients. 1 GB = 1e9 bytes."
 )
 RESIDUAL_ROOT_WIRE = (
     "Rate on root's wire by subtraction: derived, not measured; not a bus bandwidth. 2(N-1) "

@@ -40,12 +40,13 @@ HTML, MARKDOWN = "report.html", "report.md"
 NO_CELLS = "This study has no cells yet, or none can be read."
 GLOSSARY = Bullets(
     (
-        "Cell: one measurement, e.g. 2 processes at batch 64. Rank: a process of a cell, from 0.",
-        "Single: training in one process, as usual; several are named by their strategy.",
-        "Timed epoch: as in training. Instrumented epoch: the next, with a time for each part.",
+        "Setting: e.g. 2 processes at batch 64. Run, or cell: one measurement of a setting.",
+        "Single: one process without DDP. Rank 0: the first process.",
+        "Timed epoch: as in training, for Table 1. Instrumented epoch: the next, with each part "
+        "timed, a little slower.",
         "!: a doubtful number, see Warnings.",
-        "Interval, in brackets: where the true value is, with 95 % confidence from 5 runs on; "
-        "fewer are less sure (4: 87.5 %, 3: 75 %; 1 or 2: estimated by the noise of each).",
+        "Interval, in brackets: where the true value is, with 95 % confidence from 5 runs on "
+        "(4 runs: 87.5 %, 3: 75 %; 1 or 2: a rough estimate from the noise within each).",
     )
 )
 """The words of the tables, above the first one."""
@@ -88,7 +89,8 @@ def public_page(
     else:
         sections = [Section("answer", "Answer", (Paragraph(NO_CELLS, is_lead=True),))]
     if questions:
-        sections = [s._replace(summary=f"{s.title}: show") for s in sections[1:]]
+        of_groups = tuple(sections[1:])
+        sections = [Section("all", "More tables", (), "More tables: show", of_groups)]
         doubts: list[Item] = []
         for group in report.groups:  # a table's doubts only where speedups are
             of_table = (Tier.TABLE,) if group.source.series else ()
@@ -157,6 +159,10 @@ def _group_sections(report: Report, group: ReportGroup, prefix: str) -> list[Sec
     first += [t for t in group.lab if t.label.startswith("table1") and t != main]
     sheets = tuple(_sheet(table, printed) for table in first)
     others = [t for t in group.tables if t not in first and t.label != CHECKS]
+    if any(
+        table.label.startswith("table2-") for table in others
+    ):  # it has a line of both
+        others = [t for t in others if not t.label.startswith(("table2r-", "table3r-"))]
     folded = tuple(_sheet(table, {*printed}) for table in others)
     marks = tuple(_marked(group, Tier.NUMBER, Tier.TABLE))
     words = () if report.several or report.is_of_lab else (GLOSSARY,)
@@ -186,8 +192,8 @@ def _answer(report: Report, group: ReportGroup) -> Iterator[Item]:
     yield Headline(answer.sentence, answer.figures)
     yield from map(Paragraph, (*answer.lines, *answer.marks))
     measured = sum(result.measured for result in group.source.cells)
-    cells = counted(len(group.source.cells), "cell")
-    yield Paragraph(f"{measured} of {cells} measured. {group.setting}")
+    runs = counted(len(group.source.cells), "run")
+    yield Paragraph(f"{measured} of {runs} measured. {group.setting}")
 
 
 def _marked(group: ReportGroup, *tiers: Tier) -> Iterator[Item]:

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import Annotated, NamedTuple
 
-from hpml_jobs.core.text import listed
 from hpml_jobs.report.frame import captions, picture
 from hpml_jobs.report.frame.captions import mark, why_unsplit
 from hpml_jobs.report.frame.numbers import significant, three_digits
@@ -37,11 +36,11 @@ def _with_interval(part: GapPart) -> str:
 
 
 TABLE = (
-    "Missing: ideal - speedup. Each part is the speedup that one cause takes: the recorded "
-    "iterations are replayed without exchange, without waiting for data (loader), with every rank "
-    "as fast as the fastest (waiting), without more waiting for CPUs than on the reference; parts "
-    "add up (Shapley values). Unexplained is the rest; below zero, {units} compute faster than the "
-    "reference. Intervals are of several runs only."
+    "Missing: ideal - speedup. Each part is the speedup that one cause takes: the time is computed "
+    "again from the recorded iterations without exchange, without waiting for data (loader), with "
+    "every process as fast as the fastest (waiting), with CPUs as free as on {reference}; the "
+    "parts add up. Unexplained is the rest; below zero it is noise, or {units} compute faster than "
+    "{reference}. Intervals are of several runs only."
 )
 
 PART = Column(
@@ -92,8 +91,13 @@ def gap_table(group: ConditionGroup) -> Table | None:
             sentence=gap_sentence(row, gap),
         )
         items.append((row_name(group, row), line))
-    caption = TABLE.format(units=captions.units(group.device))
-    text = TableText("gap", "Gap to the ideal speedup", "timed epoch", (caption,))
+    caption = TABLE.format(
+        units=captions.units(group.device),
+        reference=captions.reference_text(rows, group.device),
+    )
+    text = TableText(
+        "gap", "Gap to the ideal speedup", "setting, timed epoch", (caption,)
+    )
     reasons = [
         (f"not replayed: {gap.unproven}", place)
         for place, gap in group.gaps.items()
@@ -115,7 +119,7 @@ LARGE = 0.2
 
 
 def gap_sentence(row: Row, gap: Gap) -> str:
-    """Return what is missing to the ideal speedup and its large parts; empty if nothing is."""
+    """Return the causes that take large parts of the ideal speedup; empty near the ideal."""
     if gap.speedup > EFFICIENCY_LIMIT * gap.ideal:
         return "More than the ideal speedup needs an explanation: measure both again."
     if gap.speedup >= NEARLY_IDEAL * gap.ideal:
@@ -124,32 +128,34 @@ def gap_sentence(row: Row, gap: Gap) -> str:
     names = {
         GapCause.EXCHANGE: "exchange between processes",
         GapCause.LOADER: "waiting for data",
-        GapCause.WAITING: f"waiting for {late or 'other ranks'}",
+        GapCause.WAITING: f"waiting for {late or 'slower processes'}",
         GapCause.CPUS: "waiting for a free CPU",
     }
-    large: dict[str, str] = {}
-    for cause, part in sorted(gap.parts.items(), key=lambda item: -item[1].value):
-        is_known = gap.is_split or cause is not GapCause.UNEXPLAINED
-        if is_known and part.value >= LARGE * gap.missing:
-            value = mark(digits(part.value), is_doubtful=gap.doubts_parts)
-            large[names.get(cause, cause.value)] = value
-    missing = mark(digits(gap.missing), is_doubtful=gap.is_doubtful)
-    sentence = f"{missing} is missing to the ideal {gap.ideal:.4g}"
+    large = {
+        cause: mark(digits(part.value), is_doubtful=gap.doubts_parts)
+        for cause, part in sorted(gap.parts.items(), key=lambda item: -item[1].value)
+        if part.value >= LARGE * gap.missing
+    }
+    unexplained = large.pop(GapCause.UNEXPLAINED, "")
+    question = f"Why not {gap.ideal:.4g} times"
     if gap.parts[GapCause.UNEXPLAINED].value <= -LARGE * gap.missing:
         # the parts are more than what is missing: only their order is said
-        causes = mark(listed(large), is_doubtful=gap.doubts_parts)
-        return f"{sentence}, first of all by {causes}."
-    if large:
-        parts = ", ".join(f"{value} {name}" for name, value in large.items())
-        sentence += f"; largest part{'s' * (len(large) > 1)}: {parts}"
+        causes = ", then ".join(names[cause] for cause in large)
+        return (
+            f"{question}: {mark(f'above all {causes}', is_doubtful=gap.doubts_parts)}."
+        )
+    texts = [f"{names[cause]} costs about {value}" for cause, value in large.items()]
     if not gap.is_split:
-        sentence += f"; the rest is not known: {why_unsplit(row)}"
-    return f"{sentence}."
+        what = "the rest" if large else "this"
+        texts.append(f"{what} is not known: {why_unsplit(row)}")
+    elif unexplained:
+        texts.append(f"about {unexplained} is unexplained")
+    return f"{question}: {', '.join(texts)}."
 
 
 PICTURE = (
-    "Each cause takes a part of the ideal speedup; unexplained below zero: processes compute "
-    "faster than one alone. Lines: intervals of the parts, none with a single run."
+    "Each cause takes a part of the ideal speedup; unexplained below zero: noise, or processes "
+    "compute faster than one alone. Lines: intervals of the parts, none with a single run."
 )
 
 

@@ -44,11 +44,11 @@ SCALING = (
 )
 AGAINST = (
     "Speedup: time on g {units} / time on N, both at batch b per {unit}, where g is 1 or the "
-    "smallest size; effic.: speedup x g / N; weak: the same ratio of steps; cost/t: 1 / effic. - 1."
+    "fewest; effic.: speedup x g / N; by step: the same ratio of steps."
 )
 MEASURED = (
-    "Time: the longest of all ranks; train + stall = time of the rank with the largest stall in "
-    "every run"
+    "Time: the longest of all processes; train + stall = time of the process with the largest "
+    "stall in every run"
 )
 WINDOW = (
     "Time: seconds of {work} at the rate of the timed window, of the slowest process; train + "
@@ -68,7 +68,7 @@ def scaling(group: ConditionGroup) -> Table | None:
         _with_units(group, STRONG) if strong else "",
         captions.runs(group.rows),
     )
-    text = TableText("scaling", "Scaling", "timed epoch", caption)
+    text = TableText("scaling", "Scaling", "setting, timed epoch", caption)
     heads = columns_of(
         ScalingLine,
         without=() if strong else STRONG_FIELDS,
@@ -115,11 +115,9 @@ class ScalingLine(NamedTuple):
         Number, Column("effic.", share_text, "{against}", doubt="is_doubtful")
     ]
     weak_efficiency: Annotated[
-        Number, Column("weak", share_text, "{against}", doubt="is_doubtful")
+        Number, Column("by step", share_text, "{against}", doubt="is_doubtful")
     ]
-    cost_per_compute: Annotated[
-        Number, Column("cost/t", three_digits, "{against}", doubt="is_doubtful")
-    ]
+    cost_per_compute: Number
     reference_gpus: int | None
     global_batch: int
     strong_speedup: Annotated[
@@ -188,7 +186,7 @@ def _strong_ratios(pair: Pair | None) -> dict[str, object]:
 
 
 STRONG = (
-    "Same global batch G on g {units} (1, or the smallest size of the strategy) and on N (strong "
+    "Same global batch G on g {units} (1, or the fewest of the strategy) and on N (strong "
     "scaling): speedup = time(g, G/g) / time(N, G/N), for every pair in the grid. Karp-Flatt: "
     "the serial fraction that explains it by Amdahl's law, against 1 {unit} and if it is between "
     "0 and 1; exchange of gradients counts as serial, too."
@@ -196,8 +194,8 @@ STRONG = (
 
 
 STRONG_CAPTION = (
-    "The same global batch on more {units}. Time: seconds of one epoch, the longest of all ranks. "
-    "Speedup: against the smallest size. Efficiency: speedup / ideal."
+    "The same global batch on more {units}. Time: seconds of one epoch, the longest of all "
+    "processes. Speedup: against the fewest {units}. Efficiency: speedup / ideal."
 )
 
 
@@ -243,7 +241,7 @@ LINES = 24
 """The most lines in a panel."""
 
 CAPTION = (
-    "Speedup: time of the smallest size / time of N {units}, at the same batch per {unit} "
+    "Speedup: time of the fewest {units} / time of N {units}, at the same batch per {unit} "
     "(weak scaling) or the same global batch (strong scaling). Bars: intervals of the ratio. "
     "Dashed: ideal."
 )

@@ -95,29 +95,16 @@ def test_communication_table_has_all_time_columns(builder):
     assert found["comm_residual_s"] == pytest.approx(20 - 30 / 2)
 
 
-@pytest.mark.parametrize(
-    ("unsynced_s", "text"),
-    [
-        (18.0, "2.000 ±0.490"),
-        (20.3, "not resolved (±0.490)"),
-        (19.7, "not resolved (±0.490)"),
-        (22.0, "-2.000 ±0.490"),
-    ],
-)
-def test_cost_is_shown_with_its_resolution(builder, unsynced_s, text):
+def test_cost_has_its_resolution(builder):
     record = lab_record(lab_cell(2, 128), 20.0)
     steps = record.ranks[0].timed.steps
-    for role, epoch_s, width_s in (
-        ("timed", 20.0, 0.003),
-        ("unsynced", unsynced_s, 0.004),
-    ):
+    for role, epoch_s, width_s in (("timed", 20.0, 0.003), ("unsynced", 18.0, 0.004)):
         wide = replace(steps, quartile_width_s=width_s)
         record = change_epoch(role, epoch_s=epoch_s, steps=wide)(record)
     builder.with_record(record)
-    table = builder.table("communication")
     row = csv_row(builder, "communication", gpus=2)
+    assert row["comm_cost_s"] == pytest.approx(2.0)
     assert row["comm_cost_resolution_s"] == pytest.approx(196 * 0.0025)
-    assert text in table.lines[0].texts
 
 
 def test_packing_by_hand_is_communication_in_table_2(builder):

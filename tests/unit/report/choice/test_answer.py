@@ -50,8 +50,8 @@ def test_two_sizes_are_a_ratio_with_its_interval(builder):
     add(builder, 1, 8.0, noise=0.02)
     add(builder, 2, 5.0, noise=0.02)
     assert answer(builder).sentence == (
-        "1 -> 2 GPUs: 1.60 times as fast at batch 128 (1.51 to 1.69, one run each), an "
-        "efficiency of 80 %."
+        "1 -> 2 GPUs: 1.60 times as fast at batch 128 per GPU (1.51 to 1.69, one run each), "
+        "efficiency 80 %."
     )
 
 
@@ -67,27 +67,24 @@ def test_batch_is_the_largest_that_is_nearly_as_fast_on_one_gpu(builder):
         add(builder, 2, two_s, batch=batch)
     assert " at batch 128 " in answer(builder).sentence
     assert answer(builder).lines[0] == (
-        "On 1 GPU, batch 64 is the fastest of 32, 64 and 128, batch 128 the largest with at least "
-        "90 % of its rate."
+        "On 1 GPU, batch 128 reaches about 94 % of the images/s of batch 64."
     )
     add(builder, 1, 7.9, batch=256)
     assert " at batch 128 " in answer(builder).sentence
-    fastest = "On 1 GPU, batch 256 is the fastest of 32, 64, 128 and 256."
+    fastest = "On 1 GPU, batch 128 reaches about 93 % of the images/s of batch 256."
     assert answer(builder).lines[0] == fastest
     add(builder, 1, 7.0, batch=48)
     add(builder, 2, 4.0, batch=48)
     assert "1.75 times as fast at batch 48 " in answer(builder).sentence
 
 
-def test_one_size_is_its_time_and_its_best_batch(builder):
+def test_one_size_is_the_time_of_its_best_batch(builder):
     add(builder, 1, 8.0, batch=128)
     add(builder, 1, 7.9, batch=64)
     shown = answer(builder)
-    assert shown.sentence.startswith("1 GPU: 7.900 s per epoch at batch 64, ")
-    assert shown.lines == [
-        "On 1 GPU, batch 64 is the fastest of 64 and 128, batch 128 the largest with at least "
-        "90 % of its rate."
-    ]
+    assert shown.sentence.startswith("1 GPU: 7.900 s per epoch at batch 64 per GPU, ")
+    assert shown.sentence.endswith(", the fastest of 2 settings.")
+    assert not shown.lines
 
 
 @pytest.mark.parametrize(
@@ -131,17 +128,17 @@ def test_one_number_has_one_interval_everywhere(builder):
         (
             5.0,
             0.7,
-            "Use 2 GPUs at batch 128, the most that reach 70 %: an efficiency of 80 % (",
+            "Use 2 GPUs at batch 128 per GPU, the most that reach 70 %: an efficiency of 80 % (",
         ),
         (
             *(6.5, 0.7),
-            "Use 1 GPU at batch 128: 2 GPUs have an efficiency of 61.5 % (60 to 63 %, one run "
-            "each), below 70 %.",
+            "Use 1 GPU at batch 128 per GPU: 2 GPUs have an efficiency of 61.5 % (60 to 63 %, one "
+            "run each), below 70 %.",
         ),
         (
             *(5.72, 0.7),
-            "Use 2 GPUs at batch 128, though it is not certain: an efficiency of 69.9 % (68 "
-            "to 72 %, one run each), min_efficiency is 70 %. To decide:\n"
+            "Use 2 GPUs at batch 128 per GPU, though it is not certain: an efficiency of 69.9 % "
+            "(68 to 72 %, one run each), min_efficiency is 70 %. To decide:\n"
             "hpml-jobs -m gpus=1,2 batch=128 repeats=auto ",
         ),
     ],
@@ -161,5 +158,5 @@ def test_wish_within_a_budget_asks_for_the_fastest(builder):
     )
     assert asked.training == "100 epochs on 2 GPUs take 33 min and 1.11 GPU-hours."
     assert answer(builder, epochs=100, gpu_hours=0.5).sentence == (
-        "No cell does 100 epochs within 0.5 GPU-hours: 1 GPU, batch 128 needs least, 1.00."
+        "No setting does 100 epochs within 0.5 GPU-hours: 1 GPU, batch 128 needs least, 1.00."
     )

@@ -16,7 +16,6 @@ from tests.unit.study_builder import StudyBuilder
 SECTIONS = [
     "Questions of the lab",
     "Warnings",
-    "Table 1",
     "More tables",
     "More pictures",
     "Environment",

@@ -67,7 +67,7 @@ def test_each_strategy_is_against_its_own_smallest(builder):
     assert (eight.speedup, eight.scaling.efficiency) == (2.5, 0.625)
     assert (other.speedup, other.scaling.efficiency) == (1.6, 0.8)
     scaling = table_of(group, "scaling")
-    assert "against the smallest size, same batch" in [
+    assert "against the fewest GPUs, same batch" in [
         block.head for block in scaling.blocks
     ]
 

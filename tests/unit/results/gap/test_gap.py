@@ -127,8 +127,8 @@ def test_each_cause_has_its_lost_seconds(builder):
         GapCause.UNEXPLAINED: 0.0,
     }
     assert sentences(group) == [
-        "1.40 is missing to the ideal 4; largest parts: 0.90 exchange between processes, 0.40 "
-        "waiting for data."
+        "Why not 4 times: exchange between processes costs about 0.90, waiting for data costs "
+        "about 0.40."
     ]
 
 
@@ -176,8 +176,7 @@ def test_without_phases_exchange_is_what_the_epoch_without_it_saves(builder):
         GapCause.UNEXPLAINED: 0.2,
     }
     assert sentences(group) == [
-        "0.80 is missing to the ideal 2; largest parts: 0.60 exchange between processes, 0.20 "
-        "unexplained."
+        "Why not 2 times: exchange between processes costs about 0.60, about 0.20 is unexplained."
     ]
 
 
@@ -186,7 +185,7 @@ def test_waiting_for_cpus_is_at_most_what_computation_takes_longer(builder):
     group = group_of(builder, a_run(1, 26.0), a_run(4, 10.0, queued_s=6.0))
     assert values_of(group)[GapCause.CPUS] == 1.4
     assert sentences(group) == [
-        "1.40 is missing to the ideal 4; largest part: !1.40 waiting for a free CPU."
+        "Why not 4 times: waiting for a free CPU costs about !1.40."
     ]
 
 
@@ -198,8 +197,7 @@ def test_protocol_lab_splits_off_the_loader_only(builder):
     group = group_of(builder, a_run(1, 26.0, **lab), a_run(4, 10.0, stall_s=2.0, **lab))
     assert values_of(group) == {GapCause.LOADER: 0.8, GapCause.UNEXPLAINED: 0.6}
     assert (
-        "1.40 is missing to the ideal 4; largest part: 0.80 waiting for data; the rest is not "
-        "known: "
+        "Why not 4 times: waiting for data costs about 0.80, the rest is not known: "
         "protocol=lab ends before the instrumented epoch (protocol=full measures it)."
         in sentences(group)[0]
     )
@@ -319,7 +317,7 @@ def exchanging_pair(builder, **changes):
 def test_replayed_speedup_is_in_the_sentence(builder):
     group = exchanging_pair(builder)
     assert sentences(group) == [
-        "0.67 is missing to the ideal 2; largest part: 0.66 exchange between processes."
+        "Why not 2 times: exchange between processes costs about 0.66."
     ]
 
 
@@ -327,7 +325,7 @@ def test_epoch_without_exchange_is_what_was_measured(builder):
     """It takes 10.8 s, not 9.8 s: exchange took nothing from computation, something else did."""
     group = exchanging_pair(builder, alone_s=10.78)
     assert sentences(group)[0].endswith(
-        ": 0.48 exchange between processes, 0.19 unexplained."
+        "processes costs about 0.48, about 0.19 is unexplained."
     )
 
 

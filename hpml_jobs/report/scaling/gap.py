@@ -38,7 +38,7 @@ def _with_interval(part: GapPart) -> str:
 TABLE = (
     "Missing: ideal - speedup. Each part is the speedup that one cause takes: the time is computed "
     "again from the recorded iterations without exchange, without waiting for data (loader), with "
-    "every process as fast as the fastest (waiting), with CPUs as free as on {reference}; the "
+    "every process as fast as the fastest (waiting), with CPUs as free as for {reference}; the "
     "parts add up. Unexplained is the rest; below zero it is noise, or {units} compute faster than "
     "{reference}. Intervals are of several runs only."
 )
@@ -65,7 +65,7 @@ class GapLine(NamedTuple):
     exchange: Annotated[GapPart | None, PART._replace(head="exchange")]
     loader: Annotated[GapPart | None, PART._replace(head="loader")]
     waiting: Annotated[GapPart | None, PART._replace(head="waiting")]
-    cpus: Annotated[GapPart | None, PART._replace(head="CPUs")]
+    cpus: Annotated[GapPart | None, PART._replace(head="busy CPUs")]
     unexplained: Annotated[GapPart | None, PART._replace(head="unexplained")]
     late: Annotated[str, Column("waiting for", words=True)]
     sentence: str
@@ -85,7 +85,7 @@ def gap_table(group: ConditionGroup) -> Table | None:
             GapLine,
             gap,
             row,
-            **{cause.lower(): gap.parts.get(cause) for cause in GapCause},
+            **{cause.name.lower(): gap.parts.get(cause) for cause in GapCause},
             strategy=row.strategy.value,
             batch=row.batch_per_gpu,
             sentence=gap_sentence(row, gap),

@@ -21,7 +21,7 @@ class GapCause(StrEnum):
     EXCHANGE = "exchange"
     LOADER = "loader"
     WAITING = "waiting"
-    CPUS = "CPUs"
+    CPUS = "busy CPUs"
     UNEXPLAINED = "unexplained"
 
 

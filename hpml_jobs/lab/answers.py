@@ -117,14 +117,12 @@ def communication(block: Block) -> Answer:
     compute_s, comm_s = row.figures.compute_s, row.figures.comm_s
     if compute_s is None or comm_s is None:
         return Answer()
-    compute, comm = (
-        f"{captions.shown(seconds(part_s), row, Affected.SPLIT)} s "
-        f"({percent_text(part_s / (compute_s + comm_s), 0)})"
-        for part_s in (compute_s, comm_s)
-    )
+    comm = captions.shown(seconds(comm_s), row, Affected.SPLIT)
     return Answer(
-        f"In the instrumented epoch on {block.place(row)}, {compute} are computation and {comm} "
-        "communication that is not hidden behind it."
+        f"In the instrumented epoch on {block.place(row)}, "
+        f"{captions.shown(seconds(compute_s), row, Affected.SPLIT)} s are computation and {comm} s "
+        f"({percent_text(comm_s / (compute_s + comm_s), 0)} of both) communication that is not "
+        "hidden behind it, with waiting for others."
     )
 
 
@@ -162,8 +160,8 @@ def remedies(block: Block) -> Answer:
         for row, texts in block.texts(block.rows)
     ]
     return Answer(
-        "Scaled multiplies the learning rate by global batch / 128, the lab's small batch; goyal "
-        "rises to that rate gradually (goyal 2: in 2 epochs; Goyal et al. 2017). Test accuracy on "
+        "Scaled: learning rate x global batch / 128, the assignment's batch. Goyal N: the same "
+        "with a warm-up of N epochs (Goyal et al. 2017). Test accuracy on "
         f"{block.place(block.rows[0])}: {listed(texts)}. With few seeds, a difference may be "
         "chance.",
         block.rows,

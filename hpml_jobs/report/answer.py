@@ -20,6 +20,7 @@ from hpml_jobs.report.frame import captions, learning
 from hpml_jobs.report.frame.captions import mark
 from hpml_jobs.report.frame.numbers import (
     accuracy,
+    count,
     per_second,
     seconds,
     significant,
@@ -319,7 +320,9 @@ def _accuracy(group: ReportGroup, series: Series) -> str:
         return ""
     first, last = (f"{accuracy(mean.mean)} %" for mean in means if mean)
     size = captions.size(rows[0].gpus, group.source.device)
-    return f"Test accuracy {first} with {size}, {last} with {rows[1].gpus}."
+    tested = count(rows[0].trained[0].ranks[0].test_samples)
+    samples = group.source.a_cell.workload.samples_name
+    return f"Test accuracy {first} with {size}, {last} with {rows[1].gpus} ({tested} {samples})."
 
 
 def without(report: Report, group: ReportGroup) -> Iterator[str]:

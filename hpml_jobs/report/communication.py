@@ -27,22 +27,23 @@ from hpml_jobs.results.groups import ConditionGroup
 from hpml_jobs.results.rows import Row
 
 COMMUNICATION = (
-    "Of the process that waits least for the others. Total: seconds in which data are exchanged. "
-    "Not hidden: those in which it does not compute, exchange and waiting for slower processes; "
-    "overlap: the rest, % of the total. Pack: flattening gradients and copying them back, part of "
-    "Comm of Table 2."
+    "Of the slowest process. Total: seconds in collectives. Not hidden: those in which it does not "
+    "compute, communication and waiting for other processes; overlap: the rest, % of the total. "
+    "Pack: flattening gradients and copying them back, part of Comm of Table 2."
 )
 
 
 class CommunicationLine(NamedTuple):
     """The seconds of communication of a row, by every method."""
 
-    comm_total_s: Annotated[Number, Column("total", seconds, "communication, s")]
-    comm_exposed_s: Annotated[Number, Column("not hidden", seconds, "communication, s")]
+    comm_total_s: Annotated[Number, Column("total", seconds, "in collectives, s")]
+    comm_exposed_s: Annotated[
+        Number, Column("not hidden", seconds, "in collectives, s")
+    ]
     comm_forward_s: Number
     overlap_s: Number
     overlap: Annotated[Number, Column("overlap %", percent)]
-    exchange_s: Annotated[Number, Column("exchange", seconds, "parts, s")]
+    exchange_s: Annotated[Number, Column("communication", seconds, "parts, s")]
     waiting_s: Annotated[Number, Column("waiting", seconds, "parts, s")]
     skew_s: Number
     net_s: Number
@@ -143,10 +144,10 @@ def _sent(row: Row) -> Iterator[SentMessages]:
 
 
 PHASES_CAPTION = (
-    "Seconds per {work} of the process that waits least; h2d: copy to the device. Unaccounted: "
-    "|epoch - sum of the phases| / epoch. Overhead: instrumented epoch / timed epoch - 1. Comm of "
-    "Table 2 is backward comm + pack (flattening gradients and copying them back) + the exchange "
-    "inside forward (ddp's buffers, fsdp's parameters) and the optimizer (zero1's parameters)."
+    "Seconds per {work} of the slowest process; h2d: copy to the device. Overhead: instrumented "
+    "epoch / timed epoch - 1. Comm of Table 2 is backward comm + pack (flattening gradients and "
+    "copying them back) + the communication inside forward (ddp's buffers, fsdp's parameters) and "
+    "the optimizer (zero1's parameters)."
 )
 
 OF_SCRIPT = (
@@ -196,9 +197,9 @@ class PhaseLine(NamedTuple):
     phase_comm_exposed_s: Annotated[Number, Column("backward comm", seconds, LATER)]
     phase_optimizer_s: Annotated[Number, Column("optimizer", seconds, LATER)]
     phase_other_s: Annotated[Number, Column("other", seconds, LATER)]
-    closure: Annotated[Number, Column("unaccounted", percent, "%")]
-    overhead: Annotated[Number, Column("overhead", percent, "%")]
-    pack_s: Annotated[Number, Column("pack", seconds, "of backward")]
+    closure: Number
+    overhead: Annotated[Number, Column("overhead %", percent)]
+    pack_s: Number
 
 
 def phases_of(group: ConditionGroup) -> tuple[Phase, ...]:
@@ -231,7 +232,7 @@ def phases(group: ConditionGroup) -> Table | None:
 
 
 PICTURE_CAPTION = (
-    "Instrumented epoch, seconds of the process that waits least. Backward communication: what "
+    "Instrumented epoch, seconds of the slowest process. Backward communication: what "
     "backward does not hide."
 )
 

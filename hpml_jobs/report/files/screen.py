@@ -255,12 +255,13 @@ def _parts(report: Report) -> Iterator[_Part]:
         yield _say(0, f"{answer.why}\n{answer.training}")
         if table := group.main_table:
             yield _Part(2, partial(_show_short, table, group))
-        yield _say(4, answer.accuracy)
+        yield _say(4, "" if report.is_of_lab else answer.accuracy)
         yield from (
             _say(1 if n == 0 else 5, text) for n, text in enumerate(answer.marks)
         )
     if report.is_of_lab:
-        yield _say(0, "The page answers Q1 to Q7 and part B where they are measured.")
+        text = "The page answers what is measured of Q1 to Q7 and part B"
+        yield _say(0, f"{text}; --handin FOLDER writes it to hand in.")
     if len(shown.groups) < len(report.groups):
         text = "Older code or arguments are left out; all of it"
         yield _say(5, with_command(text, f"{PROGRAM} collect {report.study} --all"))

@@ -86,7 +86,7 @@ def test_accuracy(record: Record) -> float | None:
     return known_mean(rank.test_accuracy for rank in record.ranks)
 
 
-OVER_SEEDS = "Means over seeds, ± their standard deviation."
+OVER_SEEDS = "With several seeds: mean ± standard deviation."
 
 
 def shown(head: str, words: Callable[[float], str]) -> Column:

@@ -8,7 +8,7 @@ from hpml_jobs.core.rank import Rank
 from hpml_jobs.core.value import known
 from hpml_jobs.report.frame import captions, learning
 from hpml_jobs.report.frame.learning import Mean
-from hpml_jobs.report.frame.numbers import accuracy, loss, significant
+from hpml_jobs.report.frame.numbers import accuracy, loss
 from hpml_jobs.report.frame.table import (
     Column,
     Number,
@@ -24,8 +24,8 @@ from hpml_jobs.results.iterations import by_run, has_curve
 from hpml_jobs.results.rows import Row
 
 REPLICAS = (
-    "Test accuracy after the last epoch: mean over processes, its deviation over seeds, and the "
-    "lowest and highest of a process. Replicas: whether all processes hold the same parameters, "
+    "Test accuracy after the last epoch: mean over processes, and the lowest and highest "
+    "of a process. Replicas: whether all processes hold the same parameters, "
     "and the same buffers."
 )
 
@@ -35,19 +35,15 @@ def _range(ends: tuple[float, float]) -> str:
     return least if least == most else f"{least}..{most}"
 
 
-def _loss(value: float) -> str:
-    return significant(value, 4)
-
-
 class ReplicaLine(NamedTuple):
     """Loss and accuracy (of 1) of a row, and whether its replicas' hashes are equal."""
 
     epochs: Annotated[int, Column("epochs")]
     seeds: Annotated[int, Column("seeds")]
-    train_loss: Annotated[Number, Column("loss", _loss, "last epoch")]
-    train_accuracy: Annotated[Number, Column("acc. %", accuracy, "last epoch")]
+    train_loss: Number
+    train_accuracy: Number
     test_accuracy: Annotated[Number, Column("mean", accuracy, "test accuracy, %")]
-    test_deviation: Annotated[Number, Column("dev.", accuracy, "test accuracy, %")]
+    test_deviation: Number
     ranks: Annotated[
         tuple[float, float] | None,
         Column("processes", _range, "test accuracy, %", on_page_only=True),

@@ -136,18 +136,22 @@ def _loader_workers(rows: Iterable[Row]) -> str:
 
 def table2(selection: StrategyRows) -> Table:
     """Return the measured seconds of computation and of communication."""
+    group = selection.group
     derived = [
-        f"{captions.row_at_batch(row, selection.group.device)}: {seconds(row.residual.comm_s)}"
+        f"{captions.row_at_batch(row, group.device)}: {seconds(row.residual.comm_s)}"
         for row in selection.parallel_rows
         if row.residual
     ]
     caption = _how_split(selection)
     if derived:
-        caption.append(f"Comm by subtraction, derived from Time: {'; '.join(derived)}.")
+        caption.append(
+            "For comparison, by subtraction (train_s - train_s of 1 "
+            f"{captions.unit(group.device)} / N): {'; '.join(derived)}."
+        )
     caption.append(captions.runs(selection.parallel_rows))
     text = TableText(
         "table2",
-        f"Table 2: computation and communication, {selection.group.origin.how}",
+        f"Table 2: computation and communication, {group.origin.how}",
         "Table 2 (s)",
         tuple(caption),
     )

@@ -13,9 +13,9 @@ Q1 = (
     "gradients and update are included. Time: everything."
 )
 MEASURED = (
-    "Seconds of the process that waits least for the others. Compute: copies to the device, "
-    "forward, backward, optimizer. Comm: exchange that no computation hides, and waiting for "
-    "slower processes. With the waits for data they add up to the instrumented epoch."
+    "Seconds of the slowest process. Compute: copies to the device, forward, backward, optimizer. "
+    "Comm: communication that no computation hides, and waiting for other processes. With the "
+    "waits for data they add up to the instrumented epoch."
 )
 WITH_OTHER = "Of a script other is in neither, time that nothing accounts for (the table Phases)."
 PACKED = "Comm includes packing by hand: flattening, copying back and averaging the gradients."
@@ -29,12 +29,12 @@ RESIDUAL = (
     "in Comm."
 )
 BUS = (
-    "Bus bandwidth: 2(N-1)/N x bytes of gradients of a process / seconds in which they are "
-    "exchanged, from when all processes have joined. 1 GB = 1e9 bytes."
+    "Bus bandwidth: 2(N-1)/N x bytes of gradients of a process / seconds of their communication, "
+    "without waiting. 1 GB = 1e9 bytes."
 )
 SHARDED = (
     "Bus bandwidth: (N-1)/N x bytes of gradients that a process reduce-scatters / seconds of it, "
-    "from when all processes have joined. On CPUs gloo moves the whole tensor, so half of a link's "
+    "without waiting. On CPUs gloo moves the whole tensor, so half of a link's "
     "speed is the most. 1 GB = 1e9 bytes."
 )
 ROOT_WIRE = (
@@ -48,7 +48,7 @@ NOMINAL = (
     "seconds of the reduction of gradients in the instrumented epoch: the bandwidth of a ring that "
     "takes this time. 1 GB = 1e9 bytes."
 )
-OF_PEAK = "% of peak: of the best bandwidth that was measured while processes only exchange data."
+OF_PEAK = "% of peak: of the best bandwidth that was measured without training."
 RESIDUAL_BANDWIDTH = (
     "Bus bandwidth by subtraction: derived, not measured. 2(N-1)/N x I_N x S / Comm, with I_N "
     "iterations, Comm of Table 2r, if it is above zero, and S = {gradient_bytes} bytes of "

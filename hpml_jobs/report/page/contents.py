@@ -42,11 +42,7 @@ GLOSSARY = Bullets(
     (
         "Setting: e.g. 2 processes at batch 64. Run, or cell: one measurement of a setting.",
         "Single: one process without DDP. Rank 0: the first process.",
-        "Timed epoch: as in training, for Table 1. Instrumented epoch: the next, with each part "
-        "timed, a little slower.",
-        "!: a doubtful number, see Warnings.",
-        "Interval, in brackets: where the true value is, with 95 % confidence from 5 runs on "
-        "(4 runs: 87.5 %, 3: 75 %; 1 or 2: a rough estimate from the noise within each).",
+        "Timed epoch: as in training. Instrumented epoch: the next one, with each part timed.",
     )
 )
 """The words of the tables, above the first one."""
@@ -163,15 +159,14 @@ def _group_sections(report: Report, group: ReportGroup, prefix: str) -> list[Sec
         table.label.startswith("table2-") for table in others
     ):  # it has a line of both
         others = [t for t in others if not t.label.startswith(("table2r-", "table3r-"))]
-    folded = tuple(_sheet(table, {*printed}) for table in others)
+    folded: tuple[Item, ...] = tuple(_sheet(table, {*printed}) for table in others)
+    if not (report.several or report.is_of_lab):
+        folded = (GLOSSARY, *folded)
     marks = tuple(_marked(group, Tier.NUMBER, Tier.TABLE))
-    words = () if report.several or report.is_of_lab else (GLOSSARY,)
     intro = Paragraph(f"{runs.removesuffix('.')}, unless a table says otherwise.")
     return [
         Section(f"{prefix}answer", "Answer", tuple(_answer(report, group))),
-        Section(
-            f"{prefix}tables", "Table 1", (*words, intro, *sheets) if sheets else ()
-        ),
+        Section(f"{prefix}tables", "Table 1", (intro, *sheets) if sheets else ()),
         Section(f"{prefix}marks", "Warnings", marks),
         _folded(f"{prefix}full", "More tables", folded),
     ]

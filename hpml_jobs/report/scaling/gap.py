@@ -37,10 +37,10 @@ def _with_interval(part: GapPart) -> str:
 
 TABLE = (
     "Missing: ideal - speedup. Each part is the speedup that one cause takes: the time is computed "
-    "again from the recorded iterations without exchange, without waiting for data (loader), with "
-    "every process as fast as the fastest (waiting), with CPUs as free as for {reference}; the "
-    "parts add up. Unexplained is the rest; below zero it is noise, or {units} compute faster than "
-    "{reference}. Intervals are of several runs only."
+    "again from the recorded iterations without communication, without waiting for data (loader), "
+    "with every process as fast as the fastest (waiting), with CPUs as free as for {reference}; "
+    "the parts add up. Unexplained is the rest; below zero it is noise, or {units} compute faster "
+    "than {reference}. Intervals are of several runs only."
 )
 
 PART = Column(
@@ -62,7 +62,7 @@ class GapLine(NamedTuple):
     speedup: Annotated[float, Column("speedup", three_digits, doubt="is_doubtful")]
     ideal: Annotated[float, Column("ideal", three_digits)]
     missing: Annotated[float, Column("missing", digits, doubt="is_doubtful")]
-    exchange: Annotated[GapPart | None, PART._replace(head="exchange")]
+    exchange: Annotated[GapPart | None, PART._replace(head="communication")]
     loader: Annotated[GapPart | None, PART._replace(head="loader")]
     waiting: Annotated[GapPart | None, PART._replace(head="waiting")]
     cpus: Annotated[GapPart | None, PART._replace(head="busy CPUs")]
@@ -126,7 +126,6 @@ def gap_sentence(row: Row, gap: Gap) -> str:
         return ""
     late, *_ = gap.late.partition(" on ")  # the table has the host
     names = {
-        GapCause.EXCHANGE: "exchange between processes",
         GapCause.LOADER: "waiting for data",
         GapCause.WAITING: f"waiting for {late or 'slower processes'}",
         GapCause.CPUS: "waiting for a free CPU",
@@ -140,17 +139,21 @@ def gap_sentence(row: Row, gap: Gap) -> str:
     question = f"Why not {gap.ideal:.4g} times"
     if gap.parts[GapCause.UNEXPLAINED].value <= -LARGE * gap.missing:
         # the parts are more than what is missing: only their order is said
-        causes = ", then ".join(names[cause] for cause in large)
+        causes = ", then ".join(names.get(cause, cause.value) for cause in large)
         return (
             f"{question}: {mark(f'above all {causes}', is_doubtful=gap.doubts_parts)}."
         )
-    texts = [f"{names[cause]} costs about {value}" for cause, value in large.items()]
+    texts = [
+        f"{names.get(cause, cause.value)} takes about {value}"
+        for cause, value in large.items()
+    ]
     if not gap.is_split:
-        what = "the rest" if large else "this"
+        what = "the rest" if large else "the cause"
         texts.append(f"{what} is not known: {why_unsplit(row)}")
     elif unexplained:
         texts.append(f"about {unexplained} is unexplained")
-    return f"{question}: {', '.join(texts)}."
+    missing = mark(digits(gap.missing), is_doubtful=gap.is_doubtful)
+    return f"{question}: of the missing {missing}, {', '.join(texts)}."
 
 
 PICTURE = (

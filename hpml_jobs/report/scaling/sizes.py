@@ -44,12 +44,9 @@ SCALING = (
 )
 AGAINST = (
     "Speedup: time on g {units} / time on N, both at batch b per {unit}, where g is 1 or the "
-    "fewest; effic.: speedup x g / N; by step: the same ratio of steps."
+    "fewest; effic.: speedup x g / N."
 )
-MEASURED = (
-    "Time: the longest of all processes; train + stall = time of the process with the largest "
-    "stall in every run"
-)
+MEASURED = "Time: the longest of all processes; train, stall: of the process with the largest stall"
 WINDOW = (
     "Time: seconds of {work} at the rate of the timed window, of the slowest process; train + "
     "stall = time"
@@ -114,9 +111,7 @@ class ScalingLine(NamedTuple):
     efficiency: Annotated[
         Number, Column("effic.", share_text, "{against}", doubt="is_doubtful")
     ]
-    weak_efficiency: Annotated[
-        Number, Column("by step", share_text, "{against}", doubt="is_doubtful")
-    ]
+    weak_efficiency: Number
     cost_per_compute: Number
     reference_gpus: int | None
     global_batch: int
@@ -189,7 +184,7 @@ STRONG = (
     "Same global batch G on g {units} (1, or the fewest of the strategy) and on N (strong "
     "scaling): speedup = time(g, G/g) / time(N, G/N), for every pair in the grid. Karp-Flatt: "
     "the serial fraction that explains it by Amdahl's law, against 1 {unit} and if it is between "
-    "0 and 1; exchange of gradients counts as serial, too."
+    "0 and 1; communication counts as serial, too."
 )
 
 
@@ -241,9 +236,9 @@ LINES = 24
 """The most lines in a panel."""
 
 CAPTION = (
-    "Speedup: time of the fewest {units} / time of N {units}, at the same batch per {unit} "
-    "(weak scaling) or the same global batch (strong scaling). Bars: intervals of the ratio. "
-    "Dashed: ideal."
+    "Speedup: time of {reference} / time of N {units}, at the same batch per {unit} "
+    "(weak scaling) or the same global batch (strong scaling). Dashed: ideal. Bars: intervals "
+    "with about 95 % confidence from 5 runs on, less with fewer; of 1 or 2 runs a rough estimate."
 )
 
 
@@ -290,11 +285,12 @@ def speedup(groups: Sequence[ConditionGroup]) -> Picture | None:
     device = scaled[0][0].device
     gpu = captions.unit(device)
     gpus = captions.units(device)
+    reference = captions.reference_text(scaled[0][0].timed, device)
     return panels(
         "Speedup",
         drawn,
         partial(_draw, looks=looks),
-        caption=[CAPTION.format(unit=gpu, units=gpus)],
+        caption=[CAPTION.format(unit=gpu, units=gpus, reference=reference)],
         legend=legend | {"ideal": picture.IDEAL},
         missing=[group.name for group, _ in scaled[GROUPS:]] + left_out,
         columns=2,

@@ -145,12 +145,12 @@ def limit_text(limit: Share, error: float) -> str:
     """Return a limit with how far the share that is compared with it is known, in words.
 
     >>> limit_text(Share(0.05), 0.0), limit_text(Share(0.05), 0.01)
-    ('limit 5 %', '± 2 %, limit 5 % for the lower end')
+    ('limit 5 %', '± 2 %, limit 5 %')
     """
     half_width = round(ERRORS * error, 3)
     if not half_width:
         return f"limit {limit}"
-    return f"± {percent_text(half_width)}, limit {limit} for the lower end"
+    return f"± {percent_text(half_width)}, limit {limit}"
 
 
 def names(slugs: Iterable[str], separator: str = ", ") -> str:

@@ -18,7 +18,7 @@ from hpml_jobs.results.rows import Row
 class GapCause(StrEnum):
     """What takes a part of the ideal speedup."""
 
-    EXCHANGE = "exchange"
+    EXCHANGE = "communication"
     LOADER = "loader"
     WAITING = "waiting"
     CPUS = "busy CPUs"

@@ -10,19 +10,19 @@ ANSWERS = {
     "128, 25.95 s at batch 512 and does not fit (OOM) at batch 2048.",
     "Q2": "Weak scaling, with the same batch per GPU: 1 -> 2 -> 4 GPUs: 1.00, 1.66, 1.72 times as "
     "fast at batch 512 per GPU (efficiency 83 and 43 %; 1.72: 1.70 to 1.73, one run each). "
-    "Why not 4 times: about 1.96 is unexplained.\nStrong "
+    "Why not 4 times: of the missing 2.28, about 1.96 is unexplained.\nStrong "
     "scaling at global batch 512, 4 GPUs at batch 128: 1.31 times as fast as 1 GPU at batch "
     "512 (1.29 to 1.32, one run each).",
     # of 1.005 x 15.127 s, 2 % are stall and 8 % communication
-    "Q3.1": "In the instrumented epoch on 4 GPUs at batch 512, 13.68 s (92 %) are computation and "
-    "1.216 s (8 %) communication that is not hidden behind it.",
+    "Q3.1": "In the instrumented epoch on 4 GPUs at batch 512, 13.68 s are computation and "
+    "1.216 s (8 % of both) communication that is not hidden behind it, with waiting for others.",
     "Q3.2": "On 4 GPUs at batch 512 gradients pass at 1.23 GB/s, 73.3 % of the 1.67 GB/s "
     "that were measured without training.",
     "Q4.1": "After the last epoch: training loss 1.2000 ± 0.0000 and test accuracy 70.50 ± 0.71 % "
     "on 1 GPU at batch 128 (global batch 128); training loss 1.2000 ± 0.0000 and test accuracy "
     "60.00 ± 0.00 % on 2 GPUs at batch 512 (global batch 1024).",
-    "Q4.2": "Scaled multiplies the learning rate by global batch / 128, the lab's small "
-    "batch; goyal rises to that rate gradually (goyal 2: in 2 epochs; Goyal et al. 2017). Test "
+    "Q4.2": "Scaled: learning rate x global batch / 128, the assignment's batch. Goyal N: the same "
+    "with a warm-up of N epochs (Goyal et al. 2017). Test "
     "accuracy on 2 GPUs at batch 512: 60.00 ± 0.00 % with no remedy and 64.00 ± 0.00 % "
     "with scaled. With few seeds, a difference may be chance.",
     "Q5": "Different orders of the images in the epochs of a process: 5 of 5 with "

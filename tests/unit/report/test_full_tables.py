@@ -151,8 +151,8 @@ def test_phases_add_up(builder):
     (first,) = builder.table("phases").lines
     # of 20.1 s: stall 2 %, h2d 1 %, forward 30 %, backward 55 %, comm 7 %, optimizer 5 %
     assert first.label == "ddp 2-GPU b128"
-    assert first.texts[:9] == (
-        *("0.402", "0.201", "6.030", "11.05", "1.407", "1.005", "0", "0.50", "0"),
+    assert first.texts == (
+        *("0.402", "0.201", "6.030", "11.05", "1.407", "1.005", "0.50"),
     )
     (row,) = csv_rows(builder, "phases")
     names = ("stall", "h2d", "forward", "backward", "comm_exposed", "optimizer")

@@ -191,7 +191,7 @@ def messages(block: Block) -> Answer:
     texts = [f"{count(number)} bytes of {purpose}" for purpose, number in sent.items()]
     are_all = "Yes" if sent.keys() == {"gradients"} else "No"
     return Answer(
-        f"{are_all}: in each iteration, {block.place(row)} send {listed(texts)}."
+        f"{are_all}: each iteration has {listed(texts)} ({block.place(row)})."
     )
 
 

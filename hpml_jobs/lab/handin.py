@@ -20,7 +20,7 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 PRINT_S = 120
 """The time limit of a browser that prints, in seconds."""
 
-OWN_WORDS = "YOUR WORDS: replace this line. A program measured the numbers; the reasons are yours."
+OWN_WORDS = "YOUR WORDS: replace this line."
 """The place below each answer, in the text to edit."""
 
 ABOUT = """\
@@ -30,7 +30,7 @@ ABOUT = """\
 
 | file | content |
 |---|---|
-| `report.md` | to edit and hand in: answers, tables, below each answer a line `YOUR WORDS` |
+| `report.md` | to edit and hand in: answers, tables, and lines `YOUR WORDS` for your reasons |
 | `report.html`, `report.pdf` | the same without your words; the page also has all other tables |
 
 ## Commands of the study

@@ -75,7 +75,7 @@ QUESTIONS = (
         shows_table=False,
     ),
     Question(
-        "Q7: Would gradients alone be enough?",
+        "Q7: Gradients alone",
         answers.replicas,
         "replicas",
         lambda cell: cell.sync_buffers is not None,

@@ -92,7 +92,7 @@ def detect_cluster(profiles: Container[str]) -> tuple[str, str]:
         )
     if not limits() and not cluster_sign():
         reason = (
-            "no SLURM cluster answers: the cells run on this machine (cluster=local)"
+            "this machine is in no SLURM cluster: the cells run here (cluster=local)"
         )
         return "local", reason
     name = limits().get("ClusterName", "")

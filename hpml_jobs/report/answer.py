@@ -148,7 +148,7 @@ def how_sure(interval: Interval | None, rows: Sequence[Row]) -> str:
     runs = _runs(rows)
     if interval is None:
         return runs
-    ends = f"{three_digits(interval.low)} to {three_digits(interval.high)}"
+    ends = f"likely {three_digits(interval.low)} to {three_digits(interval.high)}"
     return f"{ends}, {runs}"
 
 
@@ -253,7 +253,7 @@ def _efficiency(size: Pair) -> str:
     certainty = _runs(size)
     if ends := size.efficiencies:
         low = percent_text(ends.low, 0).removesuffix(" %")
-        certainty = f"{low} to {percent_text(ends.high, 0)}, {certainty}"
+        certainty = f"likely {low} to {percent_text(ends.high, 0)}, {certainty}"
     return f"an efficiency of {_percent(size, 1)} ({certainty})"
 
 

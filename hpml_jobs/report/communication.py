@@ -172,7 +172,7 @@ class Phase(NamedTuple):
 
 
 PHASES = (
-    Phase("stall", "stall", picture.MIDDLE_GREY),
+    Phase("stall", "data wait", picture.MIDDLE_GREY),
     Phase("h2d", "copy to device", picture.ORANGE),
     Phase("forward", "forward", picture.SKY),
     Phase("backward", "backward", picture.BLUE),
@@ -190,7 +190,7 @@ FIRST, LATER = "seconds until forward", "seconds from backward on"
 class PhaseLine(NamedTuple):
     """The seconds of a row's phases."""
 
-    phase_stall_s: Annotated[Number, Column("stall", seconds, FIRST)]
+    phase_stall_s: Annotated[Number, Column("data wait", seconds, FIRST)]
     phase_h2d_s: Annotated[Number, Column("h2d", seconds, FIRST)]
     phase_forward_s: Annotated[Number, Column("forward", seconds, FIRST)]
     phase_backward_s: Annotated[Number, Column("backward", seconds, LATER)]

@@ -132,7 +132,7 @@ class QuantizationLine(NamedTuple):
     accuracy: Annotated[Mean | None, learning.shown("accuracy, %", accuracy)]
     drop: Annotated[Mean | None, learning.shown("drop", _points)]
     bytes: Annotated[int, Column("bytes", count)]
-    of_fp32: Annotated[float, Column("of fp32", three_digits)]
+    of_fp32: float
     runs: int
     seeds: int
 

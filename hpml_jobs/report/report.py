@@ -279,9 +279,9 @@ def _name(number: int, differences: Mapping[str, Sequence[str]]) -> str:
 
 
 def _words(what: str, value: str) -> str:
-    """Return a condition in a name: `digits_cnn`, `5 epochs`, `short runs`, `images 512`."""
+    """Return a condition in a name: `digits_cnn`, `5 epochs`, `timing runs`, `images 512`."""
     if what == "epochs":
-        return "short runs" if value == TIMING else f"{value} epochs"
+        return "timing runs" if value == TIMING else f"{value} epochs"
     return value if what in NAMES else f"{what} {value}"
 
 

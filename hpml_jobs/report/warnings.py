@@ -60,7 +60,7 @@ def _seriousness(cause: Cause) -> tuple[object, ...]:
 def cause_text(group: ConditionGroup, cause: Cause) -> str:
     """Return which cells a cause is about, the figures of the first of them, and the fix."""
     several = len({row.place for row in cause.rows}) > 1
-    figures = f"{'e.g. ' if several else ''}{cause.result.figures}"
+    figures = f"{'of the first, ' if several else ''}{cause.result.figures}"
     return f"{_cells(group, cause)}: {_with_fix(figures, cause)}"
 
 

@@ -242,8 +242,6 @@ _OF_FACTS = {
     "Python": "python",
     "torch": "torch",
     "torchvision": "torchvision",
-    "TF32 in matmul": "tf32_matmul",
-    "TF32 in cuDNN": "tf32_cudnn",
     "hpml_jobs": "hpml_jobs",
     "commit": "commit",
     "uncommitted changes": "dirty",

@@ -37,7 +37,7 @@ def _with_interval(part: GapPart) -> str:
 
 TABLE = (
     "Missing: ideal - speedup. Each part is the speedup that one cause takes: the time is computed "
-    "again from the recorded iterations without communication, without waiting for data (loader), "
+    "again from the recorded iterations without communication, without waiting for data, "
     "with every process as fast as the fastest (waiting), with CPUs as free as for {reference}; "
     "the parts add up. Unexplained is the rest; below zero it is noise, or {units} compute faster "
     "than {reference}. Intervals are of several runs only."
@@ -63,7 +63,7 @@ class GapLine(NamedTuple):
     ideal: Annotated[float, Column("ideal", three_digits)]
     missing: Annotated[float, Column("missing", digits, doubt="is_doubtful")]
     exchange: Annotated[GapPart | None, PART._replace(head="communication")]
-    loader: Annotated[GapPart | None, PART._replace(head="loader")]
+    loader: Annotated[GapPart | None, PART._replace(head="data wait")]
     waiting: Annotated[GapPart | None, PART._replace(head="waiting")]
     cpus: Annotated[GapPart | None, PART._replace(head="busy CPUs")]
     unexplained: Annotated[GapPart | None, PART._replace(head="unexplained")]
@@ -126,39 +126,35 @@ def gap_sentence(row: Row, gap: Gap) -> str:
         return ""
     late, *_ = gap.late.partition(" on ")  # the table has the host
     names = {
+        GapCause.EXCHANGE: "communication",
         GapCause.LOADER: "waiting for data",
         GapCause.WAITING: f"waiting for {late or 'slower processes'}",
         GapCause.CPUS: "waiting for a free CPU",
+        GapCause.UNEXPLAINED: "an unexplained part",
     }
     large = {
-        cause: mark(digits(part.value), is_doubtful=gap.doubts_parts)
+        names[cause]: mark(digits(part.value), is_doubtful=gap.doubts_parts)
         for cause, part in sorted(gap.parts.items(), key=lambda item: -item[1].value)
         if part.value >= LARGE * gap.missing
+        if gap.is_split or cause is not GapCause.UNEXPLAINED
     }
-    unexplained = large.pop(GapCause.UNEXPLAINED, "")
     question = f"Why not {gap.ideal:.4g} times"
     if gap.parts[GapCause.UNEXPLAINED].value <= -LARGE * gap.missing:
         # the parts are more than what is missing: only their order is said
-        causes = ", then ".join(names.get(cause, cause.value) for cause in large)
-        return (
-            f"{question}: {mark(f'above all {causes}', is_doubtful=gap.doubts_parts)}."
-        )
-    texts = [
-        f"{names.get(cause, cause.value)} takes about {value}"
-        for cause, value in large.items()
-    ]
+        causes = mark(", then ".join(large), is_doubtful=gap.doubts_parts)
+        return f"{question}: above all {causes}."
+    texts = [f"{name} takes about {value}" for name, value in large.items()]
     if not gap.is_split:
         what = "the rest" if large else "the cause"
         texts.append(f"{what} is not known: {why_unsplit(row)}")
-    elif unexplained:
-        texts.append(f"about {unexplained} is unexplained")
     missing = mark(digits(gap.missing), is_doubtful=gap.is_doubtful)
-    return f"{question}: of the missing {missing}, {', '.join(texts)}."
+    return f"{question}: of the missing speedup {missing}, {', '.join(texts)}."
 
 
 PICTURE = (
     "Each cause takes a part of the ideal speedup; unexplained below zero: noise, or processes "
-    "compute faster than one alone. Lines: intervals of the parts, none with a single run."
+    "compute faster than one alone. Communication is known by an epoch without it, and can differ "
+    "from Comm of Table 2, which is measured inside of one. Lines: intervals of the parts."
 )
 
 

@@ -39,19 +39,21 @@ from hpml_jobs.results.groups import ConditionGroup
 from hpml_jobs.results.rows import Pair, Row, Scaling, by_key
 
 SCALING = (
-    "{what}; in stall the device waits for a batch. Step: median of the iterations with a full "
+    "{what}; in data wait the device waits for a batch. Step: median of the iterations with a full "
     "batch. "
 )
 AGAINST = (
     "Speedup: time on g {units} / time on N, both at batch b per {unit}, where g is 1 or the "
     "fewest; effic.: speedup x g / N."
 )
-MEASURED = "Time: the longest of all processes; train, stall: of the process with the largest stall"
+MEASURED = (
+    "Time: the longest of all processes; train, data wait: of the process that waits most for data"
+)
 WINDOW = (
     "Time: seconds of {work} at the rate of the timed window, of the slowest process; train + "
-    "stall = time"
+    "data wait = time"
 )
-REPORTED = "As reported by the source: time = train + stall"
+REPORTED = "As reported by the source: time = train + data wait"
 
 
 def scaling(group: ConditionGroup) -> Table | None:
@@ -101,7 +103,7 @@ class ScalingLine(NamedTuple):
 
     epoch_s: Annotated[float, Column("time", seconds, "seconds")]
     train_s: Annotated[Number, Column("train", seconds, "seconds")]
-    stall_s: Annotated[Number, Column("stall", seconds, "seconds")]
+    stall_s: Annotated[Number, Column("data wait", seconds, "seconds")]
     step_s: Annotated[Number, Column("step", seconds, "seconds")]
     units_per_s: Annotated[Number, Column("{unit}/s", per_second)]
     unit: str

@@ -19,7 +19,7 @@ class GapCause(StrEnum):
     """What takes a part of the ideal speedup."""
 
     EXCHANGE = "communication"
-    LOADER = "loader"
+    LOADER = "data wait"
     WAITING = "waiting"
     CPUS = "busy CPUs"
     UNEXPLAINED = "unexplained"

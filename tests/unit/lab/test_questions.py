@@ -9,10 +9,10 @@ ANSWERS = {
     "Q1": "Without data loading, an epoch on 1 GPU takes 48.61 s at batch 32, 27.22 s at batch "
     "128, 25.95 s at batch 512 and does not fit (OOM) at batch 2048.",
     "Q2": "Weak scaling, with the same batch per GPU: 1 -> 2 -> 4 GPUs: 1.00, 1.66, 1.72 times as "
-    "fast at batch 512 per GPU (efficiency 83 and 43 %; 1.72: 1.70 to 1.73, one run each). "
-    "Why not 4 times: of the missing 2.28, about 1.96 is unexplained.\nStrong "
+    "fast at batch 512 per GPU (efficiency 83 and 43 %; 1.72: likely 1.70 to 1.73, one run each). "
+    "Why not 4 times: of the missing speedup 2.28, an unexplained part takes about 1.96.\nStrong "
     "scaling at global batch 512, 4 GPUs at batch 128: 1.31 times as fast as 1 GPU at batch "
-    "512 (1.29 to 1.32, one run each).",
+    "512 (likely 1.29 to 1.32, one run each).",
     # of 1.005 x 15.127 s, 2 % are stall and 8 % communication
     "Q3.1": "In the instrumented epoch on 4 GPUs at batch 512, 13.68 s are computation and "
     "1.216 s (8 % of both) communication that is not hidden behind it, with waiting for others.",
@@ -27,8 +27,8 @@ ANSWERS = {
     "with scaled. With few seeds, a difference may be chance.",
     "Q5": "Different orders of the images in the epochs of a process: 5 of 5 with "
     "set_epoch (test accuracy 60.00 %) and 1 of 5 without set_epoch (test accuracy 60.00 %).",
-    "Q6": "No: in each iteration, 4 GPUs at batch 512 send 38,560 bytes of buffers and 44,695,848 "
-    "bytes of gradients.",
+    "Q6": "No: each iteration has 38,560 bytes of buffers and 44,695,848 bytes of gradients (4 "
+    "GPUs at batch 512).",
     "Q7": "Replicas are copies of the model. Buffers are BatchNorm's running statistics, which "
     "only the test uses. ddp copies those of rank 0 to all processes before each forward pass "
     "(buffers off: never), then each process changes its own. "

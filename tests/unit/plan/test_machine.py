@@ -35,7 +35,7 @@ def test_sbatch_without_controller_is_local(slurm, monkeypatch):
     monkeypatch.setattr(machine, "cluster_sign", lambda: None)
     cluster, reason = machine.detect_cluster(PROFILES)
     assert cluster == "local"
-    assert "no SLURM cluster answers" in reason
+    assert "is in no SLURM cluster" in reason
 
 
 @pytest.mark.parametrize(

@@ -117,7 +117,7 @@ def test_phases_are_stacked_and_add_up_to_the_epoch(repeated):
         "ddp 4-GPU b128",
     ]
     assert legend_labels(picture) == [
-        *("stall", "copy to device", "forward", "backward"),
+        *("data wait", "copy to device", "forward", "backward"),
         *("backward communication", "optimizer"),
     ]
     widths = [[bar.get_width() for bar in axis.patches[at::4]] for at in range(4)]

@@ -50,7 +50,7 @@ def test_two_sizes_are_a_ratio_with_its_interval(builder):
     add(builder, 1, 8.0, noise=0.02)
     add(builder, 2, 5.0, noise=0.02)
     assert answer(builder).sentence == (
-        "1 -> 2 GPUs: 1.60 times as fast at batch 128 per GPU (1.51 to 1.69, one run each), "
+        "1 -> 2 GPUs: 1.60 times as fast at batch 128 per GPU (likely 1.51 to 1.69, one run each), "
         "efficiency 80 %."
     )
 
@@ -116,7 +116,7 @@ def test_one_number_has_one_interval_everywhere(builder):
     (group,) = report.groups
     *_, size = json.loads(document(report))["groups"][0]["answer"]["sizes"]
     ends = f"{size['low']:.2f} to {size['high']:.2f}"
-    assert f"({ends}, 3 runs each)" in answer_of(report, group).sentence
+    assert f"(likely {ends}, 3 runs each)" in answer_of(report, group).sentence
     (table,) = (t for t in group.tables if t.label == "table1-ddp")
     in_table = ends.replace(" to ", ", ")
     assert any(f"[{in_table}]" in note for note in table.notes)
@@ -132,13 +132,13 @@ def test_one_number_has_one_interval_everywhere(builder):
         ),
         (
             *(6.5, 0.7),
-            "Use 1 GPU at batch 128 per GPU: 2 GPUs have an efficiency of 61.5 % (60 to 63 %, one "
-            "run each), below 70 %.",
+            "Use 1 GPU at batch 128 per GPU: 2 GPUs have an efficiency of 61.5 % (likely 60 "
+            "to 63 %, one run each), below 70 %.",
         ),
         (
             *(5.72, 0.7),
             "Use 2 GPUs at batch 128 per GPU, though it is not certain: an efficiency of 69.9 % "
-            "(68 to 72 %, one run each), min_efficiency is 70 %. To decide:\n"
+            "(likely 68 to 72 %, one run each), min_efficiency is 70 %. To decide:\n"
             "hpml-jobs -m gpus=1,2 batch=128 repeats=auto ",
         ),
     ],

@@ -46,7 +46,9 @@ AGAINST = (
     "Speedup: time on g {units} / time on N, both at batch b per {unit}, where g is 1 or the "
     "fewest; effic.: speedup x g / N."
 )
-MEASURED = "Time: the longest of all processes; train, data wait: of the process with the most data wait"
+MEASURED = (
+    "Time: the longest of all processes; train, data wait: of the one that waits most"
+)
 WINDOW = (
     "Time: seconds of {work} at the rate of the timed window, of the slowest process; train + "
     "data wait = time"

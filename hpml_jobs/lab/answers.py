@@ -150,7 +150,10 @@ def large_batch(block: Block) -> Answer:
         f"{block.place(row)} (global batch {row.global_batch})"
         for row, texts in block.texts(rows)
     ]
-    return Answer(f"After the last epoch: {'; '.join(texts)}.", rows)
+    return Answer(
+        f"After the last epoch: {'; '.join(texts)}. With few seeds, this may be chance.",
+        rows,
+    )
 
 
 def remedies(block: Block) -> Answer:
@@ -160,10 +163,9 @@ def remedies(block: Block) -> Answer:
         for row, texts in block.texts(block.rows)
     ]
     return Answer(
-        "Scaled: learning rate x global batch / 128, the assignment's batch. Goyal N: the same "
-        "with a warm-up of N epochs (Goyal et al. 2017). Test accuracy on "
-        f"{block.place(block.rows[0])}: {listed(texts)}. With few seeds, a difference may be "
-        "chance.",
+        "Scaled: learning rate x global batch / 128 (the assignment's rate is for batch 128). "
+        "Goyal N: the same with a warm-up of N epochs (Goyal et al. 2017). Test accuracy on "
+        f"{block.place(block.rows[0])}: {listed(texts)}. With few seeds, this may be chance.",
         block.rows,
     )
 

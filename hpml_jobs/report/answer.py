@@ -351,7 +351,7 @@ def _marks(report: Report, group: ReportGroup) -> Iterator[str]:
     if number and not group.is_replaced:
         command = f"{PROGRAM} resubmit {report.study} --disturbed"
         text = f"{captions.MARK} {slowed}" if marked else f"{slowed} and left out"
-        yield with_command(f"{text}. When those have ended", command)
+        yield with_command(f"{text}. When it is quiet", command)
     yield from without(report, group)
     for cause in causes:
         if cause.result.check != DISTURBED:

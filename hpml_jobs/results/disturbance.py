@@ -306,7 +306,7 @@ def _stolen(hosts: Iterable[HostCpu]) -> list[OutsideCause]:
     return [
         OutsideCause(
             CauseKind.STOLEN,
-            *_loss("the hypervisor withheld", host, host.stolen_s),
+            *_loss("other virtual machines took", host, host.stolen_s),
             host.stolen_s / (host.busy_s + host.stolen_s),
         )
         for host in hosts

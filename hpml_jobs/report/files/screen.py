@@ -260,8 +260,10 @@ def _parts(report: Report) -> Iterator[_Part]:
             _say(1 if n == 0 else 5, text) for n, text in enumerate(answer.marks)
         )
     if report.is_of_lab:
-        text = "The page answers what is measured of Q1 to Q7 and part B"
-        yield _say(0, f"{text}; --handin FOLDER writes it to hand in.")
+        text = (
+            "Q1 to Q7 and part B are on the page; --handin FOLDER writes it to hand in."
+        )
+        yield _say(0, text)
     if len(shown.groups) < len(report.groups):
         text = "Older code or arguments are left out; all of it"
         yield _say(5, with_command(text, f"{PROGRAM} collect {report.study} --all"))

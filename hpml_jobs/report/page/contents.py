@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from typing import TypeAlias
 
-from hpml_jobs.core.check_result import Tier
+from hpml_jobs.core.check_result import Affected, Tier
 from hpml_jobs.core.environment import COMPARED, text_of
 from hpml_jobs.core.gpus import Card
 from hpml_jobs.core.record import Record
@@ -88,10 +88,13 @@ def public_page(
         of_groups = tuple(sections[1:])
         sections = [Section("all", "More tables", (), "More tables: show", of_groups)]
         doubts: list[Item] = []
-        for group in report.groups:  # a table's doubts only where speedups are
+        for (
+            group
+        ) in report.groups:  # times and a table's doubts only where speedups are
             of_table = (Tier.TABLE,) if group.source.series else ()
+            of = Affected if group.source.series else {Affected.LEARNING}
             doubts += map(Paragraph, without(report, group))
-            doubts += _marked(group, Tier.NUMBER, *of_table)
+            doubts += _marked(group, Tier.NUMBER, *of_table, of=of)
         questions = (*questions, Section("doubts", "Warnings", tuple(doubts)))
     whole = chain(questions, sections, _endings(report, drawn))
     page = Page(
@@ -191,9 +194,15 @@ def _answer(report: Report, group: ReportGroup) -> Iterator[Item]:
     yield Paragraph(f"{measured} of {runs} measured. {group.setting}")
 
 
-def _marked(group: ReportGroup, *tiers: Tier) -> Iterator[Item]:
+def _marked(
+    group: ReportGroup, *tiers: Tier, of: Iterable[Affected] = Affected
+) -> Iterator[Item]:
     """Yield what makes numbers doubtful or limits them, the most serious first."""
-    causes = warnings.causes(group.source, tiers)
+    causes = [
+        cause
+        for cause in warnings.causes(group.source, tiers)
+        if not {*of}.isdisjoint(cause.result.affects)
+    ]
     if causes:
         name = aside(group.name)
         texts = (

@@ -117,6 +117,9 @@ NEARLY_IDEAL = 0.95
 LARGE = 0.2
 """The share of what is missing from which a part is named."""
 
+NAMED = 2
+"""The most parts that are named; the picture has all."""
+
 
 def gap_sentence(row: Row, gap: Gap) -> str:
     """Return the causes that take large parts of the ideal speedup; empty near the ideal."""
@@ -130,20 +133,22 @@ def gap_sentence(row: Row, gap: Gap) -> str:
         GapCause.LOADER: "waiting for data",
         GapCause.WAITING: f"waiting for {late or 'slower processes'}",
         GapCause.CPUS: "waiting for a free CPU",
-        GapCause.UNEXPLAINED: "an unexplained part",
+        GapCause.UNEXPLAINED: "unexplained",
     }
-    large = {
-        names[cause]: mark(digits(part.value), is_doubtful=gap.doubts_parts)
+    large = [
+        (names[cause], mark(digits(part.value), is_doubtful=gap.doubts_parts))
         for cause, part in sorted(gap.parts.items(), key=lambda item: -item[1].value)
         if part.value >= LARGE * gap.missing
         if gap.is_split or cause is not GapCause.UNEXPLAINED
-    }
+    ][:NAMED]
     question = f"Why not {gap.ideal:.4g} times"
     if gap.parts[GapCause.UNEXPLAINED].value <= -LARGE * gap.missing:
         # the parts are more than what is missing: only their order is said
-        causes = mark(", then ".join(large), is_doubtful=gap.doubts_parts)
-        return f"{question}: above all {causes}."
-    texts = [f"{name} takes about {value}" for name, value in large.items()]
+        causes = ", then ".join(name for name, _ in large)
+        return (
+            f"{question}: {mark('', is_doubtful=gap.doubts_parts)}above all {causes}."
+        )
+    texts = [f"about {value} is {name}" for name, value in large]
     if not gap.is_split:
         what = "the rest" if large else "the cause"
         texts.append(f"{what} is not known: {why_unsplit(row)}")
@@ -153,8 +158,8 @@ def gap_sentence(row: Row, gap: Gap) -> str:
 
 PICTURE = (
     "Each cause takes a part of the ideal speedup; unexplained below zero: noise, or processes "
-    "compute faster than one alone. Communication is known by an epoch without it, and can differ "
-    "from Comm of Table 2, which is measured inside of one. Lines: intervals of the parts."
+    "compute faster than one alone. Communication: by repeating the epoch without it, so it can "
+    "differ from Comm of Table 2, which is measured inside of one. Lines: intervals of the parts."
 )
 
 

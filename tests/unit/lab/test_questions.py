@@ -10,7 +10,7 @@ ANSWERS = {
     "128, 25.95 s at batch 512 and does not fit (OOM) at batch 2048.",
     "Q2": "Weak scaling, with the same batch per GPU: 1 -> 2 -> 4 GPUs: 1.00, 1.66, 1.72 times as "
     "fast at batch 512 per GPU (efficiency 83 and 43 %; 1.72: likely 1.70 to 1.73, one run each). "
-    "Why not 4 times: of the missing speedup 2.28, an unexplained part takes about 1.96.\nStrong "
+    "Why not 4 times: of the missing speedup 2.28, about 1.96 is unexplained.\nStrong "
     "scaling at global batch 512, 4 GPUs at batch 128: 1.31 times as fast as 1 GPU at batch "
     "512 (likely 1.29 to 1.32, one run each).",
     # of 1.005 x 15.127 s, 2 % are stall and 8 % communication
@@ -20,11 +20,12 @@ ANSWERS = {
     "that were measured without training.",
     "Q4.1": "After the last epoch: training loss 1.2000 ± 0.0000 and test accuracy 70.50 ± 0.71 % "
     "on 1 GPU at batch 128 (global batch 128); training loss 1.2000 ± 0.0000 and test accuracy "
-    "60.00 ± 0.00 % on 2 GPUs at batch 512 (global batch 1024).",
-    "Q4.2": "Scaled: learning rate x global batch / 128, the assignment's batch. Goyal N: the same "
-    "with a warm-up of N epochs (Goyal et al. 2017). Test "
+    "60.00 ± 0.00 % on 2 GPUs at batch 512 (global batch 1024). With few seeds, this may be "
+    "chance.",
+    "Q4.2": "Scaled: learning rate x global batch / 128 (the assignment's rate is for "
+    "batch 128). Goyal N: the same with a warm-up of N epochs (Goyal et al. 2017). Test "
     "accuracy on 2 GPUs at batch 512: 60.00 ± 0.00 % with no remedy and 64.00 ± 0.00 % "
-    "with scaled. With few seeds, a difference may be chance.",
+    "with scaled. With few seeds, this may be chance.",
     "Q5": "Different orders of the images in the epochs of a process: 5 of 5 with "
     "set_epoch (test accuracy 60.00 %) and 1 of 5 without set_epoch (test accuracy 60.00 %).",
     "Q6": "No: each iteration has 38,560 bytes of buffers and 44,695,848 bytes of gradients (4 "

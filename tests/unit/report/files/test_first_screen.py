@@ -55,7 +55,7 @@ def test_cell_that_waited_too_long_is_marked(builder):
     assert answer.sentence.startswith("1 -> 2 -> 4 GPUs: ")
     assert ", !3.33 times as fast at batch 128" in answer.sentence
     assert answer.marks[0] == (
-        "! 1 of 3 runs was disturbed by other programs. When those have ended:\n"
+        "! 1 of 3 runs was disturbed by other programs. When it is quiet:\n"
         "hpml-jobs resubmit lab-greene-v100 --disturbed"
     )
     # of an older version of the code, no command measures it again

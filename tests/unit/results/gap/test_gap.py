@@ -127,8 +127,8 @@ def test_each_cause_has_its_lost_seconds(builder):
         GapCause.UNEXPLAINED: 0.0,
     }
     assert sentences(group) == [
-        "Why not 4 times: of the missing speedup 1.40, communication takes about 0.90, waiting for "
-        "data takes about 0.40."
+        "Why not 4 times: of the missing speedup 1.40, about 0.90 is communication, about 0.40 "
+        "is waiting for data."
     ]
 
 
@@ -176,8 +176,8 @@ def test_without_phases_exchange_is_what_the_epoch_without_it_saves(builder):
         GapCause.UNEXPLAINED: 0.2,
     }
     assert sentences(group) == [
-        "Why not 2 times: of the missing speedup 0.80, communication takes about 0.60, "
-        "an unexplained part takes about 0.20."
+        "Why not 2 times: of the missing speedup 0.80, about 0.60 is communication, about 0.20 "
+        "is unexplained."
     ]
 
 
@@ -186,7 +186,7 @@ def test_waiting_for_cpus_is_at_most_what_computation_takes_longer(builder):
     group = group_of(builder, a_run(1, 26.0), a_run(4, 10.0, queued_s=6.0))
     assert values_of(group)[GapCause.CPUS] == 1.4
     assert sentences(group) == [
-        "Why not 4 times: of the missing speedup 1.40, waiting for a free CPU takes about !1.40."
+        "Why not 4 times: of the missing speedup 1.40, about !1.40 is waiting for a free CPU."
     ]
 
 
@@ -198,7 +198,7 @@ def test_protocol_lab_splits_off_the_loader_only(builder):
     group = group_of(builder, a_run(1, 26.0, **lab), a_run(4, 10.0, stall_s=2.0, **lab))
     assert values_of(group) == {GapCause.LOADER: 0.8, GapCause.UNEXPLAINED: 0.6}
     assert (
-        "Why not 4 times: of the missing speedup 1.40, waiting for data takes about 0.80, the rest "
+        "Why not 4 times: of the missing speedup 1.40, about 0.80 is waiting for data, the rest "
         "is not known: protocol=lab ends before the instrumented epoch (protocol=full measures it)."
         in sentences(group)[0]
     )
@@ -318,7 +318,7 @@ def exchanging_pair(builder, **changes):
 def test_replayed_speedup_is_in_the_sentence(builder):
     group = exchanging_pair(builder)
     assert sentences(group) == [
-        "Why not 2 times: of the missing speedup 0.67, communication takes about 0.66."
+        "Why not 2 times: of the missing speedup 0.67, about 0.66 is communication."
     ]
 
 
@@ -326,7 +326,7 @@ def test_epoch_without_exchange_is_what_was_measured(builder):
     """It takes 10.8 s, not 9.8 s: exchange took nothing from computation, something else did."""
     group = exchanging_pair(builder, alone_s=10.78)
     assert sentences(group)[0].endswith(
-        "communication takes about 0.48, an unexplained part takes about 0.19."
+        "about 0.48 is communication, about 0.19 is unexplained."
     )
 
 

@@ -119,7 +119,7 @@ def communication(block: Block) -> Answer:
         return Answer()
     comm = captions.shown(seconds(comm_s), row, Affected.SPLIT)
     return Answer(
-        f"In the instrumented epoch on {block.place(row)}, "
+        f"In an epoch with each part timed, on {block.place(row)}, "
         f"{captions.shown(seconds(compute_s), row, Affected.SPLIT)} s are computation and {comm} s "
         f"({percent_text(comm_s / (compute_s + comm_s), 0)} of both) communication that is not "
         "hidden behind it, with waiting for others."

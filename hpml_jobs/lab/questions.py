@@ -11,7 +11,7 @@ from hpml_jobs.lab import answers
 from hpml_jobs.lab.answers import Answer, Block
 from hpml_jobs.report.frame.picture import Picture
 from hpml_jobs.report.frame.table import row_name
-from hpml_jobs.report.page.contents import GLOSSARY, figures
+from hpml_jobs.report.page.contents import figures
 from hpml_jobs.report.page.formats import Item, Paragraph, Section, ShownTable
 from hpml_jobs.report.report import Report
 
@@ -111,7 +111,6 @@ def section(
     return Section(
         "questions",
         "Questions of the lab",
-        (GLOSSARY,),
         sections=tuple(sections),
     )
 

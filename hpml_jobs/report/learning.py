@@ -47,7 +47,7 @@ from hpml_jobs.results.rows import Row
 TABLE_4 = (
     "After the last epoch: average training loss, training accuracy (during training), and "
     "accuracy on the whole test set{samples}, mean over processes. Global batch: of all {units}. "
-    "lr: of the last iteration."
+    "lr: of the last iteration. Single: without DDP."
 )
 TEXT = (
     "Bits per byte: test loss / ln 2, on held-out text. Unigram: entropy of the frequencies of its "

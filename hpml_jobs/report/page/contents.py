@@ -163,7 +163,7 @@ def _group_sections(report: Report, group: ReportGroup, prefix: str) -> list[Sec
     ):  # it has a line of both
         others = [t for t in others if not t.label.startswith(("table2r-", "table3r-"))]
     folded: tuple[Item, ...] = tuple(_sheet(table, {*printed}) for table in others)
-    if not (report.several or report.is_of_lab):
+    if not report.several:
         folded = (GLOSSARY, *folded)
     marks = tuple(_marked(group, Tier.NUMBER, Tier.TABLE))
     intro = Paragraph(f"{runs.removesuffix('.')}, unless a table says otherwise.")

@@ -14,7 +14,7 @@ ANSWERS = {
     "scaling at global batch 512, 4 GPUs at batch 128: 1.31 times as fast as 1 GPU at batch "
     "512 (likely 1.29 to 1.32, one run each).",
     # of 1.005 x 15.127 s, 2 % are stall and 8 % communication
-    "Q3.1": "In the instrumented epoch on 4 GPUs at batch 512, 13.68 s are computation and "
+    "Q3.1": "In an epoch with each part timed, on 4 GPUs at batch 512, 13.68 s are computation and "
     "1.216 s (8 % of both) communication that is not hidden behind it, with waiting for others.",
     "Q3.2": "On 4 GPUs at batch 512 gradients pass at 1.23 GB/s, 73.3 % of the 1.67 GB/s "
     "that were measured without training.",

@@ -146,8 +146,8 @@ def large_batch(block: Block) -> Answer:
     single = [row for row in block.source.timed if row.is_baseline]
     rows = (*single[:1], block.rows[0])
     texts = [
-        f"training loss {texts['training loss']} and test accuracy {texts['test acc., %']} % on "
-        f"{block.place(row)} (global batch {row.global_batch})"
+        f"{block.place(row)} (global batch {row.global_batch}): training loss "
+        f"{texts['training loss']}, test accuracy {texts.get('test acc., %', DASH)} %"
         for row, texts in block.texts(rows)
     ]
     return Answer(
@@ -159,7 +159,7 @@ def large_batch(block: Block) -> Answer:
 def remedies(block: Block) -> Answer:
     """Return the accuracy with each recipe for large batches, and without one (Q4.2)."""
     texts = [
-        f"{texts['test acc., %']} % with {row.treatment or 'no remedy'}"
+        f"{texts.get('test acc., %', DASH)} % with {row.treatment or 'no remedy'}"
         for row, texts in block.texts(block.rows)
     ]
     return Answer(
@@ -190,6 +190,8 @@ def messages(block: Block) -> Answer:
     sent = Counter[str]()
     for message in messages_by_setup(block.source).get(row.setup, []):
         sent[message.purpose] += round(message.bytes_per_iteration)
+    if not sent:
+        return Answer()
     texts = [f"{count(number)} bytes of {purpose}" for purpose, number in sent.items()]
     are_all = "Yes" if sent.keys() == {"gradients"} else "No"
     return Answer(
@@ -205,10 +207,9 @@ def replicas(block: Block) -> Answer:
         for row, texts in block.texts(block.rows)
     ]
     return Answer(
-        "Replicas are copies of the model. Buffers are BatchNorm's running statistics, which only "
-        "the test uses. ddp copies those of rank 0 to all processes before each forward pass "
-        "(buffers off: never), then each process changes its own. On "
-        f"{block.place(block.rows[0])}, after the last epoch: {'; '.join(texts)}.",
+        "Buffers are BatchNorm's running statistics, which only the test uses. ddp copies those of "
+        "rank 0 to all processes before each forward pass (buffers off: never), then each process "
+        f"changes them. On {block.place(block.rows[0])}, after the last epoch: {'; '.join(texts)}.",
         block.rows,
     )
 

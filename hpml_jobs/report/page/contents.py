@@ -88,13 +88,13 @@ def public_page(
         of_groups = tuple(sections[1:])
         sections = [Section("all", "More tables", (), "More tables: show", of_groups)]
         doubts: list[Item] = []
-        for (
-            group
-        ) in report.groups:  # times and a table's doubts only where speedups are
-            of_table = (Tier.TABLE,) if group.source.series else ()
-            of = Affected if group.source.series else {Affected.LEARNING}
+        for group in report.groups:
             doubts += map(Paragraph, without(report, group))
-            doubts += _marked(group, Tier.NUMBER, *of_table, of=of)
+            # without a speedup no answer has a time
+            if group.source.series:
+                doubts += _marked(group, Tier.NUMBER, Tier.TABLE)
+            else:
+                doubts += _marked(group, Tier.NUMBER, of={Affected.LEARNING})
         questions = (*questions, Section("doubts", "Warnings", tuple(doubts)))
     whole = chain(questions, sections, _endings(report, drawn))
     page = Page(
@@ -158,9 +158,8 @@ def _group_sections(report: Report, group: ReportGroup, prefix: str) -> list[Sec
     first += [t for t in group.lab if t.label.startswith("table1") and t != main]
     sheets = tuple(_sheet(table, printed) for table in first)
     others = [t for t in group.tables if t not in first and t.label != CHECKS]
-    if any(
-        table.label.startswith("table2-") for table in others
-    ):  # it has a line of both
+    if any(table.label.startswith("table2-") for table in others):
+        # it has a line by subtraction
         others = [t for t in others if not t.label.startswith(("table2r-", "table3r-"))]
     folded: tuple[Item, ...] = tuple(_sheet(table, {*printed}) for table in others)
     if not report.several:
@@ -197,7 +196,7 @@ def _answer(report: Report, group: ReportGroup) -> Iterator[Item]:
 def _marked(
     group: ReportGroup, *tiers: Tier, of: Iterable[Affected] = Affected
 ) -> Iterator[Item]:
-    """Yield what makes numbers doubtful or limits them, the most serious first."""
+    """Yield what makes the numbers `of` a group doubtful or limits them, the most serious first."""
     causes = [
         cause
         for cause in warnings.causes(group.source, tiers)

@@ -37,9 +37,9 @@ def _with_interval(part: GapPart) -> str:
 
 TABLE = (
     "Missing: ideal - speedup. Each part is the speedup that one cause takes: the time is computed "
-    "again from the recorded iterations without communication, without waiting for data, "
-    "with every process as fast as the fastest (waiting), with CPUs as free as for {reference}; "
-    "the parts add up. Unexplained is the rest; below zero it is noise, or {units} compute faster "
+    "again from the recorded iterations without communication, without waiting for data, with "
+    "every process as fast as the fastest (waiting), with CPUs as free as for {reference}; the "
+    "parts add up. Unexplained is the rest; below zero it is noise, or {units} compute faster "
     "than {reference}. Intervals are of several runs only."
 )
 
@@ -144,10 +144,8 @@ def gap_sentence(row: Row, gap: Gap) -> str:
     question = f"Why not {gap.ideal:.4g} times"
     if gap.parts[GapCause.UNEXPLAINED].value <= -LARGE * gap.missing:
         # the parts are more than what is missing: only their order is said
-        causes = ", then ".join(name for name, _ in large)
-        return (
-            f"{question}: {mark('', is_doubtful=gap.doubts_parts)}above all {causes}."
-        )
+        order = f"above all {', then '.join(name for name, _ in large)}"
+        return f"{question}: {mark(order, is_doubtful=gap.doubts_parts)}."
     texts = [f"about {value} is {name}" for name, value in large]
     if not gap.is_split:
         what = "the rest" if large else "the cause"

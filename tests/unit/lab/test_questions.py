@@ -1,8 +1,11 @@
 """Each question of the lab has one answer, with the numbers of the cells of its block."""
 
+from msgspec.structs import replace
+
 from hpml_jobs.core.strategies import SyncBuffers
 from hpml_jobs.lab.questions import section
-from tests.unit.builders import lab_cell, lab_record
+from tests.unit.builders import NANO, lab_cell, lab_record
+from tests.unit.check_cases import change_every_rank
 from tests.unit.golden.studies import LAB, large_batch, quantized
 
 ANSWERS = {
@@ -18,10 +21,9 @@ ANSWERS = {
     "1.216 s (8 % of both) communication that is not hidden behind it, with waiting for others.",
     "Q3.2": "On 4 GPUs at batch 512 gradients pass at 1.23 GB/s, 73.3 % of the 1.67 GB/s "
     "that were measured without training.",
-    "Q4.1": "After the last epoch: training loss 1.2000 ± 0.0000 and test accuracy 70.50 ± 0.71 % "
-    "on 1 GPU at batch 128 (global batch 128); training loss 1.2000 ± 0.0000 and test accuracy "
-    "60.00 ± 0.00 % on 2 GPUs at batch 512 (global batch 1024). With few seeds, this may be "
-    "chance.",
+    "Q4.1": "After the last epoch: 1 GPU at batch 128 (global batch 128): training loss 1.2000 ± "
+    "0.0000, test accuracy 70.50 ± 0.71 %; 2 GPUs at batch 512 (global batch 1024): training loss "
+    "1.2000 ± 0.0000, test accuracy 60.00 ± 0.00 %. With few seeds, this may be chance.",
     "Q4.2": "Scaled: learning rate x global batch / 128 (the assignment's rate is for "
     "batch 128). Goyal N: the same with a warm-up of N epochs (Goyal et al. 2017). Test "
     "accuracy on 2 GPUs at batch 512: 60.00 ± 0.00 % with no remedy and 64.00 ± 0.00 % "
@@ -30,9 +32,9 @@ ANSWERS = {
     "set_epoch (test accuracy 60.00 %) and 1 of 5 without set_epoch (test accuracy 60.00 %).",
     "Q6": "No: each iteration has 38,560 bytes of buffers and 44,695,848 bytes of gradients (4 "
     "GPUs at batch 512).",
-    "Q7": "Replicas are copies of the model. Buffers are BatchNorm's running statistics, which "
-    "only the test uses. ddp copies those of rank 0 to all processes before each forward pass "
-    "(buffers off: never), then each process changes its own. "
+    "Q7": "Buffers are BatchNorm's running statistics, which only the test uses. ddp copies those "
+    "of rank 0 to all processes before each forward pass (buffers off: never), then each process "
+    "changes them. "
     "On 2 GPUs at batch 128, after the last epoch: ddp: parameters equal, buffers differ, test "
     "accuracy 60.00 %; buffers off: parameters equal, buffers differ, test accuracy 60.00 %.",
     "Part B": "Test accuracy with a scale for each layer by its range: lenet_cifar10 65.00 % fp32, "
@@ -76,3 +78,14 @@ def test_question_without_cells_says_what_to_type(builder):
     assert texts["Q5"].startswith(
         "Not measured. To measure it:\nhpml-jobs grid=shuffling"
     )
+
+
+def test_text_has_no_accuracy(builder):
+    """Table 4 of text has no column of accuracies."""
+    text = replace(NANO, images=4_096)
+    for gpus in (1, 2):
+        record = lab_record(lab_cell(gpus, 128, workload=text, **LAB), 20.0)
+        tested = change_every_rank(test_loss=2.5, test_accuracy=None)
+        builder.with_record(tested(record))
+    answer = texts_of(questions_of(builder))["Q4.1"]
+    assert answer.count("training loss !1.2000, test accuracy – %") == 2

@@ -175,7 +175,7 @@ def _hand_in(report: "Report", folder: Path, student: str | None) -> list[str]:
     from hpml_jobs.lab.handin import PDF, write_handin
 
     names = [path.name for path in write_handin(report, typed_path(folder), student)]
-    lines = [f"To hand in, with YOUR WORDS in report.md: {few(names)} in {folder}"]
+    lines = [f"Replace YOUR WORDS in report.md, then hand in {folder}: {few(names)}"]
     if PDF not in names:
         lines.append(
             "no PDF: Chromium is not here; open the page in a browser and print it"

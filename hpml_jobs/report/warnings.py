@@ -58,10 +58,19 @@ def _seriousness(cause: Cause) -> tuple[object, ...]:
 
 
 def cause_text(group: ConditionGroup, cause: Cause) -> str:
-    """Return which cells a cause is about, the figures of the first of them, and the fix."""
-    several = len({row.place for row in cause.rows}) > 1
-    figures = f"{'of the first, ' if several else ''}{cause.result.figures}"
-    return f"{_cells(group, cause)}: {_with_fix(figures, cause)}"
+    """Return the first cell of a cause with its figures, the next ones by name, and the fix.
+
+    Of rows with several runs it says how many runs are meant.
+    """
+    rows = {row.place: row for row in cause.rows}
+    first, *others = (captions.cell_words(place, group.device) for place in rows)
+    text = f"{first}: {cause.result.figures}"
+    if others:
+        text += f"; also {names(others, separator='; ')}"
+    runs = sum(len(row.cells) for row in rows.values())
+    if runs != len(cause.slugs):
+        text += f" ({len(cause.slugs)} of {runs} runs)"
+    return _with_fix(text, cause)
 
 
 def _with_fix(figures: str, cause: Cause) -> str:
@@ -77,20 +86,6 @@ def brief(group: ConditionGroup, cause: Cause) -> str:
         cells = f"{number} settings, e.g. {cells}"
     first_figures = cause.result.figures.partition("; ")[0]
     return f"{cells}: {_with_fix(first_figures, cause)}"
-
-
-def _cells(group: ConditionGroup, cause: Cause) -> str:
-    """Return the cells of a cause: the first few by name, the others counted.
-
-    Of a row with several runs it says how many runs are meant.
-    """
-    rows = {row.place: row for row in cause.rows}
-    runs = sum(len(row.cells) for row in rows.values())
-    words = (captions.cell_words(place, group.device) for place in rows)
-    cells = names(words, separator="; ")
-    if runs == len(cause.slugs):
-        return cells
-    return f"{cells}, {len(cause.slugs)} of {runs} runs"
 
 
 def checks(group: ConditionGroup) -> Table:

@@ -13,6 +13,7 @@ from hpml_jobs.core.text import counted
 from hpml_jobs.core.workload import Optimizer, Workload
 from hpml_jobs.report.frame.numbers import DASH, OOM, aside, count, span
 from hpml_jobs.results.cells import Place, Setup
+from hpml_jobs.results.checks.disturbance import epoch_words
 from hpml_jobs.results.conditions import (
     CPU_MODEL,
     GPU_MODEL,
@@ -238,7 +239,7 @@ def runs(rows: Iterable[Row]) -> str:
 MARK = "!"
 """The mark before a number that a check makes doubtful."""
 
-EXPLAINED = f"{MARK} doubtful: read the cause and the fix under Warnings on the page"
+EXPLAINED = f"{MARK} doubtful: the cause and the fix are under Warnings of the page"
 
 
 def mark(text: str, *, is_doubtful: bool) -> str:
@@ -291,8 +292,7 @@ def left_out_runs(
         total = counted(len(row.runs) + row.disturbed_runs, "run")
         for role, runs in by_role.items():
             left_out = f"{len(runs)} of {total} left out of the medians"
-            epoch = f"{role.value} epoch" if isinstance(role, Role) else role.value
-            why = f"the {epoch} was disturbed: {runs[0].reason}"
+            why = f"{epoch_words(role)} was disturbed: {runs[0].reason}"
             lines.append(f"{row_at_batch(row, device)}: {left_out}: {why}")
     return lines
 

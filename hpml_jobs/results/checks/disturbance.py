@@ -90,13 +90,13 @@ def _undisturbed(record: Record, measured: Sequence[Role | Step]) -> Observation
 def _causes_text(causes: Mapping[Role | Step, Sequence[OutsideCause]]) -> str:
     """Return the causes in the first epoch, and all that were disturbed."""
     first = "; ".join(cause.text for cause in next(iter(causes.values())))
-    return f"{first}, during {listed(map(_where, causes))}"
+    return f"{first}, during {listed(map(epoch_words, causes))}"
 
 
-def _where(role: Role | Step) -> str:
+def epoch_words(role: Role | Step) -> str:
     """Return an epoch or a step in a sentence."""
     if role is Role.UNSYNCED:
-        return "the epoch without exchange"
+        return "the epoch without communication"
     return f"the {role.value} epoch" if isinstance(role, Role) else f"the {role.value}"
 
 

@@ -26,13 +26,13 @@ has the most frequent one.
 | without `!` | a line below the tables: the number is right, its meaning is limited |
 | not with X | only in `checks.csv` and `status --json` where X is violated too |
 
-| check | level | marks | when it warns; limit | what to do |
+| check | level | marks | when it reports; limit | what to do |
 |---|---|---|---|---|
 """
 
 COMPARED = """\
-The check `conditions` compares: {conditions}. It does not compare: {remarks}; of
-Python only the last number is not compared.
+The check `conditions` compares: {conditions}. It does not compare: {remarks} (of
+Python the last number).
 """
 
 NUMBERS = {

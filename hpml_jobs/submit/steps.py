@@ -172,12 +172,11 @@ def _gpu_hours(record: Record) -> float:
 
 def _rule(plan: Plan, goal: Goal, most: float) -> str:
     """Return what is measured in which order, and what it may use."""
-    first = "the smallest and the largest size are measured"
+    first = "the largest size is measured"
     if len({planned.cell.batch for planned in plan.cells}) > 1:
         first = (
-            "batches grow on the smallest size until the rate grows by less than 2 %,\n  memory "
-            f"is full, or an epoch of the largest size has under {LEAST_ITERATIONS} iterations;\n"
-            "  the largest within 10 % of the best rate is kept; then the largest size is measured"
+            "batches grow until they bring less than 2 %, memory is full, or an epoch has under\n"
+            f"  {LEAST_ITERATIONS} iterations; then {first}"
         )
     limits = f"; their time limits: {hours_text(most)} GPU-hours"
     return (
@@ -197,7 +196,7 @@ def _ended(plan: Plan, goal: Goal, known: Known, most: int) -> str:
     why = (
         why_no_larger(goal, [*tried.values()], known)
         # a study whose sizes are measured already keeps their batch
-        or f"larger ones have under {LEAST_ITERATIONS} iterations per epoch, or sizes came first"
+        or f"larger ones have under {LEAST_ITERATIONS} iterations per epoch, or are not needed"
     )
     ends = f"; batches end at {max(tried)}: {why}" * (max(tried) < most)
     launches = counted(sum(measured.launches for measured in known.values()), "run")

@@ -128,15 +128,12 @@ def gap_sentence(row: Row, gap: Gap) -> str:
     if gap.speedup >= NEARLY_IDEAL * gap.ideal:
         return ""
     late, *_ = gap.late.partition(" on ")  # the table has the host
-    names = {
-        GapCause.EXCHANGE: "communication",
-        GapCause.LOADER: "waiting for data",
-        GapCause.WAITING: f"waiting for {late or 'slower processes'}",
-        GapCause.CPUS: "waiting for a free CPU",
-        GapCause.UNEXPLAINED: "unexplained",
-    }
+    waiting = {GapCause.WAITING: f"waiting for {late or 'slower processes'}"}
     large = [
-        (names[cause], mark(digits(part.value), is_doubtful=gap.doubts_parts))
+        (
+            waiting.get(cause, cause),
+            mark(digits(part.value), is_doubtful=gap.doubts_parts),
+        )
         for cause, part in sorted(gap.parts.items(), key=lambda item: -item[1].value)
         if part.value >= LARGE * gap.missing
         if gap.is_split or cause is not GapCause.UNEXPLAINED

@@ -128,7 +128,7 @@ def test_each_cause_has_its_lost_seconds(builder):
     }
     assert sentences(group) == [
         "Why not 4 times: of the missing speedup 1.40, about 0.90 is communication, about 0.40 "
-        "is waiting for data."
+        "is data wait."
     ]
 
 
@@ -186,7 +186,7 @@ def test_waiting_for_cpus_is_at_most_what_computation_takes_longer(builder):
     group = group_of(builder, a_run(1, 26.0), a_run(4, 10.0, queued_s=6.0))
     assert values_of(group)[GapCause.CPUS] == 1.4
     assert sentences(group) == [
-        "Why not 4 times: of the missing speedup 1.40, about !1.40 is waiting for a free CPU."
+        "Why not 4 times: of the missing speedup 1.40, about !1.40 is busy CPUs."
     ]
 
 
@@ -198,7 +198,7 @@ def test_protocol_lab_splits_off_the_loader_only(builder):
     group = group_of(builder, a_run(1, 26.0, **lab), a_run(4, 10.0, stall_s=2.0, **lab))
     assert values_of(group) == {GapCause.LOADER: 0.8, GapCause.UNEXPLAINED: 0.6}
     assert (
-        "Why not 4 times: of the missing speedup 1.40, about 0.80 is waiting for data, the rest "
+        "Why not 4 times: of the missing speedup 1.40, about 0.80 is data wait, the rest "
         "is not known: protocol=lab ends before the instrumented epoch (protocol=full measures it)."
         in sentences(group)[0]
     )

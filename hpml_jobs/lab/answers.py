@@ -121,8 +121,8 @@ def communication(block: Block) -> Answer:
     return Answer(
         f"In an epoch with each part timed, on {block.place(row)}, "
         f"{captions.shown(seconds(compute_s), row, Affected.SPLIT)} s are computation and {comm} s "
-        f"({percent_text(comm_s / (compute_s + comm_s), 0)} of both) communication that is not "
-        "hidden behind it, with waiting for others."
+        f"({percent_text(comm_s / (compute_s + comm_s), 0)} of both) communication and waiting "
+        "that computation does not hide."
     )
 
 
@@ -137,7 +137,7 @@ def bandwidth(block: Block) -> Answer:
     if reached.of_peak:
         share = percent(reached.of_peak)
         peak = three_digits(reached.lab_gb_per_s / reached.of_peak)
-        of_peak = f", {share} % of the {peak} GB/s that were measured without training"
+        of_peak = f", {share} % of the {peak} GB/s that larger messages reach without training"
     return Answer(f"On {block.place(row)} gradients pass at {speed} GB/s{of_peak}.")
 
 

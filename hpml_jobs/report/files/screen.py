@@ -260,10 +260,8 @@ def _parts(report: Report) -> Iterator[_Part]:
             _say(1 if n == 0 else 5, text) for n, text in enumerate(answer.marks)
         )
     if report.is_of_lab:
-        text = (
-            "Q1 to Q7 and part B are on the page; --handin FOLDER writes it to hand in."
-        )
-        yield _say(0, text)
+        command = f"collect {report.study} --handin FOLDER"
+        yield _say(0, f"Q1 to Q7 and part B are on the page; to hand in: {command}")
     if len(shown.groups) < len(report.groups):
         text = "Older code or arguments are left out; all of it"
         yield _say(5, with_command(text, f"{PROGRAM} collect {report.study} --all"))

@@ -239,7 +239,7 @@ def runs(rows: Iterable[Row]) -> str:
 MARK = "!"
 """The mark before a number that a check makes doubtful."""
 
-EXPLAINED = f"{MARK} doubtful: the cause and the fix are under Warnings of the page"
+EXPLAINED = f"{MARK} doubtful: the page's warnings have the cause and the fix"
 
 
 def mark(text: str, *, is_doubtful: bool) -> str:

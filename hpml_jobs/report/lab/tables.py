@@ -145,8 +145,8 @@ def table2(selection: StrategyRows) -> Table:
     caption = _how_split(selection)
     if derived:
         caption.append(
-            "By subtraction (train_s - train_s of 1 "
-            f"{captions.unit(group.device)} / N), with what it slows down: {'; '.join(derived)}."
+            "Only to compare, by subtraction (train_s - train_s of 1 "
+            f"{captions.unit(group.device)} / N): {'; '.join(derived)}."
         )
     caption.append(captions.runs(selection.parallel_rows))
     text = TableText(

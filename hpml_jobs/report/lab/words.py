@@ -14,8 +14,8 @@ Q1 = (
 )
 MEASURED = (
     "Seconds of the slowest process. Compute: copies to the device, forward, backward, optimizer. "
-    "Comm: communication that no computation hides, and waiting for other processes. With the "
-    "waits for data they add up to the instrumented epoch, in which each part is timed."
+    "Comm: communication that no computation hides, and waiting for other processes; this is the "
+    "number to quote. With data wait they add up to the instrumented epoch, each part timed."
 )
 WITH_OTHER = "Of a script other is in neither, time that nothing accounts for (the table Phases)."
 PACKED = "Comm includes packing by hand: flattening, copying back and averaging the gradients."

@@ -154,7 +154,7 @@ def gap_sentence(row: Row, gap: Gap) -> str:
 PICTURE = (
     "Each cause takes a part of the ideal speedup; unexplained below zero: noise, or processes "
     "compute faster than one alone. Communication: by repeating the epoch without it, so it can "
-    "differ from Comm of Table 2, which is measured inside of one. Lines: intervals of the parts."
+    "differ from Comm of Table 2, measured during the epoch. Lines: intervals of the parts."
 )
 
 

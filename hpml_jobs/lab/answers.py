@@ -23,7 +23,7 @@ from hpml_jobs.results.groups import ConditionGroup
 from hpml_jobs.results.rows import Row, by_key
 
 
-class Block(NamedTuple):
+class LabBlock(NamedTuple):
     """What a question is answered from: a group of a report, and the tables of the question.
 
     `rows`: of the cells that the question needs those with the most GPUs at the largest batch,
@@ -61,7 +61,7 @@ class Block(NamedTuple):
                 yield row, dict(zip(heads, texts, strict=True))
 
 
-class Answer(NamedTuple):
+class LabAnswer(NamedTuple):
     """A text, and the rows of the table that are shown; empty: all.
 
     Without a text, the question is not measured.
@@ -71,7 +71,7 @@ class Answer(NamedTuple):
     rows: Sequence[Row] = ()
 
 
-def time_by_batch(block: Block) -> Answer:
+def time_by_batch(block: LabBlock) -> LabAnswer:
     """Return the time of an epoch on one GPU by batch, and the batches out of memory (Q1)."""
     texts = [
         f"{'does not fit (OOM)' if line.texts[0] == OOM else f'{line.texts[0]} s'} at batch "
@@ -80,19 +80,19 @@ def time_by_batch(block: Block) -> Answer:
         if line.texts[0] != DASH
     ]
     if not texts:
-        return Answer()
-    return Answer(
+        return LabAnswer()
+    return LabAnswer(
         f"Without data loading, an epoch on {captions.size(1, block.source.device)} takes "
         f"{listed(texts)}."
     )
 
 
-def scaling(block: Block) -> Answer:
+def scaling(block: LabBlock) -> LabAnswer:
     """Return the speedups at the same batch per GPU, and one at the same global batch (Q2)."""
     source = block.source
     series = source.series
     if series is None or series.is_global:
-        return Answer()
+        return LabAnswer()
     strong = [pair for pair in source.pairs if pair.parallel in source.plain_rows]
     point = f"needs gpus=1 batch={block.largest.global_batch}, too"
     if strong:
@@ -105,20 +105,20 @@ def scaling(block: Block) -> Answer:
         )
     answer = answer_of(block.report, block.group)
     weak = f"{answer.sentence} {answer.why}".strip()
-    return Answer(
+    return LabAnswer(
         f"Weak scaling, with the same batch per {captions.unit(source.device)}: {weak}\n"
         f"Strong scaling {point}."
     )
 
 
-def communication(block: Block) -> Answer:
+def communication(block: LabBlock) -> LabAnswer:
     """Return the seconds and shares of computation and communication in an epoch (Q3.1)."""
     row = block.largest
     compute_s, comm_s = row.figures.compute_s, row.figures.comm_s
     if compute_s is None or comm_s is None:
-        return Answer()
+        return LabAnswer()
     comm = captions.shown(seconds(comm_s), row, Affected.SPLIT)
-    return Answer(
+    return LabAnswer(
         f"In an epoch with each part timed, on {block.place(row)}, "
         f"{captions.shown(seconds(compute_s), row, Affected.SPLIT)} s are computation and {comm} s "
         f"({percent_text(comm_s / (compute_s + comm_s), 0)} of both) communication and waiting "
@@ -126,22 +126,22 @@ def communication(block: Block) -> Answer:
     )
 
 
-def bandwidth(block: Block) -> Answer:
+def bandwidth(block: LabBlock) -> LabAnswer:
     """Return the bandwidth of the gradients in GB/s and % of the best one alone (Q3.2)."""
     row = block.largest
     reached = row.bandwidth
     if reached is None or reached.lab_gb_per_s is None:
-        return Answer()
+        return LabAnswer()
     speed = captions.shown(three_digits(reached.lab_gb_per_s), row, Affected.BANDWIDTH)
     of_peak = ""
     if reached.of_peak:
         share = percent(reached.of_peak)
         peak = three_digits(reached.lab_gb_per_s / reached.of_peak)
-        of_peak = f", {share} % of the {peak} GB/s that larger messages reach without training"
-    return Answer(f"On {block.place(row)} gradients pass at {speed} GB/s{of_peak}.")
+        of_peak = f", {share} % of the {peak} GB/s that messages alone reach"
+    return LabAnswer(f"On {block.place(row)} gradients pass at {speed} GB/s{of_peak}.")
 
 
-def large_batch(block: Block) -> Answer:
+def large_batch(block: LabBlock) -> LabAnswer:
     """Return loss and accuracy of the largest batch against those on one GPU (Q4.1)."""
     single = [row for row in block.source.timed if row.is_baseline]
     rows = (*single[:1], block.rows[0])
@@ -150,19 +150,19 @@ def large_batch(block: Block) -> Answer:
         f"{texts['training loss']}, test accuracy {texts.get('test acc., %', DASH)} %"
         for row, texts in block.texts(rows)
     ]
-    return Answer(
+    return LabAnswer(
         f"After the last epoch: {'; '.join(texts)}. With few seeds, this may be chance.",
         rows,
     )
 
 
-def remedies(block: Block) -> Answer:
+def remedies(block: LabBlock) -> LabAnswer:
     """Return the accuracy with each recipe for large batches, and without one (Q4.2)."""
     texts = [
         f"{texts.get('test acc., %', DASH)} % with {row.treatment or 'no remedy'}"
         for row, texts in block.texts(block.rows)
     ]
-    return Answer(
+    return LabAnswer(
         "Scaled: learning rate x global batch / 128 (the assignment's rate is for batch 128). "
         "Goyal N: the same with a warm-up of N epochs (Goyal et al. 2017). Test accuracy on "
         f"{block.place(block.rows[0])}: {listed(texts)}. With few seeds, this may be chance.",
@@ -170,43 +170,43 @@ def remedies(block: Block) -> Answer:
     )
 
 
-def shuffling(block: Block) -> Answer:
+def shuffling(block: LabBlock) -> LabAnswer:
     """Return the orders of the samples with and without set_epoch (Q5)."""
     texts = [
         f"{texts['orders of a process']} {'with' if texts['set_epoch'] == 'yes' else 'without'} "
         f"set_epoch (test accuracy {texts['test acc., %']} %)"
         for _, texts in block.texts(block.rows)
     ]
-    return Answer(
+    return LabAnswer(
         f"Different orders of the {block.source.a_cell.workload.samples_name} in the epochs of a "
         f"process: {listed(texts)}.",
         block.rows,
     )
 
 
-def messages(block: Block) -> Answer:
+def messages(block: LabBlock) -> LabAnswer:
     """Return what is sent in each iteration, gradients and others (Q6)."""
     row = block.largest
     sent = Counter[str]()
     for message in messages_by_setup(block.source).get(row.setup, []):
         sent[message.purpose] += round(message.bytes_per_iteration)
     if not sent:
-        return Answer()
+        return LabAnswer()
     texts = [f"{count(number)} bytes of {purpose}" for purpose, number in sent.items()]
     are_all = "Yes" if sent.keys() == {"gradients"} else "No"
-    return Answer(
+    return LabAnswer(
         f"{are_all}: each iteration has {listed(texts)} ({block.place(row)})."
     )
 
 
-def replicas(block: Block) -> Answer:
+def replicas(block: LabBlock) -> LabAnswer:
     """Return whether replicas are equal, and the range of their accuracies (Q7)."""
     texts = [
         f"{row.treatment or row.strategy.value}: parameters {texts['parameters']}, buffers "
         f"{texts['buffers']}, test accuracy {texts['processes']} %"
         for row, texts in block.texts(block.rows)
     ]
-    return Answer(
+    return LabAnswer(
         "Buffers are BatchNorm's running statistics, which only the test uses. ddp copies those of "
         "rank 0 to all processes before each forward pass (buffers off: never), then each process "
         f"changes them. On {block.place(block.rows[0])}, after the last epoch: {'; '.join(texts)}.",
@@ -214,7 +214,7 @@ def replicas(block: Block) -> Answer:
     )
 
 
-def quantization(block: Block) -> Answer:
+def quantization(block: LabBlock) -> LabAnswer:
     """Return the accuracy of each network as trained and quantized (part B)."""
     networks = by_key(
         (line.label, f"{reached} % {quantized}")
@@ -223,7 +223,7 @@ def quantization(block: Block) -> Answer:
         if quantized == "fp32" or (bound, scales) == ("range", "layer")
     )
     texts = [f"{name} {listed(parts)}" for name, parts in networks.items()]
-    return Answer(
+    return LabAnswer(
         f"Test accuracy with a scale for each layer by its range: {'; '.join(texts)}. A difference "
         "of a few images may be chance."
     )

@@ -8,7 +8,7 @@ import msgspec
 from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.text import PROGRAM, with_command
 from hpml_jobs.lab import answers
-from hpml_jobs.lab.answers import Answer, Block
+from hpml_jobs.lab.answers import LabAnswer, LabBlock
 from hpml_jobs.report.frame.picture import Picture
 from hpml_jobs.report.frame.table import row_name
 from hpml_jobs.report.page.contents import figures
@@ -24,7 +24,7 @@ class Question(NamedTuple):
     """
 
     title: str
-    answer: Callable[[Block], Answer]
+    answer: Callable[[LabBlock], LabAnswer]
     table: str
     is_needed: Callable[[Cell], bool] = lambda cell: cell.gpus > 1
     grid: str = "lab"
@@ -120,7 +120,7 @@ def _items(
 ) -> Iterator[Item]:
     """Yield the answer to a question and its tables; not measured, what would measure it."""
     block = _block(report, question)
-    answer = question.answer(block) if block else Answer()
+    answer = question.answer(block) if block else LabAnswer()
     if block is None or not answer.text:
         is_cpu = any(keys.get("device") == "cpu" for keys in report.keys)
         grid = "grid=hw5 device=cpu" if is_cpu else f"grid={question.grid}"
@@ -143,7 +143,7 @@ def _items(
         )
 
 
-def _block(report: Report, question: Question) -> Block | None:
+def _block(report: Report, question: Question) -> LabBlock | None:
     """Return the block of the group with the most rows of a question, if any.
 
     Times are of a group that trained no more epochs than they need, if there is one.
@@ -171,6 +171,8 @@ def _block(report: Report, question: Question) -> Block | None:
                 if (row.gpus, row.batch_per_gpu) == most
                 if row.setup.is_plain or row in needed
             ]
-            blocks.append(((is_best, len(needed)), Block(report, group, rows, tables)))
+            blocks.append(
+                ((is_best, len(needed)), LabBlock(report, group, rows, tables))
+            )
     best = max(blocks, key=lambda block: block[0], default=None)
     return best and best[1]

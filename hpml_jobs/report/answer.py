@@ -40,7 +40,7 @@ class Answer(NamedTuple):
     """Sentences on a group, in the order of reading.
 
     `sentence` is the measured fact with its interval, or the cell that a wish asks for. `batch`:
-    its rate on the smallest size, if another batch is faster there. `why`: what takes most of the
+    how near its batch is to the fastest one of several. `why`: what takes most of the
     missing speedup. `training` is what the epochs of a wish take. `accuracy`: what the sizes
     learned. `marks`: a line per cause of doubt, with what helps. `figures` are the main numbers,
     each a value and its name.
@@ -283,17 +283,14 @@ def _batch(group: ReportGroup) -> str:
     used = series.smallest
     rows = [row for row in group.source.plain_rows if row.setup == used.setup]
     fastest = min(rows, key=lambda row: row.epoch_s)
+    batch = f"On {captions.size(used.gpus, group.source.device)}, batch {used.batch_per_gpu}"
     if fastest is used:
-        return ""
+        return f"{batch} is the fastest." if rows[1:] else ""
     share = percent_text(fastest.epoch_s / used.epoch_s, 0)
     is_doubtful = any(Affected.TIME in row.doubts for row in (fastest, used))
     reached = mark(share, is_doubtful=is_doubtful)
     unit = group.source.a_cell.workload.throughput_unit.value
-    size = captions.size(used.gpus, group.source.device)
-    return (
-        f"On {size}, batch {used.batch_per_gpu} reaches about {reached} of the {unit}/s of batch "
-        f"{fastest.batch_per_gpu}."
-    )
+    return f"{batch} reaches about {reached} of the {unit}/s of batch {fastest.batch_per_gpu}."
 
 
 def _training(group: ReportGroup, cell: Candidate) -> str:

@@ -18,4 +18,4 @@ def test_injected_cause_is_named_first(program):
         (line,) = (
             line for line in lines if loss.is_of(line["strategy"], line["treatment"])
         )
-        assert f", {loss.words}" in line["sentence"]
+        assert f" {loss.words}" in line["sentence"]

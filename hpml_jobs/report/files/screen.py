@@ -260,8 +260,8 @@ def _parts(report: Report) -> Iterator[_Part]:
             _say(1 if n == 0 else 5, text) for n, text in enumerate(answer.marks)
         )
     if report.is_of_lab:
-        command = f"collect {report.study} --handin FOLDER"
-        yield _say(0, f"Q1 to Q7 and part B are on the page; to hand in: {command}")
+        command = f"{PROGRAM} collect {report.study} --handin FOLDER"
+        yield _say(0, f"The page answers Q1 to B; to hand in: {command}")
     if len(shown.groups) < len(report.groups):
         text = "Older code or arguments are left out; all of it"
         yield _say(5, with_command(text, f"{PROGRAM} collect {report.study} --all"))

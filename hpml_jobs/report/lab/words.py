@@ -13,9 +13,9 @@ Q1 = (
     "gradients and update are included. Time: everything."
 )
 MEASURED = (
-    "Seconds of the slowest process. Compute: copies to the device, forward, backward, optimizer. "
-    "Comm: communication that no computation hides, and waiting for other processes; this is the "
-    "number to quote. With data wait they add up to the instrumented epoch, each part timed."
+    "Seconds of the slowest process, in an epoch with each part timed. Compute: copies to the "
+    "device, forward, backward, optimizer. Comm: communication that no computation hides, and "
+    "waiting for other processes."
 )
 WITH_OTHER = "Of a script other is in neither, time that nothing accounts for (the table Phases)."
 PACKED = "Comm includes packing by hand: flattening, copying back and averaging the gradients."

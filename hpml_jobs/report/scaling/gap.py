@@ -128,7 +128,9 @@ def gap_sentence(row: Row, gap: Gap) -> str:
     if gap.speedup >= NEARLY_IDEAL * gap.ideal:
         return ""
     late, *_ = gap.late.partition(" on ")  # the table has the host
-    waiting = {GapCause.WAITING: f"waiting for {late or 'slower processes'}"}
+    waiting = {
+        GapCause.WAITING: f"waiting for {late.replace('rank', 'slower rank') or 'others'}"
+    }
     large = [
         (
             waiting.get(cause, cause),
@@ -153,7 +155,7 @@ def gap_sentence(row: Row, gap: Gap) -> str:
 
 PICTURE = (
     "Each cause takes a part of the ideal speedup; unexplained below zero: noise, or processes "
-    "compute faster than one alone. Communication: by repeating the epoch without it, so it can "
+    "compute faster than one alone. Communication: by an epoch that is run without it, so it can "
     "differ from Comm of Table 2, measured during the epoch. Lines: intervals of the parts."
 )
 

@@ -20,7 +20,7 @@ ANSWERS = {
     "Q3.1": "In an epoch with each part timed, on 4 GPUs at batch 512, 13.68 s are computation and "
     "1.216 s (8 % of both) communication and waiting that computation does not hide.",
     "Q3.2": "On 4 GPUs at batch 512 gradients pass at 1.23 GB/s, 73.3 % of the 1.67 GB/s "
-    "that larger messages reach without training.",
+    "that messages alone reach.",
     "Q4.1": "After the last epoch: 1 GPU at batch 128 (global batch 128): training loss 1.2000 ± "
     "0.0000, test accuracy 70.50 ± 0.71 %; 2 GPUs at batch 512 (global batch 1024): training loss "
     "1.2000 ± 0.0000, test accuracy 60.00 ± 0.00 %. With few seeds, this may be chance.",

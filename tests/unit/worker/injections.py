@@ -172,23 +172,23 @@ NO_LOSS = {"width": 100, "forward": 40}
 """Sleeping for the time of an iteration: other programs on the machine do not change it."""
 
 LOSSES = (
-    Loss(GapCause.LOADER, "the loader", {"strategy": "ddp"}, {"item": 5}),
+    Loss(GapCause.LOADER, "data wait", {"strategy": "ddp"}, {"item": 5}),
     Loss(
         GapCause.WAITING,
-        "waiting for rank 1 on ",
+        "waiting for slower rank 1",
         {"strategy": "allreduce_flat"},
         {"1": {"forward": 80}},
     ),
     Loss(
         GapCause.EXCHANGE,
-        "exchange",
+        "communication",
         {"strategy": "allreduce"},
         {},
         ON_LINK.format(rate="10mbit"),
     ),
     Loss(
         GapCause.CPUS,
-        "waiting for a free CPU",
+        "busy CPUs",
         {"strategy": "ddp", "sync_buffers": "off"},
         {"forward": 0, "computing": 40},
         f"exec taskset -c {min(os.sched_getaffinity(0))}",

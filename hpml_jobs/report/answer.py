@@ -285,7 +285,7 @@ def _batch(group: ReportGroup) -> str:
     fastest = min(rows, key=lambda row: row.epoch_s)
     batch = f"On {captions.size(used.gpus, group.source.device)}, batch {used.batch_per_gpu}"
     if fastest is used:
-        return f"{batch} is the fastest." if rows[1:] else ""
+        return f"{batch} was the fastest." if rows[1:] else ""
     share = percent_text(fastest.epoch_s / used.epoch_s, 0)
     is_doubtful = any(Affected.TIME in row.doubts for row in (fastest, used))
     reached = mark(share, is_doubtful=is_doubtful)

@@ -117,10 +117,10 @@ def communication(block: LabBlock) -> LabAnswer:
     compute_s, comm_s = row.figures.compute_s, row.figures.comm_s
     if compute_s is None or comm_s is None:
         return LabAnswer()
-    comm = captions.shown(seconds(comm_s), row, Affected.SPLIT)
     return LabAnswer(
         f"In an epoch with each part timed, on {block.place(row)}, "
-        f"{captions.shown(seconds(compute_s), row, Affected.SPLIT)} s are computation and {comm} s "
+        f"{captions.shown(seconds(compute_s), row, Affected.SPLIT)} s are computation and "
+        f"{captions.shown(seconds(comm_s), row, Affected.SPLIT)} s "
         f"({percent_text(comm_s / (compute_s + comm_s), 0)} of both) communication and waiting "
         "that computation does not hide."
     )

@@ -45,7 +45,7 @@ GLOSSARY = Bullets(
         "Timed epoch: as in training. Instrumented epoch: the next one, with each part timed.",
     )
 )
-"""The words of the tables, above the first one."""
+"""The words of the tables, above the first of those that are folded."""
 
 
 Questions: TypeAlias = Callable[[Report, dict[str, Picture]], Section]
@@ -162,7 +162,7 @@ def _group_sections(report: Report, group: ReportGroup, prefix: str) -> list[Sec
         # it has a line by subtraction
         others = [t for t in others if not t.label.startswith(("table2r-", "table3r-"))]
     folded: tuple[Item, ...] = tuple(_sheet(table, {*printed}) for table in others)
-    if not report.several:
+    if folded and not report.several:
         folded = (GLOSSARY, *folded)
     marks = tuple(_marked(group, Tier.NUMBER, Tier.TABLE))
     intro = Paragraph(f"{runs.removesuffix('.')}, unless a table says otherwise.")

@@ -128,12 +128,10 @@ def gap_sentence(row: Row, gap: Gap) -> str:
     if gap.speedup >= NEARLY_IDEAL * gap.ideal:
         return ""
     late, *_ = gap.late.partition(" on ")  # the table has the host
-    waiting = {
-        GapCause.WAITING: f"waiting for {late.replace('rank', 'slower rank') or 'others'}"
-    }
+    waiting = f"waiting for {late.replace('rank', 'slower rank') or 'others'}"
     large = [
         (
-            waiting.get(cause, cause),
+            waiting if cause is GapCause.WAITING else cause,
             mark(digits(part.value), is_doubtful=gap.doubts_parts),
         )
         for cause, part in sorted(gap.parts.items(), key=lambda item: -item[1].value)

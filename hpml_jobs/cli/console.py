@@ -189,14 +189,10 @@ def show_preview(selection: "Selection", *, json: bool, all_cells: bool) -> str:
         print(f"time limits: {hours_text(preview.gpu_hours)} GPU-hours in all")
     print(f"study {preview.study} in {plan.study.root}")
     if preview.blocks:
-        table = plain_table(("block", "cells", "GPU-hours"), ())
+        table = plain_table(("block", "cells"), ())
         for row in preview.blocks:
-            hours = hours_text(row.gpu_hours) if row.gpu_hours else "–"
-            table.add_row(row.block, str(row.cells), hours)
+            table.add_row(row.block, str(row.cells))
         out.print(table)
-        print(
-            "a cell of several blocks is counted in the first; GPU-hours: of the time limits"
-        )
     for sentence in filter(None, (preview.overlap, preview.exclusive)):
         print(sentence)
     _show_values(out, preview.values, all_values=all_cells)

@@ -9,7 +9,7 @@ from hpml_jobs.core.cell import Cell, Outcome
 from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.text import PROGRAM, counted, with_command
 from hpml_jobs.core.workload import SourceFile
-from hpml_jobs.results.checks.disturbance import DISTURBED, is_worth_repeating
+from hpml_jobs.results.checks.disturbed import DISTURBED, is_worth_repeating
 from hpml_jobs.study.selection import OfCell
 from hpml_jobs.study.snapshot import CellState, FolderSnapshot
 

@@ -168,13 +168,15 @@ def run_here(selection: "Selection", job: str, *, json: bool) -> None:
 
 def _run_cells(selection: "Selection", job: str, out: TextIO) -> set[str]:
     """Run the cells with a progress line on stderr; return the names of those that ended."""
+    from hpml_jobs.report.frame.captions import run_words
     from hpml_jobs.submit.local import run_all
 
     total = len(selection.send)
     began = time.monotonic()
     ended: set[str] = set()
-    blocks = {
-        cell.slug: f"{cell.block}: " * bool(cell.block) for cell in selection.send
+    words = {
+        p.slug: f"{p.block}: " * bool(p.block) + run_words(p.cell)
+        for p in selection.send
     }
     with Console(stderr=True).status("starting") as status:
 
@@ -182,16 +184,15 @@ def _run_cells(selection: "Selection", job: str, out: TextIO) -> set[str]:
             epoch = "starting"
             if progress.epochs:
                 epoch = f"epoch {progress.epoch} of {progress.epochs}"
-            status.update(f"cell {index + 1} of {total}: {folder.slug}, {epoch}")
+            status.update(f"cell {index + 1} of {total}: {words[folder.slug]}, {epoch}")
 
         def show_end(folder: CellFolder) -> None:
             ended.add(folder.slug)
             rest = total - len(ended)
             left_s = (time.monotonic() - began) / len(ended) * rest
             left = f"   about {duration_text(left_s)} left" * bool(rest)
-            line = f"{blocks[folder.slug]}{folder.slug}   {_ending(folder)}{left}"
-            number = f"{len(ended)}/{total}  " * (total > 1)
-            print(f"  {number}{line}", flush=True, file=out)
+            line = f"{words[folder.slug]}   {_ending(folder)}{left}"
+            print(f"  {len(ended)}/{total}  {line}", flush=True, file=out)
 
         run_all(selection, job, show_progress, show_end)
     return ended

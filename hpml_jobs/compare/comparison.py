@@ -16,7 +16,7 @@ from hpml_jobs.compare.rules import (
 from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.text import counted, percent_text
-from hpml_jobs.report.frame.captions import cell_label, cell_words, mark
+from hpml_jobs.report.frame.captions import cell_words, mark
 from hpml_jobs.report.frame.numbers import percent, seconds
 from hpml_jobs.report.frame.table import (
     Column,
@@ -31,10 +31,9 @@ from hpml_jobs.results.rows import by_key
 from hpml_jobs.results.statistics import Interval
 
 CAPTION = (
-    "A and B: seconds per {timed} (longest rank), median over the runs. Change: how much longer "
-    "(+) or shorter (-) B takes than A, with its 95 % interval (Hodges-Lehmann). Verdict: slower "
-    "or faster if an exact Mann-Whitney test gives p <= 5 % and the change is more than 2 %; each "
-    "cell is tested alone."
+    "A and B: seconds per {timed} of the longest process, median over runs. Change: the median of "
+    "B / A - 1 over all pairs of runs, so it can differ from that of the medians; with its 95 % "
+    "interval. Slower or faster: p <= 5 % (Mann-Whitney) and more than 2 %, from 4 runs of each on."
 )
 
 FAILED = "doubtful, a check failed"
@@ -194,10 +193,11 @@ def _answer(comparison: StudyComparison) -> str:
         number = len(by_verdict[decision])
         change = f"{_words(group, largest)}: {_change(largest)}"
         change = f"largest: {change}" if number > 1 else change
-        parts.append(f"{number} {decision or FAILED} ({change})")
+        settings = counted(number, "setting")
+        parts.append(f"{decision or FAILED} in {settings} ({change})")
     counts = ", ".join(parts) or "no cell has a number in both"
     old, new = comparison.old.study, comparison.new.study
-    return f"{prefix}B, {new}, compared with A, {old}: {counts}."
+    return f"{prefix}{new} (B) compared with {old} (A): {counts}."
 
 
 def _size(cell: ComparedCell) -> float:
@@ -205,7 +205,7 @@ def _size(cell: ComparedCell) -> float:
 
 
 def _words(group: ComparedGroup, cell: ComparedCell) -> str:
-    """Return the name of a cell in a sentence: `4 GPUs, batch 512 (ddp)`."""
+    """Return the name of a cell in words: `4 GPUs, batch 512 (ddp)`."""
     return cell_words(cell.new.place, group.new.device)
 
 
@@ -222,10 +222,7 @@ def _table(group: ComparedGroup) -> Table:
     timed = group.new.timed
     caption = (CAPTION.format(timed=timed), group.new.setting)
     text = TableText("compare", "Comparison", "setting, timed epoch", caption)
-    items = [
-        (cell_label(cell.new.place, group.new.device), _line(cell))
-        for cell in group.measured
-    ]
+    items = [(_words(group, cell), _line(cell)) for cell in group.measured]
     columns = columns_of(ComparedLine, timed=timed)
     return item_table([], text, items, columns, _notes(group))
 

@@ -144,14 +144,14 @@ def bandwidth(block: LabBlock) -> LabAnswer:
 def large_batch(block: LabBlock) -> LabAnswer:
     """Return loss and accuracy of the largest batch against those on one GPU (Q4.1)."""
     single = [row for row in block.source.timed if row.is_baseline]
-    rows = (*single[:1], block.rows[0])
+    rows = (*single[:1], *block.rows)
     texts = [
         f"{block.place(row)} (global batch {row.global_batch}): training loss "
         f"{texts['training loss']}, test accuracy {texts.get('test acc., %', DASH)} %"
-        for row, texts in block.texts(rows)
+        for row, texts in block.texts(rows[:2])
     ]
     return LabAnswer(
-        f"After the last epoch: {'; '.join(texts)}. With few seeds, this may be chance.",
+        f"After the last epoch: {'; '.join(texts)}. With one seed, or few, it may be chance.",
         rows,
     )
 
@@ -163,10 +163,9 @@ def remedies(block: LabBlock) -> LabAnswer:
         for row, texts in block.texts(block.rows)
     ]
     return LabAnswer(
-        "Scaled: learning rate x global batch / 128 (the assignment's rate is for batch 128). "
-        "Goyal N: the same with a warm-up of N epochs (Goyal et al. 2017). Test accuracy on "
-        f"{block.place(block.rows[0])}: {listed(texts)}. With few seeds, this may be chance.",
-        block.rows,
+        "Scaled: learning rate x global batch / 128, the assignment's batch. Goyal N: with N "
+        "epochs of warm-up, too (Goyal et al. 2017). Test accuracy (Table 4) on "
+        f"{block.place(block.rows[0])}: {listed(texts)}. With one seed, or few, it may be chance."
     )
 
 
@@ -224,6 +223,5 @@ def quantization(block: LabBlock) -> LabAnswer:
     )
     texts = [f"{name} {listed(parts)}" for name, parts in networks.items()]
     return LabAnswer(
-        f"Test accuracy with a scale for each layer by its range: {'; '.join(texts)}. A difference "
-        "of a few images may be chance."
+        f"Test accuracy, scale by a layer's range: {'; '.join(texts)}. A few images may be chance."
     )

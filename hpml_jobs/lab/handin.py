@@ -37,6 +37,7 @@ ABOUT = """\
 
 ```bash
 {commands}
+hpml-jobs collect {study} --handin FOLDER
 ```
 """
 

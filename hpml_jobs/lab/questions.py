@@ -60,6 +60,7 @@ QUESTIONS = (
         "table4",
         lambda cell: cell.evaluate and bool(cell.recipe_label),
         "large_batch",
+        shows_table=False,
     ),
     Question(
         "Q5: Shuffling by set_epoch",

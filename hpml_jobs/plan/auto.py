@@ -68,7 +68,7 @@ class Goal(NamedTuple):
     repeats: bool = False
 
 
-class Answer(NamedTuple):
+class Chosen(NamedTuple):
     """The largest size that meets the goal, None if no batch fits; another one if undecided."""
 
     setting: Setting | None
@@ -80,7 +80,7 @@ Known = Mapping[Setting, Measured]
 
 def next_cells(
     goal: Goal, sizes: Sequence[int], batches: Sequence[int], known: Known
-) -> list[Setting] | Answer:
+) -> list[Setting] | Chosen:
     """Return the settings of which one launch more is needed, or the answer.
 
     `sizes` and `batches` are the candidates, in rising order.
@@ -92,7 +92,7 @@ def next_cells(
         if missing := _missing_batches(goal, sizes, batches, known):
             return missing
         if not gpu_s:
-            return Answer(None)
+            return Chosen(None)
         batch = largest_near_best(gpu_s)
     reference = Setting(smallest, batch)
     if goal.repeats and known[reference].launches < LEAST_LAUNCHES:
@@ -172,7 +172,7 @@ class _Row:
         self._reference = settings[0]
         self._scatter = _scatter(known.values())
 
-    def corner_first(self) -> list[Setting] | Answer:
+    def corner_first(self) -> list[Setting] | Chosen:
         """Measure the largest size, then halve the sizes between, until the answer is decided."""
         low, high = 0, len(self._settings)
         trial = high - 1
@@ -190,7 +190,7 @@ class _Row:
             return unmeasured
         return self._answer()
 
-    def upwards(self, gpu_hours: float) -> list[Setting] | Answer:
+    def upwards(self, gpu_hours: float) -> list[Setting] | Chosen:
         """Measure size after size, as long as the budget lasts and the limit is met."""
         left = gpu_hours - spent(self._known.values())
         for before, setting in pairwise(self._settings):
@@ -216,15 +216,15 @@ class _Row:
                 return one
         return None
 
-    def _answer(self) -> Answer:
+    def _answer(self) -> Chosen:
         """Return the largest measured size that meets the limit."""
         measured = [s for s in self._settings if s in self._known]
         chosen = max(filter(self._meets, measured))
         place = measured.index(chosen)
         if self._is_near(chosen):
-            return Answer(chosen, measured[place - 1])
+            return Chosen(chosen, measured[place - 1])
         near = [None, *filter(self._is_near, measured[place:])]
-        return Answer(chosen, near[-1])
+        return Chosen(chosen, near[-1])
 
     def _meets(self, setting: Setting) -> bool:
         return setting == self._reference or self._distance(setting) >= 0

@@ -30,7 +30,8 @@ from hpml_jobs.report.frame.numbers import (
 )
 from hpml_jobs.report.report import Report, ReportGroup
 from hpml_jobs.report.scaling.gap import gap_sentence
-from hpml_jobs.results.checks.disturbance import DISTURBED
+from hpml_jobs.results.checks.comparability import OTHER_EPOCH
+from hpml_jobs.results.checks.disturbed import DISTURBED
 from hpml_jobs.results.rows import Pair, Row, Series
 from hpml_jobs.results.statistics import Interval
 from hpml_jobs.study.study import command_with, commands_of
@@ -167,15 +168,11 @@ def _single(report: Report, group: ReportGroup) -> str:
     per = captions.work_text(group.source.work)
     time_s = mark(seconds(fastest.epoch_s), is_doubtful=fastest.is_doubtful)
     speed = ""
-    batch = f"batch {row.batch_per_gpu} per {captions.unit(device)}"
     if rate := fastest.timing.units_per_s:
         shown = mark(per_second(rate), is_doubtful=fastest.is_doubtful)
         speed = f", {shown} {fastest.timing.unit.value}/s"
     of_several = f", the fastest of {len(cells)} settings" * (len(cells) > 1)
-    sentence = (
-        f"{captions.size_words(row.setup, device)}: {time_s} s per {per} at {batch}"
-        f"{captions.how(row.setup)}{speed}{of_several}."
-    )
+    sentence = f"{fastest.words}: {time_s} s per {per}{speed}{of_several}."
     command = _command(
         report, group, gpus=f"1,{max(2, row.gpus)}", batch=row.batch_per_gpu
     )
@@ -271,6 +268,8 @@ def _why(group: ReportGroup, row: Row) -> str:
     series = group.source.series
     if series and row is series.smallest:
         row = series.largest.parallel
+    if any(result.check == OTHER_EPOCH for result, _ in row.violations):
+        return ""  # a mark says it
     gap = group.source.gaps.get(row.place)
     return gap_sentence(row, gap) if gap else ""
 
@@ -331,7 +330,7 @@ def without(report: Report, group: ReportGroup) -> Iterator[str]:
         has = verb(len(ended), "has", "have")
         reason = ended[0].reason.partition("; ")[0]
         text = f"{number} {has} no number; {ended[0].slug}: {reason}"
-        command = f"{PROGRAM} status {report.study}"
+        command = f"{PROGRAM} logs {report.study}"
         yield with_command(f"{captions.MARK} {text}", command)
 
 
@@ -343,8 +342,7 @@ def _marks(report: Report, group: ReportGroup) -> Iterator[str]:
     left_out = sum(row.disturbed_runs for row in source.timed)
     number = marked + left_out
     runs = counted(sum(len(row.measured) for row in source.timed), "run")
-    were = verb(number, "was", "were")
-    slowed = f"{number} of {runs} {were} disturbed by other programs"
+    slowed = f"{number} of {runs} disturbed by other programs"
     if number and not group.is_replaced:
         command = f"{PROGRAM} resubmit {report.study} --disturbed"
         text = f"{captions.MARK} {slowed}" if marked else f"{slowed} and left out"

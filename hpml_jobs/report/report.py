@@ -25,10 +25,10 @@ from hpml_jobs.report.frame.picture import Picture
 from hpml_jobs.report.frame.table import Sheet, Table
 from hpml_jobs.report.lab.replicas import replicas, shuffling
 from hpml_jobs.report.lab.tables import StrategyTables, q1, strategy_tables
-from hpml_jobs.report.learning import iterations, loss_picture, table4
 from hpml_jobs.report.quantization import histograms, quantization, spreads
 from hpml_jobs.report.scaling.gap import gap_table, waterfall
 from hpml_jobs.report.scaling.sizes import scaling, speedup, strong_table
+from hpml_jobs.report.training import iterations, loss_picture, table4
 from hpml_jobs.results.cells import CellResult, Place, cell_results
 from hpml_jobs.results.checks.study import checked_groups
 from hpml_jobs.results.conditions import CODE, SCRIPT, TIMING, UNRECORDED

@@ -59,6 +59,14 @@ class Place(NamedTuple):
     setup: Setup
     batch_per_gpu: int
 
+    @classmethod
+    def of(cls, cell: Cell) -> "Place":
+        """Return the place that a cell measures."""
+        setup = Setup(
+            cell.gpus, cell.nodes, cell.strategy, cell.treatment, cell.path.label
+        )
+        return cls(setup, cell.batch)
+
 
 class CellResult(Value, frozen=True, kw_only=True):
     """One cell of a study.
@@ -88,22 +96,16 @@ class CellResult(Value, frozen=True, kw_only=True):
     @property
     def place(self) -> Place | None:
         """The place that it measures; None where its settings are not known."""
-        cell = self.cell
-        if cell is None:
-            return None
-        setup = Setup(
-            cell.gpus, cell.nodes, cell.strategy, cell.treatment, cell.path.label
-        )
-        return Place(setup, cell.batch)
+        return Place.of(self.cell) if self.cell else None
 
 
 def place_order(result: CellResult) -> tuple[object, ...]:
     """Return the order of cells: row, batch, seed, repeat; cells without settings come first."""
     cell = result.cell
-    place = result.place
-    if cell is None or place is None:
+    if cell is None:
         return (result.slug,)
-    return place.setup.order, cell.batch, cell.seed, cell.repeat, result.slug
+    setup, batch = Place.of(cell)
+    return setup.order, batch, cell.seed, cell.repeat, result.slug
 
 
 def cell_results(

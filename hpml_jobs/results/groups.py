@@ -303,11 +303,7 @@ def _timed(place: Place, runs: Sequence[CellResult], uncertain: Collection[str])
     ]
     without = Outcome.OOM if Outcome.OOM in outcomes else outcomes[0]
     return Row(
-        strategy=setup.strategy,
-        gpus=setup.gpus,
-        nodes=setup.nodes,
-        treatment=setup.treatment,
-        path=setup.path,
+        **setup._asdict(),
         accumulate=next((run.cell.path.accumulate for run in runs if run.cell), 1),
         batch_per_gpu=place.batch_per_gpu,
         outcome=Outcome.OK if timing else without,

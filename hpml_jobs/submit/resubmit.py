@@ -13,7 +13,7 @@ from hpml_jobs.core.value import Value
 from hpml_jobs.plan import machine
 from hpml_jobs.plan.capacity import check_shape
 from hpml_jobs.plan.cells import Plan, PlannedCell
-from hpml_jobs.results.checks.disturbance import is_worth_repeating
+from hpml_jobs.results.checks.disturbed import is_worth_repeating
 from hpml_jobs.results.checks.study import check_record
 from hpml_jobs.status.states import StudyStatus
 from hpml_jobs.study.cell_folder import CellFolder

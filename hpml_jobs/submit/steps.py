@@ -10,7 +10,7 @@ from hpml_jobs.core.record import Record
 from hpml_jobs.core.text import counted, hours_text, percent_text, unix_time
 from hpml_jobs.plan.auto import (
     LEAST_ITERATIONS,
-    Answer,
+    Chosen,
     Goal,
     Known,
     Measured,
@@ -57,7 +57,7 @@ def next_step(
     sizes = sorted({planned.cell.gpus for planned in plan.cells})
     batches = {planned.cell.batch for planned in plan.cells}
     step = next_cells(goal, sizes, sorted(batches), known)
-    if isinstance(step, Answer):
+    if isinstance(step, Chosen):
         return plan._replace(cells=[]), _ended(plan, goal, known, max(batches))
     launches = [_launch(plan, setting, ended) for setting in step]
     failed = [states[p.slug] for p in launches if by_job and p.slug in states]
@@ -180,8 +180,8 @@ def _rule(plan: Plan, goal: Goal, most: float) -> str:
         )
     limits = f"; their time limits: {hours_text(most)} GPU-hours"
     return (
-        f"auto: {first},\n  and sizes between, until the most with "
-        f"at least {percent_text(goal.min_efficiency, 0)} efficiency are known.\n  At most "
+        f"auto: {first},\n  then sizes between, to find the largest with "
+        f"at least {percent_text(goal.min_efficiency, 0)} efficiency.\n  At most "
         f"{_of(plan)}{limits * bool(most)}"
     )
 

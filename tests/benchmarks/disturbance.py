@@ -35,7 +35,7 @@ from hpml_jobs.core.rank import Rank
 from hpml_jobs.core.record import Attempt, Record
 from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.core.workload import Workload
-from hpml_jobs.results.checks.disturbance import epochs_disturbed
+from hpml_jobs.results.checks.disturbed import epochs_disturbed
 from hpml_jobs.results.disturbance import host_cpus, outside_causes
 from hpml_jobs.worker.epochs import train_epoch
 from hpml_jobs.worker.instruments.facts import affinity

@@ -6,7 +6,7 @@ import pytest
 
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.validation import decode
-from hpml_jobs.report import learning
+from hpml_jobs.report import training
 from tests.conftest import Program
 from tests.patience import timeout
 
@@ -34,7 +34,7 @@ def test_gpt_nano_is_a_bit_per_byte_below_the_unigram_entropy(program):
     for record in records:
         text = record.facts.text
         assert text.train_bytes >= 1_000_000
-        tested = learning.test_bits_per_byte(record)
+        tested = training.test_bits_per_byte(record)
         assert tested < text.unigram_bits_per_byte - 1
         assert len({rank.test_loss for rank in record.ranks}) == 1
         first, *_, last = record.ranks[0].epochs

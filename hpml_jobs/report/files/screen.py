@@ -59,8 +59,7 @@ def _show_group(
         )
     show_text(group.setting, console)
     for text in (answer.sentence, *answer.lines, *answer.marks):
-        if text:
-            show_text(text, console)
+        show_text(text, console)
     printed: set[str] = set()
     for table in group.tables:
         show_table(table, console, printed)
@@ -201,8 +200,12 @@ ROWS = 5
 """The most rows of its table."""
 
 
+ANSWER, DOUBT, TABLE, DETAIL, ACCURACY, REST = range(6)
+"""Ranks of parts: they are kept in this order while there is room, the answer always."""
+
+
 class _Part(NamedTuple):
-    """A part of the screen; those with lower ranks are kept first. `group` is in no other part."""
+    """A part of the screen. `group` is in no other part."""
 
     rank: int
     show: Callable[[Console], None]
@@ -217,7 +220,7 @@ def show_first(report: Report, console: Console) -> None:
     hidden: list[str] = []
     for number, part in sorted(enumerate(parts), key=lambda item: item[1].rank):
         height = _height(part.show, console)
-        if part.rank == 0 or height <= left:
+        if part.rank == ANSWER or height <= left:
             kept.add(number)
             left -= height
         elif part.group is not None:
@@ -238,9 +241,9 @@ def _parts(report: Report) -> Iterator[_Part]:
     shown = report.first_screen
     if report.measured_again:
         again = f"pending or running: {report.measured_again} (--wait waits)"
-        yield _say(0, f"{again}; these are the numbers so far:")
+        yield _say(ANSWER, f"{again}; these are the numbers so far:")
     if not report.groups and not report.unplaced:
-        yield _say(0, f"Study {report.study} has no cells yet.")
+        yield _say(ANSWER, f"Study {report.study} has no cells yet.")
     groups = shown.groups[: 1 if report.is_of_lab else None]
     for number, group in enumerate(groups):
         answer = answer_of(shown, group)
@@ -248,27 +251,27 @@ def _parts(report: Report) -> Iterator[_Part]:
         if report.is_of_lab and group.source.series:
             name = "Q2: "
         if number:
-            yield _say(3, f"{name}{answer.sentence}", group)
+            yield _say(DETAIL, f"{name}{answer.sentence}", group)
             continue
-        yield _say(0, f"{name}{answer.sentence}")
-        yield _say(3, answer.batch)
-        yield _say(0, f"{answer.why}\n{answer.training}")
+        yield _say(ANSWER, f"{name}{answer.sentence}")
+        yield _say(DETAIL, answer.batch)
+        yield _say(ANSWER, f"{answer.why}\n{answer.training}")
         if table := group.main_table:
-            yield _Part(2, partial(_show_short, table, group))
-        yield _say(4, "" if report.is_of_lab else answer.accuracy)
+            yield _Part(TABLE, partial(_show_short, table, group))
+        yield _say(ACCURACY, "" if report.is_of_lab else answer.accuracy)
         yield from (
-            _say(1 if n == 0 else 5, text) for n, text in enumerate(answer.marks)
+            _say(REST if n else DOUBT, text) for n, text in enumerate(answer.marks)
         )
     if report.is_of_lab:
         command = f"{PROGRAM} collect {report.study} --handin FOLDER"
-        yield _say(0, f"The page answers Q1 to Q7, B; to hand in: {command}")
+        yield _say(ANSWER, f"The page answers Q1 to Q7, B; to hand in: {command}")
     if len(shown.groups) < len(report.groups):
         text = "Older code or arguments are left out; all of it"
-        yield _say(5, with_command(text, f"{PROGRAM} collect {report.study} --all"))
+        yield _say(REST, with_command(text, f"{PROGRAM} collect {report.study} --all"))
     for result in report.unplaced[:1]:
         more = len(report.unplaced) - 1
         others = f" (and {counted(more, 'cell')} more)" if more else ""
-        yield _say(1, f"{result.slug}: {result.reason}{others}")
+        yield _say(DOUBT, f"{result.slug}: {result.reason}{others}")
 
 
 def _say(rank: int, text: str, group: ReportGroup | None = None) -> _Part:

@@ -1,10 +1,11 @@
 """Words of captions and notes: units, names of cells, workload, hardware, runs, marks of checks."""
 
 import re
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import chain
 
 from hpml_jobs.core.built_in import DATASETS, UNREPORTED_DATA, UNREPORTED_MODEL
+from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.check_result import Affected
 from hpml_jobs.core.measurements import Role, Step
 from hpml_jobs.core.record import Record
@@ -13,7 +14,7 @@ from hpml_jobs.core.text import counted
 from hpml_jobs.core.workload import Optimizer, Workload
 from hpml_jobs.report.frame.numbers import DASH, OOM, aside, count, span
 from hpml_jobs.results.cells import Place, Setup
-from hpml_jobs.results.checks.disturbance import epoch_words
+from hpml_jobs.results.checks.disturbed import epoch_words
 from hpml_jobs.results.conditions import (
     CPU_MODEL,
     GPU_MODEL,
@@ -94,28 +95,19 @@ def row_label(setup: Setup, device: Device) -> str:
     '1-process (ddp, scaled)'
     """
     named = setup.gpus == 1 and setup.strategy is not BASELINE
-    return place_label(setup, device, setup.strategy.value if named else "")
+    nodes = f"{setup.nodes} nodes" if setup.nodes > 1 else ""
+    strategy = setup.strategy.value if named else ""
+    parts = filter(None, (nodes, strategy, setup.treatment))
+    return f"{setup.gpus}-{unit(device)}{aside(', '.join(parts))}"
 
 
-def full_label(setup: Setup, device: Device) -> str:
-    """Return a row's name in tables where strategies are side by side.
-
-    >>> from hpml_jobs.core.strategies import Strategy
-    >>> full_label(Setup(4, 2, Strategy.DDP, "scaled"), Device.CUDA)
-    'ddp 4-GPU (2 nodes, scaled)'
-    >>> full_label(Setup(1, 1, Strategy.DDP), Device.CPU)
-    'ddp 1-process'
-    """
-    return f"{setup.strategy.value} {place_label(setup, device)}"
-
-
-def cell_label(place: Place, device: Device) -> str:
-    """Return the name of a setup at a batch in a row or a list: `ddp 4-GPU b512`."""
-    return f"{full_label(place.setup, device)} b{place.batch_per_gpu}"
+def setup_words(setup: Setup, device: Device) -> str:
+    """Return the name of a setup where strategies are side by side: `2 GPUs (ddp, scaled)`."""
+    return f"{size_words(setup, device)}{how(setup)}"
 
 
 def cell_words(place: Place, device: Device) -> str:
-    """Return the same in a sentence; the plain loop on one GPU is not named.
+    """Return the same with the batch; the plain loop on one GPU is not named.
 
     >>> from hpml_jobs.core.strategies import Strategy
     >>> cell_words(Place(Setup(16, 2, Strategy.DDP, "buffers off"), 32), Device.CUDA)
@@ -125,6 +117,12 @@ def cell_words(place: Place, device: Device) -> str:
     """
     setup = place.setup
     return f"{size_words(setup, device)}, batch {place.batch_per_gpu}{how(setup)}"
+
+
+def run_words(cell: Cell) -> str:
+    """Return the same of a cell that is not measured yet: `2 processes, batch 64 (ddp), run 2`."""
+    run = f", run {cell.repeat + 1}" * bool(cell.repeat)
+    return f"{cell_words(Place.of(cell), cell.device)}{run}"
 
 
 def size_words(setup: Setup, device: Device) -> str:
@@ -137,18 +135,6 @@ def how(setup: Setup) -> str:
     """Return ` (ddp, buffers off)`, strategy and treatment; empty of the plain loop without."""
     strategy = "" if setup.strategy is BASELINE else setup.strategy.value
     return aside(", ".join(part for part in (strategy, setup.treatment) if part))
-
-
-def place_label(setup: Setup, device: Device, strategy: str = "") -> str:
-    """Return a row's name, by default without its strategy.
-
-    >>> from hpml_jobs.core.strategies import Strategy
-    >>> place_label(Setup(4, 2, Strategy.DDP), Device.CUDA)
-    '4-GPU (2 nodes)'
-    """
-    nodes = f"{setup.nodes} nodes" if setup.nodes > 1 else ""
-    parts = filter(None, (nodes, strategy, setup.treatment))
-    return f"{setup.gpus}-{unit(device)}{aside(', '.join(parts))}"
 
 
 def setting(group: ConditionGroup) -> str:
@@ -257,26 +243,17 @@ def explained(rows: Iterable[Row], affected: Affected) -> list[str]:
     return [EXPLAINED] if any(affected in row.doubts for row in rows) else []
 
 
-def by_reason(
-    reasons: Iterable[tuple[str, Place]],
-    device: Device,
-    label: Callable[[Setup, Device], str] = row_label,
-) -> list[str]:
-    """Return a line for each reason with all its places: `why: 2-GPU at batch 32, 128; 4-GPU …`."""
+def by_reason(reasons: Iterable[tuple[str, Place]], device: Device) -> list[str]:
+    """Return a line per reason with all its places: `why: 2 GPUs (ddp) at batch 32, 128; …`."""
     lines = []
     for reason, places in by_key(dict.fromkeys(reasons)).items():
         batches = by_key((place.setup, str(place.batch_per_gpu)) for place in places)
         texts = [
-            f"{label(setup, device)} at batch {', '.join(sizes)}"
+            f"{setup_words(setup, device)} at batch {', '.join(sizes)}"
             for setup, sizes in batches.items()
         ]
         lines.append(f"{reason}: {'; '.join(texts)}")
     return lines
-
-
-def row_at_batch(row: Row, device: Device) -> str:
-    """Return a row's name with its batch: `4-GPU at batch 32`."""
-    return f"{row_label(row.setup, device)} at batch {row.batch_per_gpu}"
 
 
 ROLES = (*Role, *Step)
@@ -293,7 +270,7 @@ def left_out_runs(
         for role, runs in by_role.items():
             left_out = f"{len(runs)} of {total} left out of the medians"
             why = f"{epoch_words(role)} was disturbed: {runs[0].reason}"
-            lines.append(f"{row_at_batch(row, device)}: {left_out}: {why}")
+            lines.append(f"{cell_words(row.place, device)}: {left_out}: {why}")
     return lines
 
 
@@ -322,4 +299,4 @@ def why_unsplit_script(records: Sequence[Record]) -> str:
         return reasons
     if any(record.phases for record in records):
         return "no message between processes was seen"
-    return "the script ended before its third epoch or window (let it train longer)"
+    return "the script ended before its third epoch or window (let it train 3 or more)"

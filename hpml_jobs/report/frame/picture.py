@@ -282,7 +282,7 @@ def batch_title(group: ConditionGroup, batch: int) -> str:
 
 def cell_label(group: ConditionGroup, place: Place, *, is_doubtful: bool) -> str:
     """Return the label of a cell in a picture, with the mark of checks."""
-    label = named(group, captions.cell_label(place, group.device))
+    label = named(group, captions.cell_words(place, group.device))
     return f"{MARK} {label}" if is_doubtful else label
 
 

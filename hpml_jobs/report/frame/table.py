@@ -297,8 +297,8 @@ UNMEASURED = "not measured"
 
 
 def row_name(group: ConditionGroup, row: Row) -> str:
-    """Return the label of a row where strategies share a table: `ddp 4-GPU b512`."""
-    return captions.cell_label(row.place, group.device)
+    """Return the label of a row where strategies share a table: `4 GPUs, batch 512 (ddp)`."""
+    return captions.cell_words(row.place, group.device)
 
 
 def rest(rows: Iterable[Row], table_rows: Iterable[Row]) -> list[Row]:
@@ -313,7 +313,7 @@ def left_out(group: ConditionGroup, why: str, rows: Iterable[Row]) -> list[str]:
     `why` is the reason for rows that have their time.
     """
     reasons = [(_why(row, why), row.place) for row in rows]
-    return captions.by_reason(reasons, group.device, captions.full_label)
+    return captions.by_reason(reasons, group.device)
 
 
 def _why(row: Row, why: str) -> str:

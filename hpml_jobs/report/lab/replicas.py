@@ -103,7 +103,7 @@ def unreadable(group: ConditionGroup) -> list[str]:
     if not any(map(has_curve, group.cells)):
         return []
     _, faults = by_run(group.timed, lambda curve: curve.epochs)
-    return captions.by_reason(faults, group.device, captions.full_label)
+    return captions.by_reason(faults, group.device)
 
 
 def _ranks(row: Row) -> tuple[float, float] | None:

@@ -113,8 +113,7 @@ def _absences(
             reason += "; it is assigned to a group when it has a record"
         if place in timed:
             reason += "; the other runs are used"
-        row = captions.row_label(place.setup, group.device)
-        lines.append(f"{row} at batch {place.batch_per_gpu}: {reason}")
+        lines.append(f"{captions.cell_words(place, group.device)}: {reason}")
     reasons = []
     in_order = sorted(
         set(places) - requested,

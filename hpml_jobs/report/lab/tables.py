@@ -112,7 +112,7 @@ def _intervals(selection: StrategyRows) -> list[str]:
     texts = []
     for row in selection.parallel_rows:
         if speedup := _speedup(row):
-            name = captions.row_at_batch(row, selection.group.device)
+            name = captions.cell_words(row.place, selection.group.device)
             texts.append(f"{name}: {speedup}")
     return [f"speedup with its interval: {'; '.join(texts)}"] if texts else []
 
@@ -138,7 +138,7 @@ def table2(selection: StrategyRows) -> Table:
     """Return the measured seconds of computation and of communication."""
     group = selection.group
     derived = [
-        f"{captions.row_at_batch(row, group.device)}: {seconds(row.residual.comm_s)}"
+        f"{captions.cell_words(row.place, group.device)}: {seconds(row.residual.comm_s)}"
         for row in selection.parallel_rows
         if row.residual
     ]

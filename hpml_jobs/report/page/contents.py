@@ -12,7 +12,6 @@ from hpml_jobs.core.text import VERSION, counted, few, printable
 from hpml_jobs.report import warnings
 from hpml_jobs.report.answer import answer_of, without
 from hpml_jobs.report.frame import captions
-from hpml_jobs.report.frame.numbers import aside
 from hpml_jobs.report.frame.picture import Picture, png_files
 from hpml_jobs.report.frame.table import Table
 from hpml_jobs.report.page.formats import (
@@ -41,7 +40,6 @@ NO_CELLS = "This study has no cells yet, or none can be read."
 GLOSSARY = Bullets(
     (
         "Setting: e.g. 2 processes at batch 64. Run, or cell: one measurement of a setting.",
-        "Single: one process without DDP. Rank 0: the first process.",
         "Timed epoch: as in training. Instrumented epoch: the next one, with each part timed.",
     )
 )
@@ -203,9 +201,8 @@ def _marked(
         if not {*of}.isdisjoint(cause.result.affects)
     ]
     if causes:
-        name = aside(group.name)
         texts = (
-            f"{cause.result.check}{name}: {warnings.cause_text(group.source, cause)}"
+            f"{cause.result.check}: {warnings.cause_text(group.source, cause)}"
             for cause in causes
         )
         yield Bullets(tuple(dict.fromkeys(texts)))
@@ -229,9 +226,8 @@ def _endings(report: Report, drawn: dict[str, Picture]) -> Iterator[Section]:
 def _commands(report: Report) -> Iterator[Item]:
     yield Commands((*report.commands, f"hpml-jobs collect {report.study}"))
     yield Paragraph(
-        "Cells that are finished are not submitted again. The raw values are in record.json of "
-        "each cell, the unrounded figures in tables.json and the CSV files beside this page. "
-        "docs/formulas.md derives each formula."
+        "The raw values are in record.json of each cell, the unrounded figures in tables.json and "
+        "the CSV files beside this page. docs/formulas.md derives each formula."
     )
 
 

@@ -36,11 +36,10 @@ def _with_interval(part: GapPart) -> str:
 
 
 TABLE = (
-    "Missing: ideal - speedup. Each part is the speedup that one cause takes: the time is computed "
-    "again from the recorded iterations without communication, without waiting for data, with "
-    "every process as fast as the fastest (waiting), with CPUs as free as for {reference}; the "
-    "parts add up. Unexplained is the rest; below zero it is noise, or {units} compute faster "
-    "than {reference}. Intervals are of several runs only."
+    "Each part is the speedup that one cause takes: the time is computed again from the recorded "
+    "iterations without communication, without waiting for data, with every process as fast as the "
+    "fastest (waiting), with CPUs as free as for {reference}; the parts add up. Unexplained is the "
+    "rest; below zero it is noise, or {units} compute faster than {reference}."
 )
 
 PART = Column(
@@ -105,7 +104,7 @@ def gap_table(group: ConditionGroup) -> Table | None:
     ]
     notes = [
         captions.EXPLAINED if any(line.doubts_parts for _, line in items) else "",
-        *captions.by_reason(reasons, group.device, captions.full_label),
+        *captions.by_reason(reasons, group.device),
     ]
     return item_table([group], text, items, columns_of(GapLine), notes)
 
@@ -128,7 +127,10 @@ def gap_sentence(row: Row, gap: Gap) -> str:
     if gap.speedup >= NEARLY_IDEAL * gap.ideal:
         return ""
     late, *_ = gap.late.partition(" on ")  # the table has the host
-    waiting = f"waiting for {late.replace('rank', 'slower rank') or 'others'}"
+    if late.startswith("rank"):
+        slowest = "processes" if late.startswith("ranks") else "process"
+        late = f"the slowest {slowest} ({late})"
+    waiting = f"waiting for {late or 'others'}"
     large = [
         (
             waiting if cause is GapCause.WAITING else cause,
@@ -145,8 +147,8 @@ def gap_sentence(row: Row, gap: Gap) -> str:
         return f"{question}: {mark(order, is_doubtful=gap.doubts_parts)}."
     texts = [f"about {value} is {name}" for name, value in large]
     if not gap.is_split:
-        what = "the rest" if large else "the cause"
-        texts.append(f"{what} is not known: {why_unsplit(row)}")
+        what = "the rest" if large else "all"
+        texts.append(f"{what} is unexplained: {why_unsplit(row)}")
     missing = mark(digits(gap.missing), is_doubtful=gap.is_doubtful)
     return f"{question}: of the missing speedup {missing}, {', '.join(texts)}."
 

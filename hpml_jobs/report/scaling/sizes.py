@@ -256,7 +256,7 @@ class Line(NamedTuple):
     def label(self) -> str:
         """Its strategy, treatment and batch."""
         treatment = f" ({self.treatment})" if self.treatment else ""
-        return f"{self.strategy}{treatment} b{self.batch}"
+        return f"{self.strategy}{treatment}, batch {self.batch}"
 
 
 class ScalingLines(NamedTuple):

@@ -196,7 +196,10 @@ def _scatter(times_s: tuple[float, ...]) -> Observation | None:
     )
 
 
-@check("epoch-samples", Level.FAIL, Tier.NUMBER, Affected.TIME)
+OTHER_EPOCH = "epoch-samples"
+
+
+@check(OTHER_EPOCH, Level.FAIL, Tier.NUMBER, Affected.TIME)
 def other_epoch(run: ComparedRun) -> Observation | None:
     """An epoch of a script has another number of samples than on one GPU: mostly each process
     passes over all of the data, and the speedup compares epochs of different work.

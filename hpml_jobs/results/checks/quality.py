@@ -9,7 +9,7 @@ from hpml_jobs.core.check_result import Affected, Level, Tier
 from hpml_jobs.core.measurements import Role
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.text import Share, counted, percent_text
-from hpml_jobs.results.checks.disturbance import DISTURBED
+from hpml_jobs.results.checks.disturbed import DISTURBED
 from hpml_jobs.results.checks.hardware import OVERSUBSCRIBED
 from hpml_jobs.results.checks.result import Observation, check
 from hpml_jobs.results.disturbance import outside_causes
@@ -135,7 +135,7 @@ def speed_drifts(record: Record) -> Observation | None:
     {DRIFT_ITERATIONS} iterations. Without a trend 1.7 % of epochs have such an S (of 45).
 
     Limit: {DRIFT_LIMIT} between the first and the last three tenths, with Kendall's S at {DRIFT_S}
-    Fix: measure longer epochs (iterations=), and compare clocks and temperature
+    Fix: measure longer epochs, and compare clocks and temperature
     """
     steps = [rank.timed.steps for rank in record.ranks]
     blocks = [s.block_medians_s for s in steps if s and s.block_medians_s]

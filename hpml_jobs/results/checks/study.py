@@ -14,13 +14,13 @@ from hpml_jobs.results.cells import CellResult
 from hpml_jobs.results.checks import (
     comparability,
     correctness,
-    disturbance,
+    disturbed,
     hardware,
     quality,
     waiting,
 )
 from hpml_jobs.results.checks.comparison import ComparedRun, runs_of
-from hpml_jobs.results.checks.disturbance import concurrent_cells
+from hpml_jobs.results.checks.disturbed import concurrent_cells
 from hpml_jobs.results.checks.result import Check
 from hpml_jobs.results.groups import ConditionGroup, complete_groups, with_checks
 from hpml_jobs.results.rows import by_key
@@ -34,7 +34,7 @@ OF_RECORD: Mapping[str, tuple[Check[[Record]], ...]] = {
     ),
     "Communication": (correctness.wrong_message_bytes,),
     "Waiting": (waiting.imbalance, waiting.loader_bound),
-    "Disturbance": (disturbance.epochs_disturbed, disturbance.epochs_differ),
+    "Disturbance": (disturbed.epochs_disturbed, disturbed.epochs_differ),
     "Data quality": (
         hardware.oversubscribed,
         hardware.throttled,
@@ -67,7 +67,7 @@ OF_COMPARISON: tuple[Check[[ComparedRun]], ...] = (
 GROUPS: Mapping[str, Sequence[Check[Any]]] = {
     **OF_RECORD,
     "Comparability": OF_COMPARISON,
-    "Concurrency": (disturbance.overlapping_cells,),
+    "Concurrency": (disturbed.overlapping_cells,),
 }
 """Every check once, by what it is about, in the order of the report."""
 
@@ -119,7 +119,7 @@ def check_study(
         for check in OF_COMPARISON:
             results[run.slug] += (*check(run),)
         if len(runs) > 1:
-            beside = disturbance.overlapping_cells(run.record, concurrent)
+            beside = disturbed.overlapping_cells(run.record, concurrent)
             results[run.slug] += (*beside,)
     return results
 

@@ -58,27 +58,27 @@ def only_cell(compared):
         (
             SLOWER,
             Decision.SLOWER,
-            "1 slower (2 GPUs, batch 64 (ddp): +7.4 % [6.2, 8.7]).",
+            "slower in 1 setting (2 GPUs, batch 64 (ddp): +7.4 % [6.2, 8.7]).",
         ),
         (
             FASTER,
             Decision.FASTER,
-            "1 faster (2 GPUs, batch 64 (ddp): -7.4 % [-8.6, -6.2]).",
+            "faster in 1 setting (2 GPUs, batch 64 (ddp): -7.4 % [-8.6, -6.2]).",
         ),
         (
             SAME,
             Decision.SAME,
-            "1 no significant difference (2 GPUs, batch 64 (ddp): 0 % [-0.99, 1.5]).",
+            "no significant difference in 1 setting (2 GPUs, batch 64 (ddp): 0 % [-0.99, 1.5]).",
         ),
         (
             tuple(1.012 * time_s for time_s in (8.10, 8.11, 8.12, 8.13)),
             Decision.BELOW_GAP,
-            "1 less than 2 % apart (2 GPUs, batch 64 (ddp): +1.8 % [1.2, 2.8]).",
+            "less than 2 % apart in 1 setting (2 GPUs, batch 64 (ddp): +1.8 % [1.2, 2.8]).",
         ),
         (
             SLOWER[:3],
             Decision.TOO_FEW,
-            "1 too few runs to tell (2 GPUs, batch 64 (ddp): +7.3 %).",
+            "too few runs to tell in 1 setting (2 GPUs, batch 64 (ddp): +7.3 %).",
         ),
     ],
 )
@@ -87,7 +87,7 @@ def test_runs_of_one_cell_decide(new, decision, answer, studies):
     add_runs(studies[1], *new)
     text = compared(studies)
     assert only_cell(text).decision == decision
-    assert text.answer == f"B, after, compared with A, before: {answer}"
+    assert text.answer == f"after (B) compared with before (A): {answer}"
 
 
 def test_unlike_hardware_is_shown_and_marked(studies):
@@ -95,7 +95,7 @@ def test_unlike_hardware_is_shown_and_marked(studies):
     add_runs(studies[0], *OLD)
     add_runs(studies[1], *FASTER, facts=other)
     text = compared(studies)
-    assert text.answer.startswith("On different hardware (GPU model): B, after, ")
+    assert text.answer.startswith("On different hardware (GPU model): after (B) ")
     assert text.tables[0].notes == (
         "different (A | B): GPU model: Tesla V100-SXM2-16GB | NVIDIA A100-SXM4-80GB; torch: "
         "2.7.1+cu126 | 2.8.0",
@@ -109,7 +109,9 @@ def test_cell_under_two_conditions_meets_the_similar_one(studies):
     add_runs(studies[0], *OLD, gpu_type="v100")
     add_runs(studies[1], *SLOWER, gpu_type="v100")
     text = compared(studies)
-    assert text.answer.endswith("1 slower (2 GPUs, batch 64 (ddp): +7.4 % [6.2, 8.7]).")
+    assert text.answer.endswith(
+        "slower in 1 setting (2 GPUs, batch 64 (ddp): +7.4 % [6.2, 8.7])."
+    )
 
 
 def test_disturbed_run_is_left_out_and_said(studies):
@@ -146,12 +148,12 @@ def test_failed_check_decides_nothing(studies, given_checks):
     cell = only_cell(text)
     assert cell.decision is None
     assert text.answer.endswith(
-        ": 1 doubtful, a check failed (2 GPUs, batch 64 (ddp): !+7.4 % [6.2, 8.7])."
+        ": doubtful, a check failed in 1 setting (2 GPUs, batch 64 (ddp): !+7.4 % [6.2, 8.7])."
     )
     assert text.failure == (
         "a data-quality check failed, measure again: 2 GPUs, batch 64 (ddp)"
     )
-    texts = texts_by_label(text.tables[0])["ddp 2-GPU b64"]
+    texts = texts_by_label(text.tables[0])["2 GPUs, batch 64 (ddp)"]
     assert texts[0] == "!8.065"
     assert all(text.startswith("!") for text in texts[:3])  # A, B and the change
 

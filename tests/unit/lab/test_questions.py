@@ -23,11 +23,11 @@ ANSWERS = {
     "that messages alone reach.",
     "Q4.1": "After the last epoch: 1 GPU at batch 128 (global batch 128): training loss 1.2000 ± "
     "0.0000, test accuracy 70.50 ± 0.71 %; 2 GPUs at batch 512 (global batch 1024): training loss "
-    "1.2000 ± 0.0000, test accuracy 60.00 ± 0.00 %. With few seeds, this may be chance.",
-    "Q4.2": "Scaled: learning rate x global batch / 128 (the assignment's rate is for "
-    "batch 128). Goyal N: the same with a warm-up of N epochs (Goyal et al. 2017). Test "
-    "accuracy on 2 GPUs at batch 512: 60.00 ± 0.00 % with no remedy and 64.00 ± 0.00 % "
-    "with scaled. With few seeds, this may be chance.",
+    "1.2000 ± 0.0000, test accuracy 60.00 ± 0.00 %. With one seed, or few, it may be chance.",
+    "Q4.2": "Scaled: learning rate x global batch / 128, the assignment's batch. Goyal N: with N "
+    "epochs of warm-up, too (Goyal et al. 2017). Test accuracy (Table 4) on 2 GPUs at batch "
+    "512: 60.00 ± 0.00 % with no remedy and 64.00 ± 0.00 % "
+    "with scaled. With one seed, or few, it may be chance.",
     "Q5": "Different orders of the images in the epochs of a process: 5 of 5 with "
     "set_epoch (test accuracy 60.00 %) and 1 of 5 without set_epoch (test accuracy 60.00 %).",
     "Q6": "No: each iteration has 38,560 bytes of buffers and 44,695,848 bytes of gradients (4 "
@@ -37,10 +37,10 @@ ANSWERS = {
     "changes them. "
     "On 2 GPUs at batch 128, after the last epoch: ddp: parameters equal, buffers differ, test "
     "accuracy 60.00 %; buffers off: parameters equal, buffers differ, test accuracy 60.00 %.",
-    "Part B": "Test accuracy with a scale for each layer by its range: lenet_cifar10 65.00 % fp32, "
+    "Part B": "Test accuracy, scale by a layer's range: lenet_cifar10 65.00 % fp32, "
     "64.90 % int8 weights and 64.60 % int8 weights + activations; lenet_bias_cifar10 65.00 % fp32, "
     "64.90 % int8 weights and 64.60 % int8 weights + activations, int32 bias. A "
-    "difference of a few images may be chance.",
+    "few images may be chance.",
 }
 
 

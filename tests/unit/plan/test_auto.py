@@ -9,7 +9,7 @@ from statistics import mean
 
 import pytest
 
-from hpml_jobs.plan.auto import Answer, Goal, Measured, Setting, next_cells
+from hpml_jobs.plan.auto import Chosen, Goal, Measured, Setting, next_cells
 
 PUBLISHED = Path(__file__).parents[2] / "data" / "published"
 ALL_AT_ONCE = 100
@@ -57,7 +57,7 @@ def study(goal, grid, measure=None):
     known, launches = {}, []
     while True:
         step = next_cells(goal, sizes_of(grid), batches_of(grid), known)
-        if isinstance(step, Answer):
+        if isinstance(step, Chosen):
             return step, launches
         assert step
         assert len(launches) < 100
@@ -124,32 +124,32 @@ def test_noise_is_answered_rightly_or_called_undecided(noise):
 
 def test_largest_size_that_meets_the_limit_is_all_that_is_measured():
     answer, launches = study(Goal(0.7), efficiencies(0.95, 0.9, 0.8))
-    assert answer == Answer(Setting(8, 32))
+    assert answer == Chosen(Setting(8, 32))
     assert launches == [Setting(1, 32), Setting(8, 32)]
 
 
 def test_sizes_between_are_halved():
     answer, launches = study(Goal(0.7), efficiencies(0.95, 0.9, 0.6, 0.5, 0.4, 0.3))
-    assert answer == Answer(Setting(4, 32))
+    assert answer == Chosen(Setting(4, 32))
     assert [setting.gpus for setting in launches] == [1, 64, 8, 2, 4]
 
 
 def test_efficiency_that_rises_measures_the_whole_row():
     answer, launches = study(Goal(0.7), efficiencies(0.5, 0.9, 0.5, 0.6))
-    assert answer == Answer(Setting(4, 32))
+    assert answer == Chosen(Setting(4, 32))
     assert len({*launches}) == 5
 
 
 def test_size_that_does_not_fit_is_not_the_answer():
     answer, _ = study(Goal(0.7), efficiencies(0.95, None, None))
-    assert answer == Answer(Setting(2, 32))
+    assert answer == Chosen(Setting(2, 32))
 
 
 def test_batches_are_tried_until_one_does_not_fit():
     grid = {Setting(1, batch): 1 / batch for batch in (32, 128)}
     grid |= {Setting(1, 512): None, Setting(1, 2048): None}
     answer, launches = study(Goal(0.7), grid)
-    assert answer == Answer(Setting(1, 128))
+    assert answer == Chosen(Setting(1, 128))
     assert [setting.batch for setting in launches] == [32, 128, 512]
 
 
@@ -157,22 +157,22 @@ def test_batches_are_tried_until_they_bring_nothing():
     grid = {Setting(1, 32): 2.0, Setting(1, 128): 1.0, Setting(1, 512): 0.99}
     grid[Setting(1, 2048)] = 0.5
     answer, launches = study(Goal(0.7), grid)
-    assert answer == Answer(Setting(1, 512))
+    assert answer == Chosen(Setting(1, 512))
     assert [setting.batch for setting in launches] == [32, 128, 512]
 
 
 def test_no_batch_fits():
     answer, _ = study(Goal(0.7), {Setting(1, 32): None, Setting(1, 128): None})
-    assert answer == Answer(None)
+    assert answer == Chosen(None)
 
 
 def test_budget_goes_upwards_and_is_never_exceeded():
     grid = efficiencies(0.95, 0.9, 0.8)
     answer, launches = study(Goal(0.7, gpu_hours=4 * GPU_HOURS), grid)
-    assert answer == Answer(Setting(2, 32))
+    assert answer == Chosen(Setting(2, 32))
     assert [setting.gpus for setting in launches] == [1, 2]
     answer, launches = study(Goal(0.92, gpu_hours=100 * GPU_HOURS), grid)
-    assert answer == Answer(Setting(2, 32))
+    assert answer == Chosen(Setting(2, 32))
     assert [setting.gpus for setting in launches] == [1, 2, 4]
 
 
@@ -180,13 +180,13 @@ def test_disturbed_launches_are_repeated_but_not_for_ever():
     grid = efficiencies(0.71)
     known = {setting: Measured((value,), launches=5) for setting, value in grid.items()}
     answer = next_cells(Goal(0.7, repeats=True), [1, 2], [32], known)
-    assert answer == Answer(Setting(2, 32), undecided=Setting(1, 32))
+    assert answer == Chosen(Setting(2, 32), undecided=Setting(1, 32))
 
 
 def test_sizes_need_not_be_powers_of_two():
     grid = {Setting(gpus, 32): 1 + gpus / 20 for gpus in (1, 3, 6, 7)}
     answer, _ = study(Goal(0.8), grid)
-    assert answer == Answer(Setting(6, 32))
+    assert answer == Chosen(Setting(6, 32))
 
 
 def test_batches_leave_ten_iterations_to_the_largest_size():
@@ -199,7 +199,7 @@ def test_batches_leave_ten_iterations_to_the_largest_size():
 def test_batch_is_kept_once_sizes_are_measured():
     known = {Setting(1, 32): Measured((1.0,)), Setting(1, 128): Measured((0.99,))}
     known |= {Setting(2, 32): Measured((1.1,)), Setting(1, 512): Measured((0.88,))}
-    assert next_cells(Goal(0.7), [1, 2], [32, 128, 512], known) == Answer(
+    assert next_cells(Goal(0.7), [1, 2], [32, 128, 512], known) == Chosen(
         Setting(2, 32)
     )
 

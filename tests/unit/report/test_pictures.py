@@ -81,7 +81,12 @@ def test_speedup_has_weak_beside_strong_and_ideal_line(lab):
         "weak scaling, by batch per GPU",
         "strong scaling, by global batch",
     ]
-    assert legend_labels(picture) == ["ddp b32", "ddp b128", "ddp b512", "ideal"]
+    assert legend_labels(picture) == [
+        "ddp, batch 32",
+        "ddp, batch 128",
+        "ddp, batch 512",
+        "ideal",
+    ]
     weak, strong = picture.figure.axes
     by_batch = {
         batch: PUBLISHED_S[1, batch] / PUBLISHED_S[4, batch] for batch in (32, 128, 512)
@@ -100,7 +105,7 @@ def test_speedup_has_weak_beside_strong_and_ideal_line(lab):
         "",
     )
     assert weak.get_xlabel() == "GPUs (log)"
-    assert "ddp b512: 1.72 on 4 GPUs" in picture.alt
+    assert "ddp, batch 512: 1.72 on 4 GPUs" in picture.alt
 
 
 # ---- bars ----
@@ -111,10 +116,10 @@ def test_phases_are_stacked_and_add_up_to_the_epoch(repeated):
     (axis,) = picture.figure.axes
     labels = [label.removeprefix("! ") for label in cell_labels(axis)]
     assert labels == [
-        "single 1-GPU b128",
-        "ddp 2-GPU b128",
-        "gather_scatter 2-GPU b128",
-        "ddp 4-GPU b128",
+        "1 GPU, batch 128",
+        "2 GPUs, batch 128 (ddp)",
+        "2 GPUs, batch 128 (gather_scatter)",
+        "4 GPUs, batch 128 (ddp)",
     ]
     assert legend_labels(picture) == [
         *("data wait", "copy to device", "forward", "backward"),
@@ -147,4 +152,4 @@ def test_doubtful_numbers_are_hollow_and_explained(builder, given_checks):
     assert hollow(picture.figure.axes[0]) == [pytest.approx(25.945 / 15.127)]
     labels = cell_labels(PLOTS["phases"](report).figure.axes[0])
     marked = [label for label in labels if "!" in label]
-    assert marked == ["! ddp 4-GPU b512"]
+    assert marked == ["! 4 GPUs, batch 512 (ddp)"]

@@ -55,8 +55,8 @@ def test_networks_of_several_groups_are_named_by_what_differs(builder):
             add_quantized(builder, workload, of_cell={"epochs": epochs})
     add_quantized(builder, LENET, of_cell={"epochs": 5, "loader_workers": 4})
     assert list(networks_of(builder.collect().sources)) == [
-        "lenet_cifar10, 5 epochs, DataLoader workers per process 2, single 1-GPU b32, epochs 5",
-        "lenet_cifar10, 5 epochs, DataLoader workers per process 4, single 1-GPU b32, epochs 5",
+        "lenet_cifar10, 5 epochs, DataLoader workers per process 2, 1 GPU, batch 32, epochs 5",
+        "lenet_cifar10, 5 epochs, DataLoader workers per process 4, 1 GPU, batch 32, epochs 5",
         "lenet_cifar10, epochs 2",
         "mine, epochs 5",
         "mine, epochs 2",

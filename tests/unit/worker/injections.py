@@ -175,7 +175,7 @@ LOSSES = (
     Loss(GapCause.LOADER, "data wait", {"strategy": "ddp"}, {"item": 5}),
     Loss(
         GapCause.WAITING,
-        "waiting for slower rank 1",
+        "waiting for the slowest process (rank 1)",
         {"strategy": "allreduce_flat"},
         {"1": {"forward": 80}},
     ),

@@ -82,7 +82,7 @@ def test_one_size_is_the_time_of_its_best_batch(builder):
     add(builder, 1, 8.0, batch=128)
     add(builder, 1, 7.9, batch=64)
     shown = answer(builder)
-    assert shown.sentence.startswith("1 GPU: 7.900 s per epoch at batch 64 per GPU, ")
+    assert shown.sentence.startswith("1 GPU, batch 64: 7.900 s per epoch, ")
     assert shown.sentence.endswith(", the fastest of 2 settings.")
     assert not shown.lines
 

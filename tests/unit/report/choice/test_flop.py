@@ -62,7 +62,7 @@ def test_padding_of_the_vocabulary_is_no_work():
 def test_mfu_of_gpt2_by_hand(builder):
     """468,114 tokens/s x 855,166,464 FLOP = 400.3 TFLOP/s, of 989.4 at most."""
     table = builder.with_record(gpt2_record()).table("choice")
-    assert texts_by_label(table)["single 1-GPU b32"][-3:-1] == ("!400", "!40.5")
+    assert texts_by_label(table)["1 GPU, batch 32"][-3:-1] == ("!400", "!40.5")
     (values,) = (
         dict(zip(table.sheet.columns, row, strict=True)) for row in table.sheet.rows
     )

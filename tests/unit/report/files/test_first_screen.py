@@ -16,6 +16,7 @@ from hpml_jobs.report.files.screen import LINES, show_first
 from hpml_jobs.report.scaling.sizes import strong_table
 from tests.unit.builders import lab_cell, lab_record, texts_by_label
 from tests.unit.check_cases import change_scheduling, wait_for_cpu
+from tests.unit.results.checks.test_recorded_faults import recorded
 
 
 def screen(report, width=110):
@@ -55,7 +56,7 @@ def test_cell_that_waited_too_long_is_marked(builder):
     assert answer.sentence.startswith("1 -> 2 -> 4 GPUs: ")
     assert ", !3.33 times as fast at batch 128" in answer.sentence
     assert answer.marks[0] == (
-        "! 1 of 3 runs was disturbed by other programs. When it is quiet:\n"
+        "! 1 of 3 runs disturbed by other programs. When it is quiet:\n"
         "hpml-jobs resubmit lab-greene-v100 --disturbed"
     )
     # of an older version of the code, no command measures it again
@@ -76,7 +77,7 @@ def test_speedups_have_the_mark_of_what_they_are_made_of(builder):
     columns = [*csv.DictReader(lines)]
     assert [row["batch_128_time_doubtful"] for row in columns] == ["True", "False"]
     assert [row["batch_128_speedup_doubtful"] for row in columns] == ["True", "True"]
-    of_scaling = texts_by_label(builder.table("scaling"))["ddp 2-GPU b128"]
+    of_scaling = texts_by_label(builder.table("scaling"))["2 GPUs, batch 128 (ddp)"]
     assert sum(text.startswith("!") for text in of_scaling) == 2
     assert of_scaling[0] == "16.00"
 
@@ -96,3 +97,12 @@ def test_strong_scaling_study_shows_its_own_table(builder):
     assert "at global batch 32" in " ".join(lines[:2])
     assert any("global batch │ Time(s)" in line for line in lines)
     assert not any(line.startswith("Table 1") for line in lines)
+
+
+def test_epochs_of_other_work_are_said_instead_of_causes(builder):
+    for size in (1, 2):
+        builder.with_record(recorded(f"every-sample-{size}.json"))
+    report = builder.collect()
+    answer = answer_of(report, report.groups[0])
+    assert not answer.why
+    assert any("an epoch has 4,096 samples" in mark for mark in answer.marks)

@@ -24,11 +24,11 @@ def test_treated_single_cell_is_no_baseline(builder):
         ("25.95", "1")
     ]  # the plain loop alone
     scaling = builder.table("scaling")
-    assert "single 1-GPU (warmup 2) b512" in [line.label for line in scaling.lines]
+    assert "1 GPU, batch 512 (warmup 2)" in [line.label for line in scaling.lines]
 
 
 def test_treated_cell_alone_notes_missing_baseline(builder):
     builder.with_record(lab_record(lab_cell(1, 512, recipe=WARMUP), 30.0))
     assert builder.table("table1-single").notes == (
-        "not requested: 1-GPU at batch 512",
+        "not requested: 1 GPU at batch 512",
     )

@@ -58,7 +58,7 @@ def test_repeats_take_median_before_dividing(builder):
     (note,) = (note for note in table.notes if "interval" in note)
     low, high, coverage = ratio_interval((10.0, 14.0, 30.0), (5.0, 8.0, 9.0))
     assert (round(low, 2), high, coverage) == (1.11, 6.0, 0.75)
-    assert note.endswith("2-GPU at batch 32: 1.75 [1.11, 6.00]")
+    assert note.endswith("2 GPUs, batch 32 (ddp): 1.75 [1.11, 6.00]")
 
 
 @pytest.mark.usefixtures("no_checks")
@@ -73,5 +73,5 @@ def test_failed_repeat_is_noted_and_others_are_used(builder):
     table = builder.table("table1-ddp")
     assert table.lines[1].texts == ("7.000", "1.43")
     assert "Median of 1 to 2 runs." in table.caption[1]
-    assert table.notes[0].startswith("2-GPU at batch 32: failed: rank 1 killed")
+    assert table.notes[0].startswith("2 GPUs, batch 32 (ddp): failed: rank 1 killed")
     assert table.notes[0].endswith("the other runs are used")

@@ -26,7 +26,7 @@ def test_cell_without_record_is_dash_and_note_in_every_table(builder, outcome, r
     ):
         table = builder.table(label)
         assert texts_by_label(table)["4-GPU"][len(texts) : 2 * len(texts)] == texts
-        assert table.notes == (f"4-GPU at batch 128: {reason} [{slug}]",)
+        assert table.notes == (f"4 GPUs, batch 128 (ddp): {reason} [{slug}]",)
 
 
 def test_missing_baseline_keeps_time_and_omits_speedup(builder):
@@ -34,7 +34,7 @@ def test_missing_baseline_keeps_time_and_omits_speedup(builder):
     slug = builder.with_cell(
         lab_cell(1, 128), Outcome.FAILED, "failed: no such data set"
     ).slug
-    note = f"1-GPU at batch 128: failed: no such data set [{slug}]"
+    note = f"1 GPU, batch 128: failed: no such data set [{slug}]"
     assert texts_by_label(builder.table("table1-ddp"))["1-GPU"][2:4] == ("–", "–")
     assert texts_by_label(builder.table("table1-ddp"))["2-GPU"][2:4] == ("20.92", "–")
     assert texts_by_label(builder.table("table2r-ddp"))["2-GPU"][2:4] == ("–", "–")

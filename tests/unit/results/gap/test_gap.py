@@ -198,8 +198,8 @@ def test_protocol_lab_splits_off_the_loader_only(builder):
     group = group_of(builder, a_run(1, 26.0, **lab), a_run(4, 10.0, stall_s=2.0, **lab))
     assert values_of(group) == {GapCause.LOADER: 0.8, GapCause.UNEXPLAINED: 0.6}
     assert (
-        "Why not 4 times: of the missing speedup 1.40, about 0.80 is data wait, the rest "
-        "is not known: protocol=lab ends before the instrumented epoch (protocol=full measures it)."
+        "Why not 4 times: of the missing speedup 1.40, about 0.80 is data wait, the rest is "
+        "unexplained: protocol=lab ends before the instrumented epoch (protocol=full measures it)."
         in sentences(group)[0]
     )
 
@@ -224,7 +224,7 @@ def test_intervals_come_from_repeats_of_both_cells(builder):
     texts = texts_by_label(
         next(table for table in group.tables if table.label == "gap")
     )
-    assert texts["ddp 4-GPU b128"][3] == "1.20 [1.18, 1.21]"
+    assert texts["4 GPUs, batch 128 (ddp)"][3] == "1.20 [1.18, 1.21]"
 
 
 # ---- where it is shown ----

@@ -13,7 +13,7 @@ from hpml_jobs.core.record import Record
 from hpml_jobs.core.value import known_mean
 from hpml_jobs.core.workload import Loss
 from hpml_jobs.report.frame import captions, learning, picture
-from hpml_jobs.report.frame.captions import by_reason, full_label
+from hpml_jobs.report.frame.captions import by_reason, setup_words
 from hpml_jobs.report.frame.learning import Mean
 from hpml_jobs.report.frame.numbers import accuracy, aside, count, loss, milliseconds
 from hpml_jobs.report.frame.picture import (
@@ -47,7 +47,7 @@ from hpml_jobs.results.rows import Row
 TABLE_4 = (
     "After the last epoch: average training loss, training accuracy (during training), and "
     "accuracy on the whole test set{samples}, mean over processes. Global batch: of all {units}. "
-    "lr: of the last iteration. Single: without DDP."
+    "lr: of the last iteration."
 )
 TEXT = (
     "Bits per byte: test loss / ln 2, on held-out text. Unigram: entropy of the frequencies of its "
@@ -239,7 +239,7 @@ def iterations(group: ConditionGroup) -> Table | None:
         for row in rows
         if (runs := [values[slug] for slug in row.cells if slug in values])
     ]
-    notes = by_reason(faults, group.device, captions.full_label)
+    notes = by_reason(faults, group.device)
     return line_table(group, text, lines, columns_of(IterationLine), notes)
 
 
@@ -263,7 +263,7 @@ def loss_picture(groups: Sequence[ConditionGroup]) -> Picture | None:
         for row in sorted(group.timed, key=lambda row: row.batch_per_gpu):
             values = _loss(row)
             if values is not None:
-                label = full_label(row.setup, group.device)
+                label = setup_words(row.setup, group.device)
                 setups[label] = row.setup
                 title = batch_title(group, row.batch_per_gpu)
                 losses.setdefault(title, {})[label] = values

@@ -121,8 +121,8 @@ def communication(block: LabBlock) -> LabAnswer:
         f"In an epoch with each part timed, on {block.place(row)}, "
         f"{captions.shown(seconds(compute_s), row, Affected.SPLIT)} s are computation and "
         f"{captions.shown(seconds(comm_s), row, Affected.SPLIT)} s "
-        f"({percent_text(comm_s / (compute_s + comm_s), 0)} of both) communication and waiting "
-        "that computation does not hide."
+        f"({percent_text(comm_s / (compute_s + comm_s), 0)} of both) communication that is not "
+        "overlapped with it, waiting included."
     )
 
 
@@ -137,7 +137,7 @@ def bandwidth(block: LabBlock) -> LabAnswer:
     if reached.of_peak:
         share = percent(reached.of_peak)
         peak = three_digits(reached.lab_gb_per_s / reached.of_peak)
-        of_peak = f", {share} % of the {peak} GB/s that messages alone reach"
+        of_peak = f", {share} % of the {peak} GB/s without training"
     return LabAnswer(f"On {block.place(row)} gradients pass at {speed} GB/s{of_peak}.")
 
 
@@ -172,7 +172,7 @@ def remedies(block: LabBlock) -> LabAnswer:
 def shuffling(block: LabBlock) -> LabAnswer:
     """Return the orders of the samples with and without set_epoch (Q5)."""
     texts = [
-        f"{texts['orders of a process']} {'with' if texts['set_epoch'] == 'yes' else 'without'} "
+        f"{texts['different orders']} {'with' if texts['set_epoch'] == 'yes' else 'without'} "
         f"set_epoch (test accuracy {texts['test acc., %']} %)"
         for _, texts in block.texts(block.rows)
     ]
@@ -202,13 +202,13 @@ def replicas(block: LabBlock) -> LabAnswer:
     """Return whether replicas are equal, and the range of their accuracies (Q7)."""
     texts = [
         f"{row.treatment or row.strategy.value}: parameters {texts['parameters']}, buffers "
-        f"{texts['buffers']}, test accuracy {texts['processes']} %"
+        f"{texts['buffers']}, test accuracy {texts['lowest..highest']} %"
         for row, texts in block.texts(block.rows)
     ]
     return LabAnswer(
         "Buffers are BatchNorm's running statistics, which only the test uses. ddp copies those of "
-        "rank 0 to all processes before each forward pass (buffers off: never), then each process "
-        f"changes them. On {block.place(block.rows[0])}, after the last epoch: {'; '.join(texts)}.",
+        "the first process to all before a forward pass (buffers off: never), which changes them. "
+        f"On {block.place(block.rows[0])}, after the last epoch: {'; '.join(texts)}.",
         block.rows,
     )
 

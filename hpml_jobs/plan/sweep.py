@@ -277,7 +277,7 @@ def _blocks_of_device(
         )
     has_others = any(not _is_among(values, kept) for values in left_out)
     if device is Device.CPU and has_others:
-        return kept, ["with device=cpu this grid has other cells than on GPUs"]
+        return kept, ["device=cpu: the grid's cells for CPUs, not those for GPUs"]
     return kept, []
 
 

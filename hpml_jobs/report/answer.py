@@ -3,7 +3,8 @@
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from hpml_jobs.core.check_result import Affected, Tier
+from hpml_jobs.core import formulas
+from hpml_jobs.core.check_result import Tier
 from hpml_jobs.core.formulas import MOST_LAUNCHES
 from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.core.text import (
@@ -30,7 +31,7 @@ from hpml_jobs.report.frame.numbers import (
 )
 from hpml_jobs.report.report import Report, ReportGroup
 from hpml_jobs.report.scaling.gap import gap_sentence
-from hpml_jobs.results.checks.comparability import OTHER_EPOCH
+from hpml_jobs.results.checks.comparability import OTHER_EPOCH, SCATTER
 from hpml_jobs.results.checks.disturbed import DISTURBED
 from hpml_jobs.results.rows import Pair, Row, Series
 from hpml_jobs.results.statistics import Interval
@@ -41,7 +42,7 @@ class Answer(NamedTuple):
     """Sentences on a group, in the order of reading.
 
     `sentence` is the measured fact with its interval, or the cell that a wish asks for. `batch`:
-    how near its batch is to the fastest one of several. `why`: what takes most of the
+    why it is of this one of several batches. `why`: what takes most of the
     missing speedup. `training` is what the epochs of a wish take. `accuracy`: what the sizes
     learned. `marks`: a line per cause of doubt, with what helps. `figures` are the main numbers,
     each a value and its name.
@@ -275,21 +276,22 @@ def _why(group: ReportGroup, row: Row) -> str:
 
 
 def _batch(group: ReportGroup) -> str:
-    """Return how near the answer's batch is to the fastest one on the smallest size."""
+    """Return why the answer is of its batch, if there are several on the smallest size."""
     series = group.source.series
     if series is None or series.is_global:
         return ""
     used = series.smallest
     rows = [row for row in group.source.plain_rows if row.setup == used.setup]
     fastest = min(rows, key=lambda row: row.epoch_s)
-    batch = f"On {captions.size(used.gpus, group.source.device)}, batch {used.batch_per_gpu}"
+    size = captions.size(used.gpus, group.source.device)
+    why = f"Why batch {used.batch_per_gpu}"
     if fastest is used:
-        return f"{batch} was the fastest." if rows[1:] else ""
-    share = percent_text(fastest.epoch_s / used.epoch_s, 0)
-    is_doubtful = any(Affected.TIME in row.doubts for row in (fastest, used))
-    reached = mark(share, is_doubtful=is_doubtful)
-    unit = group.source.a_cell.workload.throughput_unit.value
-    return f"{batch} reaches about {reached} of the {unit}/s of batch {fastest.batch_per_gpu}."
+        return f"{why}: the fastest on {size}." if rows[1:] else ""
+    best = f"batch {fastest.batch_per_gpu}"
+    times = {row.batch_per_gpu: row.epoch_s for row in (fastest, used)}
+    if formulas.largest_near_best(times) != used.batch_per_gpu:
+        return f"{why}: measured on more sizes than {best}."
+    return f"{why}: larger than {best}, and nearly as fast on {size} (within 10 %)."
 
 
 def _training(group: ReportGroup, cell: Candidate) -> str:
@@ -351,6 +353,9 @@ def _marks(report: Report, group: ReportGroup) -> Iterator[str]:
     for cause in causes:
         if cause.result.check != DISTURBED:
             yield f"{captions.MARK} {warnings.brief(source, cause)}"
+    for cause in warnings.causes(source, [Tier.TABLE]):
+        if cause.result.check == SCATTER:
+            yield warnings.brief(source, cause)
 
 
 def _figures(group: ReportGroup, cell: Candidate) -> Iterator[tuple[str, str]]:

@@ -27,9 +27,8 @@ from hpml_jobs.results.groups import ConditionGroup
 from hpml_jobs.results.rows import Row
 
 COMMUNICATION = (
-    "Of the slowest process. Total: seconds in collectives. Not hidden: those in which it does not "
-    "compute, communication and waiting for other processes; overlap: the rest, % of the total. "
-    "Pack: flattening gradients and copying them back, part of Comm of Table 2."
+    "Of the slowest process. Total: seconds in collectives; overlap: the part of them in which it "
+    "computes, too. Not overlapped: the rest, communication and waiting for other processes."
 )
 
 
@@ -38,7 +37,7 @@ class CommunicationLine(NamedTuple):
 
     comm_total_s: Annotated[Number, Column("total", seconds, "in collectives, s")]
     comm_exposed_s: Annotated[
-        Number, Column("not hidden", seconds, "in collectives, s")
+        Number, Column("not overlapped", seconds, "in collectives, s")
     ]
     comm_forward_s: Number
     overlap_s: Number
@@ -48,7 +47,7 @@ class CommunicationLine(NamedTuple):
     skew_s: Number
     net_s: Number
     rooted_s: Number
-    pack_s: Annotated[Number, Column("pack, s", seconds)]
+    pack_s: Number
     comm_cost_s: Number
     comm_cost_resolution_s: Number
     comm_s: Number
@@ -145,9 +144,8 @@ def _sent(row: Row) -> Iterator[SentMessages]:
 
 PHASES_CAPTION = (
     "Seconds per {work} of the slowest process; h2d: copy to the device. Overhead: instrumented "
-    "epoch / timed epoch - 1. Comm of Table 2 is backward comm + pack (flattening gradients and "
-    "copying them back) + the communication inside forward (ddp's buffers, fsdp's parameters) and "
-    "the optimizer (zero1's parameters)."
+    "epoch / timed epoch - 1. Comm of Table 2 also has what forward (ddp's buffers, fsdp's "
+    "parameters) and the optimizer (zero1's) communicate. Medians over runs need not add up."
 )
 
 OF_SCRIPT = (
@@ -232,8 +230,8 @@ def phases(group: ConditionGroup) -> Table | None:
 
 
 PICTURE_CAPTION = (
-    "Instrumented epoch, seconds of the slowest process. Backward communication: what "
-    "backward does not hide."
+    "Instrumented epoch, seconds of the slowest process. Backward communication: not overlapped "
+    "with backward."
 )
 
 

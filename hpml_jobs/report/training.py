@@ -47,7 +47,7 @@ from hpml_jobs.results.rows import Row
 TABLE_4 = (
     "After the last epoch: average training loss, training accuracy (during training), and "
     "accuracy on the whole test set{samples}, mean over processes. Global batch: of all {units}. "
-    "lr: of the last iteration."
+    "lr: of the last iteration. ±: standard deviation over seeds."
 )
 TEXT = (
     "Bits per byte: test loss / ln 2, on held-out text. Unigram: entropy of the frequencies of its "
@@ -153,10 +153,7 @@ def table4(group: ConditionGroup) -> Table | None:
         return None
     tested = shown_rows[0].trained[0].ranks[0].test_samples
     samples = aside(f"{tested:,} samples" * bool(tested))
-    how = [
-        TABLE_4.format(units=captions.units(group.device), samples=samples),
-        learning.OVER_SEEDS,
-    ]
+    how = [TABLE_4.format(units=captions.units(group.device), samples=samples)]
     without: Sequence[str] = TEXT_ONLY
     training, test = "training acc., %", "test acc., %"
     if has_text(shown_rows):

@@ -86,9 +86,6 @@ def test_accuracy(record: Record) -> float | None:
     return known_mean(rank.test_accuracy for rank in record.ranks)
 
 
-OVER_SEEDS = "With several seeds: mean ± standard deviation."
-
-
 def shown(head: str, words: Callable[[float], str]) -> Column:
     """Return how a mean over seeds is shown: text on pages, mean and deviation in the CSV."""
     parts = {"": "mean", "_deviation": "deviation"}

@@ -280,9 +280,12 @@ def batch_title(group: ConditionGroup, batch: int) -> str:
     return named(group, f"batch {batch} per {captions.unit(group.device)}", ", ")
 
 
-def cell_label(group: ConditionGroup, place: Place, *, is_doubtful: bool) -> str:
-    """Return the label of a cell in a picture, with the mark of checks."""
-    label = named(group, captions.cell_words(place, group.device))
+def cell_label(
+    group: ConditionGroup, place: Place, *, is_doubtful: bool, among: int = 2
+) -> str:
+    """Return the label of a cell in a picture of so many groups, with the mark of checks."""
+    label = captions.cell_words(place, group.device)
+    label = named(group, label) if among > 1 else label
     return f"{MARK} {label}" if is_doubtful else label
 
 

@@ -24,9 +24,8 @@ from hpml_jobs.results.iterations import by_run, has_curve
 from hpml_jobs.results.rows import Row
 
 REPLICAS = (
-    "Test accuracy after the last epoch: mean over processes, and the lowest and highest "
-    "of a process. Replicas: whether all processes hold the same parameters, "
-    "and the same buffers."
+    "Test accuracy after the last epoch, over processes. Replicas: whether all processes hold the "
+    "same parameters, and the same buffers."
 )
 
 
@@ -46,7 +45,7 @@ class ReplicaLine(NamedTuple):
     test_deviation: Number
     ranks: Annotated[
         tuple[float, float] | None,
-        Column("processes", _range, "test accuracy, %", on_page_only=True),
+        Column("lowest..highest", _range, "test accuracy, %", on_page_only=True),
     ]
     test_accuracy_least: Number
     test_accuracy_most: Number
@@ -90,7 +89,7 @@ def replicas(group: ConditionGroup) -> Table | None:
         "replicas",
         "Replicas and accuracy",
         "",
-        (REPLICAS, learning.OVER_SEEDS),
+        (REPLICAS,),
         affected=Affected.LEARNING,
     )
     lines = [(row, ReplicaLine.of(row)) for row in rows]
@@ -128,7 +127,7 @@ def _same(row: Row, what: str) -> str | None:
 
 
 SHUFFLING = (
-    "Orders: different sequences of training {samples} among the epochs of a process. "
+    "Different orders: of the training {samples} in the epochs of a process. "
     "DistributedSampler shuffles by seed + epoch, and only set_epoch gives it the epoch: without "
     "it, a process has the same batches in every epoch."
 )
@@ -138,7 +137,7 @@ class ShufflingLine(NamedTuple):
     """The orders of a row's ranks, and what it learned; `orders` is None where not recorded."""
 
     set_epoch: Annotated[str, Column("set_epoch", words=True)]
-    orders: Annotated[str | None, Column("orders of a process")]
+    orders: Annotated[str | None, Column("different orders")]
     seeds: Annotated[int, Column("seeds")]
     train_loss: Annotated[Mean | None, learning.shown("training loss", loss)]
     test_accuracy: Annotated[Mean | None, learning.shown("test acc., %", accuracy)]
@@ -167,10 +166,7 @@ def shuffling(group: ConditionGroup) -> Table | None:
         "shuffling",
         "Shuffling",
         "",
-        (
-            SHUFFLING.format(samples=group.a_cell.workload.samples_name),
-            learning.OVER_SEEDS,
-        ),
+        (SHUFFLING.format(samples=group.a_cell.workload.samples_name),),
         affected=Affected.LEARNING,
     )
     lines = [(row, ShufflingLine.of(row)) for row in rows]

@@ -145,7 +145,7 @@ def table2(selection: StrategyRows) -> Table:
     caption = _how_split(selection)
     if derived:
         caption.append(
-            "Only to compare, by subtraction (train_s - train_s of 1 "
+            "A simpler estimate of Comm, by subtraction (train_s - train_s of 1 "
             f"{captions.unit(group.device)} / N): {'; '.join(derived)}."
         )
     caption.append(captions.runs(selection.parallel_rows))

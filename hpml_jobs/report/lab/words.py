@@ -14,8 +14,8 @@ Q1 = (
 )
 MEASURED = (
     "Seconds of the slowest process, in an epoch with each part timed. Compute: copies to the "
-    "device, forward, backward, optimizer. Comm: communication that no computation hides, and "
-    "waiting for other processes."
+    "device, forward, backward, optimizer. Comm: communication that is not overlapped with "
+    "computation, and waiting for other processes."
 )
 WITH_OTHER = "Of a script other is in neither, time that nothing accounts for (the table Phases)."
 PACKED = "Comm includes packing by hand: flattening, copying back and averaging the gradients."
@@ -48,7 +48,7 @@ NOMINAL = (
     "seconds of the reduction of gradients in the instrumented epoch: the bandwidth of a ring that "
     "takes this time. 1 GB = 1e9 bytes."
 )
-OF_PEAK = "% of peak: of the best bandwidth that was measured without training."
+OF_PEAK = "% of peak: of all-reduces alone; a larger probe_s= sends larger ones."
 RESIDUAL_BANDWIDTH = (
     "Bus bandwidth by subtraction: derived, not measured. 2(N-1)/N x I_N x S / Comm, with I_N "
     "iterations, Comm of Table 2r, if it is above zero, and S = {gradient_bytes} bytes of "

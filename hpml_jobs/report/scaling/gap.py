@@ -36,10 +36,9 @@ def _with_interval(part: GapPart) -> str:
 
 
 TABLE = (
-    "Each part is the speedup that one cause takes: the time is computed again from the recorded "
-    "iterations without communication, without waiting for data, with every process as fast as the "
-    "fastest (waiting), with CPUs as free as for {reference}; the parts add up. Unexplained is the "
-    "rest; below zero it is noise, or {units} compute faster than {reference}."
+    "Each part is the speedup that one cause takes, estimated by its removal from the measured "
+    "iterations; the parts add up. Waiting: for slower processes. CPU contention: for a free CPU. "
+    "Unexplained is the rest; below zero it is noise, or {units} compute faster than {reference}."
 )
 
 PART = Column(
@@ -64,7 +63,7 @@ class GapLine(NamedTuple):
     exchange: Annotated[GapPart | None, PART._replace(head="communication")]
     loader: Annotated[GapPart | None, PART._replace(head="data wait")]
     waiting: Annotated[GapPart | None, PART._replace(head="waiting")]
-    cpus: Annotated[GapPart | None, PART._replace(head="busy CPUs")]
+    cpus: Annotated[GapPart | None, PART._replace(head="CPU contention")]
     unexplained: Annotated[GapPart | None, PART._replace(head="unexplained")]
     late: Annotated[str, Column("waiting for", words=True)]
     sentence: str
@@ -154,17 +153,20 @@ def gap_sentence(row: Row, gap: Gap) -> str:
 
 
 PICTURE = (
-    "Each cause takes a part of the ideal speedup; unexplained below zero: noise, or processes "
-    "compute faster than one alone. Communication: by an epoch that is run without it, so it can "
-    "differ from Comm of Table 2, measured during the epoch. Lines: intervals of the parts."
+    "Each cause takes a part of the ideal speedup, estimated by its removal: communication by a "
+    "last epoch without it, so it can differ from Comm of Table 2. Unexplained: the rest; below "
+    "zero it is noise, or faster computing than on one process. Lines: intervals."
 )
 
 
 def waterfall(cells: Sequence[tuple[ConditionGroup, Place, Gap]]) -> Picture | None:
     """Plot the parts between the ideal and the measured speedup; None without a cell."""
+    among = len({group.name for group, *_ in cells})
     gap_panels, missing = cut(
         [
-            Panel(cell_label(group, place, is_doubtful=gap.doubts_parts), gap)
+            Panel(
+                cell_label(group, place, is_doubtful=gap.doubts_parts, among=among), gap
+            )
             for group, place, gap in cells
         ]
     )

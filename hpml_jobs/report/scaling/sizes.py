@@ -21,7 +21,6 @@ from hpml_jobs.report.frame.picture import (
     Panel,
     Picture,
     logarithmic,
-    named,
     panels,
 )
 from hpml_jobs.report.frame.table import (
@@ -43,8 +42,8 @@ SCALING = (
     "batch. "
 )
 AGAINST = (
-    "Speedup: time on g {units} / time on N, both at batch b per {unit}, where g is 1 or the "
-    "fewest; effic.: speedup x g / N."
+    "Speedup: time on 1 {unit}, or the fewest {units}, / time on N, at the same batch per {unit}; "
+    "effic.: speedup / ideal."
 )
 MEASURED = (
     "Time: the longest of all processes; train, data wait: of the one that waits most"
@@ -239,8 +238,8 @@ LINES = 24
 
 CAPTION = (
     "Speedup: time of {reference} / time of N {units}, at the same batch per {unit} "
-    "(weak scaling) or the same global batch (strong scaling). Dashed: ideal. Bars: intervals "
-    "with about 95 % confidence from 5 runs on, less with fewer; of 1 or 2 runs a rough estimate."
+    "(weak scaling) or the same global batch (strong scaling). Dashed: ideal. Bars: "
+    "about 95 % confidence with 5 runs or more, less with 3 or 4, a rough estimate with 1 or 2."
 )
 
 
@@ -274,7 +273,11 @@ def speedup(groups: Sequence[ConditionGroup]) -> Picture | None:
     if not scaled:
         return None
     drawn = [
-        Panel(named(group, f"{scaling.kind}, by {scaling.at_the_same}"), scaling)
+        Panel(
+            f"{group.name}: " * bool(scaled[1:])
+            + f"{scaling.kind}, by {scaling.at_the_same}",
+            scaling,
+        )
         for group, scalings in scaled[:GROUPS]
         for scaling in scalings
     ]

@@ -174,7 +174,10 @@ def other_threads(run: ComparedRun) -> list[Observation | None]:
     return [alone, beside]
 
 
-@check("scatter", Level.WARN, Tier.TABLE, Affected.TIME)
+SCATTER = "scatter"
+
+
+@check(SCATTER, Level.WARN, Tier.TABLE, Affected.TIME)
 def scattered_repeats(run: ComparedRun) -> Observation | None:
     """Repeats of the cell differ widely: a single run means little.
 
@@ -192,7 +195,7 @@ def _scatter(times_s: tuple[float, ...]) -> Observation | None:
     spread = relative_iqr(times_s)
     return Observation(
         spread <= SCATTER_LIMIT,
-        f"{len(times_s)} runs from {min(times_s):.4g} to {max(times_s):.4g} s",
+        f"{len(times_s)} runs took from {min(times_s):.4g} to {max(times_s):.4g} s",
     )
 
 

@@ -21,7 +21,7 @@ class GapCause(StrEnum):
     EXCHANGE = "communication"
     LOADER = "data wait"
     WAITING = "waiting"
-    CPUS = "busy CPUs"
+    CPUS = "CPU contention"
     UNEXPLAINED = "unexplained"
 
 

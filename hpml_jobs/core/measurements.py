@@ -276,11 +276,11 @@ class Epoch(Value, frozen=True, kw_only=True):
     the first and the last iteration. `share` is set with evaluate=true. `scheduling`, `slow` and
     `stalls` are None in records of versions before 0.6.0; `slow` also in epochs with too few
     iterations to tell. `energy` has the GPUs of the rank; None if one of them has no counter, on
-    the CPU, and in records of versions before 0.7.0. `compiled_graphs` are those that torch
-    compiled inside the epoch; None without compile=. `memory` is None on the CPU, and `launch_s`
-    too: the least time in which the host queued an iteration, from the return of its batch.
-    `started_s` is its beginning on the node's monotonic clock. The three are None in records of
-    versions before 0.8.0.
+    the CPU, and in records of versions before 0.7.0. `compiled_graphs`: those that torch compiled
+    inside the epoch, in records of versions before 1.0 only. `memory` is None on the CPU, and
+    `launch_s` too: the least time in which the host queued an iteration, from the return of its
+    batch. `started_s` is its beginning on the node's monotonic clock. The three are None in
+    records of versions before 0.8.0.
     """
 
     role: Role

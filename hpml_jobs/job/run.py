@@ -37,8 +37,6 @@ from hpml_jobs.slurm.jobs import NO_SPACE_CODE, is_slurm
 from hpml_jobs.study.cell_folder import AttemptEnd, AttemptFolder, CellFolder, utc_now
 from hpml_jobs.study.files import FILE_LAG_S, encode, others_can_write, write_whole
 
-"""Exit code of a cell that ran out of memory, where it does not run under submitit."""
-
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 _RESERVE_BYTES = 16_384
@@ -284,11 +282,10 @@ def _full_disk(folder: Path) -> str:
 
 
 def main() -> None:
-    """Measure the cell in the folder argv[1]; exit with 0 if ok, 3 if out of memory, else 1."""
+    """Measure the cell in the folder argv[1]; exit with 0 if it finished, else 1."""
     # not killed: it ends its ranks, of which the youngest do not know yet with whom to die
     die_with_parent(signal.SIGTERM)
     # Ctrl-C in a local run reaches this process too, but the launcher is to end it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     ignore_submitit_signal()
-    outcome = _attempt_to_exit(sys.argv[1])
-    sys.exit(outcome is not Outcome.OK)
+    sys.exit(not _attempt_to_exit(sys.argv[1]).finished)

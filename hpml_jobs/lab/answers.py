@@ -137,7 +137,7 @@ def bandwidth(block: LabBlock) -> LabAnswer:
     if reached.of_peak:
         share = percent(reached.of_peak)
         peak = three_digits(reached.lab_gb_per_s / reached.of_peak)
-        of_peak = f", {share} % of the {peak} GB/s without training"
+        of_peak = f", {share} % of the peak of {peak} GB/s"
     return LabAnswer(f"On {block.place(row)} gradients pass at {speed} GB/s{of_peak}.")
 
 
@@ -151,7 +151,9 @@ def large_batch(block: LabBlock) -> LabAnswer:
         for row, texts in block.texts(rows[:2])
     ]
     return LabAnswer(
-        f"After the last epoch: {'; '.join(texts)}. With one seed, or few, it may be chance.",
+        f"After the last epoch: {'; '.join(texts)}. With one seed, or few, it may be chance.\n"
+        "Scaled: learning rate x global batch / 128, the assignment's batch. Goyal N: with N "
+        "epochs of warm-up, too (Goyal et al. 2017).",
         rows,
     )
 
@@ -163,9 +165,7 @@ def remedies(block: LabBlock) -> LabAnswer:
         for row, texts in block.texts(block.rows)
     ]
     return LabAnswer(
-        "Scaled: learning rate x global batch / 128, the assignment's batch. Goyal N: with N "
-        "epochs of warm-up, too (Goyal et al. 2017). Test accuracy (Table 4) on "
-        f"{block.place(block.rows[0])}: {listed(texts)}. With one seed, or few, it may be chance."
+        f"Test accuracy on {block.place(block.rows[0])} (Table 4): {listed(texts)}."
     )
 
 
@@ -178,7 +178,7 @@ def shuffling(block: LabBlock) -> LabAnswer:
     ]
     return LabAnswer(
         f"Different orders of the {block.source.a_cell.workload.samples_name} in the epochs of a "
-        f"process: {listed(texts)}.",
+        f"process (1: always the same): {listed(texts)}.",
         block.rows,
     )
 
@@ -207,8 +207,8 @@ def replicas(block: LabBlock) -> LabAnswer:
     ]
     return LabAnswer(
         "Buffers are BatchNorm's running statistics, which only the test uses. ddp copies those of "
-        "the first process to all before a forward pass (buffers off: never), which changes them. "
-        f"On {block.place(block.rows[0])}, after the last epoch: {'; '.join(texts)}.",
+        "the first process to all before a forward pass, which changes them on each (buffers off: "
+        f"broadcast_buffers=False). On {block.place(block.rows[0])}: {'; '.join(texts)}.",
         block.rows,
     )
 

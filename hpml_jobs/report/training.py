@@ -195,7 +195,7 @@ class IterationLine(NamedTuple):
     """The iterations of an epoch, medians over runs; the mean is without the first of them."""
 
     mean_step_s: Annotated[float, Column("step, ms", milliseconds)]
-    iterations: Annotated[int, Column("I")]
+    iterations: Annotated[float, Column("I", "{:.0f}".format)]
     loss_half: Annotated[float, Column("at I/2", loss, "loss")]
     loss_end: Annotated[float, Column("at I", loss, "loss")]
 
@@ -234,7 +234,7 @@ def iterations(group: ConditionGroup) -> Table | None:
     lines = [
         (row, IterationLine(*map(median, zip(*runs, strict=True))))
         for row in rows
-        if (runs := [values[slug] for slug in row.cells if slug in values])
+        if (runs := [values[r.slug] for r in row.timed_records if r.slug in values])
     ]
     notes = by_reason(faults, group.device)
     return line_table(group, text, lines, columns_of(IterationLine), notes)

@@ -53,10 +53,6 @@ def _show_group(
 ) -> None:
     title = Rule(Text(f"{number}{group.title}", style="bold"), style="dim")
     console.print(title, width=prose_width(console))
-    if group.differences:
-        show_text(
-            f"Differs from the other groups in: {group.differences}.", console, "yellow"
-        )
     show_text(group.setting, console)
     for text in (answer.sentence, *answer.lines, *answer.marks):
         show_text(text, console)
@@ -260,7 +256,8 @@ def _parts(report: Report) -> Iterator[_Part]:
             yield _Part(TABLE, partial(_show_short, table, group))
         yield _say(ACCURACY, "" if report.is_of_lab else answer.accuracy)
         yield from (
-            _say(REST if n else DOUBT, text) for n, text in enumerate(answer.marks)
+            _say(DOUBT if text.startswith(MARK) and not n else REST, text)
+            for n, text in enumerate(answer.marks)
         )
     if report.is_of_lab:
         command = f"{PROGRAM} collect {report.study} --handin FOLDER"

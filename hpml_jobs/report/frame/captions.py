@@ -256,7 +256,8 @@ def by_reason(reasons: Iterable[tuple[str, Place]], device: Device) -> list[str]
     return lines
 
 
-ROLES = (*Role, *Step)
+OF_SPLIT = (Role.INSTRUMENTED, Step.MICROBENCHMARK)
+"""What the numbers of Tables 2 and 3 are measured in."""
 
 
 def left_out_runs(
@@ -268,7 +269,7 @@ def left_out_runs(
         by_role = by_key((run.role, run) for run in row.left_out if run.role in roles)
         total = counted(len(row.runs) + row.disturbed_runs, "run")
         for role, runs in by_role.items():
-            left_out = f"{len(runs)} of {total} left out of the medians"
+            left_out = f"{len(runs)} of {total} left out"
             why = f"{epoch_words(role)} was disturbed: {runs[0].reason}"
             lines.append(f"{cell_words(row.place, device)}: {left_out}: {why}")
     return lines

@@ -114,7 +114,7 @@ def _intervals(selection: StrategyRows) -> list[str]:
         if speedup := _speedup(row):
             name = captions.cell_words(row.place, selection.group.device)
             texts.append(f"{name}: {speedup}")
-    return [f"speedup with its interval: {'; '.join(texts)}"] if texts else []
+    return [f"speedup and its likely range: {'; '.join(texts)}"] if texts else []
 
 
 def _speedup(row: Row) -> str | None:
@@ -220,7 +220,7 @@ def _below(selection: StrategyRows, affected: Affected) -> list[str]:
     rows = selection.parallel_rows
     group = selection.group
     places = {place for place in selection.places if not place.setup.is_baseline}
-    notes = absent(group, rows, places, captions.ROLES)
+    notes = absent(group, rows, places, captions.OF_SPLIT)
     return captions.explained(rows, affected) + notes
 
 

@@ -17,7 +17,6 @@ from hpml_jobs.report.frame.table import (
     row_name,
 )
 from hpml_jobs.results.cells import Place
-from hpml_jobs.results.checks.comparison import EFFICIENCY_LIMIT
 from hpml_jobs.results.gap.causes import GapCause
 from hpml_jobs.results.gap.parts import Gap, GapPart
 from hpml_jobs.results.groups import ConditionGroup
@@ -36,9 +35,9 @@ def _with_interval(part: GapPart) -> str:
 
 
 TABLE = (
-    "Each part is the speedup that one cause takes, estimated by its removal from the measured "
-    "iterations; the parts add up. Waiting: for slower processes. CPU contention: for a free CPU. "
-    "Unexplained is the rest; below zero it is noise, or {units} compute faster than {reference}."
+    "Each part is the speedup that would be gained without one cause; they add up. Waiting: for "
+    "slower processes. CPU contention: for a free CPU. Unexplained is the rest; below zero it is "
+    "noise, or {units} compute faster than {reference}."
 )
 
 PART = Column(
@@ -116,46 +115,48 @@ LARGE = 0.2
 """The share of what is missing from which a part is named."""
 
 NAMED = 2
-"""The most parts that are named; the picture has all."""
+"""The most causes that are named before what is unexplained; the picture has all."""
 
 
 def gap_sentence(row: Row, gap: Gap) -> str:
     """Return the causes that take large parts of the ideal speedup; empty near the ideal."""
-    if gap.speedup > EFFICIENCY_LIMIT * gap.ideal:
-        return "More than the ideal speedup needs an explanation: measure both again."
     if gap.speedup >= NEARLY_IDEAL * gap.ideal:
         return ""
     late, *_ = gap.late.partition(" on ")  # the table has the host
     if late.startswith("rank"):
         slowest = "processes" if late.startswith("ranks") else "process"
         late = f"the slowest {slowest} ({late})"
-    waiting = f"waiting for {late or 'others'}"
-    large = [
-        (
-            waiting if cause is GapCause.WAITING else cause,
-            mark(digits(part.value), is_doubtful=gap.doubts_parts),
-        )
+    names = {GapCause.WAITING: f"waiting for {late or 'others'}"}
+    least = LARGE * gap.missing
+    causes = [
+        cause
         for cause, part in sorted(gap.parts.items(), key=lambda item: -item[1].value)
-        if part.value >= LARGE * gap.missing
-        if gap.is_split or cause is not GapCause.UNEXPLAINED
+        if part.value >= least and cause is not GapCause.UNEXPLAINED
     ][:NAMED]
     question = f"Why not {gap.ideal:.4g} times"
-    if gap.parts[GapCause.UNEXPLAINED].value <= -LARGE * gap.missing:
+    unexplained = gap.parts[GapCause.UNEXPLAINED].value
+    if unexplained <= -least:
         # the parts are more than what is missing: only their order is said
-        order = f"above all {', then '.join(name for name, _ in large)}"
+        order = (
+            f"above all {', then '.join(names.get(cause, cause) for cause in causes)}"
+        )
         return f"{question}: {mark(order, is_doubtful=gap.doubts_parts)}."
-    texts = [f"about {value} is {name}" for name, value in large]
+    is_large = gap.is_split and unexplained >= least
+    texts = []
+    for cause in (*causes, *[GapCause.UNEXPLAINED] * is_large):
+        value = mark(digits(gap.parts[cause].value), is_doubtful=gap.doubts_parts)
+        texts.append(f"about {value} is {names.get(cause, cause)}")
     if not gap.is_split:
-        what = "the rest" if large else "all"
+        what = "the rest" if texts else "all"
         texts.append(f"{what} is unexplained: {why_unsplit(row)}")
     missing = mark(digits(gap.missing), is_doubtful=gap.is_doubtful)
     return f"{question}: of the missing speedup {missing}, {', '.join(texts)}."
 
 
 PICTURE = (
-    "Each cause takes a part of the ideal speedup, estimated by its removal: communication by a "
-    "last epoch without it, so it can differ from Comm of Table 2. Unexplained: the rest; below "
-    "zero it is noise, or faster computing than on one process. Lines: intervals."
+    "Each cause takes a part of the ideal speedup: what would be gained without it. Communication: "
+    "in an extra epoch without it; Comm of Table 2 is measured in another one. Unexplained: the "
+    "rest; below zero it is noise, or faster computing than on one process. Lines: likely ranges."
 )
 
 

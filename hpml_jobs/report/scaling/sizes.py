@@ -237,9 +237,9 @@ LINES = 24
 """The most lines in a panel."""
 
 CAPTION = (
-    "Speedup: time of {reference} / time of N {units}, at the same batch per {unit} "
-    "(weak scaling) or the same global batch (strong scaling). Dashed: ideal. Bars: "
-    "about 95 % confidence with 5 runs or more, less with 3 or 4, a rough estimate with 1 or 2."
+    "Speedup: time of {reference} / time of N {units}, at the same batch per {unit} (weak scaling) "
+    "or the same global batch (strong scaling). Efficiency: speedup / ideal (dashed). Bars: likely "
+    "ranges, about 95 % confidence with 5 runs or more, less with 3 or 4, rough with 1 or 2."
 )
 
 

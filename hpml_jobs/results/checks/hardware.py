@@ -138,12 +138,12 @@ def unhealthy(record: Record) -> list[Observation | None]:
 
 
 def _memory(all_cards: Sequence[Card]) -> Observation | None:
+    for card in all_cards:
+        if fault := memory_fault(card):
+            return Observation(False, f"{fault} on {_place(card)}")
     cards = [card for card in all_cards if card.ecc_uncorrected is not None]
     if not cards:
         return None
-    for card in cards:
-        if fault := memory_fault(card):
-            return Observation(False, f"{fault} on {_place(card)}")
     return Observation(
         True, f"no uncorrected ECC error on {counted(len(cards), 'GPU')}"
     )

@@ -19,22 +19,23 @@ ANSWERS = {
     # of 1.005 x 15.127 s, 2 % are stall and 8 % communication
     "Q3.1": "In an epoch with each part timed, on 4 GPUs at batch 512, 13.68 s are computation and "
     "1.216 s (8 % of both) communication that is not overlapped with it, waiting included.",
-    "Q3.2": "On 4 GPUs at batch 512 gradients pass at 1.23 GB/s, 73.3 % of the 1.67 GB/s "
-    "without training.",
+    "Q3.2": "On 4 GPUs at batch 512 gradients pass at 1.23 GB/s, 73.3 % of the peak of "
+    "1.67 GB/s.",
     "Q4.1": "After the last epoch: 1 GPU at batch 128 (global batch 128): training loss 1.2000 ± "
     "0.0000, test accuracy 70.50 ± 0.71 %; 2 GPUs at batch 512 (global batch 1024): training loss "
-    "1.2000 ± 0.0000, test accuracy 60.00 ± 0.00 %. With one seed, or few, it may be chance.",
-    "Q4.2": "Scaled: learning rate x global batch / 128, the assignment's batch. Goyal N: with N "
-    "epochs of warm-up, too (Goyal et al. 2017). Test accuracy (Table 4) on 2 GPUs at batch "
-    "512: 60.00 ± 0.00 % with no remedy and 64.00 ± 0.00 % "
-    "with scaled. With one seed, or few, it may be chance.",
-    "Q5": "Different orders of the images in the epochs of a process: 5 of 5 with "
-    "set_epoch (test accuracy 60.00 %) and 1 of 5 without set_epoch (test accuracy 60.00 %).",
+    "1.2000 ± 0.0000, test accuracy 60.00 ± 0.00 %. With one seed, or few, it may be chance.\n"
+    "Scaled: learning rate x global batch / 128, the assignment's batch. Goyal N: with N "
+    "epochs of warm-up, too (Goyal et al. 2017).",
+    "Q4.2": "Test accuracy on 2 GPUs at batch 512 (Table 4): 60.00 ± 0.00 % with no remedy and "
+    "64.00 ± 0.00 % with scaled.",
+    "Q5": "Different orders of the images in the epochs of a process (1: always the same): 5 of 5 "
+    "with set_epoch (test accuracy 60.00 %) and 1 of 5 without set_epoch (test accuracy 60.00 %).",
     "Q6": "No: each iteration has 38,560 bytes of buffers and 44,695,848 bytes of gradients (4 "
     "GPUs at batch 512).",
     "Q7": "Buffers are BatchNorm's running statistics, which only the test uses. ddp copies those "
-    "of the first process to all before a forward pass (buffers off: never), which changes them. "
-    "On 2 GPUs at batch 128, after the last epoch: ddp: parameters equal, buffers differ, test "
+    "of the first process to all before a forward pass, which changes them on each (buffers off: "
+    "broadcast_buffers=False). "
+    "On 2 GPUs at batch 128: ddp: parameters equal, buffers differ, test "
     "accuracy 60.00 %; buffers off: parameters equal, buffers differ, test accuracy 60.00 %.",
     "Part B": "Test accuracy, scale by a layer's range: lenet_cifar10 65.00 % fp32, "
     "64.90 % int8 weights and 64.60 % int8 weights + activations; lenet_bias_cifar10 65.00 % fp32, "

@@ -43,7 +43,7 @@ def test_disturbed_run_is_not_in_the_median(builder, given_checks):
     (row,) = (r for r in builder.collect().groups[0].source.rows if r.gpus == 1)
     assert (row.timing.epoch_s, row.timing.runs) == (8.5, 2)
     assert row_of(builder, 4).speedup == pytest.approx(8.5 / 4.0)
-    note = "1 of 3 runs left out of the medians: the timed epoch was disturbed: rank 0 on gr001"
+    note = "1 of 3 runs left out: the timed epoch was disturbed: rank 0 on gr001"
     assert any(note in line for line in builder.table("table1-ddp").notes)
     assert "!" not in texts_by_label(builder.table("table1-ddp"))["1-GPU"][0]
 

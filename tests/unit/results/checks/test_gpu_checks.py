@@ -48,7 +48,7 @@ CASES = [
     CheckCase(
         "gpu-health",
         WARN,
-        change_card(row_remapping="pending"),
+        change_card(row_remapping="pending", ecc_uncorrected=None),
         "row remapping is pending on GPU",
     ),
     CheckCase(

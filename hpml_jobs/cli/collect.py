@@ -17,7 +17,7 @@ from hpml_jobs.cli.options import (
     Outputs,
     ReportWords,
     Strict,
-    StudySelection,
+    StudyPattern,
     find_study,
     parse_words,
     study_words,
@@ -25,7 +25,6 @@ from hpml_jobs.cli.options import (
 from hpml_jobs.cli.status import check_finished, show_until_idle
 from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.paths import typed_path
-from hpml_jobs.core.text import few
 from hpml_jobs.study.files import ReadOnlyError
 from hpml_jobs.study.study import limit_of
 
@@ -133,7 +132,7 @@ def _report(
     if wait and any(state.outcome.may_run for state in status.states):
         # the states are shown meanwhile
         with contextlib.redirect_stdout(sys.stderr):
-            status = show_until_idle(StudySelection(study))
+            status = show_until_idle(StudyPattern(study))
     # else numpy starts a thread per CPU of the node, which a report does not need
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from hpml_jobs.report.report import ReportOptions, make_report
@@ -175,7 +174,10 @@ def _hand_in(report: "Report", folder: Path, student: str | None) -> list[str]:
     from hpml_jobs.lab.handin import PDF, write_handin
 
     names = [path.name for path in write_handin(report, typed_path(folder), student)]
-    lines = [f"Replace YOUR WORDS in report.md, then hand in {folder}: {few(names)}"]
+    lines = [
+        f"Replace YOUR WORDS in {folder}/report.md and hand it in with the pictures beside it; "
+        "report.html and report.pdf are without your words"
+    ]
     if PDF not in names:
         lines.append(
             "no PDF: Chromium is not here; open the page in a browser and print it"

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from hpml_jobs.submit.selection import Selection
 
 
-class Manner(NamedTuple):
+class DeliveryOptions(NamedTuple):
     """The manner of a submission: what is printed, whether it may ask; `dry_run`: preview only."""
 
     json: bool = False
@@ -43,7 +43,7 @@ class Manner(NamedTuple):
 def deliver(
     study: "Study",
     choose: "Callable[[], Selection | None]",
-    manner: Manner,
+    options: DeliveryOptions,
     command: str = "",
 ) -> bool:
     """Submit the cells of a study that `choose` selects, or run them on this machine.
@@ -58,15 +58,15 @@ def deliver(
     """
     from hpml_jobs.cli.run import run_here
 
-    if manner.dry_run:
+    if options.dry_run:
         if selection := choose():
-            _preview(selection, manner)
+            _preview(selection, options)
         return False
     try:
         with study.submitting() as lock_note:
             print_note(lock_note)
             selection = choose()
-            job = _start(selection, manner, command) if selection else ""
+            job = _start(selection, options, command) if selection else ""
     except KeyboardInterrupt as fault:
         raise InterruptError(
             f"interrupted; nothing was submitted; again: {repeated()}"
@@ -74,11 +74,11 @@ def deliver(
     if not (selection and job):
         return False
     # another submission does not wait for these cells
-    run_here(selection, job, json=manner.json)
+    run_here(selection, job, json=options.json)
     return bool(selection.send)
 
 
-def _start(selection: "Selection", manner: Manner, command: str) -> str:
+def _start(selection: "Selection", options: DeliveryOptions, command: str) -> str:
     """Submit the selected cells, or announce that they run here; return the job that runs them."""
     from hpml_jobs.study.snapshot import restore_records
     from hpml_jobs.submit.local import announce
@@ -89,23 +89,25 @@ def _start(selection: "Selection", manner: Manner, command: str) -> str:
         raise UsageError(selection.unlike)
     print_note(*selection.notes, selection.unlike)
     if selection.unlike:
-        _ask("run them anyway?", manner)
+        _ask("run them anyway?", options)
     if plan.cluster.hosts and selection.send:
         from hpml_jobs.submit.ssh import check_hosts
 
         check_hosts(plan.cluster, plan.study.root)
-    requests = [] if plan.cluster.is_local else _checked_requests(selection, manner)
+    requests = [] if plan.cluster.is_local else _checked_requests(selection, options)
     if command and (selection.send or plan.goal):
         plan.study.add_command(command)
     if not plan.cluster.is_local:
-        _submit(selection, requests, manner)
+        _submit(selection, requests, options)
         return ""
     job = f"local-{os.getpid()}-{int(time.time())}"
     announce(plan, selection.send, job)
     return job
 
 
-def _checked_requests(selection: "Selection", manner: Manner) -> "list[JobRequest]":
+def _checked_requests(
+    selection: "Selection", options: DeliveryOptions
+) -> "list[JobRequest]":
     """Return the job requests of a selection, which nothing known here forbids, and the user wants.
 
     Raises:
@@ -119,11 +121,11 @@ def _checked_requests(selection: "Selection", manner: Manner) -> "list[JobReques
     check_submission(selection, requests)
     if requests:
         print_note(*before_queue(selection.plan))
-        _confirm(selection, requests, manner)
+        _confirm(selection, requests, options)
     return requests
 
 
-def _preview(selection: "Selection", manner: Manner) -> None:
+def _preview(selection: "Selection", options: DeliveryOptions) -> None:
     """Show what would be submitted.
 
     Raises:
@@ -133,7 +135,7 @@ def _preview(selection: "Selection", manner: Manner) -> None:
 
     plan = selection.plan
     print_note(*selection.notes, selection.unlike)
-    refused = show_preview(selection, json=manner.json, all_cells=manner.all_cells)
+    refused = show_preview(selection, json=options.json, all_cells=options.all_cells)
     try:
         if has_sbatch() and not (refused or plan.cluster.is_local):
             print_note(*before_queue(plan))
@@ -144,10 +146,10 @@ def _preview(selection: "Selection", manner: Manner) -> None:
 
 
 def _confirm(
-    selection: "Selection", requests: "list[JobRequest]", manner: Manner
+    selection: "Selection", requests: "list[JobRequest]", options: DeliveryOptions
 ) -> None:
     """Print the GPU-hours and the number of jobs; on a terminal ask above the cluster's limit."""
-    if manner.json:
+    if options.json:
         return
     from hpml_jobs.submit.job_requests import most_gpu_hours
 
@@ -157,16 +159,16 @@ def _confirm(
     say(f"{most}{cells} as {jobs}")
     limit = selection.plan.cluster.confirm_gpu_hours
     if limit is not None and hours > limit:
-        _ask(f"more than cluster.confirm_gpu_hours={limit:g}; submit?", manner)
+        _ask(f"more than cluster.confirm_gpu_hours={limit:g}; submit?", options)
 
 
-def _ask(question: str, manner: Manner) -> None:
+def _ask(question: str, options: DeliveryOptions) -> None:
     """Ask on a terminal whether to submit, where neither --yes nor --json forbids a question.
 
     Raises:
         HpmlError: the user declined.
     """
-    if manner.yes or manner.json or not is_interactive():
+    if options.yes or options.json or not is_interactive():
         return
     answer = ""
     with suppress(EOFError):
@@ -181,7 +183,7 @@ def is_interactive() -> bool:
 
 
 def _submit(
-    selection: "Selection", requests: "list[JobRequest]", manner: Manner
+    selection: "Selection", requests: "list[JobRequest]", options: DeliveryOptions
 ) -> None:
     """Submit every request and the follow-up job; print a line per job, then a summary.
 
@@ -202,13 +204,13 @@ def _submit(
             try:
                 for request, sent in send(selection.plan, requests, check_interrupt):
                     jobs |= sent
-                    if not manner.json:
+                    if not options.json:
                         say(f"job {', '.join(array_ids(sent.values()))}, {request}")
                 followup = send_followup(selection, jobs.values())
                 check_interrupt()
             finally:
                 if jobs or not selection.send:
-                    _print_result(selection, requests, jobs, followup, manner)
+                    _print_result(selection, requests, jobs, followup, options)
     except NoJobError:  # its message says what was submitted
         raise
     except KeyboardInterrupt as fault:
@@ -263,7 +265,7 @@ def _print_result(
     requests: "list[JobRequest]",
     jobs: dict[str, str],
     followup: str | None,
-    manner: Manner,
+    options: DeliveryOptions,
 ) -> None:
     """Print the cells with their jobs and the next command, or JSON."""
     from hpml_jobs.submit.explain import cell_rows
@@ -272,7 +274,7 @@ def _print_result(
     plan, left_out = selection.plan, selection.left_out
     study = plan.study
     rows = cell_rows(selection, jobs)
-    if manner.json:
+    if options.json:
         print_json(
             {
                 "study": study.name,
@@ -284,7 +286,7 @@ def _print_result(
         )
         return
     if left_out:  # else it is all that was typed
-        console().print(sent_table(rows, all_cells=manner.all_cells))
+        console().print(sent_table(rows, all_cells=options.all_cells))
     left = f", {len(left_out)} left out" if left_out else ""
     if jobs:
         ids = array_ids(jobs.values())

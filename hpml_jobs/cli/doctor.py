@@ -11,7 +11,7 @@ import typer
 from rich.text import Text
 
 from hpml_jobs.cli.console import Console, console, print_changes, print_json, totals
-from hpml_jobs.cli.deliver import Manner, deliver
+from hpml_jobs.cli.deliver import DeliveryOptions, deliver
 from hpml_jobs.cli.options import ConfigDir, Json, Overrides
 from hpml_jobs.core.answers import Finding, Severity
 from hpml_jobs.core.cluster import Launcher
@@ -158,7 +158,7 @@ def _run_self_test(
     with contextlib.redirect_stdout(sys.stderr):
         plan = self_test_plan(words, gpus, config_dir, notify)
         try:
-            deliver(plan.study, lambda: select(plan), Manner())
+            deliver(plan.study, lambda: select(plan), DeliveryOptions())
         except HpmlError as error:
             if plan.cluster.launcher is Launcher.SLURM:
                 raise

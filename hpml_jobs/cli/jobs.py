@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Option
 
 from hpml_jobs.cli.console import print_json, print_note, totals
-from hpml_jobs.cli.deliver import Manner, deliver
+from hpml_jobs.cli.deliver import DeliveryOptions, deliver
 from hpml_jobs.cli.hints import REPLACED, changed_code, not_replaced
 from hpml_jobs.cli.options import (
     AllCells,
@@ -14,7 +14,7 @@ from hpml_jobs.cli.options import (
     Outputs,
     Pattern,
     StudyName,
-    StudySelection,
+    StudyPattern,
     Yes,
     select_study,
 )
@@ -140,12 +140,12 @@ def resubmit(
     deliver(
         selection.study,
         lambda: _cells_again(selection, kinds, changes, json=json),
-        Manner(json, yes, all_cells, dry_run),
+        DeliveryOptions(json, yes, all_cells, dry_run),
     )
 
 
 def _cells_again(
-    selected: StudySelection,
+    selected: StudyPattern,
     kinds: list[str],
     changes: "Changes",
     *,

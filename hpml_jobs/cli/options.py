@@ -80,7 +80,7 @@ Strict = Annotated[
 _WILDCARDS = frozenset("*?[")
 
 
-class StudySelection(NamedTuple):
+class StudyPattern(NamedTuple):
     """A study, whether its name was typed, and a pattern of its cells; None selects all cells."""
 
     study: Study
@@ -100,7 +100,7 @@ class StudySelection(NamedTuple):
 
 def select_study(
     study: str | None, pattern: str | None, outputs: Path | None
-) -> StudySelection:
+) -> StudyPattern:
     """Return what `[STUDY] [PATTERN]` select; a first word with *, ? or [ in it is a pattern.
 
     Raises:
@@ -108,7 +108,7 @@ def select_study(
     """
     if study is not None and pattern is None and _WILDCARDS & set(study):
         study, pattern = None, study
-    return StudySelection(find_study(study, outputs), pattern, study is not None)
+    return StudyPattern(find_study(study, outputs), pattern, study is not None)
 
 
 def outputs_of(outputs: Path | None) -> Path:

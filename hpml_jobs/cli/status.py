@@ -28,7 +28,7 @@ from hpml_jobs.cli.options import (
     Pattern,
     Strict,
     StudyName,
-    StudySelection,
+    StudyPattern,
     outputs_of,
     select_study,
     study_words,
@@ -136,7 +136,7 @@ def _followup_job(study: Study, current: "StudyStatus") -> list[str]:
     return [f"follow-up job {job} ({task}): {word}{said}"]
 
 
-def _watch(selection: StudySelection) -> list[CellState]:
+def _watch(selection: StudyPattern) -> list[CellState]:
     """Show the states live, then what to do next; return the last states of the current code."""
     last = show_until_idle(selection)
     states = selection.chosen(last.states)
@@ -146,7 +146,7 @@ def _watch(selection: StudySelection) -> list[CellState]:
     return not_replaced(states, changed)
 
 
-def show_until_idle(selection: StudySelection) -> "StudyStatus":
+def show_until_idle(selection: StudyPattern) -> "StudyStatus":
     """Show the states until no cell is pending or running; return the last status.
 
     Ctrl-C ends the command, not the jobs.
@@ -212,7 +212,7 @@ def logs(
         print(log_text(selected, state, lines))
 
 
-def _follow(selection: StudySelection, lines: int) -> None:
+def _follow(selection: StudyPattern, lines: int) -> None:
     """Become `tail`, which prints the log of the running cell that started last until Ctrl-C."""
     from hpml_jobs.status.states import cell_states
 

@@ -6,7 +6,7 @@ from typing import Annotated
 from typer import Option
 
 from hpml_jobs.cli.console import print_note
-from hpml_jobs.cli.deliver import Manner, deliver
+from hpml_jobs.cli.deliver import DeliveryOptions, deliver
 from hpml_jobs.cli.options import (
     AllCells,
     ConfigDir,
@@ -60,7 +60,7 @@ def submit(
         )
     sweep = expand(words, multirun=multirun, config_dir=config_dir)
     plan = make_plan(sweep, fetch=not dry_run, notify=print_note)
-    manner = Manner(json, yes, all_cells, dry_run)
+    delivery = DeliveryOptions(json, yes, all_cells, dry_run)
     options = ["-m"] if multirun else []
     options += ["--config-dir", str(config_dir)] if config_dir else []
     plan = plan._replace(words=(*options, *words))
@@ -69,10 +69,10 @@ def submit(
     if plan.goal and command and limit_of([command]) is None:
         command += f" min_efficiency={sweep.first.min_efficiency:g}"
     # with auto, step by step here; on SLURM a job of the study submits the next one
-    while (
-        deliver(plan.study, partial(select, plan, by_job=by_job), manner, command)
-        and plan.goal
-    ):
+    goes_on = True
+    while goes_on:
+        choose = partial(select, plan, by_job=by_job)
+        goes_on = deliver(plan.study, choose, delivery, command) and bool(plan.goal)
         by_job = True
         command = ""
     if plan.has_followup and plan.cluster.is_local and not (dry_run or json):

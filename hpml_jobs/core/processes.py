@@ -140,7 +140,7 @@ def _catches(pid: int, number: signal.Signals) -> bool:
     return bool(int(caught.split()[1], 16) >> (number - 1) & 1)
 
 
-KEPT: list[object] = []
+KEPT_ALIVE: list[object] = []
 """What this process keeps until it leaves: its process group, and what holds it.
 
 torch 2.11 releases a tensor in gloo's thread, which waits for the interpreter's lock; whoever drops

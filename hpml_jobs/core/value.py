@@ -119,18 +119,18 @@ def upgrade(
     return document
 
 
-def kept(make: Callable[[V, A], T]) -> Callable[[V, A], T]:
+def cached_on_value(make: Callable[[V, A], T]) -> Callable[[V, A], T]:
     """Keep what a function makes of a value with a `__dict__`, by what it is about.
 
     Checks and tables ask for the same of thousands of records.
     """
 
     @wraps(make)
-    def kept_value(value: V, about: A) -> T:
+    def cached_value(value: V, about: A) -> T:
         values: dict[object, T] = value.__dict__.setdefault("kept values", {})
         key = make, about
         if key not in values:
             values[key] = make(value, about)
         return values[key]
 
-    return kept_value
+    return cached_value

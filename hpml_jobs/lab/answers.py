@@ -165,7 +165,7 @@ def remedies(block: LabBlock) -> LabAnswer:
         for row, texts in block.texts(block.rows)
     ]
     return LabAnswer(
-        f"Test accuracy on {block.place(block.rows[0])} (Table 4): {listed(texts)}."
+        f"Test accuracy on {block.place(block.rows[0])}: {listed(texts)}, which may be chance."
     )
 
 
@@ -178,7 +178,7 @@ def shuffling(block: LabBlock) -> LabAnswer:
     ]
     return LabAnswer(
         f"Different orders of the {block.source.a_cell.workload.samples_name} in the epochs of a "
-        f"process (1: always the same): {listed(texts)}.",
+        f"process: {listed(texts)}. 1: every epoch has the same order.",
         block.rows,
     )
 
@@ -207,8 +207,8 @@ def replicas(block: LabBlock) -> LabAnswer:
     ]
     return LabAnswer(
         "Buffers are BatchNorm's running statistics, which only the test uses. ddp copies those of "
-        "the first process to all before a forward pass, which changes them on each (buffers off: "
-        f"broadcast_buffers=False). On {block.place(block.rows[0])}: {'; '.join(texts)}.",
+        "the first process to all before a forward pass (buffers off: never); the passes change "
+        f"them separately. On {block.place(block.rows[0])}: {'; '.join(texts)}.",
         block.rows,
     )
 

@@ -16,7 +16,7 @@ from hpml_jobs.core.formulas import MOST_LAUNCHES, largest_near_best
 WORTH = 1.02
 """A larger batch is tried while the last one raised the rate by this factor."""
 
-KEPT = 0.9
+KEEPS_BATCH = 0.9
 """The batch at which sizes are measured is kept while its rate is this share of the best, less two
 errors of a launch."""
 
@@ -97,7 +97,7 @@ def next_cells(
     reference = Setting(smallest, batch)
     if goal.repeats and known[reference].launches < LEAST_LAUNCHES:
         return [reference]
-    row = _Row(goal, known, [Setting(size, batch) for size in sizes])
+    row = _SizesAtBatch(goal, known, [Setting(size, batch) for size in sizes])
     if goal.gpu_hours is not None:
         return row.upwards(goal.gpu_hours)
     return row.corner_first()
@@ -113,7 +113,7 @@ def _begun_batch(smallest: int, known: Known, gpu_s: Mapping[int, float]) -> int
         setting
         for setting in known
         if setting.gpus > smallest and setting.batch in gpu_s
-        if KEPT * exp(-2 * noise) * gpu_s[setting.batch] <= min(gpu_s.values())
+        if KEEPS_BATCH * exp(-2 * noise) * gpu_s[setting.batch] <= min(gpu_s.values())
     ]
     most = max(begun, key=lambda one: known[one].launches, default=None)
     return most.batch if most else None
@@ -162,7 +162,7 @@ def _gpu_s(measured: Measured) -> float:
     return median(measured.gpu_s)
 
 
-class _Row:
+class _SizesAtBatch:
     """The sizes at one batch, compared with the smallest one."""
 
     def __init__(self, goal: Goal, known: Known, settings: Sequence[Setting]) -> None:

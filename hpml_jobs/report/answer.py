@@ -343,7 +343,7 @@ def _marks(report: Report, group: ReportGroup) -> Iterator[str]:
     marked = sum(len(c.slugs) for c in causes if c.result.check == DISTURBED)
     left_out = sum(row.disturbed_runs for row in source.timed)
     number = marked + left_out
-    runs = counted(sum(len(row.measured) for row in source.timed), "run")
+    runs = counted(sum(len(row.measured_cells) for row in source.timed), "run")
     slowed = f"{number} of {runs} disturbed by other programs"
     if number and not group.is_replaced:
         command = f"{PROGRAM} resubmit {report.study} --disturbed"

@@ -25,8 +25,8 @@ from hpml_jobs.report.frame.table import (
     Table,
     TableText,
     columns_of,
-    filled,
     item_table,
+    line_from,
     row_name,
 )
 from hpml_jobs.results.gpus import FlopPerSample, PeakRate, flop_of, peak_of
@@ -263,7 +263,7 @@ class ChoiceLine(NamedTuple):
         candidate = cost.candidate
         row = candidate.row
         timing = candidate.timing
-        return filled(
+        return line_from(
             cls,
             candidate,
             timing,

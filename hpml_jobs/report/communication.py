@@ -17,10 +17,10 @@ from hpml_jobs.report.frame.table import (
     Table,
     TableText,
     columns_of,
-    filled,
     left_out,
+    line_from,
     line_table,
-    rest,
+    missing_rows,
 )
 from hpml_jobs.results.cells import Setup
 from hpml_jobs.results.groups import ConditionGroup
@@ -63,7 +63,7 @@ class CommunicationLine(NamedTuple):
         if total_s is not None and exposed_s is not None:
             overlap_s = formulas.overlap_s(total_s, exposed_s)
             overlap_s = round(overlap_s, 12)  # else 3e-17 s where both are equal
-        return filled(
+        return line_from(
             cls,
             figures,
             overlap_s=overlap_s,
@@ -85,7 +85,7 @@ def communication(group: ConditionGroup) -> Table | None:
         (COMMUNICATION, captions.runs(rows)),
         affected=Affected.SPLIT,
     )
-    notes = left_out(group, UNMEASURED, rest(parallel, rows))
+    notes = left_out(group, UNMEASURED, missing_rows(parallel, rows))
     lines = [(row, CommunicationLine.of(row)) for row in rows]
     return line_table(group, text, lines, columns_of(CommunicationLine), notes)
 
@@ -131,7 +131,7 @@ def _sent(row: Row) -> Iterator[SentMessages]:
             )
             for message in sent_messages:
                 times = message.count / iterations
-                yield filled(
+                yield line_from(
                     SentMessages,
                     message,
                     row,
@@ -224,8 +224,8 @@ def phases(group: ConditionGroup) -> Table | None:
         (*caption, captions.runs(rows)),
         affected=Affected.SPLIT,
     )
-    lines = [(row, filled(PhaseLine, row.figures)) for row in rows]
-    notes = left_out(group, UNMEASURED, rest(group.rows, rows))
+    lines = [(row, line_from(PhaseLine, row.figures)) for row in rows]
+    notes = left_out(group, UNMEASURED, missing_rows(group.rows, rows))
     return line_table(group, text, lines, columns, notes)
 
 

@@ -35,8 +35,8 @@ from hpml_jobs.report.frame.table import (
     Table,
     TableText,
     columns_of,
-    filled,
     item_table,
+    line_from,
     row_name,
 )
 from hpml_jobs.results.conditions import WORKLOAD, in_words
@@ -275,7 +275,7 @@ class SpreadLine(NamedTuple):
 def spreads(group: ConditionGroup) -> Sheet | None:
     """Return the ranges of weights and activations; None if nothing was quantized."""
     lines = [
-        filled(
+        line_from(
             SpreadLine,
             spread,
             network=name,

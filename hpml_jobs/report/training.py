@@ -288,7 +288,7 @@ def loss_picture(groups: Sequence[ConditionGroup]) -> Picture | None:
 
 def _loss(row: Row) -> Any:
     """Return the losses of the row's first run that has curves."""
-    for result in filter(has_curve, row.measured):
+    for result in filter(has_curve, row.measured_cells):
         try:
             return read_curve(result).loss
         except NoArraysError:  # the table of replicas has it in its notes

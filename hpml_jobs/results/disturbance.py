@@ -14,7 +14,7 @@ from hpml_jobs.core.rank import Rank
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.text import Share, percent_text, whole_number
-from hpml_jobs.core.value import kept
+from hpml_jobs.core.value import cached_on_value
 
 FOREIGN_LIMIT = Share(0.05)
 """Share of the allocation's CPU time that other processes may use."""
@@ -131,7 +131,7 @@ def foreign_cpu_share(record: Record, role: Role | Step = Role.TIMED) -> float |
     return max(shares, default=None)
 
 
-@kept
+@cached_on_value
 def outside_causes(record: Record, role: Role | Step) -> tuple[OutsideCause, ...]:
     """Return the measured outside causes that disturbed an epoch or a step, the gravest first."""
     accounts = _accounts(record, role)
@@ -164,7 +164,7 @@ def withheld_share(record: Record) -> float:
 _WAITING = (CauseKind.FOREIGN, CauseKind.THROTTLED, CauseKind.RUN_QUEUE)
 
 
-@kept
+@cached_on_value
 def host_cpus(record: Record, role: Role | Step) -> list[HostCpu]:
     """Return the CPUs of every host of the cell during one epoch; empty if not measured."""
     by_host: dict[str, list[_Account]] = {}

@@ -21,7 +21,7 @@ from hpml_jobs.core.measurements import (
 from hpml_jobs.core.rank import Rank, least_waiting
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import BandwidthKind, Strategy
-from hpml_jobs.core.value import Value, kept, known
+from hpml_jobs.core.value import Value, cached_on_value, known
 from hpml_jobs.results.disturbance import WITHHELD_MOST, outside_causes, withheld_share
 from hpml_jobs.results.statistics import run_noise
 
@@ -126,7 +126,7 @@ def figures_of(record: Record, number: int | None = None) -> Figures:
     return _figures_of(record, rank.rank if rank else None)
 
 
-@kept
+@cached_on_value
 def _figures_of(record: Record, number: int | None) -> Figures:
     rank = record.rank_of(number)
     figures: dict[str, Any] = {name: getattr(record, name) for name in _OF_RECORD}

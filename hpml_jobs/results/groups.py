@@ -259,8 +259,8 @@ def with_checks(
     """Return the rows with the checks of their study, against rows with checks too."""
     checked: dict[Place, Row] = {}
     for row in rows:
-        against = row.against and checked[row.against.place]
-        checked[row.place] = replace(row, checks=checks, against=against)
+        against = row.reference_row and checked[row.reference_row.place]
+        checked[row.place] = replace(row, checks=checks, reference_row=against)
     return tuple(checked.values())
 
 
@@ -315,7 +315,7 @@ def _timed(place: Place, runs: Sequence[CellResult], uncertain: Collection[str])
         cells=tuple(run.slug for run in runs),
         left_out=counted.left_out,
         rank=counted.rank,
-        measured=tuple(run for run in runs if run.measured),
+        measured_cells=tuple(run for run in runs if run.measured),
     )
 
 
@@ -378,7 +378,7 @@ def _derived(row: Row, reference: Row | None, against: Row | None) -> Row:
         speedup=pair.speedup,
         scaling=scaling,
         residual=residual,
-        against=against,
+        reference_row=against,
     )
 
 

@@ -158,7 +158,7 @@ def by_run(
     faults: list[tuple[str, Place]] = []
     for row in rows:
         counted = {record.slug for record in row.trained}
-        for result in (run for run in row.measured if run.slug in counted):
+        for result in (run for run in row.measured_cells if run.slug in counted):
             try:
                 values[result.slug] = of_curve(read_curve(result))
             except NoArraysError as fault:

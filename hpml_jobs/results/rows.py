@@ -106,13 +106,13 @@ class Residual(Value, frozen=True, kw_only=True):
 class Row(Value, frozen=True, kw_only=True, dict=True):
     """N GPUs with one strategy and treatment at one batch per GPU, made of `cells`.
 
-    An iteration has `accumulate` batches. `runs` are those with numbers that count, `values` their
+    An iteration has `accumulate` batches. `runs` are those with numbers that count, `values` the
     medians, of the phases those of one `rank`; `left_out` were disturbed.
     `reference` is the setup that its ratios are against, at the same batch: the plain loop on one
     GPU, or in a group without such a cell its own smallest size. Without a valid record there is no
-    timing, without a reference no speedup, without the plain loop no residual. `measured` are its
-    runs with numbers, by seed and repeat; `against` is the row of its reference, unless it is that
-    itself; `checks` are those of the study by slug, none before they are made.
+    timing, without a reference no speedup, without the plain loop no residual. `measured_cells` are
+    those with numbers, by seed and repeat; `reference_row` is the row of its reference, unless it
+    is that itself; `checks` are those of the study by slug, none before they are made.
     """
 
     strategy: Strategy
@@ -134,8 +134,8 @@ class Row(Value, frozen=True, kw_only=True, dict=True):
     cells: tuple[str, ...] = ()
     left_out: tuple[LeftOut, ...] = ()
     rank: int | None = None
-    measured: tuple[CellResult, ...] = ()
-    against: "Row | None" = None
+    measured_cells: tuple[CellResult, ...] = ()
+    reference_row: "Row | None" = None
     checks: Mapping[str, tuple[CheckResult, ...]] = {}
 
     @property
@@ -152,7 +152,7 @@ class Row(Value, frozen=True, kw_only=True, dict=True):
     @cached_property
     def records(self) -> list[Record]:
         """The records of its measured runs."""
-        return [result.record for result in self.measured if result.record]
+        return [result.record for result in self.measured_cells if result.record]
 
     @cached_property
     def timed_records(self) -> list[Record]:
@@ -193,12 +193,12 @@ class Row(Value, frozen=True, kw_only=True, dict=True):
     @property
     def pair(self) -> "Pair | None":
         """Its row and that of its reference, which may be itself; None without a reference."""
-        return Pair(self.against or self, self) if self.reference else None
+        return Pair(self.reference_row or self, self) if self.reference else None
 
     @property
     def plain_loop(self) -> "Row | None":
         """The plain loop on one GPU that its ratios are against; None without it."""
-        reference = self.against or self
+        reference = self.reference_row or self
         return reference if self.reference and reference.is_baseline else None
 
     @property

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from hpml_jobs.core.measurements import Role
 from hpml_jobs.core.outliers import LIKE, unlike
 from hpml_jobs.core.record import Record
-from hpml_jobs.core.value import kept
+from hpml_jobs.core.value import cached_on_value
 from hpml_jobs.results.disturbance import explains, withheld_share
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ def over_ranks(blocks: Sequence[Sequence[float]]) -> list[float]:
     return [*map(median, zip(*blocks, strict=True))]
 
 
-@kept
+@cached_on_value
 def epoch_error(record: Record, role: Role) -> float | None:
     """Return the relative error of an epoch's time; None below ten iterations."""
     blocks_s = _blocks_s(record, role)

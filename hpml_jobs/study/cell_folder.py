@@ -29,7 +29,7 @@ from hpml_jobs.core.value import Value
 from hpml_jobs.study.files import (
     LOG_BYTES,
     NAME_BYTES,
-    Inside,
+    PathInFolder,
     encode,
     is_name,
     read_bytes,
@@ -130,17 +130,17 @@ class AttemptFolder:
         self.root = root
         self.id = root.name
 
-    about = Inside("attempt.json")
-    record = Inside("record.json")
-    iterations = Inside("iterations.npz")
-    end = Inside("end.json")
-    reserve = Inside("reserve")  # room on the disk for end.json
-    progress = Inside("progress.json")
-    errors = Inside("errors")
-    ranks = Inside("ranks")
-    stacks = Inside("stacks")
-    observed = Inside("observed")  # what the processes of a script measured
-    files = Inside("files")  # {folder} in the arguments of a script
+    about = PathInFolder("attempt.json")
+    record = PathInFolder("record.json")
+    iterations = PathInFolder("iterations.npz")
+    end = PathInFolder("end.json")
+    reserve = PathInFolder("reserve")  # room on the disk for end.json
+    progress = PathInFolder("progress.json")
+    errors = PathInFolder("errors")
+    ranks = PathInFolder("ranks")
+    stacks = PathInFolder("stacks")
+    observed = PathInFolder("observed")  # what the processes of a script measured
+    files = PathInFolder("files")  # {folder} in the arguments of a script
 
     @property
     def cell_folder(self) -> Path:
@@ -295,11 +295,11 @@ class CellFolder:
         self.slug = root.name
         self._own_cell: Cell | None = None
 
-    cell_json = Inside("cell.json")
-    record_json = Inside("record.json")
-    iterations = Inside("iterations.npz")
-    attempts = Inside("attempts")
-    current = Inside("attempts/current")
+    cell_json = PathInFolder("cell.json")
+    record_json = PathInFolder("record.json")
+    iterations = PathInFolder("iterations.npz")
+    attempts = PathInFolder("attempts")
+    current = PathInFolder("attempts/current")
 
     def read(self) -> CellFile:
         """Read and check the cell's file.

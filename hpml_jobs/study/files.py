@@ -31,7 +31,7 @@ OF_OTHERS = 0o022
 """The permission of others than the owner to write."""
 
 
-class Inside:
+class PathInFolder:
     """The path of a file in a folder, made when it is asked for: there are thousands of folders."""
 
     def __init__(self, name: str) -> None:

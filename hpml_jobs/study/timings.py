@@ -38,7 +38,7 @@ TABLE = (
 Count = Annotated[int, Meta(ge=1, le=10**12)]
 
 
-class Row(Value, frozen=True, kw_only=True):
+class TimingRow(Value, frozen=True, kw_only=True):
     """A run: the columns of the table are these fields; blank fields are absent.
 
     `batch` is per GPU, `accuracy` a share. Of one GPU every strategy is the baseline.
@@ -96,7 +96,7 @@ def read_timings(content: bytes, file: str) -> list[Record]:
 
 def _check_columns(names: Sequence[str]) -> None:
     """Refuse a header with other columns than those of a table of runs."""
-    known = Row.__struct_fields__
+    known = TimingRow.__struct_fields__
     faults = [f"column {name!r} is unknown" for name in names if name not in known]
     faults += [f"column {name} is missing" for name in NEEDED if name not in names]
     if len({*names}) < len(names):
@@ -105,12 +105,12 @@ def _check_columns(names: Sequence[str]) -> None:
         raise UsageError(f"{faults[0]}: {TABLE}")
 
 
-def _row(fields: dict[Any, Any]) -> Row:
+def _row(fields: dict[Any, Any]) -> TimingRow:
     if None in fields or None in fields.values():
         raise UsageError("it has not as many fields as the header")
     try:
         given = {name: text for name, text in fields.items() if text or name in NEEDED}
-        row = msgspec.convert(given, Row, strict=False)
+        row = msgspec.convert(given, TimingRow, strict=False)
     except msgspec.ValidationError as fault:
         problem, _, column = str(fault).rstrip("`").partition(" - at `$.")
         if column == "epoch_s":
@@ -123,7 +123,7 @@ def _row(fields: dict[Any, Any]) -> Row:
     return row
 
 
-def _cell(row: Row) -> Cell:
+def _cell(row: TimingRow) -> Cell:
     """Return the cell of a row; loader workers, threads and seed are unknown and get minima."""
     return Cell(
         gpus=row.gpus,
@@ -145,7 +145,7 @@ def _cell(row: Row) -> Cell:
     )
 
 
-def _record(cell: Cell, row: Row, file: str, line: int) -> Record:
+def _record(cell: Cell, row: TimingRow, file: str, line: int) -> Record:
     return Record(
         cell=cell,
         slug=cell.slug,
@@ -163,7 +163,7 @@ def _record(cell: Cell, row: Row, file: str, line: int) -> Record:
     )
 
 
-def _epoch_s(row: Row, cell: Cell) -> float:
+def _epoch_s(row: TimingRow, cell: Cell) -> float:
     epoch_s = row.epoch_s or 0.0
     if row.images is not None and row.images_per_s is not None:
         epoch_s = samples_processed(row.images, cell.processes) / row.images_per_s

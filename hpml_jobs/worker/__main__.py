@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from hpml_jobs.core.errors import HpmlError
-from hpml_jobs.core.processes import KEPT, die_with_parent, leave, request_stacks
+from hpml_jobs.core.processes import KEPT_ALIVE, die_with_parent, leave, request_stacks
 from hpml_jobs.core.source_files import changed_files, refuse_changed
 from hpml_jobs.core.stack_files import write_stacks_on_signals
 from hpml_jobs.study.cell_folder import AttemptFolder, CellFolder
@@ -22,7 +22,7 @@ def main(cell_folder: str, attempt_id: str) -> int:
     try:
         _measure(folder, attempt)
     except BaseException as error:  # the job's wrapper needs a report of every error
-        KEPT.append(error)  # its frames may hold the group
+        KEPT_ALIVE.append(error)  # its frames may hold the group
         _report(error, attempt)
         return 1
     return 0

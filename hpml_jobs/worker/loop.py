@@ -9,7 +9,7 @@ import torch
 
 from hpml_jobs.core.cell import CellFile, Protocol
 from hpml_jobs.core.measurements import TRAINING, Role, Stage
-from hpml_jobs.core.processes import KEPT
+from hpml_jobs.core.processes import KEPT_ALIVE
 from hpml_jobs.core.rank import Rank
 from hpml_jobs.core.record import Facts, Model
 from hpml_jobs.study.cell_folder import AttemptFolder, host_name
@@ -65,7 +65,7 @@ def measure(file: CellFile, folder: AttemptFolder) -> None:
 
     startup.end("process_group_s")
     training = make_training(cell, strategy, Path(file.data_root), startup)
-    KEPT.append(training)
+    KEPT_ALIVE.append(training)
     startup.end("model_s")
     cell_facts = Facts()
     if placement.rank == 0:  # before training: after it all GPUs would wait for git

@@ -15,7 +15,7 @@ from torch.utils.data import Dataset, DistributedSampler
 from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.measurements import Volume
-from hpml_jobs.core.processes import KEPT
+from hpml_jobs.core.processes import KEPT_ALIVE
 from hpml_jobs.worker.instruments.collectives import Ledger
 from hpml_jobs.worker.instruments.timing import Clock, Devices, clock_for
 
@@ -237,7 +237,7 @@ class ProcessGroup(ParallelStrategy):
         self.backend = dist.get_default_backend_for_device(device)
         device_id = device if self.gpus else None
         dist.init_process_group(self.backend, timeout=timeout, device_id=device_id)
-        KEPT.append(dist.group.WORLD)
+        KEPT_ALIVE.append(dist.group.WORLD)
 
     def wrap(self, model: nn.Module, *, instrumented: bool = False) -> nn.Module:
         """Return the model itself with rank 0's parameters; every rank keeps its own buffers."""

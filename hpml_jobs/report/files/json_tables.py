@@ -27,7 +27,7 @@ METHOD = (
 )
 
 
-OTHER_VALUES = ("measured", "against", "checks")
+OTHER_VALUES = ("measured_cells", "reference_row", "checks")
 """Fields of a row that are other values: the cells, a row, and the checks, which the CSV has."""
 
 

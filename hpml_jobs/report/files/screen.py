@@ -250,7 +250,7 @@ def _parts(report: Report) -> Iterator[_Part]:
             yield _say(DETAIL, f"{name}{answer.sentence}", group)
             continue
         yield _say(ANSWER, f"{name}{answer.sentence}")
-        yield _say(DETAIL, answer.batch)
+        yield _say(DETAIL, "" if report.is_of_lab else answer.batch)
         yield _say(ANSWER, f"{answer.why}\n{answer.training}")
         if table := group.main_table:
             yield _Part(TABLE, partial(_show_short, table, group))

@@ -72,7 +72,7 @@ def _column(hint: Any) -> Column:
     return next((item for item in metadata if type(item) is Column), Column())
 
 
-def filled(line: type[T], *sources: object, **values: object) -> T:
+def line_from(line: type[T], *sources: object, **values: object) -> T:
     """Return a line of `values`, for the other fields of the first of `sources` that has each."""
     for name in line.__annotations__.keys() - values.keys():
         source = next(source for source in sources if hasattr(source, name))
@@ -301,7 +301,7 @@ def row_name(group: ConditionGroup, row: Row) -> str:
     return captions.cell_words(row.place, group.device)
 
 
-def rest(rows: Iterable[Row], table_rows: Iterable[Row]) -> list[Row]:
+def missing_rows(rows: Iterable[Row], table_rows: Iterable[Row]) -> list[Row]:
     """Return the rows at places that `table_rows` has not."""
     places = {row.place for row in table_rows}
     return [row for row in rows if row.place not in places]

@@ -17,7 +17,7 @@ from hpml_jobs.report.frame.table import (
     columns_of,
     left_out,
     line_table,
-    rest,
+    missing_rows,
 )
 from hpml_jobs.results.groups import ConditionGroup
 from hpml_jobs.results.iterations import by_run, has_curve
@@ -84,7 +84,7 @@ def replicas(group: ConditionGroup) -> Table | None:
     rows = [row for row in group.timed if row.trained]
     if not rows:
         return None
-    missing = left_out(group, "not reported", rest(group.rows, rows))
+    missing = left_out(group, "not reported", missing_rows(group.rows, rows))
     text = TableText(
         "replicas",
         "Replicas and accuracy",

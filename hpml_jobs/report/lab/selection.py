@@ -24,7 +24,7 @@ from hpml_jobs.report.frame.table import (
     Table,
     TableText,
     columns_of,
-    filled,
+    line_from,
     texts_of,
 )
 from hpml_jobs.results.cells import Place, Setup
@@ -170,7 +170,7 @@ class LabLine(NamedTuple):
         residual = row.residual
         bandwidth = row.bandwidth
         doubts_speedup = row.speedup is not None and row.is_ratio_doubtful
-        return filled(
+        return line_from(
             cls,
             figures,
             row,

@@ -12,8 +12,8 @@ from hpml_jobs.report.frame.table import (
     Table,
     TableText,
     columns_of,
-    filled,
     item_table,
+    line_from,
     row_name,
 )
 from hpml_jobs.results.cells import Place
@@ -78,7 +78,7 @@ def gap_table(group: ConditionGroup) -> Table | None:
     items = []
     for row in rows:
         gap = group.gaps[row.place]
-        line = filled(
+        line = line_from(
             GapLine,
             gap,
             row,
@@ -155,7 +155,7 @@ def gap_sentence(row: Row, gap: Gap) -> str:
 
 PICTURE = (
     "Each cause takes a part of the ideal speedup: what would be gained without it. Communication: "
-    "in an extra epoch without it; Comm of Table 2 is measured in another one. Unexplained: the "
+    "in an extra epoch without it; Comm of Table 2 is of another epoch. Unexplained: the "
     "rest; below zero it is noise, or faster computing than on one process. Lines: likely ranges."
 )
 

@@ -29,8 +29,8 @@ from hpml_jobs.report.frame.table import (
     Table,
     TableText,
     columns_of,
-    filled,
     left_out,
+    line_from,
     line_table,
 )
 from hpml_jobs.results.cells import Place
@@ -148,7 +148,7 @@ def _lines(
 ) -> Iterator[tuple[Row, ScalingLine]]:
     for row, timing in [(row, row.timing) for row in group.timed if row.timing]:
         pair = strong.get(row.place)
-        line = filled(
+        line = line_from(
             ScalingLine,
             timing,
             row,
@@ -206,7 +206,7 @@ class StrongLine(NamedTuple):
     @classmethod
     def of(cls, pair: Pair) -> Self:
         """Return the line of a size against the smallest one."""
-        return filled(cls, pair, pair.parallel, time_s=pair.parallel.epoch_s)
+        return line_from(cls, pair, pair.parallel, time_s=pair.parallel.epoch_s)
 
 
 def strong_table(group: ConditionGroup) -> Table | None:

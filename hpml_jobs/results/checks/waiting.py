@@ -12,7 +12,7 @@ from hpml_jobs.core.rank import Rank
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import Loader
 from hpml_jobs.core.text import Share, percent_text
-from hpml_jobs.core.value import kept
+from hpml_jobs.core.value import cached_on_value
 from hpml_jobs.results.checks.hardware import OVERSUBSCRIBED
 from hpml_jobs.results.checks.result import Observation, check, limit_text
 from hpml_jobs.results.disturbance import explains, outside_causes
@@ -87,7 +87,7 @@ class Lateness(NamedTuple):
     iterations: int
 
 
-@kept
+@cached_on_value
 def lateness_of(record: Record, limit: float) -> Lateness | None:
     """Return which ranks the others wait for; None if there is one rank, or without phases.
 

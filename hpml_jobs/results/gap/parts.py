@@ -156,7 +156,7 @@ def _from_replays(row: Row, reference: Row, ideal: float) -> GapEstimate:
 def _split_runs(row: Row) -> list[CellResult]:
     """Return the runs of which every epoch counts, the one without exchange too."""
     left_out = {run.slug for run in row.left_out if isinstance(run.role, Role)}
-    return [result for result in row.measured if result.slug not in left_out]
+    return [result for result in row.measured_cells if result.slug not in left_out]
 
 
 def _times(row: Row, shares: Mapping[str, Mapping[Causes, float]]) -> list[Times]:

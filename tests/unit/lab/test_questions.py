@@ -26,15 +26,16 @@ ANSWERS = {
     "1.2000 ± 0.0000, test accuracy 60.00 ± 0.00 %. With one seed, or few, it may be chance.\n"
     "Scaled: learning rate x global batch / 128, the assignment's batch. Goyal N: with N "
     "epochs of warm-up, too (Goyal et al. 2017).",
-    "Q4.2": "Test accuracy on 2 GPUs at batch 512 (Table 4): 60.00 ± 0.00 % with no remedy and "
-    "64.00 ± 0.00 % with scaled.",
-    "Q5": "Different orders of the images in the epochs of a process (1: always the same): 5 of 5 "
-    "with set_epoch (test accuracy 60.00 %) and 1 of 5 without set_epoch (test accuracy 60.00 %).",
+    "Q4.2": "Test accuracy on 2 GPUs at batch 512: 60.00 ± 0.00 % with no remedy and "
+    "64.00 ± 0.00 % with scaled, which may be chance.",
+    "Q5": "Different orders of the images in the epochs of a process: 5 of 5 "
+    "with set_epoch (test accuracy 60.00 %) and 1 of 5 without set_epoch (test accuracy 60.00 %). "
+    "1: every epoch has the same order.",
     "Q6": "No: each iteration has 38,560 bytes of buffers and 44,695,848 bytes of gradients (4 "
     "GPUs at batch 512).",
     "Q7": "Buffers are BatchNorm's running statistics, which only the test uses. ddp copies those "
-    "of the first process to all before a forward pass, which changes them on each (buffers off: "
-    "broadcast_buffers=False). "
+    "of the first process to all before a forward pass (buffers off: never); the passes change "
+    "them separately. "
     "On 2 GPUs at batch 128: ddp: parameters equal, buffers differ, test "
     "accuracy 60.00 %; buffers off: parameters equal, buffers differ, test accuracy 60.00 %.",
     "Part B": "Test accuracy, scale by a layer's range: lenet_cifar10 65.00 % fp32, "

@@ -17,7 +17,7 @@ import torch.distributed as dist
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from hpml_jobs.core.cell import Cell, CellFile, Protocol
-from hpml_jobs.core.processes import KEPT
+from hpml_jobs.core.processes import KEPT_ALIVE
 from hpml_jobs.core.record import Attempt, Record
 from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.core.validation import decode
@@ -222,7 +222,7 @@ def run_here(
         return WorkerResult(code, capsys.readouterr().err, folder.attempt("17_0"))
 
     yield run
-    KEPT.clear()
+    KEPT_ALIVE.clear()
 
 
 def change_workload(workload: Workload, **values) -> Workload:

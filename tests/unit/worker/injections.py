@@ -234,14 +234,14 @@ def _causes(group: ConditionGroup, loss: Loss) -> list[GapCause]:
         if row.gpus == 2 and loss.is_of(row.strategy, row.treatment)
     )
     assert row.pair is not None
-    launches = [_parts(row.pair, result) for result in row.measured]
+    launches = [_parts(row.pair, result) for result in row.measured_cells]
     return [max(launch, key=launch.__getitem__) for launch in launches]
 
 
 def _parts(pair: Pair, result: CellResult) -> Parts:
     """Return the parts of one launch, as the report makes them of all."""
     reference, row = pair
-    alone = reference.measured
+    alone = reference.measured_cells
     try:
         replayed = replays([result], alone, 2.0)
     except NoReplayError:  # of two processes on one CPU, for example

@@ -195,7 +195,7 @@ def _scatter(times_s: tuple[float, ...]) -> Observation | None:
     spread = relative_iqr(times_s)
     return Observation(
         spread <= SCATTER_LIMIT,
-        f"times of {len(times_s)} runs from {min(times_s):.3g} to {max(times_s):.3g} s",
+        f"times from {min(times_s):.3g} to {max(times_s):.3g} s",
     )
 
 

@@ -70,7 +70,7 @@ def collect(
     strict: Strict = False,
     json: Json = False,
 ) -> None:
-    """Print the answer and the first tables of a study; write all tables and a page into report/.
+    """Print the answer and Table 1 of a study; write all tables and a page into report/.
 
     With min_efficiency=0.8, as after auto, the answer is the most GPUs with at least that
     efficiency; with epochs=90 gpu_hours=50 the fastest cell within that budget. Speedups

@@ -47,8 +47,7 @@ def compare(
         typer.Option(
             "--fail-if-slower",
             metavar="PERCENT",
-            help="exit with 1 unless the runs rule out that a cell is slower by more than this, "
-            "e.g. 5%",
+            help="exit with 1 if a cell may be slower by more than this, e.g. 5%",
         ),
     ] = None,
     save: Annotated[

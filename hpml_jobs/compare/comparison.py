@@ -193,8 +193,8 @@ def _answer(comparison: StudyComparison) -> str:
         number = len(by_verdict[decision])
         change = f"{_words(group, largest)}: {_change(largest)}"
         change = f"largest: {change}" if number > 1 else change
-        settings = counted(number, "setting")
-        parts.append(f"{decision or FAILED} in {settings} ({change})")
+        rows = counted(number, "row")
+        parts.append(f"{decision or FAILED} in {rows} ({change})")
     counts = ", ".join(parts) or "no cell has a number in both"
     old, new = comparison.old.study, comparison.new.study
     return f"{prefix}{new} (B) compared with {old} (A): {counts}."
@@ -221,7 +221,7 @@ def _table(group: ComparedGroup) -> Table:
     """Return the table of a compared group, with what limits the comparison below."""
     timed = group.new.timed
     caption = (CAPTION.format(timed=timed), group.new.setting)
-    text = TableText("compare", "Comparison", "setting, timed epoch", caption)
+    text = TableText("compare", "Comparison", "timed epoch", caption)
     items = [(_words(group, cell), _line(cell)) for cell in group.measured]
     columns = columns_of(ComparedLine, timed=timed)
     return item_table([], text, items, columns, _notes(group))

@@ -21,7 +21,7 @@ from hpml_jobs.core.measurements import (
     Role,
     Volume,
 )
-from hpml_jobs.core.rank import Rank, Startup, longest_epoch_s, timed_s
+from hpml_jobs.core.rank import Rank, longest_epoch_s, timed_s
 from hpml_jobs.core.source import Imported, Measured, ObservedScript, Reported, Source
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.core.text import VERSION, utc_time
@@ -392,12 +392,6 @@ class Record(Value, frozen=True, kw_only=True, dict=True):
     def comm_s(self) -> float | None:
         """Seconds of communication in it: exposed, and packing by hand (imported: as reported)."""
         return self.source.comm_s
-
-    @property
-    def startup(self) -> Startup | None:
-        """The start of the rank that needed the longest to its first iteration."""
-        starts = [rank.startup for rank in self.ranks if rank.startup]
-        return max(starts, key=lambda start: start.total_s or 0.0, default=None)
 
     @property
     def step_s(self) -> float | None:

@@ -79,8 +79,8 @@ def sizes(most: int) -> list[int]:
     >>> sizes(8), sizes(6)
     ([1, 2, 4, 8], [1, 2, 4, 6])
     """
-    powers = [2**n for n in range(most.bit_length())]
-    return sorted({*powers, most})
+    powers = {2**n for n in range(most.bit_length())}
+    return sorted(powers | {most})
 
 
 def _gpus_of_node(config: DictConfig, device: Device, gpu_type: str | None) -> int:
@@ -103,7 +103,13 @@ def _gpus_of_node(config: DictConfig, device: Device, gpu_type: str | None) -> i
 
 
 def goal_of(asked: Collection[str], settings: Settings) -> Goal:
-    """Return what `auto` is to find with these settings."""
+    """Return what `auto` is to find with these settings.
+
+    Raises:
+        UsageError: it is to measure cells again.
+    """
+    if settings.rerun:
+        raise UsageError("rerun=true with auto: name the sizes, e.g. gpus=1,2 batch=64")
     return Goal(
         min_efficiency=settings.min_efficiency,
         gpu_hours=settings.gpu_hours,

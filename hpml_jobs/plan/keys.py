@@ -322,14 +322,12 @@ _WORD = re.compile(r"[^\s,'\"\\\[\](){}]+")
 
 def _remedy(text: str) -> str:
     """Return what to write instead of an override that cannot be read."""
-    key, mark, value = text.partition("=")
+    key, _, value = text.partition("=")
     if value.endswith(","):
         return f": no value follows its last comma; write -m {key}=1,2 without blanks"
     if (key.strip(), value.strip()) != (key, value):
         return f": write {key.strip()}={value.strip()}, without blanks around ="
-    if mark:
-        return f"; see hpml-jobs help {key}"
-    return "; expected key=value, or a command (hpml-jobs --help)"
+    return "; expected key=value with matching quotes, or a command (hpml-jobs --help)"
 
 
 def _swept_values(override: Override, *, multirun: bool) -> list[Any]:

@@ -275,10 +275,9 @@ def _blocks_of_device(
         raise UsageError(
             f"this grid has no block for device={device}: choose another grid="
         )
-    has_others = any(not _is_among(values, kept) for values in left_out)
-    if device is Device.CPU and has_others:
-        return kept, ["device=cpu: the grid's cells for CPUs, not those for GPUs"]
-    return kept, []
+    if device is Device.CUDA or all(_is_among(values, kept) for values in left_out):
+        return kept, []
+    return kept, ["device=cpu: the grid's cells for CPUs, not those for GPUs"]
 
 
 def _is_among(block: Ranges, others: list[Ranges]) -> bool:

@@ -172,7 +172,7 @@ def _single(report: Report, group: ReportGroup) -> str:
     if rate := fastest.timing.units_per_s:
         shown = mark(per_second(rate), is_doubtful=fastest.is_doubtful)
         speed = f", {shown} {fastest.timing.unit.value}/s"
-    of_several = f", the fastest of {len(cells)} settings" * (len(cells) > 1)
+    of_several = f", the fastest of {len(cells)}" * (len(cells) > 1)
     sentence = f"{fastest.words}: {time_s} s per {per}{speed}{of_several}."
     command = _command(
         report, group, gpus=f"1,{max(2, row.gpus)}", batch=row.batch_per_gpu
@@ -262,7 +262,7 @@ def _within_budget(group: ReportGroup, gpu_hours: float, epochs: int) -> str:
         return f"Use {group.asked.words}: the fastest with {budget}."
     cheapest = min(group.candidates, key=lambda c: c.gpu_hours)
     needed = significant(epochs * cheapest.gpu_hours, 3)
-    return f"No setting does {budget}: {cheapest.words} needs least, {needed}."
+    return f"Nothing does {budget}: {cheapest.words} needs least, {needed}."
 
 
 def _why(group: ReportGroup, row: Row) -> str:
@@ -283,14 +283,14 @@ def _batch(group: ReportGroup) -> str:
     used = series.smallest
     rows = [row for row in group.source.plain_rows if row.setup == used.setup]
     fastest = min(rows, key=lambda row: row.epoch_s)
+    times = {row.batch_per_gpu: row.epoch_s for row in (fastest, used)}
+    if formulas.largest_near_best(times) != used.batch_per_gpu:
+        return ""  # it has the most sizes
     size = captions.size(used.gpus, group.source.device)
     why = f"Why batch {used.batch_per_gpu}"
     if fastest is used:
         return f"{why}: the fastest on {size}." if rows[1:] else ""
     best = f"batch {fastest.batch_per_gpu}"
-    times = {row.batch_per_gpu: row.epoch_s for row in (fastest, used)}
-    if formulas.largest_near_best(times) != used.batch_per_gpu:
-        return f"{why}: measured on more sizes than {best}."
     return f"{why}: larger than {best}, and nearly as fast on {size} (within 10 %)."
 
 

@@ -81,7 +81,7 @@ def communication(group: ConditionGroup) -> Table | None:
     text = TableText(
         "communication",
         "Communication",
-        "setting, instrumented epoch",
+        "instrumented epoch",
         (COMMUNICATION, captions.runs(rows)),
         affected=Affected.SPLIT,
     )
@@ -220,7 +220,7 @@ def phases(group: ConditionGroup) -> Table | None:
     text = TableText(
         "phases",
         "Phases of the instrumented epoch",
-        "setting",
+        "instrumented epoch",
         (*caption, captions.runs(rows)),
         affected=Affected.SPLIT,
     )

@@ -247,7 +247,7 @@ LINES = 8
 """The most lines in a panel: the legend names each of them."""
 
 CAPTION = (
-    f"The first run of each setting. Thin: iterations, at most {POINTS:,} of them; thick: mean "
+    f"The first run of each row. Thin: iterations, at most {POINTS:,} of them; thick: mean "
     "over a fortieth of the run."
 )
 

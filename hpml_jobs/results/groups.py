@@ -153,9 +153,10 @@ class ConditionGroup(Value, frozen=True, kw_only=True, dict=True):
         has_single = any(row.is_baseline for row in self.rows)
         same_batch = []
         for batch, row in rows:
-            candidates = by_global_batch[batch]
             # The same global batch may be a batch on N GPUs and N accumulated batches on one.
-            candidates.sort(key=lambda candidate: candidate.path != row.path)
+            candidates = sorted(
+                by_global_batch[batch], key=lambda other: other.path != row.path
+            )
             reference = reference_among(row, candidates, has_single=has_single)
             if row.gpus > 1 and reference and reference.gpus < row.gpus:
                 same_batch.append(Pair(reference, row))

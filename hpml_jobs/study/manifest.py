@@ -135,17 +135,14 @@ def copies_of(files: Mapping[str, CellFile]) -> dict[str, msgspec.Raw]:
 def append(path: Path, line: ManifestLine) -> None:
     """Append a line to the manifest, with the time; it is on disk when this returns."""
     text = msgspec.json.encode(msgspec.structs.replace(line, time=utc_now())) + b"\n"
-    with writing(path):
-        handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
-        try:
-            size = os.fstat(handle).st_size
-            # a crash has cut off the last line
-            if size and os.pread(handle, 1, size - 1) != b"\n":
-                text = b"\n" + text
-            os.write(handle, text)  # one write: lines of two programs do not mix
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+    with writing(path), path.open("a+b") as file:
+        size = file.tell()
+        # a crash has cut off the last line
+        if size and os.pread(file.fileno(), 1, size - 1) != b"\n":
+            text = b"\n" + text
+        file.write(text)  # flushed in one write: lines of two programs do not mix
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def lines(path: Path) -> Iterator[ManifestLine]:

@@ -187,7 +187,9 @@ def _rule(plan: Plan, goal: Goal, most: float) -> str:
 
 
 def _of(plan: Plan) -> str:
-    return counted(len({(p.cell.gpus, p.cell.batch) for p in plan.cells}), "setting")
+    return counted(
+        len({(p.cell.gpus, p.cell.batch) for p in plan.cells}), "combination"
+    )
 
 
 def _ended(plan: Plan, goal: Goal, known: Known, most: int) -> str:

@@ -39,7 +39,7 @@ HTML, MARKDOWN = "report.html", "report.md"
 NO_CELLS = "This study has no cells yet, or none can be read."
 GLOSSARY = Bullets(
     (
-        "Setting: e.g. 2 processes at batch 64. Run, or cell: one measurement of a setting.",
+        "Run, or cell: one measurement, e.g. of 2 processes at batch 64.",
         "Timed epoch: as in training. Instrumented epoch: the next one, with each part timed.",
     )
 )

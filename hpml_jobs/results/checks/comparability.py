@@ -225,5 +225,7 @@ def other_epoch(run: ComparedRun) -> Observation | None:
         return None
     return Observation(
         abs(samples - theirs) <= record.cell.global_batch,
-        f"an epoch has {samples:,} samples, on one GPU {theirs:,}; {why}".rstrip("; "),
+        f"an epoch has {samples:,} samples, of the baseline {theirs:,}; {why}".rstrip(
+            "; "
+        ),
     )

@@ -82,18 +82,15 @@ def test_ctrl_c_before_sbatch_leaves_nothing_sent(slurm, study, capsys, monkeypa
 
 
 def test_full_disk_during_submission_is_one_line(slurm, study, capsys, monkeypatch):
-    real = os.open
+    real = Path.open
 
-    def opening(path, flags, *more):
-        is_manifest = str(path).endswith("manifest.jsonl") and flags & os.O_APPEND
-        if not is_manifest:
-            return real(path, flags, *more)
-        has_sent = len(slurm.scripts) == 1 and '"sent"' in study.manifest.read_text()
-        if has_sent:
+    def opening(path, *mode, **options):
+        is_appended = mode == ("a+b",) and len(slurm.scripts) == 1
+        if is_appended and b'"sent"' in study.manifest.read_bytes():
             raise NO_SPACE
-        return real(path, flags, *more)
+        return real(path, *mode, **options)
 
-    monkeypatch.setattr(os, "open", opening)
+    monkeypatch.setattr(Path, "open", opening)
     assert run(WORDS) == 1
     line = last_line(capsys)
     assert "manifest.jsonl cannot be written: No space left on device" in line

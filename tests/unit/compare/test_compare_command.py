@@ -46,7 +46,7 @@ def fault_of(capsys, *words):
 def test_faster_study_passes_the_limit(studies, capsys):
     out = output_of(capsys, "compare", "after", "before", "--fail-if-slower", "5")
     assert out.startswith(
-        "before (B) compared with after (A): faster in 1 setting (2 GPUs, batch 64 (ddp): -6.9 % "
+        "before (B) compared with after (A): faster in 1 row (2 GPUs, batch 64 (ddp): -6.9 % "
         "[-8.0, -5.8]).\n"
     )
     assert "passed: no cell is slower by more than the limit\n" in out
@@ -89,7 +89,7 @@ def test_reference_file_is_stable_and_names_no_path(studies, capsys, tmp_path):
     Path("ci/speed.json").unlink()
     output_of(capsys, "compare", "before", "--save", "ci/speed.json")
     assert Path("ci/speed.json").read_bytes() == content
-    assert ": slower in 1 setting (" in output_of(
+    assert ": slower in 1 row (" in output_of(
         capsys, "compare", "ci/speed.json", "after"
     )
 

@@ -58,27 +58,27 @@ def only_cell(compared):
         (
             SLOWER,
             Decision.SLOWER,
-            "slower in 1 setting (2 GPUs, batch 64 (ddp): +7.4 % [6.2, 8.7]).",
+            "slower in 1 row (2 GPUs, batch 64 (ddp): +7.4 % [6.2, 8.7]).",
         ),
         (
             FASTER,
             Decision.FASTER,
-            "faster in 1 setting (2 GPUs, batch 64 (ddp): -7.4 % [-8.6, -6.2]).",
+            "faster in 1 row (2 GPUs, batch 64 (ddp): -7.4 % [-8.6, -6.2]).",
         ),
         (
             SAME,
             Decision.SAME,
-            "no significant difference in 1 setting (2 GPUs, batch 64 (ddp): 0 % [-0.99, 1.5]).",
+            "no significant difference in 1 row (2 GPUs, batch 64 (ddp): 0 % [-0.99, 1.5]).",
         ),
         (
             tuple(1.012 * time_s for time_s in (8.10, 8.11, 8.12, 8.13)),
             Decision.BELOW_GAP,
-            "less than 2 % apart in 1 setting (2 GPUs, batch 64 (ddp): +1.8 % [1.2, 2.8]).",
+            "less than 2 % apart in 1 row (2 GPUs, batch 64 (ddp): +1.8 % [1.2, 2.8]).",
         ),
         (
             SLOWER[:3],
             Decision.TOO_FEW,
-            "too few runs to tell in 1 setting (2 GPUs, batch 64 (ddp): +7.3 %).",
+            "too few runs to tell in 1 row (2 GPUs, batch 64 (ddp): +7.3 %).",
         ),
     ],
 )
@@ -110,7 +110,7 @@ def test_cell_under_two_conditions_meets_the_similar_one(studies):
     add_runs(studies[1], *SLOWER, gpu_type="v100")
     text = compared(studies)
     assert text.answer.endswith(
-        "slower in 1 setting (2 GPUs, batch 64 (ddp): +7.4 % [6.2, 8.7])."
+        "slower in 1 row (2 GPUs, batch 64 (ddp): +7.4 % [6.2, 8.7])."
     )
 
 
@@ -148,7 +148,7 @@ def test_failed_check_decides_nothing(studies, given_checks):
     cell = only_cell(text)
     assert cell.decision is None
     assert text.answer.endswith(
-        ": doubtful, a check failed in 1 setting (2 GPUs, batch 64 (ddp): !+7.4 % [6.2, 8.7])."
+        ": doubtful, a check failed in 1 row (2 GPUs, batch 64 (ddp): !+7.4 % [6.2, 8.7])."
     )
     assert text.failure == (
         "a data-quality check failed, measure again: 2 GPUs, batch 64 (ddp)"

@@ -228,6 +228,7 @@ OF_KEYS = {
         -m batch=auto seed=0,1
         gpus=auto device=cpu
         gpus=auto max_gpus=0
+        gpus=auto max_gpus=2 rerun=true
         gpus=auto max_gpus=64
         gpus=auto gpus=4
         batch=auto max_gpus=8

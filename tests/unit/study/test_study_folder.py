@@ -1,5 +1,7 @@
 """A study's folder: its name, its schema, its manifest, and how it is found again."""
 
+import resource
+
 import pytest
 
 from hpml_jobs.core.errors import HpmlError, UsageError
@@ -56,6 +58,19 @@ def test_manifest_truncated_last_line_is_skipped_safely(study):
     assert study.history().jobs == {"a": "17"}
     study.append(manifest_line(ManifestEvent.SENT, "b", batch="b3", jobs=("18",)))
     assert study.history().jobs == {"a": "17", "b": "18"}
+
+
+def test_manifest_line_without_room_is_an_error(study):
+    study.append(manifest_line(ManifestEvent.SENT, "a", jobs=("17",)))
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    room = study.manifest.stat().st_size + 20
+    resource.setrlimit(resource.RLIMIT_FSIZE, (room, limits[1]))
+    try:
+        with pytest.raises(HpmlError, match=r"manifest\.jsonl"):
+            study.append(manifest_line(ManifestEvent.SENT, "b", jobs=("18",)))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert study.history().jobs == {"a": "17"}
 
 
 def test_manifest_foreign_lines_are_skipped(study):

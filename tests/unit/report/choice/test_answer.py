@@ -71,8 +71,7 @@ def test_batch_is_the_largest_that_is_nearly_as_fast_on_one_gpu(builder):
     )
     add(builder, 1, 7.9, batch=256)
     assert " at batch 128 " in answer(builder).sentence
-    more_sizes = "Why batch 128: measured on more sizes than batch 256."
-    assert answer(builder).lines[0] == more_sizes
+    assert not answer(builder).batch  # 256 is faster, but has one size
     add(builder, 1, 7.0, batch=48)
     add(builder, 2, 4.0, batch=48)
     assert "1.75 times as fast at batch 48 " in answer(builder).sentence
@@ -83,7 +82,7 @@ def test_one_size_is_the_time_of_its_best_batch(builder):
     add(builder, 1, 7.9, batch=64)
     shown = answer(builder)
     assert shown.sentence.startswith("1 GPU, batch 64: 7.900 s per epoch, ")
-    assert shown.sentence.endswith(", the fastest of 2 settings.")
+    assert shown.sentence.endswith(", the fastest of 2.")
     assert not shown.lines
 
 
@@ -158,5 +157,5 @@ def test_wish_within_a_budget_asks_for_the_fastest(builder):
     )
     assert asked.training == "100 epochs on 2 GPUs take 33 min and 1.11 GPU-hours."
     assert answer(builder, epochs=100, gpu_hours=0.5).sentence == (
-        "No setting does 100 epochs within 0.5 GPU-hours: 1 GPU, batch 128 needs least, 1.00."
+        "Nothing does 100 epochs within 0.5 GPU-hours: 1 GPU, batch 128 needs least, 1.00."
     )

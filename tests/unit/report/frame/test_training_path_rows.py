@@ -20,3 +20,16 @@ def test_strong_scaling_pairs_accumulated_batches_with_more_gpus(builder):
     assert "3.64" in table.lines[1].texts
     row = dict(zip(table.sheet.columns, table.sheet.rows[1], strict=True))
     assert (row["global_batch"], row["strong_speedup"]) == (512, 40.0 / 11.0)
+
+
+def test_reference_of_a_row_does_not_depend_on_other_rows(builder):
+    def strong_speedup():
+        sheet = builder.table("scaling").sheet
+        return sheet.rows[-1][sheet.columns.index("strong_speedup")]
+
+    add(builder, 1, 40.0, batch=512)
+    add(builder, 1, 50.0, batch=256, accumulate=2)
+    add(builder, 4, 15.0, batch=32, accumulate=4)
+    before = strong_speedup()
+    add(builder, 2, 25.0, batch=256)
+    assert strong_speedup() == before

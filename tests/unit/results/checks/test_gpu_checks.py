@@ -89,13 +89,13 @@ def test_check_fires_on_its_case(case):
     assert_fires(case)
 
 
-OF_CARDS = {"throttled", "other-processes", "gpu-health"}
+WITHOUT_UTILIZATION = {"throttled", "other-processes", "gpu-health"}
 
 ABSENT = {
-    "no GPU state": (change_every_rank(cards=()), OF_CARDS),
+    "no GPU state": (change_every_rank(cards=()), WITHOUT_UTILIZATION),
     "GPU that tells nothing": (
         change_every_rank(cards=(Card(uuid="GPU-0"),)),
-        OF_CARDS,
+        WITHOUT_UTILIZATION,
     ),
 }
 

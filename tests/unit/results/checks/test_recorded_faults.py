@@ -20,7 +20,7 @@ def test_script_without_distributed_sampler_fails():
     result = result_of(results[both.slug], "epoch-samples")
     assert (result.level, result.affects) == (Level.FAIL, (Affected.TIME,))
     assert (
-        "an epoch has 4,096 samples, on one GPU 2,048: let the script share"
+        "an epoch has 4,096 samples, of the baseline 2,048: let the script share"
         in result.reason
     )
     assert "epoch-samples" not in {

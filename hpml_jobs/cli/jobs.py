@@ -116,7 +116,7 @@ def resubmit(
     all_cells: AllCells = False,
     json: Json = False,
 ) -> None:
-    """Resubmit cells, selected by outcome or by name; finished cells only with --disturbed.
+    """Resubmit cells, selected by outcome or by name; ok cells only with --disturbed.
 
     Example: hpml-jobs resubmit demo --timeout --minutes 60
     """

@@ -37,7 +37,7 @@ def test_study_goes_on_by_itself_until_it_has_its_answer(submit, login, rig):
     assert "next step, after the batches of gpus=1" in login.ok("status", "auto")
     said = wait_for_the_end(auto, login, rig)
     history = auto.study.history()
-    assert "auto: ended after 3 runs; 3 of 4 settings were measured" in said
+    assert "auto: ended after 3 runs; 3 of 4 combinations were measured" in said
     assert "completed: auto: ended after 3 runs" in login.ok("status", "auto")
     assert len(history.sent) == 2  # the batches share a job
     cells = [record.cell for record in auto.records().values()]
@@ -58,4 +58,4 @@ def test_cancelled_study_ends_and_the_same_command_goes_on(submit, login, rig):
     words = [word for word in auto.words if "hold" not in word]
     login.ok(*words)
     said = wait_for_the_end(auto, login, rig)
-    assert "1 of 1 setting" in said
+    assert "1 of 1 combination" in said

@@ -338,6 +338,7 @@ def without(report: Report, group: ReportGroup) -> Iterator[str]:
 
 def _marks(report: Report, group: ReportGroup) -> Iterator[str]:
     """Yield a line per cause of doubtful numbers: what it is about, and the command that helps."""
+    yield from without(report, group)
     source = group.source
     causes = warnings.causes(source, [Tier.NUMBER])
     marked = sum(len(c.slugs) for c in causes if c.result.check == DISTURBED)
@@ -349,7 +350,6 @@ def _marks(report: Report, group: ReportGroup) -> Iterator[str]:
         command = f"{PROGRAM} resubmit {report.study} --disturbed"
         text = f"{captions.MARK} {slowed}" if marked else f"{slowed} and left out"
         yield with_command(f"{text}. When it is quiet", command)
-    yield from without(report, group)
     for cause in causes:
         if cause.result.check != DISTURBED:
             yield f"{captions.MARK} {warnings.brief(source, cause)}"

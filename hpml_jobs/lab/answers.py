@@ -207,8 +207,8 @@ def replicas(block: LabBlock) -> LabAnswer:
     ]
     return LabAnswer(
         "Buffers are BatchNorm's running statistics, which only the test uses. ddp copies those of "
-        "the first process to all before a forward pass (buffers off: never); the passes change "
-        f"them separately. On {block.place(block.rows[0])}: {'; '.join(texts)}.",
+        "the first process to all before a forward pass (buffers off: never); then each process "
+        f"updates its own, so they differ. On {block.place(block.rows[0])}: {'; '.join(texts)}.",
         block.rows,
     )
 

@@ -261,7 +261,9 @@ def _parts(report: Report) -> Iterator[_Part]:
         )
     if report.is_of_lab:
         command = f"{PROGRAM} collect {report.study} --handin FOLDER"
-        yield _say(ANSWER, f"The page answers Q1 to Q7, B; to hand in: {command}")
+        yield _say(
+            ANSWER, f"The page answers Q1 to Q7 and part B; to hand in: {command}"
+        )
     if len(shown.groups) < len(report.groups):
         text = "Older code or arguments are left out; all of it"
         yield _say(REST, with_command(text, f"{PROGRAM} collect {report.study} --all"))

@@ -48,7 +48,7 @@ NOMINAL = (
     "seconds of the reduction of gradients in the instrumented epoch: the bandwidth of a ring that "
     "takes this time. 1 GB = 1e9 bytes."
 )
-OF_PEAK = "Peak: of all-reduces without training, with messages as large as probe_s= has time for."
+OF_PEAK = "Peak: of all-reduces without training; a larger probe_s= tries larger messages, too."
 RESIDUAL_BANDWIDTH = (
     "Bus bandwidth by subtraction: derived, not measured. 2(N-1)/N x I_N x S / Comm, with I_N "
     "iterations, Comm of Table 2r, if it is above zero, and S = {gradient_bytes} bytes of "

@@ -153,8 +153,8 @@ def gap_sentence(row: Row, gap: Gap) -> str:
 
 PICTURE = (
     "Each cause takes a part of the ideal speedup: what would be gained without it. Communication: "
-    "in an extra epoch without it; Comm of Table 2 is of another epoch. Unexplained: the "
-    "rest; below zero it is noise, or faster computing than on one process. Lines: likely ranges."
+    "in an extra epoch without it; Comm of Table 2 is of another, so they can differ. Unexplained: "
+    "the rest; below zero, noise or faster computing than on one process. Lines: likely ranges."
 )
 
 

@@ -34,8 +34,8 @@ ANSWERS = {
     "Q6": "No: each iteration has 38,560 bytes of buffers and 44,695,848 bytes of gradients (4 "
     "GPUs at batch 512).",
     "Q7": "Buffers are BatchNorm's running statistics, which only the test uses. ddp copies those "
-    "of the first process to all before a forward pass (buffers off: never); the passes change "
-    "them separately. "
+    "of the first process to all before a forward pass (buffers off: never); then each process "
+    "updates its own, so they differ. "
     "On 2 GPUs at batch 128: ddp: parameters equal, buffers differ, test "
     "accuracy 60.00 %; buffers off: parameters equal, buffers differ, test accuracy 60.00 %.",
     "Part B": "Test accuracy, scale by a layer's range: lenet_cifar10 65.00 % fp32, "

@@ -20,7 +20,7 @@ SLOW_TESTS = $(ALL_TESTS) --durations=5 --only slow tests hpml_jobs/worker
 
 demo: $(VENV)/ready  ## Run a small study on this machine's CPU, print the tables, write a page.
 	$(BIN)/hpml-jobs -m gpus=$(DEMO_SIZES) batch=64 repeats=4 cluster=local device=cpu \
-	  workload=digits data.limit=2560 probe_s=0.5 loader_workers=0 study=demo
+	  workload=digits data.limit=2560 probe_s=0.5 loader=device study=demo
 	$(BIN)/hpml-jobs collect demo
 	@echo "commands of hpml-jobs need its environment in your shell: source $(BIN)/activate"
 

@@ -31,7 +31,7 @@ has the most frequent one.
 """
 
 COMPARED = """\
-The check `conditions` compares: {conditions}. It does not compare: {remarks} (of
+The check `conditions` compares: {conditions}. It ignores: {remarks} (of
 Python the last number).
 """
 

@@ -16,6 +16,7 @@ from hpml_jobs.compare.rules import (
 from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.text import counted, percent_text
+from hpml_jobs.core.value import by_key
 from hpml_jobs.report.frame.captions import cell_words, mark
 from hpml_jobs.report.frame.numbers import percent, seconds
 from hpml_jobs.report.frame.table import (
@@ -27,7 +28,6 @@ from hpml_jobs.report.frame.table import (
 )
 from hpml_jobs.results.checks.result import names
 from hpml_jobs.results.decision import LEAST_RUNS, Decision
-from hpml_jobs.results.rows import by_key
 from hpml_jobs.results.statistics import Interval
 
 CAPTION = (

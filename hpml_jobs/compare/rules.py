@@ -12,11 +12,11 @@ from hpml_jobs.compare.reference import (
     ReferenceGroup,
     Work,
 )
+from hpml_jobs.core.value import by_key
 from hpml_jobs.results.cells import Place
 from hpml_jobs.results.conditions import CPU_COUNT, CPU_MODEL, GPU_MODEL, UNRECORDED
 from hpml_jobs.results.decision import Comparison, Decision, Ratio, compare
 from hpml_jobs.results.groups import differing
-from hpml_jobs.results.rows import by_key
 
 HARDWARE = frozenset(
     ("device", GPU_MODEL, CPU_MODEL, CPU_COUNT, "power limit", "memory clock")

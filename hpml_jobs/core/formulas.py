@@ -1,8 +1,7 @@
 """Formulas of all derived numbers of a study; names carry the units."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from math import ceil, hypot, log2
-from statistics import quantiles
 
 HAND_OVER_S = 0.002
 """The longest hand-over of a batch from a loader worker (0.6 to 1.4 ms on busy CPUs)."""
@@ -435,16 +434,6 @@ def joules(before_mj: int, after_mj: int) -> float:
     350.5
     """
     return (after_mj - before_mj) / 1e3
-
-
-def relative_iqr(times_s: Sequence[float]) -> float:
-    """Return the spread of repeats: inter-quartile range / median. Needs two runs or more.
-
-    >>> round(relative_iqr([9.0, 10.0, 10.0, 12.0]), 3)
-    0.075
-    """
-    first, middle, third = quantiles(times_s, n=4, method="inclusive")
-    return (third - first) / middle
 
 
 def gpu_hours(gpus: int, minutes: float) -> float:

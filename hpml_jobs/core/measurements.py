@@ -482,7 +482,3 @@ class Microbenchmark(Value, frozen=True, kw_only=True, forbid_unknown_fields=Fal
     points: tuple[MicrobenchmarkPoint, ...]
     largest_asked_bytes: int
     seconds: float
-
-    def points_of(self, kind: CollectiveKind) -> tuple[MicrobenchmarkPoint, ...]:
-        """Return the points of one collective, by size."""
-        return tuple(point for point in self.points if point.kind is kind)

@@ -10,6 +10,7 @@ import msgspec
 from hpml_jobs.core.text import VERSION
 
 A = TypeVar("A")
+K = TypeVar("K")
 T = TypeVar("T")
 V = TypeVar("V")
 
@@ -21,6 +22,14 @@ class Value(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 def known(values: Iterable[T | None]) -> list[T]:
     """Return the values that are known: not None."""
     return [value for value in values if value is not None]
+
+
+def by_key(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
+    """Return the values of each key, keys and values in the order in which they come."""
+    values: dict[K, list[V]] = {}
+    for key, value in pairs:
+        values.setdefault(key, []).append(value)
+    return values
 
 
 def known_mean(values: Iterable[float | None]) -> float | None:

@@ -92,7 +92,7 @@ def judge(
         reason = f"torchrun killed by signal {-code}"
         return AttemptEnd(attempt=attempt, outcome=Outcome.FAILED, reason=reason)
     ended = ended_ranks(paths)
-    killed = [(0, -code)] if code < 0 else killed_ranks(ended)
+    killed = [(0, -code)] if code < 0 and not torchrun else killed_ranks(ended)
     if first_killed := _killed_first(killed, errors):
         return _killed_end(attempt, paths, *first_killed)
     first = next(reversed(ended), None)  # the report ends with the first failure
@@ -114,16 +114,15 @@ class _Errors:
 
 
 def _killed_first(
-    killed: Sequence[tuple[int, int]], errors: _Errors
+    killed: list[tuple[int, int]], errors: _Errors
 ) -> tuple[int, int] | None:
     """Return the rank and the signal that made the others raise; None if none did."""
     if errors.lost is not None:
         return None
     first = [pair for pair in killed if pair[1] not in _SECONDARY_SIGNALS]
     # torchrun ends the other ranks by SIGTERM where one has ended with an exit code
-    has_cause = any(number != signal.SIGTERM for _, number in killed)
-    if not first and has_cause and not errors.all:
-        return killed[0]
+    if not errors.all and any(number != signal.SIGTERM for _, number in killed):
+        first = first or killed
     return first[0] if first else None
 
 
@@ -154,9 +153,9 @@ def _killed_end(
     reason = f"rank {rank} killed by signal {number}{_GUESSES.get(number, '')}"
     if number == signal.SIGABRT:
         logs = _log_tails(paths)
-        fault = next(filter(None, map(node_fault, logs)), "")
-        if fault:  # NCCL's watchdog met the error before the rank's own code
-            reason = f"{reason}: {fault}"
+        if fault := next(filter(None, map(node_fault, logs)), ""):
+            # NCCL's watchdog met the error before the rank's own code
+            reason += f": {fault}"
             return AttemptEnd(
                 attempt=attempt, outcome=Outcome.NODE_FAIL, reason=reason, rank=rank
             )

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from hpml_jobs.core.check_result import Affected
 from hpml_jobs.core.text import listed, percent_text
+from hpml_jobs.core.value import by_key
 from hpml_jobs.report.answer import answer_of, gain, how_sure
 from hpml_jobs.report.communication import messages_by_setup
 from hpml_jobs.report.frame import captions
@@ -20,7 +21,7 @@ from hpml_jobs.report.frame.numbers import (
 from hpml_jobs.report.frame.table import Table, row_name
 from hpml_jobs.report.report import Report, ReportGroup
 from hpml_jobs.results.groups import ConditionGroup
-from hpml_jobs.results.rows import Row, by_key
+from hpml_jobs.results.rows import Row
 
 
 class LabBlock(NamedTuple):
@@ -104,10 +105,9 @@ def scaling(block: LabBlock) -> LabAnswer:
             f"({how_sure(pair.interval, pair)})"
         )
     answer = answer_of(block.report, block.group)
-    weak = f"{answer.sentence} {answer.why}".strip()
     return LabAnswer(
-        f"Weak scaling, with the same batch per {captions.unit(source.device)}: {weak}\n"
-        f"Strong scaling {point}."
+        f"Weak scaling, with the same batch per {captions.unit(source.device)}: {answer.sentence}\n"
+        f"{answer.batch}\n{answer.why}\nStrong scaling {point}."
     )
 
 
@@ -152,8 +152,8 @@ def large_batch(block: LabBlock) -> LabAnswer:
     ]
     return LabAnswer(
         f"After the last epoch: {'; '.join(texts)}. With one seed, or few, it may be chance.\n"
-        "Scaled: learning rate x global batch / 128, the assignment's batch. Goyal N: with N "
-        "epochs of warm-up, too (Goyal et al. 2017).",
+        "lr scaled: learning rate times global batch / 128 (128 is the assignment's batch). "
+        "Warm-up N: it grows to that over N epochs (Goyal et al. 2017).",
         rows,
     )
 
@@ -161,24 +161,25 @@ def large_batch(block: LabBlock) -> LabAnswer:
 def remedies(block: LabBlock) -> LabAnswer:
     """Return the accuracy with each recipe for large batches, and without one (Q4.2)."""
     texts = [
-        f"{texts.get('test acc., %', DASH)} % with {row.treatment or 'no remedy'}"
+        f"{texts.get('test acc., %', DASH)} %{captions.how(row.setup)}"
         for row, texts in block.texts(block.rows)
     ]
     return LabAnswer(
-        f"Test accuracy on {block.place(block.rows[0])}: {listed(texts)}, which may be chance."
+        f"Test accuracy on {block.place(block.rows[0])}: {listed(texts)}. It may be chance."
     )
 
 
 def shuffling(block: LabBlock) -> LabAnswer:
     """Return the orders of the samples with and without set_epoch (Q5)."""
     texts = [
-        f"{texts['different orders']} {'with' if texts['set_epoch'] == 'yes' else 'without'} "
-        f"set_epoch (test accuracy {texts['test acc., %']} %)"
+        f"{texts['different orders'].replace('of', 'in')} epochs "
+        f"{'with' if texts['set_epoch'] == 'yes' else 'without'} set_epoch (test accuracy "
+        f"{texts['test acc., %']} %)"
         for _, texts in block.texts(block.rows)
     ]
     return LabAnswer(
-        f"Different orders of the {block.source.a_cell.workload.samples_name} in the epochs of a "
-        f"process: {listed(texts)}. 1: every epoch has the same order.",
+        f"Orders in which a process saw the {block.source.a_cell.workload.samples_name}: "
+        f"{listed(texts)}. 1: the same order in every epoch.",
         block.rows,
     )
 

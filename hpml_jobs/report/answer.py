@@ -31,7 +31,7 @@ from hpml_jobs.report.frame.numbers import (
 )
 from hpml_jobs.report.report import Report, ReportGroup
 from hpml_jobs.report.scaling.gap import gap_sentence
-from hpml_jobs.results.checks.comparability import OTHER_EPOCH, SCATTER
+from hpml_jobs.results.checks.comparability import OTHER_EPOCH
 from hpml_jobs.results.checks.disturbed import DISTURBED
 from hpml_jobs.results.rows import Pair, Row, Series
 from hpml_jobs.results.statistics import Interval
@@ -353,9 +353,6 @@ def _marks(report: Report, group: ReportGroup) -> Iterator[str]:
     for cause in causes:
         if cause.result.check != DISTURBED:
             yield f"{captions.MARK} {warnings.brief(source, cause)}"
-    for cause in warnings.causes(source, [Tier.TABLE]):
-        if cause.result.check == SCATTER:
-            yield warnings.brief(source, cause)
 
 
 def _figures(group: ReportGroup, cell: Candidate) -> Iterator[tuple[str, str]]:

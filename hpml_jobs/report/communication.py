@@ -42,8 +42,8 @@ class CommunicationLine(NamedTuple):
     comm_forward_s: Number
     overlap_s: Number
     overlap: Annotated[Number, Column("overlap %", percent)]
-    exchange_s: Annotated[Number, Column("communication", seconds, "parts, s")]
-    waiting_s: Annotated[Number, Column("waiting", seconds, "parts, s")]
+    exchange_s: Number
+    waiting_s: Number
     skew_s: Number
     net_s: Number
     rooted_s: Number

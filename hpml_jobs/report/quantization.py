@@ -16,6 +16,7 @@ from hpml_jobs.core.quantization import (
     quantized_of,
 )
 from hpml_jobs.core.record import Record
+from hpml_jobs.core.value import by_key
 from hpml_jobs.report.frame import learning
 from hpml_jobs.report.frame.learning import Mean
 from hpml_jobs.report.frame.numbers import accuracy, count, three_digits
@@ -41,7 +42,6 @@ from hpml_jobs.report.frame.table import (
 )
 from hpml_jobs.results.conditions import WORKLOAD, in_words
 from hpml_jobs.results.groups import ConditionGroup
-from hpml_jobs.results.rows import by_key
 
 QUANTIZATION = (
     "int8: integers in -128..127, times a scale = bound / 127. Bound: the range, 3 standard "

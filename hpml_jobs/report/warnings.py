@@ -5,12 +5,13 @@ from typing import NamedTuple
 
 from hpml_jobs.core.check_result import Affected, CheckResult, Level, Tier
 from hpml_jobs.core.text import counted
+from hpml_jobs.core.value import by_key
 from hpml_jobs.report.frame import captions
 from hpml_jobs.report.frame.table import Sheet, Table
 from hpml_jobs.results.checks.result import names
 from hpml_jobs.results.checks.study import GROUPS
 from hpml_jobs.results.groups import ConditionGroup
-from hpml_jobs.results.rows import Row, by_key
+from hpml_jobs.results.rows import Row
 
 _ORDER = {
     name: number

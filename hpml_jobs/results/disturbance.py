@@ -14,7 +14,7 @@ from hpml_jobs.core.rank import Rank
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.text import Share, percent_text, whole_number
-from hpml_jobs.core.value import cached_on_value
+from hpml_jobs.core.value import by_key, cached_on_value
 
 FOREIGN_LIMIT = Share(0.05)
 """Share of the allocation's CPU time that other processes may use."""
@@ -153,12 +153,14 @@ def explains(record: Record, share: float, role: Role = Role.TIMED) -> bool:
 def withheld_share(record: Record) -> float:
     """Return the share of the timed epoch that all outside causes withheld from the cell, below 1.
 
-    Waiting for a CPU is the same time whatever took the CPU, so only its greatest share counts.
+    Ranks wait for the slowest one, so of each kind only the greatest share counts. Waiting for a
+    CPU is the same time whatever took the CPU: one kind.
     """
-    shares = {True: [0.0], False: [0.0]}
-    for cause in outside_causes(record, Role.TIMED):
-        shares[cause.kind in _WAITING].append(cause.withheld)
-    return min(0.99, sum(shares[False]) + max(shares[True]))
+    shares = by_key(
+        (cause.kind not in _WAITING and cause.kind, cause.withheld)
+        for cause in outside_causes(record, Role.TIMED)
+    )
+    return min(0.99, sum(map(max, shares.values())))
 
 
 _WAITING = (CauseKind.FOREIGN, CauseKind.THROTTLED, CauseKind.RUN_QUEUE)
@@ -295,7 +297,7 @@ def _foreign(
             if (s := account.scheduling).run_queue_s is not None
         ]
         most = max(queues_s) / host.window_s if queues_s else inf
-        text, share = _loss("other processes used", host, host.foreign_s)
+        text, share = _loss("other programs used", host, host.foreign_s)
         withheld = min(host.foreign_s / host.capacity_s, max(waits, default=0.0))
         causes.append(OutsideCause(CauseKind.FOREIGN, text, min(share, most), withheld))
     return causes

@@ -235,7 +235,7 @@ def peak_of(
 
     If there are no such messages, of the largest.
     """
-    points = benchmark.points_of(kind)
+    points = [point for point in benchmark.points if point.kind is kind]
     if not points:
         return None
     largest = max(point.bytes for point in points)

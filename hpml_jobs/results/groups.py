@@ -11,7 +11,7 @@ from hpml_jobs.core.check_result import CheckResult
 from hpml_jobs.core.record import Model, Record
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.text import NaturalKey, natural_key
-from hpml_jobs.core.value import Value
+from hpml_jobs.core.value import Value, by_key
 from hpml_jobs.results.cells import CellResult, Place, place_order
 from hpml_jobs.results.conditions import (
     CODE,
@@ -33,7 +33,6 @@ from hpml_jobs.results.rows import (
     Series,
     Timing,
     Work,
-    by_key,
     plain_rows,
     series_of,
 )

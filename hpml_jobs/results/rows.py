@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from operator import attrgetter
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from hpml_jobs.core import formulas
 from hpml_jobs.core.built_in import Unit
@@ -14,7 +14,7 @@ from hpml_jobs.core.measurements import Role
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.core.training_path import accumulation
-from hpml_jobs.core.value import Value
+from hpml_jobs.core.value import Value, by_key
 from hpml_jobs.results.cells import CellResult, Place, Setup
 from hpml_jobs.results.figures import (
     NO_FIGURES,
@@ -29,17 +29,6 @@ from hpml_jobs.results.statistics import (
     known_interval,
     ratio_interval,
 )
-
-K = TypeVar("K")
-V = TypeVar("V")
-
-
-def by_key(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
-    """Return the values of each key, keys and values in the order in which they come."""
-    values: dict[K, list[V]] = {}
-    for key, value in pairs:
-        values.setdefault(key, []).append(value)
-    return values
 
 
 class Work(Value, frozen=True, kw_only=True):

@@ -5,7 +5,7 @@ import signal
 from collections.abc import Iterable
 
 from hpml_jobs.core.errors import HpmlError
-from hpml_jobs.results.rows import by_key
+from hpml_jobs.core.value import by_key
 from hpml_jobs.slurm.commands import ask_slurm
 from hpml_jobs.slurm.jobs import is_slurm
 from hpml_jobs.status.evidence import is_local_run

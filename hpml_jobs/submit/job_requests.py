@@ -15,9 +15,9 @@ from hpml_jobs.core.cluster import Cluster, GpuRequest, Isolate, Shape
 from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.formulas import gpu_hours
 from hpml_jobs.core.text import counted, duration_text, hours_text
+from hpml_jobs.core.value import by_key
 from hpml_jobs.plan import machine
 from hpml_jobs.plan.cells import Plan, PlannedCell
-from hpml_jobs.results.rows import by_key
 from hpml_jobs.slurm import commands
 from hpml_jobs.slurm.nodes import Node
 from hpml_jobs.status.usage import committed_gpu_hours

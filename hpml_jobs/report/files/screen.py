@@ -14,12 +14,14 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from hpml_jobs.core.text import PROGRAM, counted, few, is_command, with_command
+from hpml_jobs.report import warnings
 from hpml_jobs.report.answer import Answer, answer_of
 from hpml_jobs.report.frame import captions
 from hpml_jobs.report.frame.captions import MARK
 from hpml_jobs.report.frame.numbers import DASH, OOM
 from hpml_jobs.report.frame.table import Table
 from hpml_jobs.report.report import Report, ReportGroup
+from hpml_jobs.results.checks.comparability import SCATTER
 
 _STYLES = {DASH: "dim", OOM: "bold red"}
 
@@ -250,7 +252,7 @@ def _parts(report: Report) -> Iterator[_Part]:
             yield _say(DETAIL, f"{name}{answer.sentence}", group)
             continue
         yield _say(ANSWER, f"{name}{answer.sentence}")
-        yield _say(DETAIL, "" if report.is_of_lab else answer.batch)
+        yield _say(DETAIL, answer.batch)
         yield _say(ANSWER, f"{answer.why}\n{answer.training}")
         if table := group.main_table:
             yield _Part(TABLE, partial(_show_short, table, group))
@@ -259,6 +261,9 @@ def _parts(report: Report) -> Iterator[_Part]:
             _say(DOUBT if text.startswith(MARK) and not n else REST, text)
             for n, text in enumerate(answer.marks)
         )
+        for cause in warnings.causes(group.source):
+            if cause.result.check == SCATTER:
+                yield _say(REST, warnings.brief(group.source, cause))
     if report.is_of_lab:
         command = f"{PROGRAM} collect {report.study} --handin FOLDER"
         yield _say(
@@ -289,12 +294,13 @@ def _show_short(table: Table, group: ReportGroup, console: Console) -> None:
             for size in series.sizes
         ]
         lines = tuple(line for line in table.lines if line.label in labels[-ROWS:])
-        heads = {column.batch: column.under for column in table.columns}
+        batches = dict.fromkeys(column.batch for column in table.columns)
+        blocks = dict(zip(batches, _columns(table), strict=True))
         room = min(console.width, SCREEN) - max(map(len, (table.corner, *labels)))
         shown = {series.batch}
-        room -= len(heads.pop(series.batch)) + 3
-        for batch, head in reversed(heads.items()):  # the larger batches first
-            room -= len(head) + 3
+        room -= blocks.pop(series.batch).width + 3
+        for batch, block in reversed(blocks.items()):  # the larger batches first
+            room -= block.width + 3
             shown |= {batch} if room >= 0 else set()
         columns = [n for n, column in enumerate(table.columns) if column.batch in shown]
     short = msgspec.structs.replace(

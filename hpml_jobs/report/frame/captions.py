@@ -11,6 +11,7 @@ from hpml_jobs.core.measurements import Role, Step
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import BASELINE, Device
 from hpml_jobs.core.text import counted
+from hpml_jobs.core.value import by_key
 from hpml_jobs.core.workload import Optimizer, Workload
 from hpml_jobs.report.frame.numbers import DASH, OOM, aside, count, span
 from hpml_jobs.results.cells import Place, Setup
@@ -24,7 +25,7 @@ from hpml_jobs.results.conditions import (
     UNKNOWN,
 )
 from hpml_jobs.results.groups import ConditionGroup
-from hpml_jobs.results.rows import Row, Work, by_key
+from hpml_jobs.results.rows import Row, Work
 
 
 def work_text(work: Work | None) -> str:
@@ -134,7 +135,11 @@ def size_words(setup: Setup, device: Device) -> str:
 def how(setup: Setup) -> str:
     """Return ` (ddp, buffers off)`, strategy and treatment; empty of the plain loop without."""
     strategy = "" if setup.strategy is BASELINE else setup.strategy.value
-    return aside(", ".join(part for part in (strategy, setup.treatment) if part))
+    words = [_RECIPES.get(word, word) for word in setup.treatment.split()]
+    return aside(", ".join(part for part in (strategy, " ".join(words)) if part))
+
+
+_RECIPES = {"scaled": "lr scaled", "goyal": "lr scaled, warm-up"}
 
 
 def setting(group: ConditionGroup) -> str:

@@ -10,9 +10,8 @@ from typing import NamedTuple
 
 from hpml_jobs.core.measurements import Epoch
 from hpml_jobs.core.record import Record
-from hpml_jobs.core.value import known_mean
+from hpml_jobs.core.value import by_key, known_mean
 from hpml_jobs.report.frame.table import Column
-from hpml_jobs.results.rows import by_key
 
 OfRun = Callable[[Record], float | None]
 """A function that returns a number of one run, or None if the run has none."""

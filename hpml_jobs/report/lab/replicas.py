@@ -38,7 +38,7 @@ class ReplicaLine(NamedTuple):
     """Loss and accuracy (of 1) of a row, and whether its replicas' hashes are equal."""
 
     epochs: Annotated[int, Column("epochs")]
-    seeds: Annotated[int, Column("seeds")]
+    seeds: int
     train_loss: Number
     train_accuracy: Number
     test_accuracy: Annotated[Number, Column("mean", accuracy, "test accuracy, %")]
@@ -138,7 +138,7 @@ class ShufflingLine(NamedTuple):
 
     set_epoch: Annotated[str, Column("set_epoch", words=True)]
     orders: Annotated[str | None, Column("different orders")]
-    seeds: Annotated[int, Column("seeds")]
+    seeds: int
     train_loss: Annotated[Mean | None, learning.shown("training loss", loss)]
     test_accuracy: Annotated[Mean | None, learning.shown("test acc., %", accuracy)]
 

@@ -108,13 +108,13 @@ def table1(selection: StrategyRows) -> Table:
 
 
 def _intervals(selection: StrategyRows) -> list[str]:
-    """Return a note with the speedups that have an interval."""
+    """Return a note with the speedups that have an interval, unless the answer has all of them."""
     texts = []
     for row in selection.parallel_rows:
         if speedup := _speedup(row):
             name = captions.cell_words(row.place, selection.group.device)
             texts.append(f"{name}: {speedup}")
-    return [f"speedup and its likely range: {'; '.join(texts)}"] if texts else []
+    return [f"speedup and its likely range: {'; '.join(texts)}"] if texts[1:] else []
 
 
 def _speedup(row: Row) -> str | None:
@@ -145,7 +145,7 @@ def table2(selection: StrategyRows) -> Table:
     caption = _how_split(selection)
     if derived:
         caption.append(
-            "A simpler estimate of Comm, by subtraction (train_s - train_s of 1 "
+            "To compare, Comm by subtraction, slower computing included (train_s - train_s of 1 "
             f"{captions.unit(group.device)} / N): {'; '.join(derived)}."
         )
     caption.append(captions.runs(selection.parallel_rows))

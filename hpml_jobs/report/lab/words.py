@@ -48,7 +48,9 @@ NOMINAL = (
     "seconds of the reduction of gradients in the instrumented epoch: the bandwidth of a ring that "
     "takes this time. 1 GB = 1e9 bytes."
 )
-OF_PEAK = "Peak: of all-reduces without training; a larger probe_s= tries larger messages, too."
+OF_PEAK = (
+    "Peak: the fastest large all-reduce (sum over processes) measured without training."
+)
 RESIDUAL_BANDWIDTH = (
     "Bus bandwidth by subtraction: derived, not measured. 2(N-1)/N x I_N x S / Comm, with I_N "
     "iterations, Comm of Table 2r, if it is above zero, and S = {gradient_bytes} bytes of "

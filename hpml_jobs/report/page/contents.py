@@ -9,6 +9,7 @@ from hpml_jobs.core.environment import COMPARED, text_of
 from hpml_jobs.core.gpus import Card
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.text import VERSION, counted, few, printable
+from hpml_jobs.core.value import by_key
 from hpml_jobs.report import warnings
 from hpml_jobs.report.answer import answer_of, without
 from hpml_jobs.report.frame import captions
@@ -32,7 +33,6 @@ from hpml_jobs.report.page.formats import (
 from hpml_jobs.report.report import CHECKS, Report, ReportGroup, pictures
 from hpml_jobs.results.conditions import in_words, precision_of
 from hpml_jobs.results.groups import ConditionGroup
-from hpml_jobs.results.rows import by_key
 
 HTML, MARKDOWN = "report.html", "report.md"
 

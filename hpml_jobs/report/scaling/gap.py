@@ -58,13 +58,13 @@ class GapLine(NamedTuple):
     batch: int
     speedup: Annotated[float, Column("speedup", three_digits, doubt="is_doubtful")]
     ideal: Annotated[float, Column("ideal", three_digits)]
-    missing: Annotated[float, Column("missing", digits, doubt="is_doubtful")]
+    missing: float
     exchange: Annotated[GapPart | None, PART._replace(head="communication")]
     loader: Annotated[GapPart | None, PART._replace(head="data wait")]
     waiting: Annotated[GapPart | None, PART._replace(head="waiting")]
     cpus: Annotated[GapPart | None, PART._replace(head="CPU contention")]
     unexplained: Annotated[GapPart | None, PART._replace(head="unexplained")]
-    late: Annotated[str, Column("waiting for", words=True)]
+    late: str
     sentence: str
     is_doubtful: bool
     doubts_parts: bool
@@ -120,7 +120,7 @@ def gap_sentence(row: Row, gap: Gap) -> str:
     """Return the causes that take large parts of the ideal speedup; empty near the ideal."""
     if gap.speedup >= NEARLY_IDEAL * gap.ideal:
         return ""
-    late, *_ = gap.late.partition(" on ")  # the table has the host
+    late, *_ = gap.late.partition(" on ")
     if late.startswith("rank"):
         slowest = "processes" if late.startswith("ranks") else "process"
         late = f"the slowest {slowest} ({late})"
@@ -148,13 +148,13 @@ def gap_sentence(row: Row, gap: Gap) -> str:
         what = "the rest" if texts else "all"
         texts.append(f"{what} is unexplained: {why_unsplit(row)}")
     missing = mark(digits(gap.missing), is_doubtful=gap.is_doubtful)
-    return f"{question}: of the missing speedup {missing}, {', '.join(texts)}."
+    return f"{question}: of the missing {missing}, {', '.join(texts)}."
 
 
 PICTURE = (
-    "Each cause takes a part of the ideal speedup: what would be gained without it. Communication: "
-    "in an extra epoch without it; Comm of Table 2 is of another, so they can differ. Unexplained: "
-    "the rest; below zero, noise or faster computing than on one process. Lines: likely ranges."
+    "Each cause takes a part of the ideal speedup: what would be gained without it, compared with "
+    "one process. Communication: what an extra epoch without it gains; Comm of Table 2 comes from "
+    "a different epoch. Unexplained: the rest: noise, or not measured. Thin lines: likely ranges."
 )
 
 

@@ -7,6 +7,7 @@ from typing import Annotated, Any, NamedTuple, Self
 
 import msgspec
 
+from hpml_jobs.core.value import by_key
 from hpml_jobs.report.frame import captions, picture
 from hpml_jobs.report.frame.numbers import (
     count,
@@ -35,12 +36,9 @@ from hpml_jobs.report.frame.table import (
 )
 from hpml_jobs.results.cells import Place
 from hpml_jobs.results.groups import ConditionGroup
-from hpml_jobs.results.rows import Pair, Row, Scaling, by_key
+from hpml_jobs.results.rows import Pair, Row, Scaling
 
-SCALING = (
-    "{what}; in data wait the device waits for a batch. Step: median of the iterations with a full "
-    "batch. "
-)
+SCALING = "{what}; in data wait the device waits for a batch. "
 AGAINST = (
     "Speedup: time on 1 {unit}, or the fewest {units}, / time on N, at the same batch per {unit}; "
     "effic.: speedup / ideal."
@@ -103,7 +101,7 @@ class ScalingLine(NamedTuple):
     epoch_s: Annotated[float, Column("time", seconds, "seconds")]
     train_s: Annotated[Number, Column("train", seconds, "seconds")]
     stall_s: Annotated[Number, Column("data wait", seconds, "seconds")]
-    step_s: Annotated[Number, Column("step", seconds, "seconds")]
+    step_s: Number
     units_per_s: Annotated[Number, Column("{unit}/s", per_second)]
     unit: str
     speedup: Annotated[
@@ -337,7 +335,7 @@ def _draw(
     ends = axis.get_xlim()
     axis.plot(ends, [end / sizes[0] for end in ends], **picture.IDEAL)
     texts = []
-    for line in scaling.lines:
+    for line in lines:
         largest = line.points[-1]
         speedup = three_digits(largest.speedup)
         text = captions.mark(speedup, is_doubtful=largest.is_doubtful)

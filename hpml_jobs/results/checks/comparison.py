@@ -10,10 +10,11 @@ from hpml_jobs.core.check_result import Affected
 from hpml_jobs.core.measurements import Role
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.text import Share, percent_text
+from hpml_jobs.core.value import by_key
 from hpml_jobs.results.cells import Place
 from hpml_jobs.results.conditions import Conditions, remarked_conditions
 from hpml_jobs.results.groups import ConditionGroup
-from hpml_jobs.results.rows import Row, by_key
+from hpml_jobs.results.rows import Row
 from hpml_jobs.results.statistics import (
     Interval,
     epoch_error,

@@ -83,7 +83,7 @@ def _undisturbed(record: Record, measured: Sequence[Role | Step]) -> Observation
     share = max((share for share in shares if share is not None), default=None)
     if share is None:
         return Observation(True, "no process was stopped")
-    used = f"other processes used {percent_text(max(0.0, share))} of the cell's CPU time at most"
+    used = f"other programs used {percent_text(max(0.0, share))} of the cell's CPU time at most"
     return Observation(True, f"{used} (limit {disturbance.FOREIGN_LIMIT})")
 
 

@@ -10,6 +10,7 @@ import msgspec
 from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.check_result import CheckResult, Level, Tier
 from hpml_jobs.core.record import Record
+from hpml_jobs.core.value import by_key
 from hpml_jobs.results.cells import CellResult
 from hpml_jobs.results.checks import (
     comparability,
@@ -23,7 +24,6 @@ from hpml_jobs.results.checks.comparison import ComparedRun, runs_of
 from hpml_jobs.results.checks.disturbed import concurrent_cells
 from hpml_jobs.results.checks.result import Check
 from hpml_jobs.results.groups import ConditionGroup, complete_groups, with_checks
-from hpml_jobs.results.rows import by_key
 
 OF_RECORD: Mapping[str, tuple[Check[[Record]], ...]] = {
     "Correctness": (

@@ -31,9 +31,20 @@ from hpml_jobs.results.figures import queued_s
 from hpml_jobs.results.gap.causes import SETS, Causes, GapCause, NoReplayError
 from hpml_jobs.results.iterations import NoArraysError, read_arrays
 
-STALL, H2D, FORWARD, BACKWARD, EXPOSED, OPTIMIZER, IN_FORWARD = range(7)
-IN_OPTIMIZER = 13
-"""Columns of `parts_s`, as in `IterationPhases`."""
+STALL, H2D, FORWARD, BACKWARD, EXPOSED, OPTIMIZER, IN_FORWARD, IN_OPTIMIZER = map(
+    IterationPhases._fields.index,
+    (
+        "stall_s",
+        "h2d_s",
+        "forward_s",
+        "backward_s",
+        "comm_exposed_s",
+        "optimizer_s",
+        "comm_forward_s",
+        "comm_optimizer_s",
+    ),
+)
+"""Columns of `parts_s`."""
 
 WAITED = 0.02
 """A batch was waited for if its stall is above this share of a mean iteration."""

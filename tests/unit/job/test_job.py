@@ -281,7 +281,7 @@ def test_node_stopped_after_failure_elsewhere_gives_reason(
     paths = cell_folder.attempt("101_0.r0")
     error = RankError(rank=1, oom=False, reason=reason, traceback="", time_ns=1)
     write_whole(paths.errors / "rank1.json", encode(error))
-    for code in (1, -15):
+    for code in (1, -15, -9):
         end = judge(
             Attempt(id=paths.id, job="101_0"), paths, code, stopped=True, torchrun=True
         )

@@ -12,10 +12,10 @@ ANSWERS = {
     "Q1": "Without data loading, an epoch on 1 GPU takes 48.61 s at batch 32, 27.22 s at batch "
     "128, 25.95 s at batch 512 and does not fit (OOM) at batch 2048.",
     "Q2": "Weak scaling, with the same batch per GPU: 1 -> 2 -> 4 GPUs: 1.00, 1.66, 1.72 times as "
-    "fast at batch 512 per GPU (efficiency 83 and 43 %; 1.72: likely 1.70 to 1.73, one run each). "
-    "Why not 4 times: of the missing speedup 2.28, about 1.96 is unexplained.\nStrong "
-    "scaling at global batch 512, 4 GPUs at batch 128: 1.31 times as fast as 1 GPU at batch "
-    "512 (likely 1.29 to 1.32, one run each).",
+    "fast at batch 512 per GPU (efficiency 83 and 43 %; 1.72: likely 1.70 to 1.73, one run each)."
+    "\nWhy batch 512: the fastest on 1 GPU.\nWhy not 4 times: of the missing 2.28, about 1.96 is "
+    "unexplained.\nStrong scaling at global batch 512, 4 GPUs at batch 128: 1.31 times as fast as "
+    "1 GPU at batch 512 (likely 1.29 to 1.32, one run each).",
     # of 1.005 x 15.127 s, 2 % are stall and 8 % communication
     "Q3.1": "In an epoch with each part timed, on 4 GPUs at batch 512, 13.68 s are computation and "
     "1.216 s (8 % of both) communication that is not overlapped with it, waiting included.",
@@ -24,13 +24,13 @@ ANSWERS = {
     "Q4.1": "After the last epoch: 1 GPU at batch 128 (global batch 128): training loss 1.2000 ± "
     "0.0000, test accuracy 70.50 ± 0.71 %; 2 GPUs at batch 512 (global batch 1024): training loss "
     "1.2000 ± 0.0000, test accuracy 60.00 ± 0.00 %. With one seed, or few, it may be chance.\n"
-    "Scaled: learning rate x global batch / 128, the assignment's batch. Goyal N: with N "
-    "epochs of warm-up, too (Goyal et al. 2017).",
-    "Q4.2": "Test accuracy on 2 GPUs at batch 512: 60.00 ± 0.00 % with no remedy and "
-    "64.00 ± 0.00 % with scaled, which may be chance.",
-    "Q5": "Different orders of the images in the epochs of a process: 5 of 5 "
-    "with set_epoch (test accuracy 60.00 %) and 1 of 5 without set_epoch (test accuracy 60.00 %). "
-    "1: every epoch has the same order.",
+    "lr scaled: learning rate times global batch / 128 (128 is the assignment's batch). Warm-up N: "
+    "it grows to that over N epochs (Goyal et al. 2017).",
+    "Q4.2": "Test accuracy on 2 GPUs at batch 512: 60.00 ± 0.00 % (ddp) and 64.00 ± 0.00 % (ddp, "
+    "lr scaled). It may be chance.",
+    "Q5": "Orders in which a process saw the images: 5 in 5 epochs with set_epoch (test accuracy "
+    "60.00 %) and 1 in 5 epochs without set_epoch (test accuracy 60.00 %). 1: the same order in "
+    "every epoch.",
     "Q6": "No: each iteration has 38,560 bytes of buffers and 44,695,848 bytes of gradients (4 "
     "GPUs at batch 512).",
     "Q7": "Buffers are BatchNorm's running statistics, which only the test uses. ddp copies those "

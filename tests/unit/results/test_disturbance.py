@@ -14,6 +14,7 @@ from hpml_jobs.results.disturbance import (
 )
 from tests.unit.builders import a_cell
 from tests.unit.check_cases import (
+    PAUSE,
     change_epoch,
     change_facts,
     change_rank,
@@ -130,6 +131,19 @@ def test_waiting_for_a_cpu_counts_once_beside_a_stop():
     assert [cause.kind for cause in causes] == ["foreign", "stolen", "run_queue"]
     share = withheld_share(change(clean_record()))
     assert share == pytest.approx(2.4 / 8.0 + 8.0 / (8.0 * 9.6 + 8.0), rel=0.01)
+
+
+def test_pause_of_several_ranks_counts_once():
+    """A job that is suspended stops all of its ranks at the same time."""
+    record = clean_record()
+    shares = []
+    for number in range(4):
+        stopped = replace(record.ranks[number].timed.scheduling, continued_s=(1.0,))
+        change = change_epoch("timed", number, scheduling=stopped, slow=PAUSE)
+        record = change(record)
+        shares.append(withheld_share(record))
+    assert len(outside_causes(record, Role.TIMED)) == 4
+    assert 0 < shares[0] == shares[3]
 
 
 def test_hypervisor_is_judged_by_the_cpu_time_in_demand():

@@ -162,7 +162,7 @@ def test_cell_measures_the_sizes_that_it_sends(pair):
     assert windows_s[0] > benchmark.seconds  # which are those of rank 0
     assert min(windows_s) > 0
     kind = communication.gradient_kind or CollectiveKind.ALL_REDUCE
-    points = benchmark.points_of(kind)
+    points = [point for point in benchmark.points if point.kind is kind]
     cell_sizes = {m.bytes for m in communication.messages if m.kind is kind}
     assert {point.bytes for point in points if point.sent} == cell_sizes
     assert benchmark.largest_asked_bytes == 2**28

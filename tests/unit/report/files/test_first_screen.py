@@ -45,6 +45,19 @@ def test_first_screen_has_at_most_14_lines(builder, width):
         assert f"threads per process {threads}" in text
 
 
+def test_table_keeps_the_batches_that_fit(builder):
+    """The columns of a block may be wider than its heading."""
+    for gpus in (1, 2, 4):
+        for batch in (1, 2, 4, 8):
+            builder.with_record(
+                lab_record(lab_cell(gpus, batch), 1000.0 / batch / gpus)
+            )
+    report = builder.collect()
+    for width in range(60, 120):
+        (heads,) = (line for line in screen(report, width) if "Table 1" in line)
+        assert "batch 8 per GPU" in heads
+
+
 def test_cell_that_waited_too_long_is_marked(builder):
     """A cell that waited for a CPU for 79 % of its epoch is said with its mark, and what helps."""
     for size, epoch_s in ((1, 30.0), (2, 16.0), (4, 9.0)):

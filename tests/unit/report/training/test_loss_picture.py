@@ -37,7 +37,11 @@ def test_loss_plot_has_panel_per_batch_and_line_per_row(builder):
     picture = PLOTS["loss"](builder.collect())
     titles = [axis.get_title("left") for axis in picture.figure.axes]
     assert titles == ["batch 128 per GPU", "batch 512 per GPU"]
-    assert legend_labels(picture) == ["1 GPU", "2 GPUs (ddp)", "2 GPUs (ddp, scaled)"]
+    assert legend_labels(picture) == [
+        "1 GPU",
+        "2 GPUs (ddp)",
+        "2 GPUs (ddp, lr scaled)",
+    ]
     assert [len(thick_lines(axis)) for axis in picture.figure.axes] == [2, 3]
 
 

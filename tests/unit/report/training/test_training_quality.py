@@ -38,5 +38,9 @@ def test_runs_of_fewer_epochs_are_omitted(builder):
             accurate = change_every_rank(test_accuracy=accuracy)
             builder.with_record(accurate(lab_record(cell, 15.0)))
     assert builder.table("table4").lines[0].texts[-1] == "61.00 ± 1.41"
-    assert builder.table("shuffling").lines[0].texts[1:3] == ("3 of 3", "2")
-    assert builder.table("replicas").lines[0].texts[:2] == ("3", "2")
+    assert builder.table("shuffling").lines[0].texts[1:] == (
+        "3 of 3",
+        "1.5000 ± 0.0000",
+        "61.00 ± 1.41",
+    )
+    assert builder.table("replicas").lines[0].texts[:2] == ("3", "61.00")

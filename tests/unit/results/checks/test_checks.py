@@ -160,7 +160,7 @@ ALONE = [
         "disturbed",
         WARN,
         change_scheduling("timed", busy_s=8.0 * (0.9 * 4 + 1.0)),
-        "other processes used 1 of 12 CPUs on gr001, during the timed epoch: run it again",
+        "other programs used 1 of 12 CPUs on gr001, during the timed epoch: run it again",
     ),
     CheckCase(
         "disturbed",
@@ -184,7 +184,7 @@ ALONE = [
         "disturbed",
         WARN,
         change_microbenchmark(busy_s=8.0 * (0.9 * 4 + 1.0)),
-        "other processes used 1 of 12 CPUs on gr001, during the microbenchmark: run it again",
+        "other programs used 1 of 12 CPUs on gr001, during the microbenchmark: run it again",
     ),
     CheckCase(
         "disturbed",

@@ -135,9 +135,8 @@ def bandwidth(block: LabBlock) -> LabAnswer:
     speed = captions.shown(three_digits(reached.lab_gb_per_s), row, Affected.BANDWIDTH)
     of_peak = ""
     if reached.of_peak:
-        share = percent(reached.of_peak)
         peak = three_digits(reached.lab_gb_per_s / reached.of_peak)
-        of_peak = f", {share} % of the peak of {peak} GB/s"
+        of_peak = f", {percent(reached.of_peak)} % of the peak of {peak} GB/s"
     return LabAnswer(f"On {block.place(row)} gradients pass at {speed} GB/s{of_peak}.")
 
 
@@ -152,8 +151,7 @@ def large_batch(block: LabBlock) -> LabAnswer:
     ]
     return LabAnswer(
         f"After the last epoch: {'; '.join(texts)}. With one seed, or few, it may be chance.\n"
-        "lr scaled: learning rate times global batch / 128 (128 is the assignment's batch). "
-        "Warm-up N: it grows to that over N epochs (Goyal et al. 2017).",
+        "lr scaled: learning rate x global batch / 128. Warm-up N: it grows to that in N epochs.",
         rows,
     )
 
@@ -165,7 +163,8 @@ def remedies(block: LabBlock) -> LabAnswer:
         for row, texts in block.texts(block.rows)
     ]
     return LabAnswer(
-        f"Test accuracy on {block.place(block.rows[0])}: {listed(texts)}. It may be chance."
+        f"Test accuracy on {block.place(block.rows[0])}: {listed(texts)}. Small "
+        "differences may be chance."
     )
 
 
@@ -195,7 +194,7 @@ def messages(block: LabBlock) -> LabAnswer:
     texts = [f"{count(number)} bytes of {purpose}" for purpose, number in sent.items()]
     are_all = "Yes" if sent.keys() == {"gradients"} else "No"
     return LabAnswer(
-        f"{are_all}: each iteration has {listed(texts)} ({block.place(row)})."
+        f"{are_all}: an iteration sends {listed(texts)} ({block.place(row)})."
     )
 
 
@@ -207,9 +206,9 @@ def replicas(block: LabBlock) -> LabAnswer:
         for row, texts in block.texts(block.rows)
     ]
     return LabAnswer(
-        "Buffers are BatchNorm's running statistics, which only the test uses. ddp copies those of "
-        "the first process to all before a forward pass (buffers off: never); then each process "
-        f"updates its own, so they differ. On {block.place(block.rows[0])}: {'; '.join(texts)}.",
+        "Buffers are BatchNorm's statistics, which only the test uses. ddp copies those of process "
+        "0 to all before a forward pass (buffers off: never); then each updates its own. On "
+        f"{block.place(block.rows[0])}: {'; '.join(texts)}.",
         block.rows,
     )
 
@@ -224,5 +223,6 @@ def quantization(block: LabBlock) -> LabAnswer:
     )
     texts = [f"{name} {listed(parts)}" for name, parts in networks.items()]
     return LabAnswer(
-        f"Test accuracy, scale by a layer's range: {'; '.join(texts)}. A few images may be chance."
+        f"Test accuracy, scale by a layer's range: {'; '.join(texts)}. Small differences may be "
+        "chance."
     )

@@ -53,6 +53,7 @@ QUESTIONS = (
         "table4",
         lambda cell: cell.evaluate and cell.gpus > 1,
         "large_batch",
+        pictures=("loss",),
     ),
     Question(
         "Q4.2: Remedies for large batches",

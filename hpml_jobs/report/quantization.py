@@ -249,7 +249,7 @@ def _histogram(axis: Axes, panel: Panel[Spread]) -> list[str]:
     axis.stairs(spread.counts, edges, fill=True, color=BLUE)
     for side in (-3, 3):
         axis.axvline(spread.mean + side * spread.sigma, **IDEAL)
-    logarithmic(axis, "y", "values", at=[1])
+    logarithmic(axis, "y", "number of values", at=[1])
     return [
         f"{panel.title} {three_digits(spread.least)} to {three_digits(spread.most)}"
     ]

@@ -1,6 +1,7 @@
 """The gap to the ideal speedup: its table, its sentence, a picture with a step for each cause."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Annotated, NamedTuple
 
 from hpml_jobs.report.frame import captions, picture
@@ -131,24 +132,26 @@ def gap_sentence(row: Row, gap: Gap) -> str:
         for cause, part in sorted(gap.parts.items(), key=lambda item: -item[1].value)
         if part.value >= least and cause is not GapCause.UNEXPLAINED
     ][:NAMED]
-    question = f"Why not {gap.ideal:.4g} times"
+    speedup = mark(three_digits(gap.speedup), is_doubtful=gap.is_doubtful)
+    question = f"Why {speedup} and not {gap.ideal:.4g} times"
+    shown = partial(mark, is_doubtful=gap.doubts_parts)
     unexplained = gap.parts[GapCause.UNEXPLAINED].value
     if unexplained <= -least:
         # the parts are more than what is missing: only their order is said
         order = (
             f"above all {', then '.join(names.get(cause, cause) for cause in causes)}"
         )
-        return f"{question}: {mark(order, is_doubtful=gap.doubts_parts)}."
-    is_large = gap.is_split and unexplained >= least
+        return f"{question}: {shown(order)}."
     texts = []
-    for cause in (*causes, *[GapCause.UNEXPLAINED] * is_large):
-        value = mark(digits(gap.parts[cause].value), is_doubtful=gap.doubts_parts)
-        texts.append(f"about {value} is {names.get(cause, cause)}")
+    for cause in causes:
+        value = shown(digits(gap.parts[cause].value))
+        texts.append(f"about {value} is lost to {names.get(cause, cause)}")
     if not gap.is_split:
         what = "the rest" if texts else "all"
         texts.append(f"{what} is unexplained: {why_unsplit(row)}")
-    missing = mark(digits(gap.missing), is_doubtful=gap.is_doubtful)
-    return f"{question}: of the missing {missing}, {', '.join(texts)}."
+    elif unexplained >= least:
+        texts.append(f"about {shown(digits(unexplained))} is unexplained")
+    return f"{question}: {', '.join(texts)}."
 
 
 PICTURE = (

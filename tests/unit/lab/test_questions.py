@@ -13,7 +13,7 @@ ANSWERS = {
     "128, 25.95 s at batch 512 and does not fit (OOM) at batch 2048.",
     "Q2": "Weak scaling, with the same batch per GPU: 1 -> 2 -> 4 GPUs: 1.00, 1.66, 1.72 times as "
     "fast at batch 512 per GPU (efficiency 83 and 43 %; 1.72: likely 1.70 to 1.73, one run each)."
-    "\nWhy batch 512: the fastest on 1 GPU.\nWhy not 4 times: of the missing 2.28, about 1.96 is "
+    "\nWhy batch 512: the fastest on 1 GPU.\nWhy 1.72 and not 4 times: about 1.96 is "
     "unexplained.\nStrong scaling at global batch 512, 4 GPUs at batch 128: 1.31 times as fast as "
     "1 GPU at batch 512 (likely 1.29 to 1.32, one run each).",
     # of 1.005 x 15.127 s, 2 % are stall and 8 % communication
@@ -24,24 +24,22 @@ ANSWERS = {
     "Q4.1": "After the last epoch: 1 GPU at batch 128 (global batch 128): training loss 1.2000 ± "
     "0.0000, test accuracy 70.50 ± 0.71 %; 2 GPUs at batch 512 (global batch 1024): training loss "
     "1.2000 ± 0.0000, test accuracy 60.00 ± 0.00 %. With one seed, or few, it may be chance.\n"
-    "lr scaled: learning rate times global batch / 128 (128 is the assignment's batch). Warm-up N: "
-    "it grows to that over N epochs (Goyal et al. 2017).",
+    "lr scaled: learning rate x global batch / 128. Warm-up N: it grows to that in N epochs.",
     "Q4.2": "Test accuracy on 2 GPUs at batch 512: 60.00 ± 0.00 % (ddp) and 64.00 ± 0.00 % (ddp, "
-    "lr scaled). It may be chance.",
+    "lr scaled). Small differences may be chance.",
     "Q5": "Orders in which a process saw the images: 5 in 5 epochs with set_epoch (test accuracy "
     "60.00 %) and 1 in 5 epochs without set_epoch (test accuracy 60.00 %). 1: the same order in "
     "every epoch.",
-    "Q6": "No: each iteration has 38,560 bytes of buffers and 44,695,848 bytes of gradients (4 "
+    "Q6": "No: an iteration sends 38,560 bytes of buffers and 44,695,848 bytes of gradients (4 "
     "GPUs at batch 512).",
-    "Q7": "Buffers are BatchNorm's running statistics, which only the test uses. ddp copies those "
-    "of the first process to all before a forward pass (buffers off: never); then each process "
-    "updates its own, so they differ. "
+    "Q7": "Buffers are BatchNorm's statistics, which only the test uses. ddp copies those of "
+    "process 0 to all before a forward pass (buffers off: never); then each updates its own. "
     "On 2 GPUs at batch 128: ddp: parameters equal, buffers differ, test "
     "accuracy 60.00 %; buffers off: parameters equal, buffers differ, test accuracy 60.00 %.",
     "Part B": "Test accuracy, scale by a layer's range: lenet_cifar10 65.00 % fp32, "
     "64.90 % int8 weights and 64.60 % int8 weights + activations; lenet_bias_cifar10 65.00 % fp32, "
-    "64.90 % int8 weights and 64.60 % int8 weights + activations, int32 bias. A "
-    "few images may be chance.",
+    "64.90 % int8 weights and 64.60 % int8 weights + activations, int32 bias. "
+    "Small differences may be chance.",
 }
 
 

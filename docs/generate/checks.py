@@ -17,8 +17,8 @@ END = "<!-- checks: end -->\n"
 
 HEAD = """\
 Every record is checked when `status` or `collect` reads it, and every cell is compared with the
-other cells of its table. `checks.csv` lists all results. A check may have several fixes: the row
-has the most frequent one.
+other cells of its table. `checks.csv` (`--all`) lists all results. A check may have several fixes:
+the row has the most frequent one.
 
 | marks | meaning |
 |---|---|

@@ -40,9 +40,9 @@ hpml_jobs {version}: how does PyTorch training scale on a SLURM cluster?
   hpml-jobs collect --wait                   wait, print the speedup of more GPUs
 
 A study is a set of cells; a cell is one run, e.g. on 4 GPUs with batch
-128. Submitted again, a study skips its finished, pending and running cells. On
-a machine without SLURM they run now, one after another. python -m hpml_jobs is
-the same as hpml-jobs.
+128. Submitted again, a study skips its finished, pending and running cells.
+Without SLURM, new cells run now, one after another. python -m hpml_jobs is the
+same as hpml-jobs.
 
 Commands (hpml-jobs COMMAND --help shows its options and an example)
  set up

@@ -139,7 +139,7 @@ def _ends(
     return (
         (
             (Outcome.FAILED, Outcome.INVALID),
-            "failed; to see why, and to submit again",
+            "failed; to see why, and to submit again (with changed code: your first command)",
             f"{logs}\n{resubmit} --failed",
         ),
         (

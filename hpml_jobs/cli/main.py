@@ -167,7 +167,7 @@ def _refuse_no_command(word: str) -> None:
     if "=" in word or word.startswith(("-", "~", "+")):
         return
     near = nearest(word, COMMANDS, cutoff=0.65)
-    hint = f"did you mean {near}?" if near else f"{PROGRAM} --help lists them"
+    hint = f"did you mean {near}?" if near else f"see {PROGRAM} --help ({word}=VALUE?)"
     raise UsageError(f"{word} is not a command: {hint}")
 
 

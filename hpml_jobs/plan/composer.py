@@ -172,7 +172,7 @@ def check_keys(config: DictConfig, keys: Iterable[str], place: str = "") -> None
                 )
             refuse_removed(key, place)
             hint = did_you_mean_key(key, [*valid, *GROUPS, *_CLUSTER_KEYS])
-            hint = hint or f"; {PROGRAM} help keys lists the keys"
+            hint = hint or f"; see {PROGRAM} help keys (a script's options: args=)"
             raise UsageError(f"{place}unknown key {key}{hint}")
 
 

@@ -104,7 +104,7 @@ def test_iterations_of_script_are_measured(program, script, samples):
         slow(
             "single",
             TWO,
-            "the 2 processes of single.py do not train in one process group",
+            "the 2 processes of single.py do not train together",
         ),
         slow(
             "one_trains", TWO, "1 process of one_trains.py trained, 2 of gpus=2 are to"

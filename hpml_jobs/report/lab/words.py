@@ -17,7 +17,9 @@ MEASURED = (
     "device, forward, backward, optimizer. Comm: communication that is not overlapped with "
     "computation, and waiting for other processes."
 )
-WITH_OTHER = "Of a script other is in neither, time that nothing accounts for (the table Phases)."
+WITH_OTHER = (
+    'Of a script "other" is in neither: what nothing accounts for (the table Phases).'
+)
 PACKED = "Comm includes packing by hand: flattening, copying back and averaging the gradients."
 REPORTED = "As reported by the source, not measured here: seconds per epoch of Compute and Comm."
 

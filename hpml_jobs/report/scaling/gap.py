@@ -36,8 +36,8 @@ def _with_interval(part: GapPart) -> str:
 
 
 TABLE = (
-    "Each part is the speedup that would be gained without one cause; they add up. Waiting: for "
-    "slower processes. CPU contention: for a free CPU. Unexplained is the rest; below zero it is "
+    "Each part is the speedup that would be gained without one cause; they add up. Waiting is for "
+    "slower processes, CPU contention for a free CPU. Unexplained is the rest; below zero it is "
     "noise, or {units} compute faster than {reference}."
 )
 
@@ -110,11 +110,8 @@ NEARLY_IDEAL = 0.95
 """The share of the ideal speedup from which there is nothing to explain."""
 
 
-LARGE = 0.2
-"""The share of what is missing from which a part is named."""
-
-NAMED = 2
-"""The most causes that are named before what is unexplained; the picture has all."""
+LARGE = 0.15
+"""The share of what is missing from which a part is named; the picture has all."""
 
 
 def gap_sentence(row: Row, gap: Gap) -> str:
@@ -131,7 +128,7 @@ def gap_sentence(row: Row, gap: Gap) -> str:
         cause
         for cause, part in sorted(gap.parts.items(), key=lambda item: -item[1].value)
         if part.value >= least and cause is not GapCause.UNEXPLAINED
-    ][:NAMED]
+    ]
     speedup = mark(three_digits(gap.speedup), is_doubtful=gap.is_doubtful)
     question = f"Why {speedup} and not {gap.ideal:.4g} times"
     shown = partial(mark, is_doubtful=gap.doubts_parts)
@@ -142,16 +139,17 @@ def gap_sentence(row: Row, gap: Gap) -> str:
             f"above all {', then '.join(names.get(cause, cause) for cause in causes)}"
         )
         return f"{question}: {shown(order)}."
-    texts = []
-    for cause in causes:
-        value = shown(digits(gap.parts[cause].value))
-        texts.append(f"about {value} is lost to {names.get(cause, cause)}")
+    texts = [
+        f"about {shown(digits(gap.parts[cause].value))} "
+        f"{'to' if number else 'is lost to'} {names.get(cause, cause)}"
+        for number, cause in enumerate(causes)
+    ]
     if not gap.is_split:
-        what = "the rest" if texts else "all"
-        texts.append(f"{what} is unexplained: {why_unsplit(row)}")
+        what = "the other causes" if texts else "the causes"
+        texts.append(f"{what} are not measured: {why_unsplit(row)}")
     elif unexplained >= least:
         texts.append(f"about {shown(digits(unexplained))} is unexplained")
-    return f"{question}: {', '.join(texts)}."
+    return f"{question}: of the {digits(gap.missing)}, {', '.join(texts)}."
 
 
 PICTURE = (

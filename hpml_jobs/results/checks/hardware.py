@@ -175,7 +175,7 @@ def little_used(record: Record) -> list[Observation | None]:
     GPU was full, and torch's allocator had to free cached memory: each time the GPU waits, and this
     is shown beside the number. Only with device=cuda.
 
-    Limit: cluster.cancel_below_utilization; a host that launches during {LAUNCH_LIMIT} of the
+    Limit: cluster.cancel_below_utilization; a host that launches for {LAUNCH_LIMIT} of the
     epoch
     Fix: use a larger batch= or fewer gpus=; where the host launches, compile=true
     """

@@ -146,8 +146,8 @@ def speed_drifts(record: Record) -> Observation | None:
     trend = kendall_s(medians_s)
     direction = "faster" if change < 0 else "slower"
     text = (
-        f"the last {ENDS} tenths of the iterations are {percent_text(abs(change))} "
-        f"{direction} than the first {ENDS} (limit {DRIFT_LIMIT} with a steady trend)"
+        f"the last {ENDS}0 % of the iterations are {percent_text(abs(change))} "
+        f"{direction} than the first {ENDS}0 % (limit {DRIFT_LIMIT} with a steady trend)"
     )
     if abs(change) <= DRIFT_LIMIT or abs(trend) < DRIFT_S:
         return Observation(True, text, share=abs(change), about=direction)

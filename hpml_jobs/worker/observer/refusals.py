@@ -125,8 +125,8 @@ def _not_together(cell: Cell, name: str, ranks: list[Observed]) -> str | None:
     sizes = {observed.world_size for observed in ranks}
     if sizes != {cell.processes}:
         return (
-            f"the {cell.processes} processes of {name} do not train in one process group of torch, "
-            f"but in groups of {min(sizes)}: wrap its model in DistributedDataParallel, or use "
+            f"the {cell.processes} processes of {name} do not train together: torch's process "
+            f"group has {min(sizes)}. Wrap its model in DistributedDataParallel, or use "
             "gpus=1 (launcher=python strategy=dp where it has DataParallel)"
         )
     wrapper, wanted = (

@@ -13,7 +13,7 @@ ANSWERS = {
     "128, 25.95 s at batch 512 and does not fit (OOM) at batch 2048.",
     "Q2": "Weak scaling, with the same batch per GPU: 1 -> 2 -> 4 GPUs: 1.00, 1.66, 1.72 times as "
     "fast at batch 512 per GPU (efficiency 83 and 43 %; 1.72: likely 1.70 to 1.73, one run each)."
-    "\nWhy batch 512: the fastest on 1 GPU.\nWhy 1.72 and not 4 times: about 1.96 is "
+    "\nWhy batch 512: the fastest on 1 GPU.\nWhy 1.72 and not 4 times: of the 2.28, about 1.96 is "
     "unexplained.\nStrong scaling at global batch 512, 4 GPUs at batch 128: 1.31 times as fast as "
     "1 GPU at batch 512 (likely 1.29 to 1.32, one run each).",
     # of 1.005 x 15.127 s, 2 % are stall and 8 % communication

@@ -49,8 +49,7 @@ class LabBlock(NamedTuple):
 
     def place(self, row: Row) -> str:
         """Return `2 GPUs at batch 64`."""
-        size = captions.size_words(row.setup, self.source.device)
-        return f"{size} at batch {row.batch_per_gpu}"
+        return f"{captions.size_words(row.setup, self.source.device)} at batch {row.batch_per_gpu}"
 
     def texts(self, rows: Sequence[Row]) -> Iterator[tuple[Row, dict[str, str]]]:
         """Yield the rows that the table has with their texts, by the heads of its columns."""

@@ -107,7 +107,7 @@ def section(
     sections = []
     for number, question in enumerate(QUESTIONS):
         answer, *shown = _items(report, question, printed, own_words is not None)
-        below = figures(drawn, *question.pictures)
+        below = figures(drawn, *question.pictures) if shown else ()
         items = (answer, *places, *shown, *below)
         sections.append(Section(f"question{number}", question.title, items))
     return Section(

@@ -4,6 +4,8 @@ from msgspec.structs import replace
 
 from hpml_jobs.core.strategies import SyncBuffers
 from hpml_jobs.lab.questions import section
+from hpml_jobs.report.frame.picture import Picture
+from hpml_jobs.report.page.formats import Figure
 from tests.unit.builders import NANO, lab_cell, lab_record
 from tests.unit.check_cases import change_every_rank
 from tests.unit.golden.studies import LAB, large_batch, quantized
@@ -43,9 +45,9 @@ ANSWERS = {
 }
 
 
-def questions_of(builder):
+def questions_of(builder, **drawn):
     """The items of each question, by its number."""
-    questions = section(builder.collect(), {}).sections
+    questions = section(builder.collect(), drawn).sections
     return {q.title.partition(":")[0]: q.items for q in questions}
 
 
@@ -77,6 +79,14 @@ def test_question_without_cells_says_what_to_type(builder):
     assert texts["Q5"].startswith(
         "Not measured. To measure it:\nhpml-jobs grid=shuffling"
     )
+
+
+def test_picture_is_below_a_measured_question(builder):
+    loss = Picture("Loss", None, "", "")
+    for count in (0, 1):
+        items = questions_of(with_times(builder), loss=loss)["Q4.1"]
+        assert items.count(Figure(loss)) == count
+        large_batch(builder)
 
 
 def test_text_has_no_accuracy(builder):

@@ -298,7 +298,7 @@ def _print_result(
             "running or unknown"
         )
     if followup:
-        does = "writes the report" if plan.goal is None else "goes on"
+        does = "writes the report" if plan.goal is None else "submits the next cells"
         print(f"then job {followup} {does}")
     print(f"study {study.name} in {study.root}")
     has_active = any(state.outcome.may_run for state in left_out.values())

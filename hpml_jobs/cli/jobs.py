@@ -38,7 +38,7 @@ def cancel(
 ) -> None:
     """Cancel the jobs of a study, by job id. A job that several cells share ends for all of them.
 
-    Without STUDY it cancels nothing: it only says how many jobs the most recent one has.
+    Without STUDY it cancels nothing: it says how many jobs the most recently submitted one has.
 
     Example: hpml-jobs cancel demo 'ddp-2*'
     """

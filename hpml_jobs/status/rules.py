@@ -141,7 +141,7 @@ def _active(evidence: CellEvidence, job: JobState) -> CellState:
 
 def _running(evidence: CellEvidence, job: JobState) -> CellState:
     """Return the state of a cell that a running job measures, with its progress."""
-    is_going_on = evidence.is_of_this_run and job.state != "SUSPENDED"
+    is_going_on = evidence.is_of_this_run and job.state == "RUNNING"
     pace = pace_of(evidence.progress if is_going_on else None, evidence.at)
     prefix = f"{job.state} " * (job.state != "RUNNING")
     return _state(

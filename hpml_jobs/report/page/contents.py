@@ -41,9 +41,20 @@ GLOSSARY = Bullets(
     (
         "Run, or cell: one measurement, e.g. of 2 processes at batch 64.",
         "Timed epoch: as in training. Instrumented epoch: the next one, with each part timed.",
+        "Likely: a confidence interval. The true value is probably inside.",
+        "ddp: DistributedDataParallel. Each process trains on its own batches, and all processes "
+        "average their gradients.",
+        "Communication: sending gradients and buffers to other processes. Overlapped: while the "
+        "process computes.",
+        "Waiting: for the slowest process. Data wait: for the next batch. CPU contention: waiting "
+        "for a CPU that something else uses.",
+        "Unexplained: lost, but to no cause that was measured; or noise.",
+        "Buffers: BatchNorm's running means and variances. Buffers off: never sent.",
+        "lr scaled: the learning rate grows with the global batch. Warm-up N: over N epochs.",
+        "hpml-jobs help WORD explains these and other words.",
     )
 )
-"""The words of the tables, above the first of those that are folded."""
+"""The words of the page."""
 
 
 Questions: TypeAlias = Callable[[Report, dict[str, Picture]], Section]
@@ -131,7 +142,7 @@ def _of_several(report: Report, drawn: dict[str, Picture]) -> list[Section]:
         Section(
             "answer",
             "Overview",
-            (GLOSSARY, table, *figures(drawn, "speedup", "gap")),
+            (table, *figures(drawn, "speedup", "gap")),
         ),
         *of_groups,
     ]
@@ -159,9 +170,7 @@ def _group_sections(report: Report, group: ReportGroup, prefix: str) -> list[Sec
     if any(table.label.startswith("table2-") for table in others):
         # it has a line by subtraction
         others = [t for t in others if not t.label.startswith(("table2r-", "table3r-"))]
-    folded: tuple[Item, ...] = tuple(_sheet(table, {*printed}) for table in others)
-    if folded and not report.several:
-        folded = (GLOSSARY, *folded)
+    folded = tuple(_sheet(table, {*printed}) for table in others)
     marks = tuple(_marked(group, Tier.NUMBER, Tier.TABLE))
     intro = Paragraph(f"{runs.removesuffix('.')}, unless a table says otherwise.")
     return [
@@ -215,6 +224,7 @@ def _endings(report: Report, drawn: dict[str, Picture]) -> Iterator[Section]:
         items = (*tables, *figures(drawn, "histograms"))
         yield _folded("together", "Tables of all groups", items)
     yield _folded("pictures", "More pictures", figures(drawn, "phases", "loss"))
+    yield _folded("words", "Words", (GLOSSARY,))
     yield _folded("environment", "Environment", _hardware(report))
     yield _folded("commands", "Commands", tuple(_commands(report)))
     if report.unplaced:

@@ -18,6 +18,7 @@ SECTIONS = [
     "Warnings",
     "More tables",
     "More pictures",
+    "Words",
     "Environment",
     "Commands",
 ]

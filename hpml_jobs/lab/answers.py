@@ -121,7 +121,7 @@ def communication(block: LabBlock) -> LabAnswer:
         f"{captions.shown(seconds(compute_s), row, Affected.SPLIT)} s are computation and "
         f"{captions.shown(seconds(comm_s), row, Affected.SPLIT)} s "
         f"({percent_text(comm_s / (compute_s + comm_s), 0)} of both) communication that is not "
-        "overlapped with it, waiting included."
+        "overlapped with it, waiting included. In Q2 communication also counts what it slows down."
     )
 
 
@@ -170,14 +170,14 @@ def remedies(block: LabBlock) -> LabAnswer:
 def shuffling(block: LabBlock) -> LabAnswer:
     """Return the orders of the samples with and without set_epoch (Q5)."""
     texts = [
-        f"{texts['different orders'].replace('of', 'in')} epochs "
+        f"in {texts['different orders']} epochs "
         f"{'with' if texts['set_epoch'] == 'yes' else 'without'} set_epoch (test accuracy "
         f"{texts['test acc., %']} %)"
         for _, texts in block.texts(block.rows)
     ]
     return LabAnswer(
-        f"Orders in which a process saw the {block.source.a_cell.workload.samples_name}: "
-        f"{listed(texts)}. 1: the same order in every epoch.",
+        f"A process saw the {block.source.a_cell.workload.samples_name} in a new order "
+        f"{listed(texts)}. 1: all epochs had the order of the first.",
         block.rows,
     )
 
@@ -206,8 +206,8 @@ def replicas(block: LabBlock) -> LabAnswer:
     ]
     return LabAnswer(
         "Buffers are BatchNorm's statistics, which only the test uses. ddp copies those of process "
-        "0 to all before a forward pass (buffers off: never); then each updates its own. On "
-        f"{block.place(block.rows[0])}: {'; '.join(texts)}.",
+        "0 to all before a forward pass (buffers off: never); then each updates its own, and they "
+        f"differ. On {block.place(block.rows[0])}: {'; '.join(texts)}.",
         block.rows,
     )
 

@@ -84,7 +84,7 @@ def brief(group: ConditionGroup, cause: Cause) -> str:
     cells = captions.cell_words(cause.rows[0].place, group.device)
     number = len({row.place for row in cause.rows})
     if number > 1:
-        cells = f"{cells}, and {number - 1} more"
+        cells = f"{cells}, and {counted(number - 1, 'more row')}"
     first_figures = cause.result.figures.partition("; ")[0]
     return f"{cells}: {_with_fix(first_figures, cause)}"
 

@@ -141,7 +141,7 @@ def gap_sentence(row: Row, gap: Gap) -> str:
         return f"{question}: {shown(order)}."
     texts = [
         f"about {shown(digits(gap.parts[cause].value))} "
-        f"{'to' if number else 'is lost to'} {names.get(cause, cause)}"
+        f"{'to' if number else 'goes to'} {names.get(cause, cause)}"
         for number, cause in enumerate(causes)
     ]
     if not gap.is_split:
@@ -149,13 +149,14 @@ def gap_sentence(row: Row, gap: Gap) -> str:
         texts.append(f"{what} are not measured: {why_unsplit(row)}")
     elif unexplained >= least:
         texts.append(f"about {shown(digits(unexplained))} is unexplained")
-    return f"{question}: of the {digits(gap.missing)}, {', '.join(texts)}."
+    return f"{question}: of the {digits(gap.missing)} lost, {', '.join(texts)}."
 
 
 PICTURE = (
     "Each cause takes a part of the ideal speedup: what would be gained without it, compared with "
-    "one process. Communication: what an extra epoch without it gains; Comm of Table 2 comes from "
-    "a different epoch. Unexplained: the rest: noise, or not measured. Thin lines: likely ranges."
+    "one process. Communication: what an extra epoch without it gains, also in computing that it "
+    "slows down; Table 2 counts that as Compute. Unexplained: the rest, noise or what was not "
+    "measured. Thin lines: likely ranges."
 )
 
 

@@ -15,12 +15,13 @@ ANSWERS = {
     "128, 25.95 s at batch 512 and does not fit (OOM) at batch 2048.",
     "Q2": "Weak scaling, with the same batch per GPU: 1 -> 2 -> 4 GPUs: 1.00, 1.66, 1.72 times as "
     "fast at batch 512 per GPU (efficiency 83 and 43 %; 1.72: likely 1.70 to 1.73, one run each)."
-    "\nWhy batch 512: the fastest on 1 GPU.\nWhy 1.72 and not 4 times: of the 2.28, about 1.96 is "
-    "unexplained.\nStrong scaling at global batch 512, 4 GPUs at batch 128: 1.31 times as fast as "
-    "1 GPU at batch 512 (likely 1.29 to 1.32, one run each).",
+    "\nWhy batch 512: the fastest on 1 GPU.\nWhy 1.72 and not 4 times: of the 2.28 lost, about "
+    "1.96 is unexplained.\nStrong scaling at global batch 512, 4 GPUs at batch 128: 1.31 times as "
+    "fast as 1 GPU at batch 512 (likely 1.29 to 1.32, one run each).",
     # of 1.005 x 15.127 s, 2 % are stall and 8 % communication
     "Q3.1": "In an epoch with each part timed, on 4 GPUs at batch 512, 13.68 s are computation and "
-    "1.216 s (8 % of both) communication that is not overlapped with it, waiting included.",
+    "1.216 s (8 % of both) communication that is not overlapped with it, waiting included. "
+    "In Q2 communication also counts what it slows down.",
     "Q3.2": "On 4 GPUs at batch 512 gradients pass at 1.23 GB/s, 73.3 % of the peak of "
     "1.67 GB/s.",
     "Q4.1": "After the last epoch: 1 GPU at batch 128 (global batch 128): training loss 1.2000 ± "
@@ -29,14 +30,14 @@ ANSWERS = {
     "lr scaled: learning rate x global batch / 128. Warm-up N: it grows to that in N epochs.",
     "Q4.2": "Test accuracy on 2 GPUs at batch 512: 60.00 ± 0.00 % (ddp) and 64.00 ± 0.00 % (ddp, "
     "lr scaled). Small differences may be chance.",
-    "Q5": "Orders in which a process saw the images: 5 in 5 epochs with set_epoch (test accuracy "
-    "60.00 %) and 1 in 5 epochs without set_epoch (test accuracy 60.00 %). 1: the same order in "
-    "every epoch.",
+    "Q5": "A process saw the images in a new order in 5 of 5 epochs with set_epoch (test accuracy "
+    "60.00 %) and in 1 of 5 epochs without set_epoch (test accuracy 60.00 %). 1: all epochs had "
+    "the order of the first.",
     "Q6": "No: an iteration sends 38,560 bytes of buffers and 44,695,848 bytes of gradients (4 "
     "GPUs at batch 512).",
     "Q7": "Buffers are BatchNorm's statistics, which only the test uses. ddp copies those of "
-    "process 0 to all before a forward pass (buffers off: never); then each updates its own. "
-    "On 2 GPUs at batch 128: ddp: parameters equal, buffers differ, test "
+    "process 0 to all before a forward pass (buffers off: never); then each updates its own, and "
+    "they differ. On 2 GPUs at batch 128: ddp: parameters equal, buffers differ, test "
     "accuracy 60.00 %; buffers off: parameters equal, buffers differ, test accuracy 60.00 %.",
     "Part B": "Test accuracy, scale by a layer's range: lenet_cifar10 65.00 % fp32, "
     "64.90 % int8 weights and 64.60 % int8 weights + activations; lenet_bias_cifar10 65.00 % fp32, "

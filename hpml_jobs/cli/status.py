@@ -86,7 +86,7 @@ def status(
     name = study_words(selected)
     hints = []
     if any(in_short(state.checks) for state in current_states):
-        sentence = "some checks failed or warn; to see the reasons"
+        sentence = "checks warn of some numbers; to see the reasons"
         hints.append(with_command(sentence, f"{PROGRAM} collect {name} --all"))
     if current.fault:
         hints.append(f"warning: {current.fault}; jobs that only it names are not shown")

@@ -181,15 +181,18 @@ def _how_split(selection: StrategyRows) -> list[str]:
 def table3(selection: StrategyRows) -> Table:
     """Return the measured bandwidth of the gradients in GB/s (1e9 bytes per second)."""
     words = BANDWIDTH[selection.strategy.traffic.bandwidth]
-    bandwidths = [row.bandwidth for row in selection.parallel_rows if row.bandwidth]
-    has_peak = any(bandwidth.of_peak for bandwidth in bandwidths)
+    peaks = [
+        row.figures.peak_bytes or 0
+        for row in selection.parallel_rows
+        if row.bandwidth and row.bandwidth.of_peak
+    ]
     text = TableText(
         "table3",
         f"Table 3: {words.title}",
         f"Table 3 (GB/s{words.aside})",
         (
             words.measured,
-            *([OF_PEAK] if has_peak else []),
+            *([OF_PEAK.format(max(peaks) / 1e6)] if peaks else []),
             captions.runs(selection.parallel_rows),
         ),
     )
@@ -202,7 +205,7 @@ def table3(selection: StrategyRows) -> Table:
         *_unmeasured(selection, without),
         *_below(selection, Affected.BANDWIDTH),
     ]
-    names = ["gb_per_s", "of_peak"] if has_peak else ["gb_per_s"]
+    names = ["gb_per_s", "of_peak"] if peaks else ["gb_per_s"]
     return strategy_table(selection, text, selection.parallel_setups, names, notes)
 
 

@@ -51,7 +51,8 @@ NOMINAL = (
     "takes this time. 1 GB = 1e9 bytes."
 )
 OF_PEAK = (
-    "Peak: the fastest large all-reduce (sum over processes) measured without training."
+    "Peak: the same of an all-reduce (sum over processes) without training, in messages of about "
+    "{:.3g} MB; smaller ones are slower."
 )
 RESIDUAL_BANDWIDTH = (
     "Bus bandwidth by subtraction: derived, not measured. 2(N-1)/N x I_N x S / Comm, with I_N "

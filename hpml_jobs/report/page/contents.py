@@ -51,6 +51,9 @@ GLOSSARY = Bullets(
         "Unexplained: lost, but to no cause that was measured; or noise.",
         "Buffers: BatchNorm's running means and variances. Buffers off: never sent.",
         "lr scaled: the learning rate grows with the global batch. Warm-up N: over N epochs.",
+        "Scatter: runs differ. Disturbed: other programs ran meanwhile. Short: few iterations. "
+        "Loader-bound: processes wait for data.",
+        "Part B: a value is an integer of 8 bits times the scale of its layer.",
         "hpml-jobs help WORD explains these and other words.",
     )
 )

@@ -172,7 +172,7 @@ def _gpu_hours(record: Record) -> float:
 
 def _rule(plan: Plan, goal: Goal, most: float) -> str:
     """Return what is measured in which order, and what it may use."""
-    first = "the largest size is measured"
+    first = "the largest gpus= is measured"
     if len({planned.cell.batch for planned in plan.cells}) > 1:
         first = (
             "batches grow until they bring less than 2 %, memory is full, or an epoch has under\n"
@@ -180,7 +180,7 @@ def _rule(plan: Plan, goal: Goal, most: float) -> str:
         )
     limits = f"; their time limits: {hours_text(most)} GPU-hours"
     return (
-        f"auto: {first},\n  then sizes between, to find the largest with "
+        f"auto: {first},\n  then gpus= between, to find the largest with "
         f"at least {percent_text(goal.min_efficiency, 0)} efficiency.\n  At most "
         f"{_of(plan)}{limits * bool(most)}"
     )
@@ -198,7 +198,7 @@ def _ended(plan: Plan, goal: Goal, known: Known, most: int) -> str:
     why = (
         why_no_larger(goal, [*tried.values()], known)
         # a study whose sizes are measured already keeps their batch
-        or f"larger ones have under {LEAST_ITERATIONS} iterations per epoch, or are not needed"
+        or f"larger ones (4 x) have under {LEAST_ITERATIONS} iterations an epoch, or are not needed"
     )
     ends = f"; batches end at {max(tried)}: {why}" * (max(tried) < most)
     launches = counted(sum(measured.launches for measured in known.values()), "run")

@@ -167,7 +167,9 @@ def _refuse_no_command(word: str) -> None:
     if "=" in word or word.startswith(("-", "~", "+")):
         return
     near = nearest(word, COMMANDS, cutoff=0.65)
-    hint = f"did you mean {near}?" if near else f"see {PROGRAM} --help ({word}=VALUE?)"
+    hint = (
+        f"did you mean {near}?" if near else f"see {PROGRAM} --help (a key: KEY=VALUE)"
+    )
     raise UsageError(f"{word} is not a command: {hint}")
 
 

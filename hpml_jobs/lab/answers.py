@@ -121,7 +121,7 @@ def communication(block: LabBlock) -> LabAnswer:
         f"{captions.shown(seconds(compute_s), row, Affected.SPLIT)} s are computation and "
         f"{captions.shown(seconds(comm_s), row, Affected.SPLIT)} s "
         f"({percent_text(comm_s / (compute_s + comm_s), 0)} of both) communication that is not "
-        "overlapped with it, waiting included. In Q2 it also counts slower computing."
+        "overlapped with it, waiting included. Q2's also counts slower computing."
     )
 
 
@@ -177,7 +177,7 @@ def shuffling(block: LabBlock) -> LabAnswer:
     ]
     return LabAnswer(
         f"A process saw the {block.source.a_cell.workload.samples_name} in a new order "
-        f"{listed(texts)}. 1: every epoch had the same order.",
+        f"{listed(texts)}. 1 of N: every epoch had the same order.",
         block.rows,
     )
 

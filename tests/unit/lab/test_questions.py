@@ -21,7 +21,7 @@ ANSWERS = {
     # of 1.005 x 15.127 s, 2 % are stall and 8 % communication
     "Q3.1": "In an epoch with each part timed, on 4 GPUs at batch 512, 13.68 s are computation and "
     "1.216 s (8 % of both) communication that is not overlapped with it, waiting included. "
-    "In Q2 it also counts slower computing.",
+    "Q2's also counts slower computing.",
     "Q3.2": "On 4 GPUs at batch 512 gradients pass at 1.23 GB/s, 73.3 % of the peak of "
     "1.67 GB/s.",
     "Q4.1": "After the last epoch: 1 GPU at batch 128 (global batch 128): training loss 1.2000 ± "
@@ -31,8 +31,8 @@ ANSWERS = {
     "Q4.2": "Test accuracy on 2 GPUs at batch 512: 60.00 ± 0.00 % (ddp) and 64.00 ± 0.00 % (ddp, "
     "lr scaled). Small differences may be chance.",
     "Q5": "A process saw the images in a new order in 5 of 5 epochs with set_epoch (test accuracy "
-    "60.00 %) and in 1 of 5 epochs without set_epoch (test accuracy 60.00 %). 1: every epoch had "
-    "the same order.",
+    "60.00 %) and in 1 of 5 epochs without set_epoch (test accuracy 60.00 %). 1 of N: every epoch "
+    "had the same order.",
     "Q6": "No: an iteration sends 38,560 bytes of buffers and 44,695,848 bytes of gradients (4 "
     "GPUs at batch 512).",
     "Q7": "Buffers are BatchNorm's statistics, which only the test uses. ddp copies those of "

@@ -167,9 +167,7 @@ def _refuse_no_command(word: str) -> None:
     if "=" in word or word.startswith(("-", "~", "+")):
         return
     near = nearest(word, COMMANDS, cutoff=0.65)
-    hint = (
-        f"did you mean {near}?" if near else f"see {PROGRAM} --help (a key: KEY=VALUE)"
-    )
+    hint = f"did you mean {near}?" if near else f"see {PROGRAM} --help (or KEY=VALUE)"
     raise UsageError(f"{word} is not a command: {hint}")
 
 

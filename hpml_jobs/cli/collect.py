@@ -103,7 +103,7 @@ def collect(
         show(structs.replace(report, study=study_words(selected)), console())
         page = _write(report, selected, to, all_tables)
         if page:
-            print(f"The page with all tables and pictures: {page}")
+            print(f"The page with tables and pictures: {page}")
         for line in handed_in:
             print(line)
         if is_opened and page:

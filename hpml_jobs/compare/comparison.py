@@ -221,7 +221,7 @@ def _table(group: ComparedGroup) -> Table:
     """Return the table of a compared group, with what limits the comparison below."""
     timed = group.new.timed
     caption = (CAPTION.format(timed=timed), group.new.setting)
-    text = TableText("compare", "Comparison", "timed epoch", caption)
+    text = TableText("compare", "Comparison", "", caption)
     items = [(_words(group, cell), _line(cell)) for cell in group.measured]
     columns = columns_of(ComparedLine, timed=timed)
     return item_table([], text, items, columns, _notes(group))

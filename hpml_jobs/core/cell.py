@@ -106,7 +106,6 @@ class Origin(NamedTuple):
     """
 
     where: str = "here"
-    how: str = "measured"
     has_ranks: bool = True
     has_other: bool = False
     has_facts: bool = True
@@ -123,9 +122,7 @@ SCRIPT = Origin(
     ranks_meet=False,
     loading_remedy="give the script's DataLoader more num_workers=, or use faster storage",
 )
-IMPORT = Origin(
-    where="elsewhere", how="as reported elsewhere", has_ranks=False, has_facts=False
-)
+IMPORT = Origin(where="elsewhere", has_ranks=False, has_facts=False)
 
 
 class Cell(Value, frozen=True, kw_only=True, dict=True, forbid_unknown_fields=False):

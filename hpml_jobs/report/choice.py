@@ -307,7 +307,7 @@ def choice_table(
     text = TableText(
         "choice",
         "Choice and cost",
-        "timed epoch",
+        "",
         (
             caption,
             JOULES if has_energy else "",

@@ -81,7 +81,7 @@ def communication(group: ConditionGroup) -> Table | None:
     text = TableText(
         "communication",
         "Communication",
-        "instrumented epoch",
+        "",
         (COMMUNICATION, captions.runs(rows)),
         affected=Affected.SPLIT,
     )
@@ -143,9 +143,9 @@ def _sent(row: Row) -> Iterator[SentMessages]:
 
 
 PHASES_CAPTION = (
-    "Seconds per {work} of the slowest process; h2d: copy to the device. Overhead: instrumented "
-    "epoch / timed epoch - 1. Comm of Table 2 also has what forward (ddp's buffers, fsdp's "
-    "parameters) and the optimizer (zero1's) communicate. Medians over runs need not add up."
+    "Seconds per {work} of the slowest process, with each part timed; h2d: copy to the device. "
+    "Overhead: how much longer that takes. Comm of Table 2 also has what forward (ddp's buffers, "
+    "fsdp's parameters) and the optimizer (zero1's) communicate. Medians need not add up."
 )
 
 OF_SCRIPT = (
@@ -219,8 +219,8 @@ def phases(group: ConditionGroup) -> Table | None:
     ]
     text = TableText(
         "phases",
-        "Phases of the instrumented epoch",
-        "instrumented epoch",
+        "Phases of an epoch",
+        "",
         (*caption, captions.runs(rows)),
         affected=Affected.SPLIT,
     )
@@ -230,7 +230,7 @@ def phases(group: ConditionGroup) -> Table | None:
 
 
 PICTURE_CAPTION = (
-    "Instrumented epoch, seconds of the slowest process. Backward communication: not overlapped "
+    "Seconds of the slowest process, with each part timed. Backward communication: not overlapped "
     "with backward."
 )
 

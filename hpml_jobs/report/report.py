@@ -20,7 +20,6 @@ from hpml_jobs.report.communication import (
     phases_picture,
 )
 from hpml_jobs.report.frame import captions, picture
-from hpml_jobs.report.frame.numbers import aside
 from hpml_jobs.report.frame.picture import Picture
 from hpml_jobs.report.frame.table import Sheet, Table
 from hpml_jobs.report.lab.replicas import replicas, shuffling
@@ -65,7 +64,6 @@ class ReportGroup(Value, frozen=True, kw_only=True):
     """
 
     number: int
-    title: str
     name: str
     differences: str
     source: ConditionGroup
@@ -253,13 +251,6 @@ def _code(group: ConditionGroup) -> dict[str, str]:
     return {name: requested[name] for name in names}
 
 
-def _title(group: ConditionGroup) -> str:
-    workload = group.a_cell.workload
-    cell = group.a_cell
-    hardware = captions.hardware(group) or cell.gpu_type or cell.device.value
-    return f"{workload.name}{aside(workload.args_text)} on {hardware}"
-
-
 def _name(number: int, differences: Mapping[str, Sequence[str]]) -> str:
     """Return the values of the conditions that differ most, as many as tell a group apart."""
     parts: list[str] = []
@@ -319,7 +310,6 @@ def _report_group(
     age = " (older version)" if is_replaced else ""
     return ReportGroup(
         number=number,
-        title=_title(group) + age,
         name=group.name + age,
         differences=_differences(number, differences),
         source=group,

@@ -48,7 +48,7 @@ def document(report: Report) -> bytes:
 def _group(report: Report, group: ReportGroup) -> dict[str, Any]:
     return {
         "group": group.number,
-        "title": group.title,
+        "title": group.name,
         "apart": group.differences,
         "answer": _answer(answer_of(report, group), group.source.series),
         "warnings": [_cause(cause) for cause in causes(group.source)],

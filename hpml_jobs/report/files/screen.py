@@ -40,8 +40,10 @@ def show_all(report: Report, console: Console) -> None:
         console.print(Text(head, style="bold yellow"))
         bullets(report.differences, console)
     for group in report.groups:
-        number = f"Group {group.number}: " if report.several else ""
-        _show_group(group, answer_of(report, group), console, number)
+        if report.several:
+            title = Text(f"Group {group.number}: {group.name}", style="bold")
+            console.print(Rule(title, style="dim"), width=prose_width(console))
+        _show_group(group, answer_of(report, group), console)
     for table in report.tables:
         show_table(table, console, set())
         console.print()
@@ -50,11 +52,7 @@ def show_all(report: Report, console: Console) -> None:
         bullets((f"{r.slug}: {r.reason}" for r in report.unplaced), console)
 
 
-def _show_group(
-    group: ReportGroup, answer: Answer, console: Console, number: str
-) -> None:
-    title = Rule(Text(f"{number}{group.title}", style="bold"), style="dim")
-    console.print(title, width=prose_width(console))
+def _show_group(group: ReportGroup, answer: Answer, console: Console) -> None:
     show_text(group.setting, console)
     for text in (answer.sentence, *answer.lines, *answer.marks):
         show_text(text, console)

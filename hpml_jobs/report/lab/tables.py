@@ -151,7 +151,7 @@ def table2(selection: StrategyRows) -> Table:
     caption.append(captions.runs(selection.parallel_rows))
     text = TableText(
         "table2",
-        f"Table 2: computation and communication, {group.origin.how}",
+        "Table 2: computation and communication",
         "Table 2 (s)",
         tuple(caption),
     )

@@ -82,9 +82,7 @@ class BandwidthWords(NamedTuple):
 
 
 BANDWIDTH = {
-    BandwidthKind.BUS: BandwidthWords(
-        "bus bandwidth, measured", "", BUS, (RESIDUAL_BANDWIDTH,)
-    ),
+    BandwidthKind.BUS: BandwidthWords("bus bandwidth", "", BUS, (RESIDUAL_BANDWIDTH,)),
     BandwidthKind.NOMINAL: BandwidthWords(
         "nominal bandwidth",
         ", nominal",
@@ -92,12 +90,12 @@ BANDWIDTH = {
         (RESIDUAL_BANDWIDTH, RESIDUAL_NOMINAL),
     ),
     BandwidthKind.ROOT_WIRE: BandwidthWords(
-        "bandwidth on root's wire, measured",
+        "bandwidth on root's wire",
         ", root's wire",
         ROOT_WIRE,
         (RESIDUAL_ROOT_WIRE,),
     ),
     BandwidthKind.SHARDED: BandwidthWords(
-        "bus bandwidth of reduce-scatters, measured", "", SHARDED, (RESIDUAL_SHARDED,)
+        "bus bandwidth of reduce-scatters", "", SHARDED, (RESIDUAL_SHARDED,)
     ),
 }

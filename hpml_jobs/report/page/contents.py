@@ -40,7 +40,6 @@ NO_CELLS = "This study has no cells yet, or none can be read."
 GLOSSARY = Bullets(
     (
         "Run, or cell: one measurement, e.g. of 2 processes at batch 64.",
-        "Timed epoch: as in training. Instrumented epoch: the next one, with each part timed.",
         "Likely: a confidence interval. The true value is probably inside.",
         "ddp: DistributedDataParallel. Each process trains on its own batches, and all processes "
         "average their gradients.",
@@ -51,8 +50,6 @@ GLOSSARY = Bullets(
         "Unexplained: lost, but to no cause that was measured; or noise.",
         "Buffers: BatchNorm's running means and variances. Buffers off: never sent.",
         "lr scaled: the learning rate grows with the global batch. Warm-up N: over N epochs.",
-        "Scatter: runs differ. Disturbed: other programs ran meanwhile. Short: few iterations. "
-        "Loader-bound: processes wait for data.",
         "Part B: a value is an integer of 8 bits times the scale of its layer.",
         "hpml-jobs help WORD explains these and other words.",
     )
@@ -88,27 +85,17 @@ def public_page(
 ) -> Page:
     """Return the page of a report with its drawn pictures, by name; control characters go.
 
-    `questions` of a lab have the answer and its pictures: then the tables are folded.
+    `questions` of a lab have the answer, its pictures and most tables.
     """
-    if report.several:
+    if questions:
+        sections = [*questions, *_after_questions(report)]
+    elif report.several:
         sections = _of_several(report, drawn)
     elif report.groups:
         sections = _of_one(report, report.groups[0], drawn)
     else:
         sections = [Section("answer", "Answer", (Paragraph(NO_CELLS, is_lead=True),))]
-    if questions:
-        of_groups = tuple(sections[1:])
-        sections = [Section("all", "More tables", (), "More tables: show", of_groups)]
-        doubts: list[Item] = []
-        for group in report.groups:
-            doubts += map(Paragraph, without(report, group))
-            # without a speedup no answer has a time
-            if group.source.series:
-                doubts += _marked(group, Tier.NUMBER, Tier.TABLE)
-            else:
-                doubts += _marked(group, Tier.NUMBER, of={Affected.LEARNING})
-        questions = (*questions, Section("doubts", "Warnings", tuple(doubts)))
-    whole = chain(questions, sections, _endings(report, drawn))
+    whole = chain(sections, _endings(report, drawn))
     page = Page(
         title=report.study,
         sections=tuple(s for s in whole if s.items or s.sections),
@@ -118,13 +105,28 @@ def public_page(
     return public
 
 
+def _after_questions(report: Report) -> Iterator[Section]:
+    """Yield the warnings of a lab, and the tables of its speedups that no question has."""
+    doubts: list[Item] = []
+    more = []
+    for group in report.groups:
+        doubts += map(Paragraph, without(report, group))
+        # without a speedup no answer has a time
+        if group.source.series:
+            doubts += _marked(group, Tier.NUMBER, Tier.TABLE)
+            more.append(_group_sections(report, group, f"group{group.number}-")[-1])
+        else:
+            doubts += _marked(group, Tier.NUMBER, of={Affected.LEARNING})
+    yield Section("doubts", "Warnings", tuple(doubts))
+    yield from more
+
+
 def _of_one(
     report: Report, group: ReportGroup, drawn: dict[str, Picture]
 ) -> list[Section]:
     answer, *sections = _group_sections(report, group, "")
     headline, *others = answer.items
-    below = figures(drawn, "gap")
-    items = (headline, *figures(drawn, "speedup"), *others, *below)
+    items = (headline, *figures(drawn, "speedup"), *others, *figures(drawn, "gap"))
     return [answer._replace(items=items), *sections]
 
 
@@ -135,8 +137,6 @@ def _of_several(report: Report, drawn: dict[str, Picture]) -> list[Section]:
     of_groups = []
     for group in report.groups:
         sections = _group_sections(report, group, f"group{group.number}-")
-        if report.is_of_lab:
-            del sections[0]
         anchor = f"group{group.number}"
         shown = tuple(section for section in sections if section.items)
         title = f"Group {group.number}: {group.name}"
@@ -169,11 +169,13 @@ def _group_sections(report: Report, group: ReportGroup, prefix: str) -> list[Sec
     first = [main] if main else []
     first += [t for t in group.lab if t.label.startswith("table1") and t != main]
     sheets = tuple(_sheet(table, printed) for table in first)
-    others = [t for t in group.tables if t not in first and t.label != CHECKS]
-    if any(table.label.startswith("table2-") for table in others):
-        # it has a line by subtraction
-        others = [t for t in others if not t.label.startswith(("table2r-", "table3r-"))]
-    folded = tuple(_sheet(table, {*printed}) for table in others)
+    in_files = _in_files(group)
+    more = group.full if report.is_of_lab else group.tables
+    folded = tuple(
+        _sheet(table, {*printed})
+        for table in more
+        if table not in first and table.label.partition("-")[0] not in in_files
+    )
     marks = tuple(_marked(group, Tier.NUMBER, Tier.TABLE))
     intro = Paragraph(f"{runs.removesuffix('.')}, unless a table says otherwise.")
     return [
@@ -182,6 +184,18 @@ def _group_sections(report: Report, group: ReportGroup, prefix: str) -> list[Sec
         Section(f"{prefix}marks", "Warnings", marks),
         _folded(f"{prefix}full", "More tables", folded),
     ]
+
+
+def _in_files(group: ReportGroup) -> set[str]:
+    """Return the labels, without strategies, of the tables that only the files have."""
+    labels = {"q1", "communication", CHECKS}
+    if group.main_gaps.keys() == group.source.gaps.keys():
+        labels.add("gap")  # its picture has all
+    if all(row.setup.is_plain for row in group.source.timed):
+        labels.add("replicas")
+    if any(table.label.startswith("table2-") for table in group.lab):
+        labels |= {"table2r", "table3r"}  # it has a line by subtraction
+    return labels
 
 
 def _sheet(table: Table, printed: set[str]) -> ShownTable:
@@ -213,10 +227,7 @@ def _marked(
         if not {*of}.isdisjoint(cause.result.affects)
     ]
     if causes:
-        texts = (
-            f"{cause.result.check}: {warnings.cause_text(group.source, cause)}"
-            for cause in causes
-        )
+        texts = (warnings.cause_text(group.source, cause) for cause in causes)
         yield Bullets(tuple(dict.fromkeys(texts)))
 
 
@@ -294,7 +305,6 @@ def _properties(record: Record) -> Iterator[tuple[str, object]]:
         yield from _of_card(card)
     yield "measured", (record.attempt.started or "")[:10]
     yield "imported from", record.source.file
-    yield "GPU, as reported", record.source.gpu_model
 
 
 def _of_card(card: Card) -> Iterator[tuple[str, object]]:

@@ -93,7 +93,7 @@ def gap_table(group: ConditionGroup) -> Table | None:
         units=captions.units(group.device),
         reference=captions.reference_text(rows, group.device),
     )
-    text = TableText("gap", "Gap to the ideal speedup", "timed epoch", (caption,))
+    text = TableText("gap", "Gap to the ideal speedup", "", (caption,))
     reasons = [
         (f"not replayed: {gap.unproven}", place)
         for place, gap in group.gaps.items()

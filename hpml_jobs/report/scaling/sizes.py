@@ -64,7 +64,7 @@ def scaling(group: ConditionGroup) -> Table | None:
         _with_units(group, STRONG) if strong else "",
         captions.runs(group.rows),
     )
-    text = TableText("scaling", "Scaling", "timed epoch", caption)
+    text = TableText("scaling", "Scaling", "", caption)
     heads = columns_of(
         ScalingLine,
         without=() if strong else STRONG_FIELDS,

@@ -30,7 +30,7 @@ def test_cells_with_other_args_are_compared_with_their_own_baseline(builder):
     assert [row.timing.epoch_s for row in second.source.rows] == [60.0, 24.0]
     assert [row.speedup for row in second.source.rows] == [1.0, 2.5]
     assert "args tied true, width 512" in second.differences
-    assert second.title.startswith("gpt (tied true, width 512) on ")
+    assert second.name == "args tied true, width 512"
     assert (
         "; optimizer mygpt:lion, schedule mygpt:decay; tied true, width 256; "
         in first.setting

@@ -148,7 +148,7 @@ def test_e10_batch_larger_than_data_set_is_refused():
 def test_e11_residual_is_labelled_next_to_measured_values(builder):
     builder.with_published_study()
     measured, residual = builder.table("table2-ddp"), builder.table("table2r-ddp")
-    assert "measured" in measured.title
+    assert "with each part timed" in measured.caption[0]
     assert "by subtraction" in residual.title
     assert texts_by_label(measured)["4-GPU"] != texts_by_label(residual)["4-GPU"]
     phases = lab_record(lab_cell(4, 32), PUBLISHED_S[4, 32]).phases

@@ -24,7 +24,7 @@ hpml_jobs {version}: how does PyTorch training scale on a SLURM cluster?
   logs [STUDY] [PATTERN]     show why cells failed; -f follows a running cell
   resubmit [STUDY] ...       submit cells again: --failed, --oom, --timeout, ...
   cancel [STUDY] [PATTERN]   cancel this study's jobs
-  collect [STUDY]            print how much faster more GPUs are, and why
+  collect [STUDY]            print how much faster more GPUs are, and why not more
   compare A [B]              say which cells of B are faster or slower than A's
 
 A study is a set of cells; a cell is one run, e.g. of 4 GPUs with batch 128.
@@ -60,7 +60,7 @@ Commands (hpml-jobs COMMAND --help shows its options and an example)
                              --watch: live, until no cell is pending or running
   logs [STUDY] [PATTERN]     show why cells failed; -f follows a running cell
  results
-  collect [STUDY]            print how much faster more GPUs are, and why;
+  collect [STUDY]            print how much faster more GPUs are, and why not more;
                              write the tables and the page
   compare A [B]              say which cells of B are faster or slower than A's;
                              --save FILE keeps the numbers of a study for later

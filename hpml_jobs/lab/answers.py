@@ -120,8 +120,8 @@ def communication(block: LabBlock) -> LabAnswer:
         f"In an epoch with each part timed, on {block.place(row)}, "
         f"{captions.shown(seconds(compute_s), row, Affected.SPLIT)} s are computation and "
         f"{captions.shown(seconds(comm_s), row, Affected.SPLIT)} s "
-        f"({percent_text(comm_s / (compute_s + comm_s), 0)} of both) communication that is not "
-        "overlapped with it, waiting included. Q2's also counts slower computing."
+        f"({percent_text(comm_s / (compute_s + comm_s), 0)} of their sum) communication that is "
+        "not overlapped with it, waiting included. Q2 also counts the computing that it slows down."
     )
 
 
@@ -206,7 +206,7 @@ def replicas(block: LabBlock) -> LabAnswer:
     ]
     return LabAnswer(
         "Buffers are BatchNorm's statistics, which only the test uses. ddp copies those of process "
-        "0 to all before a forward pass (buffers off: never); then each updates its own, and they "
+        "0 to all before a forward pass (buffers off: never); then each updates its own: they "
         f"differ. On {block.place(block.rows[0])}: {'; '.join(texts)}.",
         block.rows,
     )

@@ -77,7 +77,7 @@ QUESTIONS = (
         shows_table=False,
     ),
     Question(
-        "Q7: Gradients alone",
+        "Q7: Are gradients alone enough?",
         answers.replicas,
         "replicas",
         lambda cell: cell.sync_buffers is not None,

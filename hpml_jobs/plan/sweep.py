@@ -277,7 +277,7 @@ def _blocks_of_device(
         )
     if device is Device.CUDA or all(_is_among(values, kept) for values in left_out):
         return kept, []
-    return kept, ["device=cpu: the grid's cells for CPUs, not those for GPUs"]
+    return kept, ["device=cpu: this grid's cells for CPUs"]
 
 
 def _is_among(block: Ranges, others: list[Ranges]) -> bool:

@@ -320,7 +320,10 @@ def _accuracy(group: ReportGroup, series: Series) -> str:
     size = captions.size(rows[0].gpus, group.source.device)
     tested = count(rows[0].trained[0].ranks[0].test_samples)
     samples = group.source.a_cell.workload.samples_name
-    return f"Test accuracy {first} with {size}, {last} with {rows[1].gpus} ({tested} {samples})."
+    return (
+        f"Test accuracy {first} with {size}, {last} with {rows[1].gpus} ({tested} {samples}; "
+        "small differences may be chance)."
+    )
 
 
 def without(report: Report, group: ReportGroup) -> Iterator[str]:

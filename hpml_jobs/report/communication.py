@@ -144,8 +144,8 @@ def _sent(row: Row) -> Iterator[SentMessages]:
 
 PHASES_CAPTION = (
     "Seconds per {work} of the slowest process, with each part timed; h2d: copy to the device. "
-    "Overhead: how much longer that takes. Comm of Table 2 also has what forward (ddp's buffers, "
-    "fsdp's parameters) and the optimizer (zero1's) communicate. Medians need not add up."
+    "Overhead: how much timing the parts slows it. Comm of Table 2 also has the communication in "
+    "forward and optimizer. Medians need not add up."
 )
 
 OF_SCRIPT = (

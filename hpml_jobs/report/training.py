@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from math import ceil, log
 from statistics import median
-from typing import Annotated, Any, NamedTuple, Self
+from typing import Annotated, NamedTuple, Self
 
 from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.check_result import Affected
@@ -45,7 +45,7 @@ from hpml_jobs.results.iterations import (
 from hpml_jobs.results.rows import Row
 
 TABLE_4 = (
-    "After the last epoch: average training loss, training accuracy (during training), and "
+    "After the last epoch: average training loss, training accuracy (mean of the epoch), and "
     "accuracy on the whole test set{samples}, mean over processes. Global batch: of all {units}. "
     "lr: of the last iteration. ±: standard deviation over seeds."
 )
@@ -247,23 +247,23 @@ LINES = 8
 """The most lines in a panel: the legend names each of them."""
 
 CAPTION = (
-    f"The first run of each row. Thin: iterations, at most {POINTS:,} of them; thick: mean "
-    "over a fortieth of the run."
+    f"The first run of each row. Thin: iterations, at most {POINTS:,} of them; thick: "
+    "smoothed (mean over a fortieth of the run)."
 )
 
 
 def loss_picture(groups: Sequence[ConditionGroup]) -> Picture | None:
-    """Plot the training loss by iteration; None if no run has curves."""
+    """Plot the training loss by epoch; None if no run has curves."""
     setups = {}
-    losses: dict[str, dict[str, Any]] = {}
+    losses: dict[str, dict[str, Curve]] = {}
     for group in groups:
         for row in sorted(group.timed, key=lambda row: row.batch_per_gpu):
-            values = _loss(row)
-            if values is not None:
+            curve = _curve(row)
+            if curve is not None:
                 label = setup_words(row.setup, group.device)
                 setups[label] = row.setup
                 title = batch_title(group, row.batch_per_gpu)
-                losses.setdefault(title, {})[label] = values
+                losses.setdefault(title, {})[label] = curve
     # baselines, then those with the most GPUs
     labels = sorted(
         sorted(setups),
@@ -277,7 +277,7 @@ def loss_picture(groups: Sequence[ConditionGroup]) -> Picture | None:
         label: {"color": colour} for label, colour in colours.items()
     }
     return panels(
-        "Loss by iteration",
+        "Training loss",
         loss_panels,
         partial(_draw, colours=colours),
         caption=[CAPTION],
@@ -286,18 +286,18 @@ def loss_picture(groups: Sequence[ConditionGroup]) -> Picture | None:
     )
 
 
-def _loss(row: Row) -> Any:
-    """Return the losses of the row's first run that has curves."""
+def _curve(row: Row) -> Curve | None:
+    """Return the curve of the row's first run that has one."""
     for result in filter(has_curve, row.measured_cells):
         try:
-            return read_curve(result).loss
+            return read_curve(result)
         except NoArraysError:  # the table of replicas has it in its notes
             continue
     return None
 
 
 def _draw(
-    axis: Axes, panel: Panel[dict[str, Any]], *, colours: Mapping[str, str]
+    axis: Axes, panel: Panel[dict[str, Curve]], *, colours: Mapping[str, str]
 ) -> list[str]:
     """Draw the runs of a batch; return the loss at the end of each in words."""
     import numpy as np  # noqa: PLC0415 - heavy
@@ -305,20 +305,22 @@ def _draw(
     texts = []
     most = 0.0
     for label, colour in colours.items():
-        values = panel.data.get(label)
-        if values is None:
+        curve = panel.data.get(label)
+        if curve is None:
             continue
+        values = curve.loss
+        iterations = len(values) / len(curve.epochs)
         every = ceil(len(values) / POINTS)
         fortieth = max(1, len(values) // 40)
         smooth = np.convolve(values, np.full(fortieth, 1 / fortieth), mode="valid")
-        at = np.arange(len(smooth)) + (fortieth + 1) / 2
+        at = (np.arange(len(smooth)) + (fortieth + 1) / 2) / iterations
         few = ceil(len(smooth) / 200)
-        thin = range(1, len(values) + 1, every)
+        thin = np.arange(1, len(values) + 1, every) / iterations
         axis.plot(thin, values[::every], color=colour, lw=0.5, alpha=0.3)
         axis.plot(at[::few], smooth[::few], color=colour, lw=1.7)
         most = max(most, float(smooth.max()))
         texts.append(f"{panel.title}, {label}: {smooth[-1]:.3g}")
-    axis.set(xlabel="iteration", ylabel="training loss")
+    axis.set(xlabel="epoch", ylabel="training loss")
     if axis.get_ylim()[1] > 2 * most > 0:  # high peaks of thin lines are clipped
         axis.set_ylim(top=1.3 * most)
     return texts

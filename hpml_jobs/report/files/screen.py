@@ -282,9 +282,14 @@ def _say(rank: int, text: str, group: ReportGroup | None = None) -> _Part:
 
 
 def _show_short(table: Table, group: ReportGroup, console: Console) -> None:
-    """Print a table without its words: the rows of the answer, and the batches that fit."""
+    """Print a table without its words and ranges: rows of the answer, and batches that fit."""
     columns = [*range(len(table.columns))]
-    lines = table.lines[-ROWS:]
+    lines = tuple(
+        line._replace(texts=tuple(text.partition(" [")[0] for text in line.texts))
+        for line in table.lines
+    )
+    table = msgspec.structs.replace(table, lines=lines)
+    lines = lines[-ROWS:]
     series = group.source.series
     if series and not series.is_global:
         labels = [

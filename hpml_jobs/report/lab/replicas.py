@@ -24,8 +24,8 @@ from hpml_jobs.results.iterations import by_run, has_curve
 from hpml_jobs.results.rows import Row
 
 REPLICAS = (
-    "Test accuracy after the last epoch, over processes. Replicas: whether all processes hold the "
-    "same parameters, and the same buffers."
+    "Test accuracy after the last epoch, over processes. Equal: all processes hold the same "
+    "values after training."
 )
 
 
@@ -49,8 +49,8 @@ class ReplicaLine(NamedTuple):
     ]
     test_accuracy_least: Number
     test_accuracy_most: Number
-    parameters: Annotated[str | None, Column("parameters", str, "replicas")]
-    buffers: Annotated[str | None, Column("buffers", str, "replicas")]
+    parameters: Annotated[str | None, Column("parameters", str, "on all processes")]
+    buffers: Annotated[str | None, Column("buffers", str, "on all processes")]
 
     @classmethod
     def of(cls, row: Row) -> Self:

@@ -132,15 +132,23 @@ def dash_or_oom(row: Row) -> str:
     return OOM if row.timing is None and row.outcome is Outcome.OOM else DASH
 
 
-def _speedup(value: float) -> str:
-    return "1" if value == 1 else three_digits(value)  # of the reference itself
+def _speedup(row: Row) -> str | None:
+    """Return a speedup with its likely range; the reference has none."""
+    if row.pair is None or row.speedup is None:
+        return None
+    interval = row.pair.interval
+    if interval is None:
+        return "1" if row.speedup == 1 else three_digits(row.speedup)
+    ends = f"[{three_digits(interval.low)}, {three_digits(interval.high)}]"
+    return f"{three_digits(row.speedup)} {ends}"
 
 
 class LabLine(NamedTuple):
     """The numbers of a row in Tables 1 to 3; those with `residual` are derived."""
 
     time_s: Annotated[Number, Column("Time(s)", seconds, doubt="time_doubtful")]
-    speedup: Annotated[Number, Column("Speedup", _speedup, doubt="is_doubtful")]
+    speedup: Number
+    speedup_and_range: Annotated[str | None, Column("Speedup", doubt="is_doubtful")]
     time_doubtful: bool
     speedup_doubtful: bool
     split_doubtful: bool
@@ -176,6 +184,7 @@ class LabLine(NamedTuple):
             row,
             time_s=row.values.epoch_s if row.values else None,
             time_doubtful=bool(row.timing) and Affected.TIME in row.doubts,
+            speedup_and_range=_speedup(row),
             speedup_doubtful=doubts_speedup,
             split_doubtful=Affected.SPLIT in row.doubts,
             bandwidth_doubtful=Affected.BANDWIDTH in row.doubts,

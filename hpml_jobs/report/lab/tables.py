@@ -12,7 +12,6 @@ from hpml_jobs.report.frame.numbers import (
     count,
     seconds,
     span,
-    three_digits,
 )
 from hpml_jobs.report.frame.table import Column, Line, Table, TableText
 from hpml_jobs.report.lab.selection import (
@@ -100,32 +99,10 @@ def table1(selection: StrategyRows) -> Table:
     notes = [
         *captions.explained(rows, Affected.TIME),
         *absent(group, rows, selection.places),
-        *_intervals(selection),
     ]
-    names = ("time_s", "speedup")
+    names = ("time_s", "speedup_and_range")
     plain = [setup for setup in selection.setups if setup.is_plain]
     return strategy_table(selection, text, plain or selection.setups, names, notes)
-
-
-def _intervals(selection: StrategyRows) -> list[str]:
-    """Return a note with the speedups that have an interval, unless the answer has all of them."""
-    texts = []
-    for row in selection.parallel_rows:
-        if speedup := _speedup(row):
-            name = captions.cell_words(row.place, selection.group.device)
-            texts.append(f"{name}: {speedup}")
-    return [f"speedup and its likely range: {'; '.join(texts)}"] if texts[1:] else []
-
-
-def _speedup(row: Row) -> str | None:
-    """Return a speedup with its interval; None of single runs."""
-    pair = row.pair
-    interval = pair and pair.interval
-    if not pair or not interval or max(len(of_row.runs) for of_row in pair) == 1:
-        return None
-    ends = f"[{three_digits(interval.low)}, {three_digits(interval.high)}]"
-    text = f"{three_digits(pair.speedup)} {ends}"
-    return captions.mark(text, is_doubtful=pair.is_doubtful)
 
 
 def _loader_workers(rows: Iterable[Row]) -> str:
@@ -145,8 +122,8 @@ def table2(selection: StrategyRows) -> Table:
     caption = _how_split(selection)
     if derived:
         caption.append(
-            "To compare, Comm by subtraction, slower computing included (train_s - train_s of 1 "
-            f"{captions.unit(group.device)} / N): {'; '.join(derived)}."
+            "To compare, by subtraction (time without data loading - 1/N of that of 1 "
+            f"{captions.unit(group.device)}): {'; '.join(derived)}."
         )
     caption.append(captions.runs(selection.parallel_rows))
     text = TableText(

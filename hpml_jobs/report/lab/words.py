@@ -6,7 +6,7 @@ from hpml_jobs.core.strategies import BandwidthKind
 
 TIME = (
     "Time: seconds of {what}, the longest of all processes, data loading included. Speedup: Time "
-    "of {reference} / Time."
+    "of {reference} / Time [likely range]."
 )
 Q1 = (
     "Seconds of {what} on one {unit}. train_s: without data loading; copies to the device, "
@@ -51,8 +51,8 @@ NOMINAL = (
     "takes this time. 1 GB = 1e9 bytes."
 )
 OF_PEAK = (
-    "Peak: the same of an all-reduce (sum over processes) without training, in messages of about "
-    "{:.3g} MB; smaller ones are slower."
+    "Peak: bus bandwidth of an all-reduce (sum over processes) in the same run, without training, "
+    "in messages of {:.3g} MB; smaller ones are slower."
 )
 RESIDUAL_BANDWIDTH = (
     "Bus bandwidth by subtraction: derived, not measured. 2(N-1)/N x I_N x S / Comm, with I_N "

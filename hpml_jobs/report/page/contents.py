@@ -6,8 +6,8 @@ from typing import TypeAlias
 
 from hpml_jobs.core.check_result import Affected, Tier
 from hpml_jobs.core.environment import COMPARED, text_of
-from hpml_jobs.core.gpus import Card
 from hpml_jobs.core.record import Record
+from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.text import VERSION, counted, few, printable
 from hpml_jobs.core.value import by_key
 from hpml_jobs.report import warnings
@@ -48,10 +48,7 @@ GLOSSARY = Bullets(
         "Waiting: for the slowest process. Data wait: for the next batch. CPU contention: waiting "
         "for a CPU that something else uses.",
         "Unexplained: lost, but to no cause that was measured; or noise.",
-        "Buffers: BatchNorm's running means and variances. Buffers off: never sent.",
-        "lr scaled: the learning rate grows with the global batch. Warm-up N: over N epochs.",
-        "Part B: a value is an integer of 8 bits times the scale of its layer.",
-        "hpml-jobs help WORD explains these and other words.",
+        "To explain a word: hpml-jobs help WORD",
     )
 )
 """The words of the page."""
@@ -188,13 +185,13 @@ def _group_sections(report: Report, group: ReportGroup, prefix: str) -> list[Sec
 
 def _in_files(group: ReportGroup) -> set[str]:
     """Return the labels, without strategies, of the tables that only the files have."""
-    labels = {"q1", "communication", CHECKS}
+    labels = {"q1", "table2r", "table3r", "communication", CHECKS}
     if group.main_gaps.keys() == group.source.gaps.keys():
         labels.add("gap")  # its picture has all
     if all(row.setup.is_plain for row in group.source.timed):
         labels.add("replicas")
-    if any(table.label.startswith("table2-") for table in group.lab):
-        labels |= {"table2r", "table3r"}  # it has a line by subtraction
+    if group.source.device is Device.CPU:
+        labels.add("choice")  # nobody pays for it
     return labels
 
 
@@ -233,11 +230,13 @@ def _marked(
 
 def _endings(report: Report, drawn: dict[str, Picture]) -> Iterator[Section]:
     """Yield the sections that are of all groups together."""
+    more = ["phases"]
     if not report.is_of_lab:
         tables = (_sheet(table, set()) for table in report.tables)
         items = (*tables, *figures(drawn, "histograms"))
         yield _folded("together", "Tables of all groups", items)
-    yield _folded("pictures", "More pictures", figures(drawn, "phases", "loss"))
+        more.append("loss")
+    yield _folded("pictures", "More pictures", figures(drawn, *more))
     yield _folded("words", "Words", (GLOSSARY,))
     yield _folded("environment", "Environment", _hardware(report))
     yield _folded("commands", "Commands", tuple(_commands(report)))
@@ -300,17 +299,12 @@ def _properties(record: Record) -> Iterator[tuple[str, object]]:
         variables = facts.nccl_environment | facts.environment
         yield "environment variables", text_of(COMPARED, variables)
         yield "precision", precision_of(record)
-    yield "specified link, GB/s", record.link_gb_per_s
     for card in record.cards:
-        yield from _of_card(card)
+        if card.clock_mhz:
+            clocks = f"{card.clock_mhz} ({card.max_sm_clock_mhz})"
+            yield "SM clock, MHz (of at most)", clocks
     yield "measured", (record.attempt.started or "")[:10]
     yield "imported from", record.source.file
-
-
-def _of_card(card: Card) -> Iterator[tuple[str, object]]:
-    if card.clock_mhz:
-        text = f"{card.clock_mhz} ({card.max_sm_clock_mhz})"
-        yield "SM clock, MHz (of at most)", text
 
 
 def _hardware(report: Report) -> tuple[Item, ...]:

@@ -153,10 +153,10 @@ def gap_sentence(row: Row, gap: Gap) -> str:
 
 
 PICTURE = (
-    "Each cause takes a part of the ideal speedup: what would be gained without it, compared with "
-    "one process. Communication: what an extra epoch without it gains. This includes computing "
-    "that it slows down, which Table 2 counts as Compute. Unexplained: the rest, noise or what "
-    "was not measured. Thin lines: likely ranges."
+    "Each bar: the speedup that is lost to a cause. Communication: also by the computing that it "
+    "slows down, which Table 2 counts as Compute. Waiting: for the slowest process. CPU "
+    "contention: for a free CPU. Unexplained: the rest, noise or what was not measured. "
+    "Thin lines: likely ranges."
 )
 
 

@@ -91,6 +91,6 @@ def test_collect_names_invalid_record_and_omits_its_numbers(
     # the other repeat alone: no median with 10 s
     assert line.texts == (
         "20.00",
-        "1.35",
+        "1.35 [1.34, 1.36]",
     )
     assert any(words in note and slug in note for note in table.notes)

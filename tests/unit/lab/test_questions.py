@@ -20,8 +20,8 @@ ANSWERS = {
     "fast as 1 GPU at batch 512 (likely 1.29 to 1.32, one run each).",
     # of 1.005 x 15.127 s, 2 % are stall and 8 % communication
     "Q3.1": "In an epoch with each part timed, on 4 GPUs at batch 512, 13.68 s are computation and "
-    "1.216 s (8 % of both) communication that is not overlapped with it, waiting included. "
-    "Q2's also counts slower computing.",
+    "1.216 s (8 % of their sum) communication that is not overlapped with it, waiting included. "
+    "Q2 also counts the computing that it slows down.",
     "Q3.2": "On 4 GPUs at batch 512 gradients pass at 1.23 GB/s, 73.3 % of the peak of "
     "1.67 GB/s.",
     "Q4.1": "After the last epoch: 1 GPU at batch 128 (global batch 128): training loss 1.2000 ± "
@@ -36,7 +36,7 @@ ANSWERS = {
     "Q6": "No: an iteration sends 38,560 bytes of buffers and 44,695,848 bytes of gradients (4 "
     "GPUs at batch 512).",
     "Q7": "Buffers are BatchNorm's statistics, which only the test uses. ddp copies those of "
-    "process 0 to all before a forward pass (buffers off: never); then each updates its own, and "
+    "process 0 to all before a forward pass (buffers off: never); then each updates its own: "
     "they differ. On 2 GPUs at batch 128: ddp: parameters equal, buffers differ, test "
     "accuracy 60.00 %; buffers off: parameters equal, buffers differ, test accuracy 60.00 %.",
     "Part B": "Test accuracy, scale by a layer's range: lenet_cifar10 65.00 % fp32, "

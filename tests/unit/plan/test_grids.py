@@ -25,7 +25,7 @@ def test_precisions_that_a_cpu_lacks_are_left_out(grids):
     values, notes = swept(*PRECISION, "device=cpu", key="precision", config_dir=own)
     assert values == ["fp32", "bf16"]
     assert notes == [
-        "device=cpu: the grid's cells for CPUs, not those for GPUs",
+        "device=cpu: this grid's cells for CPUs",
     ]
     values, notes = swept(*PRECISION, "device=cuda", key="precision", config_dir=own)
     assert values == ["fp32", "bf16", "tf32", "fp16", "bf16"]  # the last one compiled

@@ -142,7 +142,7 @@ def test_bandwidth_has_a_share_of_peak(builder):
     table = builder.table("table3-ddp")
     assert table.blocks[0].columns == ("GB/s", "% of peak")
     assert table.lines[0].texts[1] == f"{100 * found.of_peak:.1f}"
-    assert "in messages of about 268 MB" in table.caption[1]
+    assert "in messages of 268 MB" in table.caption[1]
 
 
 def test_phases_add_up(builder):

@@ -84,7 +84,7 @@ def test_speedups_have_the_mark_of_what_they_are_made_of(builder):
     builder.with_record(lab_record(lab_cell(2, 128), 16.0))
     report = builder.collect()
     texts = texts_by_label(builder.table("table1-ddp"))
-    assert texts == {"1-GPU": ("!30.00", "1"), "2-GPU": ("16.00", "!1.88")}
+    assert texts == {"1-GPU": ("!30.00", "1"), "2-GPU": ("16.00", "!1.88 [1.45, 2.42]")}
     assert "!1.88 times as fast" in answer_of(report, report.groups[0]).sentence
     lines = csv_files(report, has_all=False)["table1.csv"].splitlines()
     columns = [*csv.DictReader(lines)]

@@ -92,18 +92,18 @@ def test_e5_speedup_is_against_single_gpu_and_captioned(builder):
     builder.with_published_study()
     table = builder.table("table1-ddp")
     one_s, two_s, four_s = (PUBLISHED_S[gpus, 32] for gpus in (1, 2, 4))
-    assert texts_by_label(table)["4-GPU"][1] == f"{one_s / four_s:.2f}"
-    # the row above it
-    assert texts_by_label(table)["4-GPU"][1] != f"{two_s / four_s:.2f}"
+    speedup, *_ = texts_by_label(table)["4-GPU"][1].split(" ")
+    assert speedup == f"{one_s / four_s:.2f}"
+    assert speedup != f"{two_s / four_s:.2f}"  # against the row above it
     result = " ".join(table.caption)
-    assert "Speedup: Time of 1 GPU / Time." in result
+    assert "Speedup: Time of 1 GPU / Time [likely range]." in result
 
 
 def test_e6_speedup_is_not_multiplied_by_number_of_gpus(builder):
     assert formulas.speedup(10.5, 10.0) == 1.05  # the report said 4.20
     builder.with_record(lab_record(lab_cell(1, 32), 10.5))
     builder.with_record(lab_record(lab_cell(4, 32), 10.0))
-    assert texts_by_label(builder.table("table1-ddp"))["4-GPU"] == ("10.00", "1.05")
+    assert texts_by_label(builder.table("table1-ddp"))["4-GPU"] == ("10.00", "1.05 [1.04, 1.06]")
     runs = [
         clean_record(
             a_cell(batch=32, gpus=gpus, strategy=strategy, repeat=repeat), epoch_s

@@ -205,7 +205,7 @@ def _size(cell: ComparedCell) -> float:
 
 
 def _words(group: ComparedGroup, cell: ComparedCell) -> str:
-    """Return the name of a cell in words: `4 GPUs, batch 512 (ddp)`."""
+    """Return the name of a cell in words: `4 GPUs, batch 512`."""
     return cell_words(cell.new.place, group.new.device)
 
 

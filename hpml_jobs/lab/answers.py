@@ -158,7 +158,7 @@ def large_batch(block: LabBlock) -> LabAnswer:
 def remedies(block: LabBlock) -> LabAnswer:
     """Return the accuracy with each recipe for large batches, and without one (Q4.2)."""
     texts = [
-        f"{texts.get('test acc., %', DASH)} %{captions.how(row.setup)}"
+        f"{texts.get('test acc., %', DASH)} %{captions.how(row.setup) or ' (no remedy)'}"
         for row, texts in block.texts(block.rows)
     ]
     return LabAnswer(

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from hpml_jobs.core import formulas
 from hpml_jobs.core.check_result import Tier
 from hpml_jobs.core.formulas import MOST_LAUNCHES
-from hpml_jobs.core.strategies import Device, Strategy
+from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.text import (
     PROGRAM,
     counted,
@@ -137,12 +137,10 @@ def gain(size: Pair) -> str:
 
 def _at_batch(series: Series, device: Device) -> str:
     """Return `at batch 64 per GPU`, with the strategy unless it is ddp."""
-    strategy = series.largest.parallel.strategy
     batch = f"batch {series.batch} per {captions.unit(device)}"
     if series.is_global:
         batch = f"global batch {series.batch}"
-    named = "" if strategy is Strategy.DDP else f" ({strategy.value})"
-    return f"at {batch}{named}"
+    return f"at {batch}{captions.how(series.largest.parallel.setup)}"
 
 
 def how_sure(interval: Interval | None, rows: Sequence[Row]) -> str:

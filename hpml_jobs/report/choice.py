@@ -89,7 +89,7 @@ class Candidate(Value, frozen=True, kw_only=True):
 
     @property
     def words(self) -> str:
-        """Its name in a sentence: `2 GPUs, batch 512 (ddp)`."""
+        """Its name in a sentence: `2 GPUs, batch 512`."""
         return cell_words(self.row.place, self.device)
 
 

@@ -9,7 +9,7 @@ from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.check_result import Affected
 from hpml_jobs.core.measurements import Role, Step
 from hpml_jobs.core.record import Record
-from hpml_jobs.core.strategies import BASELINE, Device
+from hpml_jobs.core.strategies import BASELINE, Device, Strategy
 from hpml_jobs.core.text import counted
 from hpml_jobs.core.value import by_key
 from hpml_jobs.core.workload import Optimizer, Workload
@@ -103,16 +103,16 @@ def row_label(setup: Setup, device: Device) -> str:
 
 
 def setup_words(setup: Setup, device: Device) -> str:
-    """Return the name of a setup where strategies are side by side: `2 GPUs (ddp, scaled)`."""
+    """Return the name of a setup where strategies are side by side: `2 GPUs (fsdp, scaled)`."""
     return f"{size_words(setup, device)}{how(setup)}"
 
 
 def cell_words(place: Place, device: Device) -> str:
-    """Return the same with the batch; the plain loop on one GPU is not named.
+    """Return the same with the batch; the plain loop on one GPU, and ddp on more, are not named.
 
     >>> from hpml_jobs.core.strategies import Strategy
     >>> cell_words(Place(Setup(16, 2, Strategy.DDP, "buffers off"), 32), Device.CUDA)
-    '16 GPUs on 2 nodes, batch 32 (ddp, buffers off)'
+    '16 GPUs on 2 nodes, batch 32 (buffers off)'
     >>> cell_words(Place(Setup(1, 1, Strategy.SINGLE), 16), Device.CPU)
     '1 process, batch 16'
     """
@@ -121,7 +121,7 @@ def cell_words(place: Place, device: Device) -> str:
 
 
 def run_words(cell: Cell) -> str:
-    """Return the same of a cell that is not measured yet: `2 processes, batch 64 (ddp), run 2`."""
+    """Return the same of a cell that is not measured yet: `2 processes, batch 64, run 2`."""
     run = f", run {cell.repeat + 1}" * bool(cell.repeat)
     return f"{cell_words(Place.of(cell), cell.device)}{run}"
 
@@ -133,10 +133,12 @@ def size_words(setup: Setup, device: Device) -> str:
 
 
 def how(setup: Setup) -> str:
-    """Return ` (ddp, buffers off)`, strategy and treatment; empty of the plain loop without."""
-    strategy = "" if setup.strategy is BASELINE else setup.strategy.value
+    """Return ` (fsdp, buffers off)`: treatment, and strategy unless it is the usual one."""
+    usual = BASELINE if setup.gpus == 1 else Strategy.DDP
+    strategy = "" if setup.strategy is usual else setup.strategy.value
     words = [_RECIPES.get(word, word) for word in setup.treatment.split()]
-    return aside(", ".join(part for part in (strategy, " ".join(words)) if part))
+    parts = (strategy, " ".join(words))
+    return aside(", ".join(filter(None, parts)))
 
 
 _RECIPES = {"scaled": "lr scaled", "goyal": "lr scaled, warm-up"}
@@ -249,7 +251,7 @@ def explained(rows: Iterable[Row], affected: Affected) -> list[str]:
 
 
 def by_reason(reasons: Iterable[tuple[str, Place]], device: Device) -> list[str]:
-    """Return a line per reason with all its places: `why: 2 GPUs (ddp) at batch 32, 128; …`."""
+    """Return a line per reason with all its places: `why: 2 GPUs at batch 32, 128; …`."""
     lines = []
     for reason, places in by_key(dict.fromkeys(reasons)).items():
         batches = by_key((place.setup, str(place.batch_per_gpu)) for place in places)

@@ -297,7 +297,7 @@ UNMEASURED = "not measured"
 
 
 def row_name(group: ConditionGroup, row: Row) -> str:
-    """Return the label of a row where strategies share a table: `4 GPUs, batch 512 (ddp)`."""
+    """Return the label of a row where strategies share a table: `4 GPUs, batch 512 (fsdp)`."""
     return captions.cell_words(row.place, group.device)
 
 

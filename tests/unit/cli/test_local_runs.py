@@ -52,7 +52,7 @@ def test_local_study_runs_collects_and_is_not_rerun(tmp_path):
     shown = program.ok("-m", "gpus=1,2", "batch=64", *HERE, "collect_after=true")
     assert len(list(program.folder.rglob("report/report.md"))) == 1
     first, last = (line for line in shown.splitlines() if re.match("  ./2  ", line))
-    cell = r"(1 process, batch 64|2 processes, batch 64 \(ddp\))"
+    cell = r"(1 process|2 processes), batch 64"
     assert re.fullmatch(rf"  1/2  {cell}   epoch [\d.]+ s   about .* left", first)
     assert re.fullmatch(rf"  2/2  {cell}   epoch [\d.]+ s", last)
     again = json.loads(program.ok("-m", "gpus=1,2", "batch=64", *HERE, "--json"))

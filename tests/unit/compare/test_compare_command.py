@@ -46,7 +46,7 @@ def fault_of(capsys, *words):
 def test_faster_study_passes_the_limit(studies, capsys):
     out = output_of(capsys, "compare", "after", "before", "--fail-if-slower", "5")
     assert out.startswith(
-        "before (B) compared with after (A): faster in 1 row (2 GPUs, batch 64 (ddp): -6.9 % "
+        "before (B) compared with after (A): faster in 1 row (2 GPUs, batch 64: -6.9 % "
         "[-8.0, -5.8]).\n"
     )
     assert "passed: no cell is slower by more than the limit\n" in out

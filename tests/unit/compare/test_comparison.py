@@ -58,27 +58,27 @@ def only_cell(compared):
         (
             SLOWER,
             Decision.SLOWER,
-            "slower in 1 row (2 GPUs, batch 64 (ddp): +7.4 % [6.2, 8.7]).",
+            "slower in 1 row (2 GPUs, batch 64: +7.4 % [6.2, 8.7]).",
         ),
         (
             FASTER,
             Decision.FASTER,
-            "faster in 1 row (2 GPUs, batch 64 (ddp): -7.4 % [-8.6, -6.2]).",
+            "faster in 1 row (2 GPUs, batch 64: -7.4 % [-8.6, -6.2]).",
         ),
         (
             SAME,
             Decision.SAME,
-            "no significant difference in 1 row (2 GPUs, batch 64 (ddp): 0 % [-0.99, 1.5]).",
+            "no significant difference in 1 row (2 GPUs, batch 64: 0 % [-0.99, 1.5]).",
         ),
         (
             tuple(1.012 * time_s for time_s in (8.10, 8.11, 8.12, 8.13)),
             Decision.BELOW_GAP,
-            "less than 2 % apart in 1 row (2 GPUs, batch 64 (ddp): +1.8 % [1.2, 2.8]).",
+            "less than 2 % apart in 1 row (2 GPUs, batch 64: +1.8 % [1.2, 2.8]).",
         ),
         (
             SLOWER[:3],
             Decision.TOO_FEW,
-            "too few runs to tell in 1 row (2 GPUs, batch 64 (ddp): +7.3 %).",
+            "too few runs to tell in 1 row (2 GPUs, batch 64: +7.3 %).",
         ),
     ],
 )
@@ -110,7 +110,7 @@ def test_cell_under_two_conditions_meets_the_similar_one(studies):
     add_runs(studies[1], *SLOWER, gpu_type="v100")
     text = compared(studies)
     assert text.answer.endswith(
-        "slower in 1 row (2 GPUs, batch 64 (ddp): +7.4 % [6.2, 8.7])."
+        "slower in 1 row (2 GPUs, batch 64: +7.4 % [6.2, 8.7])."
     )
 
 
@@ -127,7 +127,7 @@ def test_disturbed_run_is_left_out_and_said(studies):
         1,
     )
     assert (
-        "1 run in B not used, because the timed epoch was disturbed: 2 GPUs, batch 64 (ddp)"
+        "1 run in B not used, because the timed epoch was disturbed: 2 GPUs, batch 64"
         in text.tables[0].notes
     )
 
@@ -148,12 +148,12 @@ def test_failed_check_decides_nothing(studies, given_checks):
     cell = only_cell(text)
     assert cell.decision is None
     assert text.answer.endswith(
-        ": doubtful, a check failed in 1 row (2 GPUs, batch 64 (ddp): !+7.4 % [6.2, 8.7])."
+        ": doubtful, a check failed in 1 row (2 GPUs, batch 64: !+7.4 % [6.2, 8.7])."
     )
     assert text.failure == (
-        "a data-quality check failed, measure again: 2 GPUs, batch 64 (ddp)"
+        "a data-quality check failed, measure again: 2 GPUs, batch 64"
     )
-    texts = texts_by_label(text.tables[0])["2 GPUs, batch 64 (ddp)"]
+    texts = texts_by_label(text.tables[0])["2 GPUs, batch 64"]
     assert texts[0] == "!8.065"
     assert all(text.startswith("!") for text in texts[:3])  # A, B and the change
 
@@ -164,11 +164,8 @@ def test_cell_out_of_memory_is_not_compared(studies):
     add_runs(studies[0], *OLD, batch=512)
     studies[1].with_out_of_memory(a_cell(gpus=2, batch=512), V100)
     text = compared(studies, limit=0.05)
-    assert (
-        "not compared, out of memory in B: 2 GPUs, batch 512 (ddp)"
-        in text.tables[0].notes
-    )
-    assert text.failure == "out of memory in B: 2 GPUs, batch 512 (ddp)"
+    assert "not compared, out of memory in B: 2 GPUs, batch 512" in text.tables[0].notes
+    assert text.failure == "out of memory in B: 2 GPUs, batch 512"
 
 
 def test_only_cell_without_a_number_is_said(studies):
@@ -177,8 +174,8 @@ def test_only_cell_without_a_number_is_said(studies):
     studies[1].with_cell(a_cell(gpus=2, batch=64), Outcome.FAILED)
     text = compared(studies, limit=0.05)
     assert text.answer.endswith(": no cell has a number in both.")
-    assert text.only == ["only in B: digits, 2 GPUs, batch 128 (ddp)"]
-    assert text.failure == "no number in B: 2 GPUs, batch 64 (ddp)"
+    assert text.only == ["only in B: digits, 2 GPUs, batch 128"]
+    assert text.failure == "no number in B: 2 GPUs, batch 64"
 
 
 @pytest.mark.parametrize(
@@ -187,7 +184,7 @@ def test_only_cell_without_a_number_is_said(studies):
         (
             SLOWER,
             0.05,
-            "slower by more than 5 %: 2 GPUs, batch 64 (ddp): +7.4 % [6.2, 8.7]",
+            "slower by more than 5 %: 2 GPUs, batch 64: +7.4 % [6.2, 8.7]",
         ),
         (SLOWER, 0.1, ""),
         (FASTER, 0.05, ""),
@@ -196,14 +193,14 @@ def test_only_cell_without_a_number_is_said(studies):
             SCATTERED,
             0.05,
             "more repeats are needed to rule out slower by more than 5 %: "
-            "2 GPUs, batch 64 (ddp): +3.1 % [-6.2, 12.5]",
+            "2 GPUs, batch 64: +3.1 % [-6.2, 12.5]",
         ),
         (SCATTERED_FASTER, 0.05, ""),
         (
             SLOWER[:3],
             0.05,
             "too few runs to tell, submit both studies again with repeats=4: "
-            "2 GPUs, batch 64 (ddp)",
+            "2 GPUs, batch 64",
         ),
     ],
 )

@@ -28,7 +28,7 @@ ANSWERS = {
     "0.0000, test accuracy 70.50 ± 0.71 %; 2 GPUs at batch 512 (global batch 1024): training loss "
     "1.2000 ± 0.0000, test accuracy 60.00 ± 0.00 %. With one seed, or few, it may be chance.\n"
     "lr scaled: learning rate x global batch / 128. Warm-up N: it grows to that in N epochs.",
-    "Q4.2": "Test accuracy on 2 GPUs at batch 512: 60.00 ± 0.00 % (ddp) and 64.00 ± 0.00 % (ddp, "
+    "Q4.2": "Test accuracy on 2 GPUs at batch 512: 60.00 ± 0.00 % (no remedy) and 64.00 ± 0.00 % ("
     "lr scaled). Small differences may be chance.",
     "Q5": "A process saw the images in a new order in 5 of 5 epochs with set_epoch (test accuracy "
     "60.00 %) and in 1 of 5 epochs without set_epoch (test accuracy 60.00 %). 1 of N: every epoch "

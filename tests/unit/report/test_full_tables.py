@@ -153,7 +153,7 @@ def test_phases_add_up(builder):
     builder.with_record(change_epoch("instrumented", 1, phases=moved)(whole))
     (first,) = builder.table("phases").lines
     # of 20.1 s: stall 2 %, h2d 1 %, forward 30 %, backward 55 %, comm 7 %, optimizer 5 %
-    assert first.label == "2 GPUs, batch 128 (ddp)"
+    assert first.label == "2 GPUs, batch 128"
     assert first.texts == (
         *("0.402", "0.201", "6.030", "11.05", "1.407", "1.005", "0.50"),
     )

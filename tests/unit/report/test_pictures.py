@@ -117,9 +117,9 @@ def test_phases_are_stacked_and_add_up_to_the_epoch(repeated):
     labels = [label.removeprefix("! ") for label in cell_labels(axis)]
     assert labels == [
         "1 GPU, batch 128",
-        "2 GPUs, batch 128 (ddp)",
+        "2 GPUs, batch 128",
         "2 GPUs, batch 128 (gather_scatter)",
-        "4 GPUs, batch 128 (ddp)",
+        "4 GPUs, batch 128",
     ]
     assert legend_labels(picture) == [
         *("data wait", "copy to device", "forward", "backward"),
@@ -152,4 +152,4 @@ def test_doubtful_numbers_are_hollow_and_explained(builder, given_checks):
     assert hollow(picture.figure.axes[0]) == [pytest.approx(25.945 / 15.127)]
     labels = cell_labels(PLOTS["phases"](report).figure.axes[0])
     marked = [label for label in labels if "!" in label]
-    assert marked == ["! 4 GPUs, batch 512 (ddp)"]
+    assert marked == ["! 4 GPUs, batch 512"]

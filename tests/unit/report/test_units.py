@@ -76,7 +76,7 @@ def test_tokens_per_s_from_raw_values_by_hand(report):
     assert four.timing.units_per_s == pytest.approx(by_hand)
     table = next(table for table in report.groups[0].full if table.label == "scaling")
     assert "tokens/s" in [block.head for block in table.blocks]
-    assert "!209,715" in texts_by_label(table)["4 GPUs, batch 32 (ddp)"]
+    assert "!209,715" in texts_by_label(table)["4 GPUs, batch 32"]
 
 
 def test_padding_of_the_sampler_is_in_the_tokens():

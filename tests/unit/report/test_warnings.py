@@ -69,5 +69,5 @@ def test_collect_strict_ignores_warnings(laptop, capsys):
         baseline_record()
     )
     assert run(["collect", "mine", "--strict"]) == 0
-    cause = "! 4 GPUs, batch 32 (ddp): "
+    cause = "! 4 GPUs, batch 32: "
     assert cause in capsys.readouterr().out

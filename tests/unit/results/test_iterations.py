@@ -50,7 +50,7 @@ def test_curves_damaged_file_is_noted_and_others_are_kept(builder, kind):
     (note,) = notes(builder)
     assert note.startswith("no curves: ")
     assert words in note
-    assert note.endswith(": 2 GPUs (ddp) at batch 128")
+    assert note.endswith(": 2 GPUs at batch 128")
     readable, _ = by_run(
         builder.collect().groups[0].source.timed, lambda curve: curve.epochs
     )
@@ -61,5 +61,5 @@ def test_curves_of_other_length_than_record_are_rejected(builder):
     write_curves(builder, two_gpu_cell_with_curves(builder), curve_lr=np.zeros(3))
     assert notes(builder) == [
         "no curves: iterations.npz: curve_lr is 3, its record has 2 x 147 (ranks x iterations): "
-        "2 GPUs (ddp) at batch 512",
+        "2 GPUs at batch 512",
     ]

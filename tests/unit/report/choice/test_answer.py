@@ -152,7 +152,7 @@ def test_wish_within_a_budget_asks_for_the_fastest(builder):
     add(builder, 2, 20.0)
     asked = answer(builder, epochs=100, gpu_hours=1.2)
     assert asked.sentence == (
-        "Use 2 GPUs, batch 128 (ddp): the fastest with 100 epochs within 1.2 GPU-hours."
+        "Use 2 GPUs, batch 128: the fastest with 100 epochs within 1.2 GPU-hours."
     )
     assert asked.training == "100 epochs on 2 GPUs take 33 min and 1.11 GPU-hours."
     assert answer(builder, epochs=100, gpu_hours=0.5).sentence == (

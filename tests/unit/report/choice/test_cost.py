@@ -47,7 +47,7 @@ def test_published_study_costs_by_hand(builder):
         "why",
     ]
     texts = texts_by_label(table)
-    assert texts["2 GPUs, batch 512 (ddp)"][3:6] == ("0.00870", "5.31", "33.8")
+    assert texts["2 GPUs, batch 512"][3:6] == ("0.00870", "5.31", "33.8")
     assert texts["1 GPU, batch 512"][3:6] == ("0.00721", "6.42", "40.9")
     peak = (
         "15.70 TFLOP/s dense fp32, Tesla V100-SXM2-16GB (NVIDIA V100 datasheet, SXM2)."
@@ -78,7 +78,7 @@ def test_energy_of_all_gpus_is_summed_everywhere(builder):
     """Four ranks with 500 J: 2,000 J for 20,480 samples."""
     record = with_energy(clean_record(a_cell(batch=32)), 500.0, 500.0, 500.0, 500.0)
     table = builder.with_record(record).table("choice")
-    assert texts_by_label(table)["4 GPUs, batch 32 (ddp)"][4] == "2000"
+    assert texts_by_label(table)["4 GPUs, batch 32"][4] == "2000"
     assert any(line.startswith("J: NVML's energy counters") for line in table.caption)
     assert "J per epoch" in columns(table)
     (values,) = (

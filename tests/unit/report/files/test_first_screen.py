@@ -90,7 +90,7 @@ def test_speedups_have_the_mark_of_what_they_are_made_of(builder):
     columns = [*csv.DictReader(lines)]
     assert [row["batch_128_time_doubtful"] for row in columns] == ["True", "False"]
     assert [row["batch_128_speedup_doubtful"] for row in columns] == ["True", "True"]
-    of_scaling = texts_by_label(builder.table("scaling"))["2 GPUs, batch 128 (ddp)"]
+    of_scaling = texts_by_label(builder.table("scaling"))["2 GPUs, batch 128"]
     assert sum(text.startswith("!") for text in of_scaling) == 2
     assert of_scaling[0] == "16.00"
 

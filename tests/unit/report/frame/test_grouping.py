@@ -34,7 +34,7 @@ def test_record_under_other_conditions_gets_its_own_group(builder, what, change)
     assert few.tables[0].lines[1].texts == ("20.00", "–")
     note = f"measured under other conditions (group {many.number}): 1 GPU at batch 32"
     assert note in few.tables[0].notes
-    away = f"measured under other conditions (group {few.number}): 4 GPUs (ddp) at batch 32"
+    away = f"measured under other conditions (group {few.number}): 4 GPUs at batch 32"
     assert away in many.tables[1].notes
 
 

@@ -16,7 +16,7 @@ def test_strong_scaling_pairs_accumulated_batches_with_more_gpus(builder):
     rows = builder.collect().groups[0].source.rows
     assert [row.global_batch for row in rows] == [512, 512]
     table = builder.table("scaling")
-    assert table.lines[1].label == "4 GPUs, batch 128 (ddp)"
+    assert table.lines[1].label == "4 GPUs, batch 128"
     assert "3.64" in table.lines[1].texts
     row = dict(zip(table.sheet.columns, table.sheet.rows[1], strict=True))
     assert (row["global_batch"], row["strong_speedup"]) == (512, 40.0 / 11.0)

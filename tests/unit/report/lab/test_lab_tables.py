@@ -34,7 +34,11 @@ def test_ddp_on_one_process_is_in_table_1_but_not_table_2(builder):
     builder.with_published_study()
     builder.with_record(lab_record(lab_cell(1, 32, strategy=Strategy.DDP), 50.0))
     line = builder.table("table1-ddp").lines[1]
-    assert (line.label, *line.texts[:2]) == ("1-GPU (ddp)", "50.00", "0.972 [0.963, 0.982]")
+    assert (line.label, *line.texts[:2]) == (
+        "1-GPU (ddp)",
+        "50.00",
+        "0.972 [0.963, 0.982]",
+    )
     assert [line.label for line in builder.table("table2-ddp").lines] == [
         "2-GPU",
         "4-GPU",
@@ -72,5 +76,5 @@ def test_failed_repeat_is_noted_and_others_are_used(builder):
     table = builder.table("table1-ddp")
     assert table.lines[1].texts == ("7.000", "1.43 [1.08, 1.89]")
     assert "Median of 1 to 2 runs." in table.caption[1]
-    assert table.notes[0].startswith("2 GPUs, batch 32 (ddp): failed: rank 1 killed")
+    assert table.notes[0].startswith("2 GPUs, batch 32: failed: rank 1 killed")
     assert table.notes[0].endswith("the other runs are used")

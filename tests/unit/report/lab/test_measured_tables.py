@@ -89,7 +89,7 @@ def test_mixed_study_shows_dash_with_reason(builder):
     assert texts_by_label(table)["2-GPU"][:2] == ("27.88", "2.478")
     assert table.notes == (
         "not measured: protocol=lab ends before the instrumented epoch (protocol=full measures "
-        "it): 4 GPUs (ddp) at batch 32",
+        "it): 4 GPUs at batch 32",
     )
     assert texts_by_label(builder.table("table2r-ddp"))["4-GPU"][0] != "–"
 

@@ -26,7 +26,7 @@ def test_cell_without_record_is_dash_and_note_in_every_table(builder, outcome, r
     ):
         table = builder.table(label)
         assert texts_by_label(table)["4-GPU"][len(texts) : 2 * len(texts)] == texts
-        assert table.notes == (f"4 GPUs, batch 128 (ddp): {reason} [{slug}]",)
+        assert table.notes == (f"4 GPUs, batch 128: {reason} [{slug}]",)
 
 
 def test_missing_baseline_keeps_time_and_omits_speedup(builder):

@@ -39,8 +39,8 @@ def test_loss_plot_has_panel_per_batch_and_line_per_row(builder):
     assert titles == ["batch 128 per GPU", "batch 512 per GPU"]
     assert legend_labels(picture) == [
         "1 GPU",
-        "2 GPUs (ddp)",
-        "2 GPUs (ddp, lr scaled)",
+        "2 GPUs",
+        "2 GPUs (lr scaled)",
     ]
     assert [len(thick_lines(axis)) for axis in picture.figure.axes] == [2, 3]
 

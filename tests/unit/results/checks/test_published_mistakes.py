@@ -103,7 +103,10 @@ def test_e6_speedup_is_not_multiplied_by_number_of_gpus(builder):
     assert formulas.speedup(10.5, 10.0) == 1.05  # the report said 4.20
     builder.with_record(lab_record(lab_cell(1, 32), 10.5))
     builder.with_record(lab_record(lab_cell(4, 32), 10.0))
-    assert texts_by_label(builder.table("table1-ddp"))["4-GPU"] == ("10.00", "1.05 [1.04, 1.06]")
+    assert texts_by_label(builder.table("table1-ddp"))["4-GPU"] == (
+        "10.00",
+        "1.05 [1.04, 1.06]",
+    )
     runs = [
         clean_record(
             a_cell(batch=32, gpus=gpus, strategy=strategy, repeat=repeat), epoch_s

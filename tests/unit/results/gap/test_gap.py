@@ -224,7 +224,7 @@ def test_intervals_come_from_repeats_of_both_cells(builder):
     texts = texts_by_label(
         next(table for table in group.tables if table.label == "gap")
     )
-    assert texts["4 GPUs, batch 128 (ddp)"][2] == "1.20 [1.18, 1.21]"
+    assert texts["4 GPUs, batch 128"][2] == "1.20 [1.18, 1.21]"
 
 
 # ---- where it is shown ----

@@ -88,25 +88,23 @@ def time_by_batch(block: LabBlock) -> LabAnswer:
 
 
 def scaling(block: LabBlock) -> LabAnswer:
-    """Return the speedups at the same batch per GPU, and one at the same global batch (Q2)."""
+    """Return the speedups at the same batch per GPU, and at the same global batch (Q2)."""
     source = block.source
     series = source.series
     if series is None or series.is_global:
         return LabAnswer()
-    strong = [pair for pair in source.pairs if pair.parallel in source.plain_rows]
-    point = f"needs gpus=1 batch={block.largest.global_batch}, too"
-    if strong:
-        pair = strong[-1]  # the most GPUs, at the largest batch
-        times = captions.mark(three_digits(pair.speedup), is_doubtful=pair.is_doubtful)
-        point = (
-            f"at global batch {pair.parallel.global_batch}, {block.place(pair.parallel)}: {times} "
-            f"times as fast as {block.place(pair.reference)}{gain(pair)} "
-            f"({how_sure(pair.interval, pair)})"
-        )
+    needed = f"needs gpus=1 batch={block.largest.global_batch}, too"
+    strong = [
+        f"at global batch {pair.parallel.global_batch}, {block.place(pair.parallel)}: "
+        f"{captions.mark(three_digits(pair.speedup), is_doubtful=pair.is_doubtful)} times as fast "
+        f"as {block.place(pair.reference)}{gain(pair)} ({how_sure(pair.interval, pair)})"
+        for pair in source.pairs
+        if pair.parallel in source.plain_rows
+    ]
     answer = answer_of(block.report, block.group)
     return LabAnswer(
         f"Weak scaling, with the same batch per {captions.unit(source.device)}: {answer.sentence}\n"
-        f"{answer.batch}\n{answer.why}\nStrong scaling {point}."
+        f"{answer.batch}\n{answer.why}\nStrong scaling {'; '.join(strong) or needed}."
     )
 
 

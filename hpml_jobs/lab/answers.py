@@ -133,7 +133,8 @@ def bandwidth(block: LabBlock) -> LabAnswer:
     of_peak = ""
     if reached.of_peak:
         peak = three_digits(reached.lab_gb_per_s / reached.of_peak)
-        of_peak = f", {percent(reached.of_peak)} % of the peak of {peak} GB/s"
+        share = captions.shown(percent(reached.of_peak), row, Affected.BANDWIDTH)
+        of_peak = f", {share} % of the peak of {peak} GB/s"
     return LabAnswer(f"On {block.place(row)} gradients pass at {speed} GB/s{of_peak}.")
 
 

@@ -276,7 +276,7 @@ def _why(group: ReportGroup, row: Row) -> str:
 def _batch(group: ReportGroup) -> str:
     """Return why the answer is of its batch, if there are several on the smallest size."""
     series = group.source.series
-    if series is None or series.is_global:
+    if series is None or series.is_global or group.wish.gpu_hours:
         return ""
     used = series.smallest
     rows = [row for row in group.source.plain_rows if row.setup == used.setup]

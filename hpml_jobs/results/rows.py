@@ -346,17 +346,20 @@ class Series(NamedTuple):
 def series_of(rows: Sequence[Row], pairs: Iterable[Pair]) -> Series | None:
     """Return the series of the answer from plain rows; None where nothing is compared.
 
-    It has the most sizes. Of several batches it is the largest one whose rate on the smallest size
-    is within 10 % of the best.
+    It has the most sizes, of these the largest without a doubt if possible. Of several batches it
+    is the largest one whose rate on the smallest size is within 10 % of the best.
     """
     found = list(_at_batches(rows)) or list(_at_global_batches(pairs, rows))
     if not found:
         return None
-    most = max(len(series.sizes) for series in found)
-    longest = [series for series in found if len(series.sizes) == most]
-    times = {series.batch: series.smallest.epoch_s for series in longest}
+    by_merit = by_key(
+        ((len(series.sizes), not series.largest.is_doubtful), series)
+        for series in found
+    )
+    best = by_merit[max(by_merit)]
+    times = {series.batch: series.smallest.epoch_s for series in best}
     batch = formulas.largest_near_best(times)
-    return next(series for series in longest if series.batch == batch)
+    return next(series for series in best if series.batch == batch)
 
 
 def plain_rows(rows: Sequence[Row]) -> list[Row]:
@@ -390,8 +393,9 @@ def _at_batches(rows: Iterable[Row]) -> Iterator[Series]:
 
 
 def _at_global_batches(pairs: Iterable[Pair], rows: Sequence[Row]) -> Iterator[Series]:
-    of_rows = [pair for pair in pairs if pair.parallel in rows]
-    by_batch = by_key((pair.parallel.global_batch, pair) for pair in of_rows)
+    by_batch = by_key(
+        (pair.parallel.global_batch, pair) for pair in pairs if pair.parallel in rows
+    )
     for batch, same in by_batch.items():
         parallel = [pair.parallel for pair in same]
         series = _series(batch, same[0].reference, parallel)

@@ -37,7 +37,10 @@ def test_study_goes_on_by_itself_until_it_has_its_answer(submit, login, rig):
     assert "next step, after the batches of gpus=1" in login.ok("status", "auto")
     said = wait_for_the_end(auto, login, rig)
     history = auto.study.history()
-    assert "auto: ended after 3 runs; 3 of 4 combinations were measured" in said
+    assert (
+        "auto: ended after 3 runs; 3 of 4 combinations (gpus x batch) were measured"
+        in said
+    )
     assert "completed: auto: ended after 3 runs" in login.ok("status", "auto")
     assert len(history.sent) == 2  # the batches share a job
     cells = [record.cell for record in auto.records().values()]

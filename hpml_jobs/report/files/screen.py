@@ -211,7 +211,8 @@ class _Part(NamedTuple):
 def show_first(report: Report, console: Console) -> None:
     """Print the answer of each group, and the main table of the first one."""
     parts = list(_parts(report))
-    left = LINES - report.several  # a line on groups that are not shown
+    # a line on groups that are not shown
+    left = LINES - (report.several and not report.is_of_lab)
     kept: set[int] = set()
     hidden: list[str] = []
     for number, part in sorted(enumerate(parts), key=lambda item: item[1].rank):

@@ -232,7 +232,7 @@ def runs(rows: Iterable[Row]) -> str:
 MARK = "!"
 """The mark before a number that a check makes doubtful."""
 
-EXPLAINED = f"{MARK}: the page's warnings have the cause and the fix"
+EXPLAINED = f"{MARK}: the warnings have the cause and the fix"
 
 
 def mark(text: str, *, is_doubtful: bool) -> str:

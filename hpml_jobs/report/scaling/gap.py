@@ -122,7 +122,10 @@ def gap_sentence(row: Row, gap: Gap) -> str:
     if late.startswith("rank"):
         slowest = "processes" if late.startswith("ranks") else "process"
         late = f"the slowest {slowest} ({late})"
-    names = {GapCause.WAITING: f"waiting for {late or 'others'}"}
+    names = {
+        GapCause.WAITING: f"waiting for {late or 'others'}",
+        GapCause.CPUS: "waiting for a free CPU",
+    }
     least = LARGE * gap.missing
     causes = [
         cause

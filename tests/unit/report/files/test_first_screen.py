@@ -77,6 +77,26 @@ def test_cell_that_waited_too_long_is_marked(builder):
     assert not any("resubmit" in mark for mark in answer_of(report, older).marks)
 
 
+def test_answer_is_of_a_batch_without_a_mark(builder):
+    """Of the batches with the most sizes, also if the other one is faster."""
+    disturb = change_scheduling(Role.TIMED, stolen_s=8.0)
+    for batch, epoch_s in ((32, 40.0), (128, 30.0)):
+        builder.with_record(lab_record(lab_cell(1, batch), epoch_s))
+    builder.with_record(lab_record(lab_cell(2, 32), 25.0))
+    marked = lab_record(lab_cell(2, 128), 16.0)
+    builder.with_record(disturb(marked))
+    (group,) = builder.collect().groups
+    assert answer_of(builder.collect(), group).sentence.startswith(
+        "1 -> 2 GPUs: 1.60 times as fast at batch 32"
+    )
+    builder.with_record(marked)
+    (group,) = builder.collect().groups
+    assert (
+        "1.88 times as fast at batch 128"
+        in answer_of(builder.collect(), group).sentence
+    )
+
+
 def test_speedups_have_the_mark_of_what_they_are_made_of(builder):
     """Of the baseline's time too: in Table 1, the CSV, Scaling and the answer."""
     disturb = change_scheduling(Role.TIMED, stolen_s=8.0)

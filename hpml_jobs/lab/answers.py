@@ -119,7 +119,7 @@ def communication(block: LabBlock) -> LabAnswer:
         f"{captions.shown(seconds(compute_s), row, Affected.SPLIT)} s are computation and "
         f"{captions.shown(seconds(comm_s), row, Affected.SPLIT)} s "
         f"({percent_text(comm_s / (compute_s + comm_s), 0)} of their sum) communication that is "
-        "not overlapped with it, waiting included. Q2 also counts the computing that it slows down."
+        "not overlapped with it, waiting included."
     )
 
 
@@ -176,7 +176,7 @@ def shuffling(block: LabBlock) -> LabAnswer:
     ]
     return LabAnswer(
         f"A process saw the {block.source.a_cell.workload.samples_name} in a new order "
-        f"{listed(texts)}. 1 of N: every epoch had the same order.",
+        f"{listed(texts)}. 1 means the same order in every epoch.",
         block.rows,
     )
 
@@ -204,9 +204,9 @@ def replicas(block: LabBlock) -> LabAnswer:
         for row, texts in block.texts(block.rows)
     ]
     return LabAnswer(
-        "Buffers are BatchNorm's statistics, which only the test uses. ddp copies those of process "
-        "0 to all before a forward pass (buffers off: never); then each updates its own: they "
-        f"differ. On {block.place(block.rows[0])}: {'; '.join(texts)}.",
+        f"On {block.place(block.rows[0])}: {'; '.join(texts)}. Buffers are BatchNorm's statistics, "
+        "which only the test uses. ddp copies those of process 0 to all before a forward pass "
+        "(buffers off: never), in which each process updates its own.",
         block.rows,
     )
 

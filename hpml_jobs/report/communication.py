@@ -143,7 +143,7 @@ def _sent(row: Row) -> Iterator[SentMessages]:
 
 
 PHASES_CAPTION = (
-    "Seconds per {work} of the slowest process, with each part timed; h2d: copy to the device. "
+    "Seconds per {work} of the slowest process, with each part timed; copy: to the device. "
     "Overhead: how much timing the parts slows it. Comm of Table 2 also has the communication in "
     "forward and optimizer. Medians need not add up."
 )
@@ -189,7 +189,7 @@ class PhaseLine(NamedTuple):
     """The seconds of a row's phases."""
 
     phase_stall_s: Annotated[Number, Column("data wait", seconds, FIRST)]
-    phase_h2d_s: Annotated[Number, Column("h2d", seconds, FIRST)]
+    phase_h2d_s: Annotated[Number, Column("copy", seconds, FIRST)]
     phase_forward_s: Annotated[Number, Column("forward", seconds, FIRST)]
     phase_backward_s: Annotated[Number, Column("backward", seconds, LATER)]
     phase_comm_exposed_s: Annotated[Number, Column("backward comm", seconds, LATER)]

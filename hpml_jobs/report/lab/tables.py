@@ -54,7 +54,7 @@ def q1(group: ConditionGroup) -> Table:
         label="q1",
         title=f"Q1: {what} on 1 {unit}",
         corner="batch",
-        columns=tuple(map(Column, ("train_s", "Time(s)", "iterations"))),
+        columns=tuple(map(Column, ("Training(s)", "Time(s)", "iterations"))),
         lines=tuple(
             Line(
                 f"{row.batch_per_gpu}{aside(row.path)}",

@@ -9,7 +9,7 @@ TIME = (
     "of {reference} / Time [likely range]."
 )
 Q1 = (
-    "Seconds of {what} on one {unit}. train_s: without data loading; copies to the device, "
+    "Seconds of {what} on one {unit}. Training: without data loading; copies to the device, "
     "gradients and update are included. Time: everything."
 )
 MEASURED = (

@@ -270,8 +270,8 @@ _OF_FACTS = {
     "torch": "torch",
     "torchvision": "torchvision",
     "hpml_jobs": "hpml_jobs",
-    "commit": "commit",
-    "uncommitted changes": "dirty",
+    "hpml_jobs, commit": "commit",
+    "hpml_jobs, uncommitted changes": "dirty",
     "your code, commit": "code_commit",
 }
 """Properties by the names of their fields."""

@@ -41,7 +41,7 @@ from hpml_jobs.results.rows import Pair, Row, Scaling
 SCALING = "{what}; in data wait the device waits for a batch. "
 AGAINST = (
     "Speedup: time on 1 {unit}, or the fewest {units}, / time on N, at the same batch per {unit}; "
-    "effic.: speedup / ideal."
+    "efficiency: speedup / ideal."
 )
 MEASURED = (
     "Time: the longest of all processes; train, data wait: of the one that waits most"
@@ -108,7 +108,7 @@ class ScalingLine(NamedTuple):
         Number, Column("speedup", three_digits, "{against}", doubt="is_doubtful")
     ]
     efficiency: Annotated[
-        Number, Column("effic.", share_text, "{against}", doubt="is_doubtful")
+        Number, Column("efficiency", share_text, "{against}", doubt="is_doubtful")
     ]
     weak_efficiency: Number
     cost_per_compute: Number
@@ -119,12 +119,10 @@ class ScalingLine(NamedTuple):
         Column("speedup", three_digits, "{against_global}", doubt="doubts_strong"),
     ]
     strong_efficiency: Annotated[
-        Number, Column("effic.", share_text, "{against_global}", doubt="doubts_strong")
-    ]
-    karp_flatt: Annotated[
         Number,
-        Column("Karp-Flatt", three_digits, "{against_global}", doubt="doubts_strong"),
+        Column("efficiency", share_text, "{against_global}", doubt="doubts_strong"),
     ]
+    karp_flatt: Number
     strong_reference_gpus: int | None
     strong_reference_s: Number
     is_doubtful: bool
@@ -180,10 +178,8 @@ def _strong_ratios(pair: Pair | None) -> dict[str, object]:
 
 
 STRONG = (
-    "Same global batch G on g {units} (1, or the fewest of the strategy) and on N (strong "
-    "scaling): speedup = time(g, G/g) / time(N, G/N), for every pair in the grid. Karp-Flatt: "
-    "the serial fraction that explains it by Amdahl's law, against 1 {unit} and if it is between "
-    "0 and 1; communication counts as serial, too."
+    "At the same global batch (strong scaling): for every pair in the grid, against 1 {unit} or "
+    "the fewest of the strategy."
 )
 
 

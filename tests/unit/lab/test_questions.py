@@ -22,8 +22,7 @@ ANSWERS = {
     "1.32, one run each).",
     # of 1.005 x 15.127 s, 2 % are stall and 8 % communication
     "Q3.1": "In an epoch with each part timed, on 4 GPUs at batch 512, 13.68 s are computation and "
-    "1.216 s (8 % of their sum) communication that is not overlapped with it, waiting included. "
-    "Q2 also counts the computing that it slows down.",
+    "1.216 s (8 % of their sum) communication that is not overlapped with it, waiting included.",
     "Q3.2": "On 4 GPUs at batch 512 gradients pass at 1.23 GB/s, 73.3 % of the peak of "
     "1.67 GB/s.",
     "Q4.1": "After the last epoch: 1 GPU at batch 128 (global batch 128): training loss 1.2000 ± "
@@ -33,14 +32,14 @@ ANSWERS = {
     "Q4.2": "Test accuracy on 2 GPUs at batch 512: 60.00 ± 0.00 % (no remedy) and 64.00 ± 0.00 % ("
     "lr scaled). Small differences may be chance.",
     "Q5": "A process saw the images in a new order in 5 of 5 epochs with set_epoch (test accuracy "
-    "60.00 %) and in 1 of 5 epochs without set_epoch (test accuracy 60.00 %). 1 of N: every epoch "
-    "had the same order.",
+    "60.00 %) and in 1 of 5 epochs without set_epoch (test accuracy 60.00 %). 1 means the same "
+    "order in every epoch.",
     "Q6": "No: an iteration sends 38,560 bytes of buffers and 44,695,848 bytes of gradients (4 "
     "GPUs at batch 512).",
-    "Q7": "Buffers are BatchNorm's statistics, which only the test uses. ddp copies those of "
-    "process 0 to all before a forward pass (buffers off: never); then each updates its own: "
-    "they differ. On 2 GPUs at batch 128: ddp: parameters equal, buffers differ, test "
-    "accuracy 60.00 %; buffers off: parameters equal, buffers differ, test accuracy 60.00 %.",
+    "Q7": "On 2 GPUs at batch 128: ddp: parameters equal, buffers differ, test accuracy 60.00 %; "
+    "buffers off: parameters equal, buffers differ, test accuracy 60.00 %. Buffers are "
+    "BatchNorm's statistics, which only the test uses. ddp copies those of process 0 to all "
+    "before a forward pass (buffers off: never), in which each process updates its own.",
     "Part B": "Test accuracy, scale by a layer's range: lenet_cifar10 65.00 % fp32, "
     "64.90 % int8 weights and 64.60 % int8 weights + activations; lenet_bias_cifar10 65.00 % fp32, "
     "64.90 % int8 weights and 64.60 % int8 weights + activations, int32 bias. "

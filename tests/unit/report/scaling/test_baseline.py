@@ -87,7 +87,7 @@ def test_strong_scaling_is_against_the_smallest_size(builder):
     assert [r["strong_efficiency"] for r in rows] == [0.8, 0.5]
     assert [r["strong_reference_s"] for r in rows] == [20.0, 20.0]
     assert [r["karp_flatt"] for r in rows] == [None, None]
-    assert table.blocks[-1].names == ("speedup", "effic.", "Karp-Flatt")
+    assert table.blocks[-1].names == ("speedup", "efficiency")
 
 
 def test_requested_cell_of_one_gpu_is_waited_for(builder):

@@ -62,13 +62,12 @@ def bullets(lines: Iterable[str]) -> str:
 def escaped(text: str) -> str:
     """Return the text without Markdown emphasis: I_N and resnet18_cifar keep their underscores.
 
-    A command in it is on a line of its own, as it is typed.
+    Its lines stay lines; a command is one, as it is typed.
 
     >>> escaped("to see I_N:\\nhpml-jobs collect my_study")
     'to see I\\\\_N:  \\n`hpml-jobs collect my_study`'
     """
-    lines = text.split("\n")
-    return "\n".join(map(_line, lines)).replace("\n`", "  \n`")
+    return "  \n".join(map(_line, text.split("\n")))
 
 
 def _line(line: str) -> str:

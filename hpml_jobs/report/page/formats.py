@@ -179,10 +179,10 @@ def _environment() -> "Environment":
 
 
 def _prose(text: str) -> str:
-    """Return a text as HTML; a command in it is on a line of its own, and one click selects it."""
+    """Return a text as HTML; one click selects a command in it, which is a line of its own."""
     from markupsafe import Markup, escape  # noqa: PLC0415 - part of jinja2
 
-    command = Markup('<br><code class="command">{}</code>')
+    command = Markup('<code class="command">{}</code>')
     lines = text.split("\n")
     parts = [
         command.format(line) if is_command(line) else escape(line) for line in lines

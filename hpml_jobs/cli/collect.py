@@ -129,7 +129,7 @@ def _report(
     # after auto, the limit is that of the submission
     wish = Wish(**values) if values else Wish(min_efficiency=limit_of(commands))
     status = study_status(study)
-    if wait and any(state.outcome.may_run for state in status.states):
+    if wait:
         # the states are shown meanwhile
         with contextlib.redirect_stdout(sys.stderr):
             status = show_until_idle(StudyPattern(study))

@@ -90,6 +90,8 @@ def status(
         hints.append(with_command(sentence, f"{PROGRAM} collect {name} --all"))
     if current.fault:
         hints.append(f"warning: {current.fault}; jobs that only it names are not shown")
+    if current.complaint:
+        hints.append(f"warning: SLURM does not answer ({current.complaint})")
     hints += _followup_job(selected, current)
     hints += hints_for(states, name, changed)
     if json:

@@ -1,6 +1,5 @@
 """The rules that give a cell its state, from its job, its record and its attempt; its progress."""
 
-import signal
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -278,26 +277,12 @@ def _ended_before_start(
 
 _BEFORE_START = "came before the job's Python was ready: use longer minutes="
 
-_WARNING_S = 240
-"""SLURM's warning comes at most so long before the time limit: it may be a minute early."""
-
-_SIGNALS = (signal.SIGUSR1, signal.SIGUSR2)
-_WARNED = frozenset(
-    code for n in _SIGNALS for code in (f"{n:d}:0", f"0:{n:d}", f"{128 + n:d}:0")
-)
-"""Exit codes of a job that one of the signals of `sbatch --signal` ended."""
-
 
 def _limit_before_start(evidence: CellEvidence, job: JobState) -> str:
     """Return why the time limit ended a job before its cell had started; empty if it did not."""
     if evidence.is_shared:
         return f"the cell's time limit {_BEFORE_START}" * evidence.failure.is_over_limit
-    if job.state == "TIMEOUT":
-        return f"the time limit {_BEFORE_START}"
-    left_s = 60 * (job.minutes or 0) - (job.elapsed_s or 0)
-    if job.exit_code in _WARNED and left_s <= _WARNING_S:
-        return f"SLURM's warning before the time limit {_BEFORE_START}"
-    return ""
+    return f"the time limit {_BEFORE_START}" * (job.state == "TIMEOUT")
 
 
 def _fault_of_node(end: AttemptEnd, outcome: Outcome) -> dict[str, str]:
@@ -326,7 +311,7 @@ def _out_of_memory(evidence: CellEvidence) -> CellState:
     return _state(
         evidence,
         Outcome.OOM,
-        f"SLURM ended job {evidence.job}: memory limit exceeded; resubmit --oom --mem GB",
+        f"SLURM ended job {evidence.job}: memory limit exceeded",
     )
 
 

@@ -131,6 +131,13 @@ class StudyStatus(NamedTuple):
     complaint: str = ""
     fault: str = ""
 
+    @property
+    def goes_on(self) -> bool:
+        """Whether the job that sends the next step of `auto` is pending or running."""
+        job, task = next(reversed(self.history.closing.items()), ("", ""))
+        state = self.slurm.of(job).state
+        return task.startswith("next step") and bool(state and state.outcome.active)
+
 
 def study_status(
     study: Study,
@@ -151,9 +158,9 @@ def study_status(
     history = recovered.history
     snapshots = read_study(study, history, cache)
     jobs = {s.folder.slug: jobs_of_cell(s, history) for s in snapshots}
-    queried = [*chain.from_iterable(jobs.values())]
+    queried = [*chain.from_iterable(jobs.values()), *history.closing]
     if all_jobs:
-        queried += [*history.sent, *history.closing]
+        queried += history.sent
     slurm = query_slurm(study, queried, history.submissions)
     states = {}
     shared = shared_jobs(snapshots, jobs, history)

@@ -25,8 +25,8 @@ def watch_study(
 ) -> StudyStatus:
     """Call `show` with the chosen states every `EVERY_S` seconds, and a note on SLURM.
 
-    Return the last status, when no chosen cell is pending or running. A cell may be if its state is
-    unknown because SLURM does not answer, or not completely.
+    Return the last status, when no chosen cell is pending or running, and no step of `auto` is to
+    come. A cell may be if its state is unknown because SLURM does not answer, or not completely.
     """
     pause_s = EVERY_S
     cache = RecordCache()
@@ -38,7 +38,7 @@ def watch_study(
         if complaint and Outcome.UNKNOWN in outcomes:
             note = f"SLURM does not answer ({complaint}); next query in {duration_text(pause_s)}"
         show(states, note)
-        if not (note or any(outcome.active for outcome in outcomes)):
+        if not (note or status.goes_on or any(one.active for one in outcomes)):
             return status
         sleep(pause_s)
 

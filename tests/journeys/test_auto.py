@@ -19,23 +19,17 @@ OWN = (
 )
 
 
-def wait_for_the_end(auto, login, rig):
-    """Wait for job after job; return what the last follow-up job printed."""
-    seen = ""
-    while True:
-        auto.wait_until_finished()
-        *_, closing = auto.study.history().closing
-        if closing == seen:
-            break
-        seen = closing
-        rig.wait_for_state(closing, {"COMPLETED"})
+def wait_for_the_end(auto, login):
+    """Wait for all steps, as a user does; return what the last follow-up job printed."""
+    login.ok("collect", auto.study.name, "--wait")
+    *_, closing = auto.study.history().closing
     return auto.study.slurm_log(closing, "closing").with_suffix(".err").read_text()
 
 
-def test_study_goes_on_by_itself_until_it_has_its_answer(submit, login, rig):
+def test_study_goes_on_by_itself_until_it_has_its_answer(submit, login):
     auto = submit("auto", *OWN)
     assert "next step, after the batches of gpus=1" in login.ok("status", "auto")
-    said = wait_for_the_end(auto, login, rig)
+    said = wait_for_the_end(auto, login)
     history = auto.study.history()
     assert (
         "auto: ended after 3 runs; 3 of 4 combinations (gpus x batch) were measured"
@@ -60,5 +54,5 @@ def test_cancelled_study_ends_and_the_same_command_goes_on(submit, login, rig):
     assert rig.wait_for_state(closing, {"CANCELLED"}) == ["CANCELLED"]
     words = [word for word in auto.words if "hold" not in word]
     login.ok(*words)
-    said = wait_for_the_end(auto, login, rig)
+    said = wait_for_the_end(auto, login)
     assert "1 of 1 combination" in said

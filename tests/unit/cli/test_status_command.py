@@ -58,6 +58,12 @@ def test_status_json_has_usage_and_next_commands(builder, capsys):
     assert by_outcome["pending"]["who"] == "you"
 
 
+def test_status_says_that_squeue_is_silent_where_sacct_answers(builder, slurm, capsys):
+    slurm.set_output("squeue", err="slurm_load_jobs error: Socket timed out", code=1)
+    shown = stdout_of(capsys, "status", "mine")
+    assert "warning: SLURM does not answer (squeue: slurm_load_jobs error: " in shown
+
+
 @pytest.mark.parametrize("is_repeated", [False, True])
 def test_failed_cell_of_older_code_is_hinted_at_until_it_is_repeated(
     is_repeated, slurm, working_folder, capsys

@@ -218,7 +218,7 @@ def _show_values(
         table.add_row(row.key, Text(row.value), Text(row.origin, style="dim"))
     out.print(table)
     if not all_values:
-        print("other values are typed, derived or defaults: --all shows them")
+        print("the other values: --all")
 
 
 def console() -> Console:

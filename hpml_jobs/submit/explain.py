@@ -262,14 +262,14 @@ def _text(value: Any) -> str:
 
 
 _DERIVED = {
-    "study": "from workload, cluster and GPU type",
-    "nodes": "from gpus and the cluster's GPUs per node",
-    "device": "the cluster's device",
-    "gpu_type": "the cluster's default type",
-    "loader_workers": "by kind of GPU",
-    "repeat": "from repeats",
-    "data.root": "the cluster's, else $SCRATCH/data, else ./data",
-    "workload.images": "counted",
+    "study": "derived from workload, cluster and GPU type",
+    "nodes": "derived from gpus and the cluster's GPUs per node",
+    "device": "derived: the cluster's",
+    "gpu_type": "derived: the cluster's default",
+    "loader_workers": "derived by kind of device",
+    "repeat": "derived from repeats",
+    "data.root": "derived: the cluster's, else $SCRATCH/data, else ./data",
+    "workload.images": "derived: counted",
     "workload.code": "the source files of your functions, with their hashes",
     "workload.imported": "files that your functions import from other folders",
     "workload.data_sha256": "names, sizes and beginnings of the files in data.root",

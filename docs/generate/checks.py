@@ -32,7 +32,7 @@ the row has the most frequent one.
 
 COMPARED = """\
 The check `conditions` compares: {conditions}. It ignores: {remarks} (of
-Python the last number).
+Python its last number).
 """
 
 NUMBERS = {

@@ -31,7 +31,7 @@ COMMON = """\
 FIELDS_OF_STATUS = """\
 | field of `status --json` | meaning |
 |---|---|
-| `queued_s`, `elapsed_s` | seconds from submission to start, or until now; since the start |
+| `queued_s`, `elapsed_s` | seconds in the queue; seconds since the start |
 | `starts`, `minutes` | when SLURM expects a pending job to start; its time limit |
 | `gpus`, `mem_gb`, `restarts` | GPUs of the cell; GB of a node; restarts of its job |
 | `who` | who must act |

@@ -19,7 +19,7 @@ hpml_jobs {version}: how does PyTorch training scale on a SLURM cluster?
 
   init                       write your defaults from what this cluster says
   doctor KEY=VALUE...        check the setup, with a short diagnostic job
-  plan KEY=VALUE...          show cells, job scripts, GPU-hours; submit nothing
+  plan KEY=VALUE...          show cells, GPU-hours, your defaults; submit nothing
   status [STUDY] [PATTERN]   show the state of every cell, and what to do next
   logs [STUDY] [PATTERN]     show why cells failed; -f follows a running cell
   resubmit [STUDY] ...       submit cells again: --failed, --oom, --timeout, ...
@@ -27,7 +27,7 @@ hpml_jobs {version}: how does PyTorch training scale on a SLURM cluster?
   collect [STUDY]            print how much faster more GPUs are, and why not more
   compare A [B]              say which cells of B are faster or slower than A's
 
-A study is a set of cells; a cell is one run, e.g. of 4 GPUs with batch 128.
+A study is a set of cells; a cell is one run, e.g. on 4 GPUs with batch 128.
   hpml-jobs COMMAND --help   options of a command, and an example
   hpml-jobs help WORD        a term, a check or a key; help keys: the main keys
   hpml-jobs --help --all     all commands and topics
@@ -50,7 +50,7 @@ Commands (hpml-jobs COMMAND --help shows its options and an example)
   doctor KEY=VALUE...        check the setup, with a short diagnostic job
  submit
   submit KEY=VALUE...        submit a study; the word submit can be left out
-  plan KEY=VALUE...          show cells, job scripts, GPU-hours; submit nothing
+  plan KEY=VALUE...          show cells, GPU-hours, your defaults; submit nothing
   run KEY=VALUE...           run one cell here, e.g. inside an allocation
   resubmit [STUDY] ...       submit cells again: --failed, --oom, --timeout, ...
   cancel [STUDY] [PATTERN]   cancel this study's jobs

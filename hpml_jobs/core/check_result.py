@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 from enum import StrEnum
 
-from hpml_jobs.core.text import counted
 from hpml_jobs.core.value import Value
 
 
@@ -69,22 +68,17 @@ class CheckResult(Value, frozen=True, kw_only=True):
 
 
 def in_short(results: Iterable[CheckResult]) -> str:
-    """Return what makes a number doubtful by name: `1 failed check: closure; 1 warning: short`.
+    """Return the names of the checks that make a number doubtful: `marked with !: closure, short`.
 
     Warnings of a lower tier than `number` are left out.
 
     >>> short = CheckResult(check="short", level=Level.WARN, reason="")
     >>> buffers = CheckResult(check="buffers", level=Level.WARN, reason="", tier=Tier.TABLE)
     >>> in_short([short, buffers]), in_short([buffers])
-    ('1 warning: short', '')
+    ('marked with !: short', '')
     """
-    doubts = [result for result in results if result.is_doubt]
-    parts = []
-    for level, word in ((Level.FAIL, "failed check"), (Level.WARN, "warning")):
-        checks = [result.check for result in doubts if result.level is level]
-        if checks:
-            parts.append(f"{counted(len(checks), word)}: {', '.join(checks)}")
-    return "; ".join(parts)
+    names = [result.check for result in results if result.is_doubt]
+    return f"marked with !: {', '.join(names)}" if names else ""
 
 
 def worst_level(results: Iterable[CheckResult]) -> Level:

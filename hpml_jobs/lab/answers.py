@@ -135,7 +135,9 @@ def bandwidth(block: LabBlock) -> LabAnswer:
         peak = three_digits(reached.lab_gb_per_s / reached.of_peak)
         share = captions.shown(percent(reached.of_peak), row, Affected.BANDWIDTH)
         of_peak = f", {share} % of the peak of {peak} GB/s"
-    return LabAnswer(f"On {block.place(row)} gradients pass at {speed} GB/s{of_peak}.")
+    return LabAnswer(
+        f"On {block.place(row)} gradients are exchanged at {speed} GB/s{of_peak}."
+    )
 
 
 def large_batch(block: LabBlock) -> LabAnswer:

@@ -132,7 +132,8 @@ def gain(size: Pair) -> str:
     if (interval.high if interval else size.speedup) < 1:
         return ", which is slower"
     is_clear = interval is None or interval.low > 1
-    return "" if is_clear else ", which may be chance"
+    doubt = "which may be chance" if size.speedup > 1 else "not clearly slower"
+    return "" if is_clear else f", {doubt}"
 
 
 def _at_batch(series: Series, device: Device) -> str:
@@ -208,7 +209,8 @@ def _wished(report: Report, group: ReportGroup) -> str:
     for size in sizes[max(1, place) : place + 2]:
         if size.is_doubtful or size.is_near(wish.min_efficiency):
             share = _share(group, size)
-            sentence = f"{advice}, though it is not certain: {share}, min_efficiency is {limit}."
+            why = "a check doubts it" if size.is_doubtful else "it is not certain"
+            sentence = f"{advice}, though {why}: {share}, min_efficiency is {limit}."
             command = _deciding(report, group, size)
             return (
                 with_command(f"{sentence} To decide", command) if command else sentence

@@ -1,10 +1,11 @@
-"""What training learns: Table 4, counted iterations, and the picture of the loss by iteration."""
+"""What training learns: Table 4, counted iterations, and the picture of the loss."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
+from itertools import product
 from math import ceil, log
 from statistics import median
-from typing import Annotated, NamedTuple, Self
+from typing import Annotated, Any, NamedTuple, Self
 
 from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.check_result import Affected
@@ -13,15 +14,13 @@ from hpml_jobs.core.record import Record
 from hpml_jobs.core.value import known_mean
 from hpml_jobs.core.workload import Loss
 from hpml_jobs.report.frame import captions, learning, picture
-from hpml_jobs.report.frame.captions import by_reason, setup_words
+from hpml_jobs.report.frame.captions import by_reason, cell_words
 from hpml_jobs.report.frame.learning import Mean
 from hpml_jobs.report.frame.numbers import accuracy, aside, count, loss, milliseconds
 from hpml_jobs.report.frame.picture import (
     Axes,
-    Entry,
     Panel,
     Picture,
-    batch_title,
     cut,
     panels,
 )
@@ -243,8 +242,8 @@ def iterations(group: ConditionGroup) -> Table | None:
 POINTS = 2_000
 """The most points of a thin line: more are invisible, but enlarge the SVG."""
 
-LINES = 8
-"""The most lines in a panel: the legend names each of them."""
+LINES = 16
+"""The most lines: the legend names each of them, by colour and dashes."""
 
 CAPTION = (
     f"The first run of each row. Thin: iterations, at most {POINTS:,} of them; thick: "
@@ -260,28 +259,27 @@ def loss_picture(groups: Sequence[ConditionGroup]) -> Picture | None:
         for row in sorted(group.timed, key=lambda row: row.batch_per_gpu):
             curve = _curve(row)
             if curve is not None:
-                label = setup_words(row.setup, group.device)
+                label = cell_words(row.place, group.device)
                 setups[label] = row.setup
-                title = batch_title(group, row.batch_per_gpu)
-                losses.setdefault(title, {})[label] = curve
+                losses.setdefault(group.name, {})[label] = curve
     # baselines, then those with the most GPUs
     labels = sorted(
-        sorted(setups),
+        setups,
         key=lambda label: (not setups[label].is_baseline, -setups[label].gpus),
     )
     drawn = sorted(labels[:LINES], key=lambda label: setups[label].order)
-    # at most LINES, fewer than the colours
-    colours = dict(zip(drawn, picture.COLOURS, strict=False))
-    loss_panels, missing = cut([Panel(*panel) for panel in losses.items()])
-    legend: dict[str, Entry] = {
-        label: {"color": colour} for label, colour in colours.items()
+    pairs = product(picture.DASHES, picture.COLOURS)
+    looks = {
+        label: picture.Look(colour, dashes).line
+        for label, (dashes, colour) in zip(drawn, pairs, strict=False)
     }
+    loss_panels, missing = cut([Panel(*panel) for panel in losses.items()])
     return panels(
         "Training loss",
         loss_panels,
-        partial(_draw, colours=colours),
+        partial(_draw, looks=looks),
         caption=[CAPTION],
-        legend=legend,
+        legend=looks,
         missing=labels[LINES:] + missing,
     )
 
@@ -297,14 +295,14 @@ def _curve(row: Row) -> Curve | None:
 
 
 def _draw(
-    axis: Axes, panel: Panel[dict[str, Curve]], *, colours: Mapping[str, str]
+    axis: Axes, panel: Panel[dict[str, Curve]], *, looks: Mapping[str, dict[str, Any]]
 ) -> list[str]:
-    """Draw the runs of a batch; return the loss at the end of each in words."""
+    """Draw the runs of a group; return the loss at the end of each in words."""
     import numpy as np  # noqa: PLC0415 - heavy
 
     texts = []
     most = 0.0
-    for label, colour in colours.items():
+    for label, look in looks.items():
         curve = panel.data.get(label)
         if curve is None:
             continue
@@ -316,10 +314,11 @@ def _draw(
         at = (np.arange(len(smooth)) + (fortieth + 1) / 2) / iterations
         few = ceil(len(smooth) / 200)
         thin = np.arange(1, len(values) + 1, every) / iterations
-        axis.plot(thin, values[::every], color=colour, lw=0.5, alpha=0.3)
-        axis.plot(at[::few], smooth[::few], color=colour, lw=1.7)
+        axis.plot(thin, values[::every], color=look["color"], lw=0.5, alpha=0.3)
+        axis.plot(at[::few], smooth[::few], **look, lw=1.4)
         most = max(most, float(smooth.max()))
-        texts.append(f"{panel.title}, {label}: {smooth[-1]:.3g}")
+        words = filter(None, (panel.title, label, f"{smooth[-1]:.3g}"))
+        texts.append(": ".join(words))
     axis.set(xlabel="epoch", ylabel="training loss")
     if axis.get_ylim()[1] > 2 * most > 0:  # high peaks of thin lines are clipped
         axis.set_ylim(top=1.3 * most)

@@ -226,7 +226,7 @@ def runs(rows: Iterable[Row]) -> str:
     numbers = {row.timing.runs for row in rows if row.timing}
     if not numbers:
         return "No run has finished."
-    return "One run." if numbers == {1} else f"Median of {span(numbers)} runs."
+    return "One run each." if numbers == {1} else f"Median of {span(numbers)} runs."
 
 
 MARK = "!"

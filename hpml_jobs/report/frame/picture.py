@@ -275,11 +275,6 @@ def named(group: ConditionGroup, text: str, between: str = ": ") -> str:
     return f"{group.name}{between}{text}" if group.name else text
 
 
-def batch_title(group: ConditionGroup, batch: int) -> str:
-    """Return the title of the panel of a batch."""
-    return named(group, f"batch {batch} per {captions.unit(group.device)}", ", ")
-
-
 def cell_label(
     group: ConditionGroup, place: Place, *, is_doubtful: bool, among: int = 2
 ) -> str:

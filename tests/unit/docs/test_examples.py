@@ -110,7 +110,7 @@ def desk(tmp_path_factory):
             builder.study.cluster, encode(Cluster(name=name, launcher=Launcher(name)))
         )
     for source, names in {
-        demo: ("table4", "transformers", "hw5"),
+        demo: ("table4", "transformers", "hw5", "laptop"),
         repeated: ("after", "digits-old", "digits-new", "scaling"),
         large: ("STUDY",),
     }.items():

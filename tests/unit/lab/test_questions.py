@@ -23,7 +23,7 @@ ANSWERS = {
     # of 1.005 x 15.127 s, 2 % are stall and 8 % communication
     "Q3.1": "In an epoch with each part timed, on 4 GPUs at batch 512, 13.68 s are computation and "
     "1.216 s (8 % of their sum) communication that is not overlapped with it, waiting included.",
-    "Q3.2": "On 4 GPUs at batch 512 gradients pass at 1.23 GB/s, 73.3 % of the peak of "
+    "Q3.2": "On 4 GPUs at batch 512 gradients are exchanged at 1.23 GB/s, 73.3 % of the peak of "
     "1.67 GB/s.",
     "Q4.1": "After the last epoch: 1 GPU at batch 128 (global batch 128): training loss 1.2000 ± "
     "0.0000, test accuracy 70.50 ± 0.71 %; 2 GPUs at batch 512 (global batch 1024): training loss "

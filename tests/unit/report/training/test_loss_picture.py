@@ -1,4 +1,4 @@
-"""Picture of the loss by iteration: panels, lines, and what is not drawn."""
+"""Picture of the loss by epoch: panels, lines, and what is not drawn."""
 
 import pytest
 
@@ -29,20 +29,22 @@ def thick_lines(axis):
     return [line for line in axis.lines if line.get_linewidth() > 1]
 
 
-def test_loss_plot_has_panel_per_batch_and_line_per_row(builder):
+def test_loss_plot_has_panel_per_group_and_line_per_row(builder):
     for gpus in (1, 2):
         for batch in (128, 512):
             with_curves(builder, gpus, batch)
     with_curves(builder, 2, 512, recipe=Recipe(name="scaled", scaled=True))
     picture = PLOTS["loss"](builder.collect())
-    titles = [axis.get_title("left") for axis in picture.figure.axes]
-    assert titles == ["batch 128 per GPU", "batch 512 per GPU"]
+    (axis,) = picture.figure.axes
     assert legend_labels(picture) == [
-        "1 GPU",
-        "2 GPUs",
-        "2 GPUs (lr scaled)",
+        "1 GPU, batch 128",
+        "1 GPU, batch 512",
+        "2 GPUs, batch 128",
+        "2 GPUs, batch 512",
+        "2 GPUs, batch 512 (lr scaled)",
     ]
-    assert [len(thick_lines(axis)) for axis in picture.figure.axes] == [2, 3]
+    lines = thick_lines(axis)
+    assert len({(line.get_color(), line.get_linestyle()) for line in lines}) == 5
 
 
 def test_loss_plot_line_is_mean_over_ranks_for_all_epochs(builder):

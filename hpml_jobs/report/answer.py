@@ -291,7 +291,7 @@ def _batch(group: ReportGroup) -> str:
     if fastest is used:
         return f"{why}: the fastest on {size}." if rows[1:] else ""
     best = f"batch {fastest.batch_per_gpu}"
-    return f"{why}: larger than {best}, and nearly as fast on {size} (within 10 %)."
+    return f"{why}: the largest within 10 % of the fastest ({best}) on {size}."
 
 
 def _training(group: ReportGroup, cell: Candidate) -> str:

@@ -67,7 +67,7 @@ def test_batch_is_the_largest_that_is_nearly_as_fast_on_one_gpu(builder):
         add(builder, 2, two_s, batch=batch)
     assert " at batch 128 " in answer(builder).sentence
     assert answer(builder).lines[0] == (
-        "Why batch 128: larger than batch 64, and nearly as fast on 1 GPU (within 10 %)."
+        "Why batch 128: the largest within 10 % of the fastest (batch 64) on 1 GPU."
     )
     add(builder, 1, 7.9, batch=256)
     assert " at batch 128 " in answer(builder).sentence

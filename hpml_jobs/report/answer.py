@@ -154,8 +154,11 @@ def how_sure(interval: Interval | None, rows: Sequence[Row]) -> str:
 
 
 def _runs(rows: Sequence[Row]) -> str:
-    """Return `one run each`, or `2 to 4 runs each`."""
+    """Return `one run each`, or `1 to 2 of 4 runs each` if others were disturbed."""
     runs = span(len(row.runs) for row in rows)
+    of_all = span(len(row.runs) + row.disturbed_runs for row in rows)
+    if of_all != runs:
+        return f"{runs} of {of_all} runs each"
     return "one run each" if runs == "1" else f"{runs} runs each"
 
 

@@ -132,7 +132,8 @@ def _of_several(report: Report, drawn: dict[str, Picture]) -> list[Section]:
     answers = tuple((group.name, answer_of(report, group).sentence) for group in groups)
     table = FactTable("Answer of each group", ("group", "answer"), answers)
     of_groups = []
-    for group in report.groups:
+    older = [group for group in report.groups if group.is_replaced]
+    for group in (*groups, *older):
         sections = _group_sections(report, group, f"group{group.number}-")
         anchor = f"group{group.number}"
         shown = tuple(section for section in sections if section.items)
@@ -174,10 +175,11 @@ def _group_sections(report: Report, group: ReportGroup, prefix: str) -> list[Sec
         if table not in first and table.label.partition("-")[0] not in in_files
     )
     marks = tuple(_marked(group, Tier.NUMBER, Tier.TABLE))
-    intro = Paragraph(f"{runs.removesuffix('.')}, unless a table says otherwise.")
     return [
         Section(f"{prefix}answer", "Answer", tuple(_answer(report, group))),
-        Section(f"{prefix}tables", "Table 1", (intro, *sheets) if sheets else ()),
+        Section(
+            f"{prefix}tables", "Table 1", (Paragraph(runs), *sheets) if sheets else ()
+        ),
         Section(f"{prefix}marks", "Warnings", marks),
         _folded(f"{prefix}full", "More tables", folded),
     ]

@@ -4,6 +4,7 @@ import pytest
 
 from hpml_jobs.core.check_result import Affected
 from hpml_jobs.core.measurements import SlowIterations
+from hpml_jobs.report.answer import answer_of
 from hpml_jobs.results.checks.study import check_record
 from hpml_jobs.results.figures import WITHOUT, counted_runs
 from tests.unit.builders import a_cell, a_record, texts_by_label
@@ -45,6 +46,8 @@ def test_disturbed_run_is_not_in_the_median(builder, given_checks):
     assert row_of(builder, 4).speedup == pytest.approx(8.5 / 4.0)
     note = "1 of 3 runs left out: the timed epoch was disturbed: rank 0 on gr001"
     assert any(note in line for line in builder.table("table1-ddp").notes)
+    report = builder.collect()
+    assert "1 to 2 of 1 to 3 runs each" in answer_of(report, report.groups[0]).sentence
     assert "!" not in texts_by_label(builder.table("table1-ddp"))["1-GPU"][0]
 
 

@@ -151,7 +151,7 @@ def large_batch(block: LabBlock) -> LabAnswer:
     ]
     return LabAnswer(
         f"After the last epoch: {'; '.join(texts)}. With one seed, or few, it may be chance.\n"
-        "lr scaled: learning rate x global batch / 128. Warm-up N: it grows to that in N epochs.",
+        "lr scaled: learning rate x global batch / 128. Warm-up N: lr rises to this in N epochs.",
         rows,
     )
 
@@ -207,8 +207,8 @@ def replicas(block: LabBlock) -> LabAnswer:
     ]
     return LabAnswer(
         f"On {block.place(block.rows[0])}: {'; '.join(texts)}. Buffers are BatchNorm's statistics, "
-        "which only the test uses. ddp copies those of process 0 to all before a forward pass "
-        "(buffers off: never), in which each process updates its own.",
+        "which only the test uses. ddp copies those of process 0 to all before each forward pass; "
+        "in that pass each process changes its own again. Buffers off: no copy.",
         block.rows,
     )
 

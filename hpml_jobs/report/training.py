@@ -246,8 +246,8 @@ LINES = 16
 """The most lines: the legend names each of them, by colour and dashes."""
 
 CAPTION = (
-    f"The first run of each row. Thin: iterations, at most {POINTS:,} of them; thick: "
-    "smoothed (mean over a fortieth of the run)."
+    "The first run of each row. Thin: iterations; thick: smoothed (mean over a fortieth of the "
+    "run)."
 )
 
 

@@ -122,8 +122,8 @@ def table2(selection: StrategyRows) -> Table:
     caption = _how_split(selection)
     if derived:
         caption.append(
-            "To compare, by subtraction (time without data loading - 1/N of that of 1 "
-            f"{captions.unit(group.device)}): {'; '.join(derived)}."
+            "Comm estimated another way, training time - training time of 1 "
+            f"{captions.unit(group.device)} / N: {'; '.join(derived)}."
         )
     caption.append(captions.runs(selection.parallel_rows))
     text = TableText(

@@ -156,10 +156,10 @@ def gap_sentence(row: Row, gap: Gap) -> str:
 
 
 PICTURE = (
-    "Each bar: the speedup that is lost to a cause. Communication: with the computing that it "
-    "slows down, without waiting; Comm of Table 2 is the reverse. Waiting: for the slowest "
-    "process. CPU contention: for a free CPU. Unexplained: noise, or what was not measured. Thin "
-    "lines: likely ranges."
+    "Each bar: the speedup that is lost to a cause. Communication: includes the computing that it "
+    "slows down; Comm of Table 2 includes waiting instead. Waiting: for the slowest process. CPU "
+    "contention: waiting for a free CPU. Unexplained: noise, or what was not measured. "
+    "Thin lines: likely ranges."
 )
 
 

@@ -38,14 +38,12 @@ from hpml_jobs.results.cells import Place
 from hpml_jobs.results.groups import ConditionGroup
 from hpml_jobs.results.rows import Pair, Row, Scaling
 
-SCALING = "{what}; in data wait the device waits for a batch. "
+SCALING = "{what}. "
 AGAINST = (
     "Speedup: time on 1 {unit}, or the fewest {units}, / time on N, at the same batch per {unit}; "
     "efficiency: speedup / ideal."
 )
-MEASURED = (
-    "Time: the longest of all processes; train, data wait: of the one that waits most"
-)
+MEASURED = "Time: of the slowest process; train, data wait: of the one that waits most for batches"
 WINDOW = (
     "Time: seconds of {work} at the rate of the timed window, of the slowest process; train + "
     "data wait = time"
@@ -233,7 +231,7 @@ LINES = 24
 CAPTION = (
     "Speedup: time of {reference} / time of N {units}, at the same batch per {unit} (weak scaling) "
     "or the same global batch (strong scaling). Efficiency: speedup / ideal (dashed). Bars: likely "
-    "ranges, about 95 % confidence with 5 runs or more, less with 3 or 4, rough with 1 or 2."
+    "ranges, about 95 % confidence from 5 runs on, rougher with fewer."
 )
 
 

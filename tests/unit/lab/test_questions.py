@@ -28,7 +28,7 @@ ANSWERS = {
     "Q4.1": "After the last epoch: 1 GPU at batch 128 (global batch 128): training loss 1.2000 ± "
     "0.0000, test accuracy 70.50 ± 0.71 %; 2 GPUs at batch 512 (global batch 1024): training loss "
     "1.2000 ± 0.0000, test accuracy 60.00 ± 0.00 %. With one seed, or few, it may be chance.\n"
-    "lr scaled: learning rate x global batch / 128. Warm-up N: it grows to that in N epochs.",
+    "lr scaled: learning rate x global batch / 128. Warm-up N: lr rises to this in N epochs.",
     "Q4.2": "Test accuracy on 2 GPUs at batch 512: 60.00 ± 0.00 % (no remedy) and 64.00 ± 0.00 % ("
     "lr scaled). Small differences may be chance.",
     "Q5": "A process saw the images in a new order in 5 of 5 epochs with set_epoch (test accuracy "
@@ -39,7 +39,8 @@ ANSWERS = {
     "Q7": "On 2 GPUs at batch 128: ddp: parameters equal, buffers differ, test accuracy 60.00 %; "
     "buffers off: parameters equal, buffers differ, test accuracy 60.00 %. Buffers are "
     "BatchNorm's statistics, which only the test uses. ddp copies those of process 0 to all "
-    "before a forward pass (buffers off: never), in which each process updates its own.",
+    "before each forward pass; in that pass each process changes its own again. Buffers off: no "
+    "copy.",
     "Part B": "Test accuracy, scale by a layer's range: lenet_cifar10 65.00 % fp32, "
     "64.90 % int8 weights and 64.60 % int8 weights + activations; lenet_bias_cifar10 65.00 % fp32, "
     "64.90 % int8 weights and 64.60 % int8 weights + activations, int32 bias. "

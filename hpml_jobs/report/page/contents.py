@@ -15,6 +15,7 @@ from hpml_jobs.report.answer import answer_of, without
 from hpml_jobs.report.frame import captions
 from hpml_jobs.report.frame.picture import Picture, png_files
 from hpml_jobs.report.frame.table import Table
+from hpml_jobs.report.lab.replicas import unreadable
 from hpml_jobs.report.page.formats import (
     Bullets,
     Commands,
@@ -36,7 +37,6 @@ from hpml_jobs.results.groups import ConditionGroup
 
 HTML, MARKDOWN = "report.html", "report.md"
 
-NO_CELLS = "This study has no cells yet, or none can be read."
 GLOSSARY = Bullets(
     (
         "Run, or cell: one measurement, e.g. of 2 processes at batch 64.",
@@ -91,7 +91,8 @@ def public_page(
     elif report.groups:
         sections = _of_one(report, report.groups[0], drawn)
     else:
-        sections = [Section("answer", "Answer", (Paragraph(NO_CELLS, is_lead=True),))]
+        none = Paragraph("This study has no cells yet, or none can be read.")
+        sections = [Section("answer", "Answer", (none,))]
     whole = chain(sections, _endings(report, drawn))
     page = Page(
         title=report.study,
@@ -187,12 +188,14 @@ def _group_sections(report: Report, group: ReportGroup, prefix: str) -> list[Sec
 
 def _in_files(group: ReportGroup) -> set[str]:
     """Return the labels, without strategies, of the tables that only the files have."""
+    source = group.source
     labels = {"q1", "table2r", "table3r", "communication", CHECKS}
-    if group.main_gaps.keys() == group.source.gaps.keys():
+    if group.main_gaps.keys() == source.gaps.keys():
         labels.add("gap")  # its picture has all
-    if all(row.setup.is_plain for row in group.source.timed):
+    is_plain = all(row.setup.is_plain for row in source.timed)
+    if is_plain and not unreadable(source):
         labels.add("replicas")
-    if group.source.device is Device.CPU:
+    if source.device is Device.CPU:
         labels.add("choice")  # nobody pays for it
     return labels
 
@@ -273,7 +276,6 @@ _OF_FACTS = {
     "torchvision": "torchvision",
     "hpml_jobs": "hpml_jobs",
     "hpml_jobs, commit": "commit",
-    "hpml_jobs, uncommitted changes": "dirty",
     "your code, commit": "code_commit",
 }
 """Properties by the names of their fields."""
@@ -312,5 +314,5 @@ def _properties(record: Record) -> Iterator[tuple[str, object]]:
 def _hardware(report: Report) -> tuple[Item, ...]:
     """Return the table of the hardware and software; nothing without facts."""
     rows = tuple(environment(report.sources).items())
-    heads = ("property", "value")
-    return (FactTable("Hardware and software", heads, rows),) if rows else ()
+    table = FactTable("Hardware and software", ("property", "value"), rows)
+    return (table,) if rows else ()

@@ -33,10 +33,9 @@ def with_texts(value: Any, change: Callable[[str], str]) -> Any:
 
 
 class Paragraph(NamedTuple):
-    """A paragraph; a lead is larger."""
+    """A paragraph."""
 
     text: str
-    is_lead: bool = False
 
 
 class Headline(NamedTuple):

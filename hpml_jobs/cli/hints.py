@@ -144,7 +144,8 @@ def _ends(
         ),
         (
             (Outcome.TIMEOUT,),
-            "reached the time limit; to see where each rank was, and if none was stuck",
+            "reached the time limit; to see where each rank was, and if none was stuck (at most the "
+            "partition's limit)",
             f"{logs}\n{resubmit} --timeout --minutes {longer}",
         ),
         (

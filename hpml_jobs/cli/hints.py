@@ -144,8 +144,8 @@ def _ends(
         ),
         (
             (Outcome.TIMEOUT,),
-            "reached the time limit; to see where each rank was, and if none was stuck (N: at most "
-            "the partition's limit)",
+            "reached the time limit; to see where each rank was, and if none was stuck (the "
+            "partition's limit is the most)",
             f"{logs}\n{resubmit} --timeout --minutes {longer}",
         ),
         (

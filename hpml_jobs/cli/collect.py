@@ -128,11 +128,12 @@ def _report(
     commands = study.commands()
     # after auto, the limit is that of the submission
     wish = Wish(**values) if values else Wish(min_efficiency=limit_of(commands))
-    status = study_status(study)
     if wait:
         # the states are shown meanwhile
         with contextlib.redirect_stdout(sys.stderr):
             status = show_until_idle(StudyPattern(study))
+    else:
+        status = study_status(study)
     # else numpy starts a thread per CPU of the node, which a report does not need
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from hpml_jobs.report.report import ReportOptions, make_report

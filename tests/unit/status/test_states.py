@@ -176,7 +176,7 @@ def test_oom_killer_line_in_log_turns_failed_into_oom(slurm, builder):
         "slurmstepd: Exceeded job memory limit\n"
     )
     assert builder.state.outcome is Outcome.OOM
-    assert builder.state.reason == ("SLURM ended job 101_0: memory limit exceeded")
+    assert builder.state.reason == "SLURM ended job 101_0: memory limit exceeded"
 
 
 @pytest.mark.parametrize("answers", [True, False])

@@ -96,16 +96,15 @@ def collect(
     else:
         from hpml_jobs.report.files.screen import show_all, show_first
 
-        # what is refused is refused first
-        handed_in = _hand_in(report, handin, student) if handin else ()
-        show = show_all if all_tables else show_first
-        # as commands select it, --outputs included
-        show(structs.replace(report, study=study_words(selected)), console())
+        if handin:
+            print(_hand_in(report, handin, student))
+        else:
+            show = show_all if all_tables else show_first
+            # as commands select it, --outputs included
+            show(structs.replace(report, study=study_words(selected)), console())
         page = _write(report, selected, to, all_tables)
         if page:
             print(f"The page with tables and pictures: {page}")
-        for line in handed_in:
-            print(line)
         if is_opened and page:
             file = page.resolve()
             if not webbrowser.open(file.as_uri()):
@@ -170,17 +169,12 @@ def _write(
     return written[0].parent / HTML
 
 
-def _hand_in(report: "Report", folder: Path, student: str | None) -> list[str]:
-    """Write what is handed in, and return lines on it."""
-    from hpml_jobs.lab.handin import PDF, write_handin
+def _hand_in(report: "Report", folder: Path, student: str | None) -> str:
+    """Write what is handed in, and return what to do with it."""
+    from hpml_jobs.lab.handin import write_handin
 
-    names = [path.name for path in write_handin(report, typed_path(folder), student)]
-    lines = [
+    write_handin(report, typed_path(folder), student)
+    return (
         f"Replace YOUR WORDS in {folder}/report.md and hand it in with the pictures beside it; "
-        "report.html and report.pdf are without your words"
-    ]
-    if PDF not in names:
-        lines.append(
-            "no PDF: Chromium is not here; open the page in a browser and print it"
-        )
-    return lines
+        "report.html and (where Chromium is) report.pdf are without your words"
+    )

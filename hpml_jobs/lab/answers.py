@@ -200,13 +200,18 @@ def messages(block: LabBlock) -> LabAnswer:
 
 def replicas(block: LabBlock) -> LabAnswer:
     """Return whether replicas are equal, and the range of their accuracies (Q7)."""
-    texts = [
+    texts = "; ".join(
         f"{row.treatment or row.strategy.value}: parameters {texts['parameters']}, buffers "
         f"{texts['buffers']}, test accuracy {texts['lowest..highest']} %"
         for row, texts in block.texts(block.rows)
-    ]
+    )
+    enough = {
+        what: "no" if f"{what} differ" in texts else "yes"
+        for what in ("parameters", "buffers")
+    }
     return LabAnswer(
-        f"On {block.place(block.rows[0])}: {'; '.join(texts)}. Buffers are BatchNorm's statistics, "
+        f"For parameters {enough['parameters']}, for buffers {enough['buffers']}. On "
+        f"{block.place(block.rows[0])}: {texts}. Buffers are BatchNorm's statistics, "
         "which only the test uses. ddp copies those of process 0 to all before each forward pass; "
         "in that pass each process changes its own again. Buffers off: no copy.",
         block.rows,

@@ -1,5 +1,6 @@
 """What is handed in: the page, a PDF of it, the same text to edit, tables and commands."""
 
+import contextlib
 import shutil
 import subprocess
 from pathlib import Path
@@ -42,7 +43,7 @@ hpml-jobs collect {study} --handin FOLDER
 """
 
 
-def write_handin(report: Report, folder: Path, student: str | None) -> list[Path]:
+def write_handin(report: Report, folder: Path, student: str | None) -> None:
     """Write what is handed in, with a PDF where a browser prints the page.
 
     Raises:
@@ -71,27 +72,21 @@ def write_handin(report: Report, folder: Path, student: str | None) -> list[Path
         ),
         **png_files(drawn.values()),
     }
-    written = write(contents, folder, (), lambda _: True)
-    if print_pdf(folder / HTML, folder / PDF):
-        written.insert(1, folder / PDF)
-    return written
+    write(contents, folder, (), lambda _: True)
+    print_pdf(folder / HTML, folder / PDF)
 
 
-def print_pdf(page: Path, pdf: Path) -> bool:
-    """Print a page by a browser without a display; return False where none can."""
+def print_pdf(page: Path, pdf: Path) -> None:
+    """Print a page by a browser without a display, where one is."""
     browser = next(filter(None, map(shutil.which, BROWSERS)), None)
     if browser is None:
-        return False
+        return
     options = [
         "--headless",
-        "--disable-gpu",
         "--no-pdf-header-footer",
         "--no-sandbox",  # Chromium has none for root, and the page is ours
         f"--print-to-pdf={pdf}",
     ]
     command = [browser, *options, page.resolve().as_uri()]
-    try:
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
         subprocess.run(command, capture_output=True, timeout=PRINT_S, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return False
-    return pdf.exists()

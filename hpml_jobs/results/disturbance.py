@@ -122,10 +122,9 @@ def foreign_cpu_share(record: Record, role: Role | Step = Role.TIMED) -> float |
 
     None where it was not measured. It is below zero by rounding only.
     """
-    hosts = host_cpus(record, role)
     shares = [
         host.foreign_s / host.capacity_s
-        for host in hosts
+        for host in host_cpus(record, role)
         if host.foreign_s is not None and host.capacity_s > 0
     ]
     return max(shares, default=None)
@@ -169,9 +168,8 @@ _WAITING = (CauseKind.FOREIGN, CauseKind.THROTTLED, CauseKind.RUN_QUEUE)
 @cached_on_value
 def host_cpus(record: Record, role: Role | Step) -> list[HostCpu]:
     """Return the CPUs of every host of the cell during one epoch; empty if not measured."""
-    by_host: dict[str, list[_Account]] = {}
-    for account in _accounts(record, role):
-        by_host.setdefault(account.rank.host, []).append(account)
+    accounts = _accounts(record, role)
+    by_host = by_key((account.rank.host, account) for account in accounts)
     slurm = record.facts.slurm if record.facts else {}
     allocated = slurm.get(ALLOCATED_CPUS, "")
     return [

@@ -3,7 +3,7 @@
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from statistics import mean, median
+from statistics import fmean, median
 from typing import Annotated, Any, NamedTuple, get_type_hints
 
 import msgspec
@@ -173,11 +173,11 @@ def _of_rank(rank: Rank, exchange_s: float | None) -> dict[str, float | None]:
 def _of_others(record: Record, rank: Rank | None) -> dict[str, float]:
     """Return the means of the ranks that wait for a rank; without it, or of it alone, of all."""
     others = [other for other in record.ranks if other is not rank] or [*record.ranks]
-    stall_s = _mean([other.timed.stall_s for other in others])
+    stall_s = fmean(other.timed.stall_s for other in others)
     figures = {"others_stall_s": record.per_work * stall_s}
     queues_s = (queued_s(other, Role.TIMED) for other in others)
     if known_s := known(queues_s):
-        figures["others_run_queue_s"] = record.per_work * _mean(known_s)
+        figures["others_run_queue_s"] = record.per_work * fmean(known_s)
     if phases := [other.phases for other in others if other.phases]:
         figures |= _of_phases(record, phases)
     return figures
@@ -194,9 +194,9 @@ def queued_s(rank: Rank, role: Role) -> float | None:
 
 def _of_phases(record: Record, phases: Sequence[Phases]) -> dict[str, float]:
     """Return the means of computation, exchange and waiting over ranks."""
-    exposed_s = _mean([of_rank.exposed_s for of_rank in phases])
-    pack_s = _mean([of_rank.pack_s for of_rank in phases])
-    figures = {"others_compute_s": _mean([of_rank.compute_s for of_rank in phases])}
+    exposed_s = fmean(of_rank.exposed_s for of_rank in phases)
+    pack_s = fmean(of_rank.pack_s for of_rank in phases)
+    figures = {"others_compute_s": fmean(of_rank.compute_s for of_rank in phases)}
     if (exchange_s := record.exchange_s) is not None:
         figures["others_waiting_s"] = formulas.waiting_s(exposed_s, exchange_s)
         figures["others_exchange_s"] = exchange_s + pack_s
@@ -204,10 +204,6 @@ def _of_phases(record: Record, phases: Sequence[Phases]) -> dict[str, float]:
     elif not record.cell.strategy.under_torchrun:
         figures["others_exchange_s"] = exposed_s + pack_s
     return figures
-
-
-def _mean(values: Sequence[float]) -> float:
-    return values[0] if len(values) == 1 else mean(values)  # mean computes in fractions
 
 
 def _of_microbenchmark(
@@ -327,20 +323,23 @@ def counted_runs(records: Sequence[Record]) -> CountedRuns:
 def _reasons_to_leave_out(
     records: Sequence[Record], role: Role | Step
 ) -> dict[str, str]:
-    """Return by slug why disturbed epochs do not count; where all are, the few disturbed most."""
+    """Return by slug why disturbed epochs do not count; where all are, those disturbed most.
+
+    A disturbance adds time: a timed epoch that is faster than all that count counts, too.
+    """
     reasons = {
         record.slug: "; ".join(cause.text for cause in causes)
         for record in records
         if (causes := outside_causes(record, role))
     }
-    if len(reasons) < len(records):
-        return reasons
     if role is not Role.TIMED:
-        return {}
-    spoiled = {
-        r.slug: reasons[r.slug] for r in records if withheld_share(r) > WITHHELD_MOST
-    }
-    return spoiled if 2 * len(spoiled) <= len(records) else {}
+        return reasons if len(reasons) < len(records) else {}
+    left_out = [r for r in records if r.slug in reasons]
+    if len(left_out) == len(records):
+        left_out = [r for r in records if withheld_share(r) > WITHHELD_MOST]
+    counting = (r.epoch_s for r in records if r not in left_out)
+    fastest_s = min(counting, default=math.inf)
+    return {r.slug: reasons[r.slug] for r in left_out if r.epoch_s >= fastest_s}
 
 
 def _left_out(reasons: Mapping[str, str], role: Role | Step) -> list[LeftOut]:

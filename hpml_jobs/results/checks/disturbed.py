@@ -40,7 +40,7 @@ DISTURBED = "disturbed"
 def epochs_disturbed(record: Record) -> list[Observation | None]:
     """Something outside of the cell slowed down an epoch or a step after it: other processes on its
     CPUs, a stop (SIGSTOP, `scontrol suspend`), a CPU quota, a hypervisor. A row leaves the run out
-    of its medians if it has another run. Where much of the timed epoch was withheld, its time is
+    of its medians if it has a faster run. Where much of the timed epoch was withheld, its time is
     not the cell's: a failure. Other jobs on the cell's nodes are only in the list.
 
     Limit: {disturbance.FOREIGN_LIMIT} of the CPU time of the cell's CPUs; a failure above

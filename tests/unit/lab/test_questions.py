@@ -36,11 +36,11 @@ ANSWERS = {
     "order in every epoch.",
     "Q6": "No: an iteration sends 38,560 bytes of buffers and 44,695,848 bytes of gradients (4 "
     "GPUs at batch 512).",
-    "Q7": "On 2 GPUs at batch 128: ddp: parameters equal, buffers differ, test accuracy 60.00 %; "
-    "buffers off: parameters equal, buffers differ, test accuracy 60.00 %. Buffers are "
-    "BatchNorm's statistics, which only the test uses. ddp copies those of process 0 to all "
-    "before each forward pass; in that pass each process changes its own again. Buffers off: no "
-    "copy.",
+    "Q7": "For parameters yes, for buffers no. On 2 GPUs at batch 128: ddp: parameters equal, "
+    "buffers differ, test accuracy 60.00 %; buffers off: parameters equal, buffers differ, test "
+    "accuracy 60.00 %. Buffers are BatchNorm's statistics, which only the test uses. ddp copies "
+    "those of process 0 to all before each forward pass; in that pass each process changes its own "
+    "again. Buffers off: no copy.",
     "Part B": "Test accuracy, scale by a layer's range: lenet_cifar10 65.00 % fp32, "
     "64.90 % int8 weights and 64.60 % int8 weights + activations; lenet_bias_cifar10 65.00 % fp32, "
     "64.90 % int8 weights and 64.60 % int8 weights + activations, int32 bias. "

@@ -141,7 +141,7 @@ def why_no_larger(goal: Goal, tried: Sequence[Measured], known: Known) -> str:
     if not last.gpu_s:
         return "memory is full"
     if any(one.gpu_s and _gpu_s(one) < WORTH * _gpu_s(last) for one in tried[-2:-1]):
-        return "the rate grew by less than 2 %"
+        return "it is not 2 % faster than the one before"
     if goal.gpu_hours is not None:
         left = goal.gpu_hours - spent(known.values())
         if goal.batches_at_once * last.gpu_hours > left:

@@ -123,7 +123,7 @@ def _check_this_machine(
     for settings, cell, *_ in drafts:
         is_on_cpu = cell.device is Device.CPU
         if is_on_cpu and settings.device is settings.cluster.device is None:
-            notify("no NVIDIA GPU answers here: device=cpu")
+            notify(f"no NVIDIA GPU answers here: device=cpu, threads={cell.threads}")
         if is_on_cpu and cell.processes * cell.threads > cpus:
             notify(
                 f"more processes than the {cpus} CPUs of this machine: speedups of such cells "

@@ -211,16 +211,19 @@ def _wished(report: Report, group: ReportGroup) -> str:
     # the limit may be in the interval of this size, or of the next; a doubtful number decides none
     for size in sizes[max(1, place) : place + 2]:
         if size.is_doubtful or size.is_near(wish.min_efficiency):
-            share = _share(group, size)
+            of_other = "" if size.parallel is asked.row else _name(size, device)
             why = "a check doubts it" if size.is_doubtful else "it is not certain"
-            sentence = f"{advice}, though {why}: {share}, min_efficiency is {limit}."
+            reached = f"{of_other}{_reached(size)}, min_efficiency is {limit}"
+            sentence = f"{advice}, though {why}: {reached}."
             command = _deciding(report, group, size)
             return (
                 with_command(f"{sentence} To decide", command) if command else sentence
             )
     if place == 0 and len(sizes) > 1:
-        return f"{advice}: {_share(group, sizes[1])}, below {limit}."
-    return f"{advice}, the most that reach {limit}: {_efficiency(sizes[place])}."
+        return (
+            f"{advice}: {_name(sizes[1], device)}{_reached(sizes[1])}, below {limit}."
+        )
+    return f"{advice}, the most that reach {limit}: {_reached(sizes[place])}."
 
 
 def _deciding(report: Report, group: ReportGroup, size: Pair) -> str:
@@ -241,21 +244,18 @@ def _deciding(report: Report, group: ReportGroup, size: Pair) -> str:
     )
 
 
-def _share(group: ReportGroup, size: Pair) -> str:
-    """Return the efficiency of a size with its interval; of another than is asked for its name."""
-    if group.asked is not None and size.parallel is group.asked.row:
-        return _efficiency(size)
-    gpus = captions.size(size.parallel.gpus, group.source.device)
-    return f"{gpus} have {_efficiency(size)}"
+def _name(size: Pair, device: Device) -> str:
+    """Return `2 GPUs are `: of what the numbers that follow are."""
+    return f"{captions.size(size.parallel.gpus, device)} are "
 
 
-def _efficiency(size: Pair) -> str:
-    """Return `an efficiency of 69.9 % (62 to 78 %, 4 runs each)`."""
+def _reached(size: Pair) -> str:
+    """Return `1.4 times as fast, efficiency 69.9 % (likely 62 to 78 %, 4 runs each)`."""
     certainty = _runs(size)
     if ends := size.efficiencies:
         low = percent_text(ends.low, 0).removesuffix(" %")
         certainty = f"likely {low} to {percent_text(ends.high, 0)}, {certainty}"
-    return f"an efficiency of {_percent(size, 1)} ({certainty})"
+    return f"{_times(size)} times as fast, efficiency {_percent(size, 1)} ({certainty})"
 
 
 def _within_budget(group: ReportGroup, gpu_hours: float, epochs: int) -> str:
@@ -291,10 +291,15 @@ def _batch(group: ReportGroup) -> str:
         return ""  # it has the most sizes
     size = captions.size(used.gpus, group.source.device)
     why = f"Why batch {used.batch_per_gpu}"
+    best = group.candidates[0]
+    is_other = best.row.batch_per_gpu != used.batch_per_gpu
+    of_all = f" The fastest cell: {best.words}." * is_other
     if fastest is used:
-        return f"{why}: the fastest on {size}." if rows[1:] else ""
-    best = f"batch {fastest.batch_per_gpu}"
-    return f"{why}: the largest within 10 % of the fastest ({best}) on {size}."
+        return f"{why}: the fastest on {size}.{of_all}" if rows[1:] else ""
+    return (
+        f"{why}: the largest within 10 % of the fastest (batch {fastest.batch_per_gpu}) on {size}."
+        f"{of_all}"
+    )
 
 
 def _training(group: ReportGroup, cell: Candidate) -> str:

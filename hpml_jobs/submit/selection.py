@@ -138,8 +138,8 @@ def _unlike(new: Iterable[Cell], cells: Collection[Cell]) -> str:
         ).items()
     ]
     return (
-        f"{counted(len(alone), 'new cell')} would be a group alone, not compared with the "
-        f"study's {len(cells)}: {'; '.join(differences)}. Give the same values, or another study="
+        f"{counted(len(alone), 'new cell')} would not be compared with the study's "
+        f"{len(cells)}: {'; '.join(differences)}. Give the same values, or another study="
     )
 
 

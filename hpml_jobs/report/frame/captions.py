@@ -307,4 +307,4 @@ def why_unsplit_script(records: Sequence[Record]) -> str:
         return reasons
     if any(record.phases for record in records):
         return "no message between processes was seen"
-    return "the script trained fewer than 3 epochs or windows (let it train 3, in a new study=)"
+    return "the script trained fewer than 3 epochs (train 3, or use window=, in a new study=)"

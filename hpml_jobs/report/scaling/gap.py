@@ -119,11 +119,9 @@ def gap_sentence(row: Row, gap: Gap) -> str:
     if gap.speedup >= NEARLY_IDEAL * gap.ideal:
         return ""
     late, *_ = gap.late.partition(" on ")
-    if late.startswith("rank"):
-        slowest = "processes" if late.startswith("ranks") else "process"
-        late = f"the slowest {slowest} ({late})"
+    ranks = f" ({late})" if late.startswith("rank") else ""
     names = {
-        GapCause.WAITING: f"waiting for {late or 'others'}",
+        GapCause.WAITING: f"waiting for the slowest process{ranks}",
         GapCause.CPUS: "waiting for a free CPU",
     }
     least = LARGE * gap.missing
@@ -133,33 +131,32 @@ def gap_sentence(row: Row, gap: Gap) -> str:
         if part.value >= least and cause is not GapCause.UNEXPLAINED
     ]
     speedup = mark(three_digits(gap.speedup), is_doubtful=gap.is_doubtful)
-    question = f"Why {speedup} and not {gap.ideal:.4g} times"
     shown = partial(mark, is_doubtful=gap.doubts_parts)
     unexplained = gap.parts[GapCause.UNEXPLAINED].value
-    if unexplained <= -least:
-        # the parts are more than what is missing: only their order is said
-        order = (
-            f"above all {', then '.join(names.get(cause, cause) for cause in causes)}"
-        )
-        return f"{question}: {shown(order)}."
     texts = [
         f"about {shown(digits(gap.parts[cause].value))} "
         f"{'to' if number else 'goes to'} {names.get(cause, cause)}"
         for number, cause in enumerate(causes)
     ]
     if not gap.is_split:
-        what = "the other causes" if texts else "the causes"
-        texts.append(f"{what} are not measured: {why_unsplit(row)}")
+        has_loader = GapCause.LOADER in gap.parts
+        what = "only data wait is" if has_loader else "the causes are not"
+        texts.append(f"{what} measured: {why_unsplit(row)}")
     elif unexplained >= least:
         texts.append(f"about {shown(digits(unexplained))} is unexplained")
-    return f"{question}: of the {digits(gap.missing)} lost, {', '.join(texts)}."
+    elif unexplained <= -least:
+        texts.append("more than that by noise or faster computing")
+    return (
+        f"Why {speedup} and not {gap.ideal:.4g} times: of the {digits(gap.missing)} lost, "
+        f"{', '.join(texts)}."
+    )
 
 
 PICTURE = (
     "Each bar: the speedup that is lost to a cause. Communication: includes the computing that it "
     "slows down; Comm of Table 2 includes waiting instead. Waiting: for the slowest process. CPU "
-    "contention: waiting for a free CPU. Unexplained: noise, or what was not measured. "
-    "Thin lines: likely ranges."
+    "contention: waiting for a free CPU. Unexplained: noise, or what was not measured; below zero: "
+    "the other parts are too much, by noise or faster computing. Thin lines: likely ranges."
 )
 
 

@@ -116,7 +116,7 @@ def test_cells_that_share_no_table_with_the_study_are_asked_about(
     assert questions == ["run them anyway? [y/N] "]
     printed = capsys.readouterr().err
     assert (
-        "2 new cells would be a group alone, not compared with the study's 2: data.limit=512, "
+        "2 new cells would not be compared with the study's 2: data.limit=512, "
         in printed
     )
     assert "nothing was submitted; --yes submits without asking" in printed

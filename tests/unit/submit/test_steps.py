@@ -78,7 +78,7 @@ def test_end_says_why_batches_are_not_larger(study, slurm, capsys):
     run([*AUTO, "max_gpus=1"])
     measure(study, slurm)
     run([*AS_JOB, "max_gpus=1"])
-    reason = "batches end at 512: the rate grew by less than 2 %"
+    reason = "batches end at 512: it is not 2 % faster than the one before"
     assert reason in capsys.readouterr().err
 
 

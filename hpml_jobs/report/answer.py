@@ -69,7 +69,7 @@ def answer_of(report: Report, group: ReportGroup) -> Answer:
         marks = tuple(without(report, group))
         command = f"{PROGRAM} status {report.study}"
         why = "" if marks else with_command(" To see why", command)
-        return Answer(f"No cell has a number.{why}", marks=marks)
+        return Answer(f"No cell has been measured.{why}", marks=marks)
     series = group.source.series
     cell = _cell(group)
     return Answer(

@@ -12,7 +12,6 @@ from hpml_jobs.core.text import VERSION, counted, few, printable
 from hpml_jobs.core.value import by_key
 from hpml_jobs.report import warnings
 from hpml_jobs.report.answer import answer_of, without
-from hpml_jobs.report.frame import captions
 from hpml_jobs.report.frame.picture import Picture, png_files
 from hpml_jobs.report.frame.table import Table
 from hpml_jobs.report.lab.replicas import unreadable
@@ -161,9 +160,7 @@ def _folded(anchor: str, title: str, items: tuple[Item, ...]) -> Section:
 
 def _group_sections(report: Report, group: ReportGroup, prefix: str) -> list[Section]:
     """Return the sections of a group: its answer, its first table, marks, then what is folded."""
-    source = group.source
-    runs = captions.runs(source.timed)
-    printed = {group.setting, runs}
+    printed = {group.setting}
     main = group.main_table
     first = [main] if main else []
     first += [t for t in group.lab if t.label.startswith("table1") and t != main]
@@ -178,9 +175,7 @@ def _group_sections(report: Report, group: ReportGroup, prefix: str) -> list[Sec
     marks = tuple(_marked(group, Tier.NUMBER, Tier.TABLE))
     return [
         Section(f"{prefix}answer", "Answer", tuple(_answer(report, group))),
-        Section(
-            f"{prefix}tables", "Table 1", (Paragraph(runs), *sheets) if sheets else ()
-        ),
+        Section(f"{prefix}tables", "Table 1", sheets),
         Section(f"{prefix}marks", "Warnings", marks),
         _folded(f"{prefix}full", "More tables", folded),
     ]
@@ -201,7 +196,7 @@ def _in_files(group: ReportGroup) -> set[str]:
 
 
 def _sheet(table: Table, printed: set[str]) -> ShownTable:
-    """Return a table without what is `printed`, the sentence on its runs for example."""
+    """Return a table without what is `printed`: the sentence on its runs, for example."""
     return ShownTable(
         table,
         caption=tuple(table.caption_after(printed, [table.setting])),

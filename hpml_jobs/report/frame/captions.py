@@ -148,7 +148,9 @@ def setting(group: ConditionGroup) -> str:
     """Return what was trained, and on what, in one line."""
     cell = group.a_cell
     device = hardware(group) or "unknown hardware"
-    torch = f"torch {group.conditions.get(TORCH, UNKNOWN)}"
+    threads = counted(cell.threads, "thread")
+    of_cpu = f", {threads} per process" * (group.device is Device.CPU)
+    torch = f"torch {group.conditions.get(TORCH, UNKNOWN)}{of_cpu}"
     if cell.script is not None:
         parameters = _parameters(group, "trained parameters")
         text = f"{cell.script.text}, unchanged, measured from outside"

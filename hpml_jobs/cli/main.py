@@ -177,7 +177,7 @@ def _help(words: list[str]) -> int:
 
     is_whole = "--all" in words
     words = [word for word in words if word != "--all"]
-    named = words[1] if words[0] == "help" and words[1:] else ""
+    named = " ".join(words[1:]) if words[0] == "help" else ""
     if named in TOPICS:
         print(topic(named, conf_folder(), is_whole=is_whole), end="")
     elif named in COMMANDS:

@@ -211,18 +211,17 @@ def _wished(report: Report, group: ReportGroup) -> str:
     # the limit may be in the interval of this size, or of the next; a doubtful number decides none
     for size in sizes[max(1, place) : place + 2]:
         if size.is_doubtful or size.is_near(wish.min_efficiency):
-            of_other = "" if size.parallel is asked.row else _name(size, device)
-            why = "a check doubts it" if size.is_doubtful else "it is not certain"
-            reached = f"{of_other}{_reached(size)}, min_efficiency is {limit}"
-            sentence = f"{advice}, though {why}: {reached}."
+            doubt = "they may not reach"
+            if size.parallel is not asked.row:
+                doubt = f"{captions.size(size.parallel.gpus, device)} may reach"
+            sentence = f"{advice}, though {doubt} {limit}: {_reached(size)}."
             command = _deciding(report, group, size)
             return (
                 with_command(f"{sentence} To decide", command) if command else sentence
             )
     if place == 0 and len(sizes) > 1:
-        return (
-            f"{advice}: {_name(sizes[1], device)}{_reached(sizes[1])}, below {limit}."
-        )
+        larger = captions.size(sizes[1].parallel.gpus, device)
+        return f"{advice}: {larger} are {_reached(sizes[1])}, below {limit}."
     return f"{advice}, the most that reach {limit}: {_reached(sizes[place])}."
 
 
@@ -242,11 +241,6 @@ def _deciding(report: Report, group: ReportGroup, size: Pair) -> str:
         repeats="auto",
         min_efficiency=f"{group.wish.min_efficiency:g}",
     )
-
-
-def _name(size: Pair, device: Device) -> str:
-    """Return `2 GPUs are `: of what the numbers that follow are."""
-    return f"{captions.size(size.parallel.gpus, device)} are "
 
 
 def _reached(size: Pair) -> str:

@@ -172,17 +172,13 @@ def _gpu_hours(record: Record) -> float:
 
 def _rule(plan: Plan, goal: Goal, most: float) -> str:
     """Return what is measured in which order, and what it may use."""
-    first = "the largest gpus= is measured"
-    if len({planned.cell.batch for planned in plan.cells}) > 1:
-        first = (
-            "batches grow until they bring less than 2 %, memory is full, or an epoch has under\n"
-            f"  {LEAST_ITERATIONS} iterations; then {first}"
-        )
+    has_batches = len({planned.cell.batch for planned in plan.cells}) > 1
+    first = "batches of the smallest gpus=, then " * has_batches
     limits = f"; their time limits: {hours_text(most)} GPU-hours"
     return (
-        f"auto: {first},\n  then gpus= between, to find the largest with "
-        f"at least {percent_text(goal.min_efficiency, 0)} efficiency.\n  At most "
-        f"{_of(plan)}{limits * bool(most)}"
+        f"auto: {first}the largest gpus=, then those between, for the largest with\n"
+        f"  at least {percent_text(goal.min_efficiency, 0)} efficiency; at most {_of(plan)}"
+        f"{limits * bool(most)}"
     )
 
 
@@ -195,11 +191,8 @@ def _of(plan: Plan) -> str:
 def _ended(plan: Plan, goal: Goal, known: Known, most: int) -> str:
     """Return what was measured, what it used, and why there was no larger batch, to `most`."""
     tried = {s.batch: known[s] for s in sorted(known) if s.gpus == min(known).gpus}
-    why = (
-        why_no_larger(goal, [*tried.values()], known)
-        # a study whose sizes are measured already keeps their batch
-        or f"larger ones (4 x) have under {LEAST_ITERATIONS} iterations an epoch, or are not needed"
-    )
+    few = f"the next has under {LEAST_ITERATIONS} iterations an epoch"
+    why = why_no_larger(goal, [*tried.values()], known) or few
     ends = f"; batches end at {max(tried)}: {why}" * (max(tried) < most)
     launches = counted(sum(measured.launches for measured in known.values()), "run")
     used = f"; {spent(known.values()):.2g} GPU-hours used"

@@ -27,8 +27,13 @@ COLUMNS = IterationPhases._fields
 ADDING = 6
 """So many of them add up to the iteration."""
 
-OF_MESSAGES = ("start_s", "s", "served_s", "exposed_s")
-"""The times of each message, in arrays whose names begin with `collective_`."""
+OF_MESSAGES = (
+    "collective_start_s",
+    "collective_s",
+    "collective_served_s",
+    "collective_exposed_s",
+)
+"""The arrays with the times of each message."""
 
 SAMPLES = {Role.TIMED: "samples", Role.INSTRUMENTED: "parts_samples"}
 """The array with the samples of each iteration, which only the processes of a script write."""
@@ -128,8 +133,7 @@ def _nearer(arrays: Arrays, last: Arrays, share: float) -> Arrays:
         for of_rank in (arrays, last)
     )
     if number == of_last > 0:
-        names = [f"collective_{name}" for name in OF_MESSAGES]
-        changed |= {name: nearer(name, number) for name in names}
+        changed |= {name: nearer(name, number) for name in OF_MESSAGES}
     return changed
 
 

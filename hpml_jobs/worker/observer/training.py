@@ -1,5 +1,6 @@
 """A training of a script from its first step on: its instruments and its measured windows."""
 
+import gc
 from collections.abc import Callable
 from math import ceil, inf
 from statistics import median
@@ -101,6 +102,7 @@ class ObservedTraining:
                 self._clock = clock_of(self._devices)
             self._clock.prepare(self._most_stamps(role))
             self._writer.report(role, self.results)
+            gc.collect()  # else the objects of the last window make Python collect in this one
             recording = new_window(role, self._clock)
             if self.window and self.results:
                 recording.fetched = self.results[-1].iterations.fetched

@@ -38,7 +38,7 @@ OF_A_STUDY = (
 OF_THE_PROGRAM = (
     "--help",
     *(f"{name} --help" for name in COMMANDS),
-    *(f"help {topic}" for topic in (*TOPICS, "nothing")),
+    *(f"help {topic}" for topic in (*TOPICS, "data wait", "nothing")),
     "plan -m gpus=1,2,4 batch=32,128 cluster=greene gpu_type=v100 workload=digits data.root=/data",
     "plan grid=lab cluster=greene gpu_type=rtx8000 workload=digits data.root=/data --all",
     "plan gpus=3 batch=0 cluster=greene workload=digits",

@@ -174,6 +174,8 @@ def _run_cells(selection: "Selection", job: str, out: TextIO) -> set[str]:
     total = len(selection.send)
     began = time.monotonic()
     ended: set[str] = set()
+    # more processes take longer to start, and share the CPUs
+    processes = {p.slug: p.cell.processes for p in selection.send}
     words = {
         p.slug: f"{p.block}: " * bool(p.block) + run_words(p.cell)
         for p in selection.send
@@ -188,8 +190,9 @@ def _run_cells(selection: "Selection", job: str, out: TextIO) -> set[str]:
 
         def show_end(folder: CellFolder) -> None:
             ended.add(folder.slug)
-            rest = total - len(ended)
-            left_s = (time.monotonic() - began) / len(ended) * rest
+            done = sum(processes[slug] for slug in ended)
+            rest = sum(processes.values()) - done
+            left_s = (time.monotonic() - began) / done * rest
             left = f"   about {duration_text(left_s)} left" * bool(rest)
             line = f"{words[folder.slug]}   {_ending(folder)}{left}"
             print(f"  {len(ended)}/{total}  {line}", flush=True, file=out)

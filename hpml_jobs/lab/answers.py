@@ -171,14 +171,14 @@ def remedies(block: LabBlock) -> LabAnswer:
 def shuffling(block: LabBlock) -> LabAnswer:
     """Return the orders of the samples with and without set_epoch (Q5)."""
     texts = [
-        f"in {texts['different orders']} epochs "
+        f"{texts['different orders']} "
         f"{'with' if texts['set_epoch'] == 'yes' else 'without'} set_epoch (test accuracy "
         f"{texts['test acc., %']} %)"
         for _, texts in block.texts(block.rows)
     ]
     return LabAnswer(
-        f"A process saw the {block.source.a_cell.workload.samples_name} in a new order "
-        f"{listed(texts)}. 1 means the same order in every epoch.",
+        f"Different orders of the {block.source.a_cell.workload.samples_name} in the epochs of a "
+        f"process: {listed(texts)}. With 1 all epochs have the same order.",
         block.rows,
     )
 
@@ -212,8 +212,8 @@ def replicas(block: LabBlock) -> LabAnswer:
     return LabAnswer(
         f"For parameters {enough['parameters']}, for buffers {enough['buffers']}. On "
         f"{block.place(block.rows[0])}: {texts}. Buffers are BatchNorm's statistics, "
-        "which only the test uses. ddp copies those of process 0 to all before each forward pass; "
-        "in that pass each process changes its own again. Buffers off: no copy.",
+        "which only the test uses. ddp copies those of process 0 to all before each forward pass, "
+        "in which each process changes its own, so they differ after it. Buffers off: no copy.",
         block.rows,
     )
 

@@ -132,7 +132,7 @@ def gain(size: Pair) -> str:
     if (interval.high if interval else size.speedup) < 1:
         return ", which is slower"
     is_clear = interval is None or interval.low > 1
-    doubt = "which may be chance" if size.speedup > 1 else "not clearly slower"
+    doubt = "which may be chance" if size.speedup > 1 else "perhaps slower"
     return "" if is_clear else f", {doubt}"
 
 

@@ -246,16 +246,21 @@ LINES = 16
 """The most lines: the legend names each of them, by colour and dashes."""
 
 CAPTION = (
-    "The first run of each row. Thin: iterations; thick: smoothed (mean over a fortieth of the "
+    "The first run of each setting. Thin: iterations; thick: smoothed (mean over a fortieth of the "
     "run)."
 )
 
 
 def loss_picture(groups: Sequence[ConditionGroup]) -> Picture | None:
-    """Plot the training loss by epoch; None if no run has curves."""
+    """Plot the training loss by epoch, of recipes if there are any; None if no run has curves."""
     setups = {}
     losses: dict[str, dict[str, Curve]] = {}
-    for group in groups:
+    with_recipes = [
+        group
+        for group in groups
+        if any(r.cell and r.cell.recipe_label for r in group.cells)
+    ]
+    for group in with_recipes or groups:
         for row in sorted(group.timed, key=lambda row: row.batch_per_gpu):
             curve = _curve(row)
             if curve is not None:

@@ -70,7 +70,7 @@ def cause_text(group: ConditionGroup, cause: Cause) -> str:
         text += f"; also {names(others, separator='; ')}"
     runs = sum(len(row.cells) for row in rows.values())
     if runs != len(cause.slugs):
-        text += f" ({len(cause.slugs)} of {runs} runs)"
+        text += f" (in {len(cause.slugs)} of these {runs} runs)"
     return _with_fix(text, cause)
 
 

@@ -122,8 +122,8 @@ def table2(selection: StrategyRows) -> Table:
     caption = _how_split(selection)
     if derived:
         caption.append(
-            "Comm estimated another way, training time - training time of 1 "
-            f"{captions.unit(group.device)} / N: {'; '.join(derived)}."
+            f"Comm by subtraction (training time - training time of 1 {captions.unit(group.device)}"
+            f" / N) also counts slower computing: {'; '.join(derived)}."
         )
     caption.append(captions.runs(selection.parallel_rows))
     text = TableText(

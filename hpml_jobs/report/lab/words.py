@@ -31,8 +31,8 @@ RESIDUAL = (
     "in Comm."
 )
 BUS = (
-    "Bus bandwidth: 2(N-1)/N x bytes of gradients of a process / seconds of their communication, "
-    "without waiting. 1 GB = 1e9 bytes."
+    "Bus bandwidth: 2(N-1)/N x bytes of gradients of a process (what a ring all-reduce sends) / "
+    "seconds of their communication, without waiting. 1 GB = 1e9 bytes."
 )
 SHARDED = (
     "Bus bandwidth: (N-1)/N x bytes of gradients that a process reduce-scatters / seconds of it, "

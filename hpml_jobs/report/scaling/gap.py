@@ -153,10 +153,10 @@ def gap_sentence(row: Row, gap: Gap) -> str:
 
 
 PICTURE = (
-    "Each bar: the speedup that is lost to a cause. Communication: includes the computing that it "
-    "slows down; Comm of Table 2 includes waiting instead. Waiting: for the slowest process. CPU "
-    "contention: waiting for a free CPU. Unexplained: noise, or what was not measured; below zero: "
-    "the other parts are too much, by noise or faster computing. Thin lines: likely ranges."
+    "Each bar: the speedup that is lost to a cause. Communication: messages, and the computing "
+    "that they slow down (Comm of Table 2: messages and waiting). Waiting: for the slowest "
+    "process. CPU contention: waiting for a free CPU. Unexplained: noise, or what was not "
+    "measured; below zero: the causes add up to more than is lost. Thin lines: likely ranges."
 )
 
 

@@ -31,16 +31,16 @@ ANSWERS = {
     "lr scaled: learning rate x global batch / 128. Warm-up N: lr rises to this in N epochs.",
     "Q4.2": "Test accuracy on 2 GPUs at batch 512: 60.00 ± 0.00 % (no remedy) and 64.00 ± 0.00 % ("
     "lr scaled). Small differences may be chance.",
-    "Q5": "A process saw the images in a new order in 5 of 5 epochs with set_epoch (test accuracy "
-    "60.00 %) and in 1 of 5 epochs without set_epoch (test accuracy 60.00 %). 1 means the same "
-    "order in every epoch.",
+    "Q5": "Different orders of the images in the epochs of a process: 5 of 5 with set_epoch (test "
+    "accuracy 60.00 %) and 1 of 5 without set_epoch (test accuracy 60.00 %). With 1 all epochs "
+    "have the same order.",
     "Q6": "No: an iteration sends 38,560 bytes of buffers and 44,695,848 bytes of gradients (4 "
     "GPUs at batch 512).",
     "Q7": "For parameters yes, for buffers no. On 2 GPUs at batch 128: ddp: parameters equal, "
     "buffers differ, test accuracy 60.00 %; buffers off: parameters equal, buffers differ, test "
     "accuracy 60.00 %. Buffers are BatchNorm's statistics, which only the test uses. ddp copies "
-    "those of process 0 to all before each forward pass; in that pass each process changes its own "
-    "again. Buffers off: no copy.",
+    "those of process 0 to all before each forward pass, in which each process changes its own, so "
+    "they differ after it. Buffers off: no copy.",
     "Part B": "Test accuracy, scale by a layer's range: lenet_cifar10 65.00 % fp32, "
     "64.90 % int8 weights and 64.60 % int8 weights + activations; lenet_bias_cifar10 65.00 % fp32, "
     "64.90 % int8 weights and 64.60 % int8 weights + activations, int32 bias. "

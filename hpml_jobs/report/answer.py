@@ -219,7 +219,7 @@ def _wished(report: Report, group: ReportGroup) -> str:
             return (
                 with_command(f"{sentence} To decide", command) if command else sentence
             )
-    if place == 0 and len(sizes) > 1:
+    if place == 0:
         larger = captions.size(sizes[1].parallel.gpus, device)
         return f"{advice}: {larger} are {_reached(sizes[1])}, below {limit}."
     return f"{advice}, the most that reach {limit}: {_reached(sizes[place])}."
@@ -253,8 +253,8 @@ def _reached(size: Pair) -> str:
 
 
 def _within_budget(group: ReportGroup, gpu_hours: float, epochs: int) -> str:
-    unit = captions.unit(group.source.device)
-    budget = f"{counted(epochs, 'epoch')} within {gpu_hours:g} {unit}-hours"
+    hours = f"{gpu_hours:g} {captions.unit(group.source.device)}-hours"
+    budget = f"{counted(epochs, 'epoch')} within {hours}"
     if group.asked is not None:
         return f"Use {group.asked.words}: the fastest with {budget}."
     cheapest = min(group.candidates, key=lambda c: c.gpu_hours)

@@ -284,13 +284,14 @@ def _say(rank: int, text: str, group: ReportGroup | None = None) -> _Part:
 
 def _show_short(table: Table, group: ReportGroup, console: Console) -> None:
     """Print a table without its words and ranges: rows of the answer, and batches that fit."""
-    columns = [*range(len(table.columns))]
     lines = tuple(
         line._replace(texts=tuple(text.partition(" [")[0] for text in line.texts))
         for line in table.lines
     )
     table = msgspec.structs.replace(table, lines=lines)
     lines = lines[-ROWS:]
+    batches = dict.fromkeys(column.batch for column in table.columns)
+    shown = {*batches}
     series = group.source.series
     if series and not series.is_global:
         labels = [
@@ -298,16 +299,19 @@ def _show_short(table: Table, group: ReportGroup, console: Console) -> None:
             for size in series.sizes
         ]
         lines = tuple(line for line in table.lines if line.label in labels[-ROWS:])
-        batches = dict.fromkeys(column.batch for column in table.columns)
         blocks = dict(zip(batches, _columns(table), strict=True))
         room = min(console.width, SCREEN) - max(map(len, (table.corner, *labels)))
         shown = {series.batch}
         room -= blocks.pop(series.batch).width + 3
-        for batch, block in reversed(blocks.items()):  # the larger batches first
-            room -= block.width + 3
+        measured = {row.batch_per_gpu for row in group.source.timed}
+        # the larger ones first, but not before those with numbers
+        for batch in sorted(
+            blocks, key=lambda batch: (batch in measured, batch), reverse=True
+        ):
+            room -= blocks[batch].width + 3
             shown |= {batch} if room >= 0 else set()
-        columns = [n for n, column in enumerate(table.columns) if column.batch in shown]
-    short = msgspec.structs.replace(
+    columns = [n for n, column in enumerate(table.columns) if column.batch in shown]
+    table = msgspec.structs.replace(
         table,
         columns=tuple(table.columns[n] for n in columns),
         lines=tuple(
@@ -315,4 +319,4 @@ def _show_short(table: Table, group: ReportGroup, console: Console) -> None:
         ),
     )
     console.print()
-    _draw(short, console)
+    _draw(table, console)

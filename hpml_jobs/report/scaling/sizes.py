@@ -235,7 +235,7 @@ CAPTION = (
 )
 
 
-class Line(NamedTuple):
+class SpeedupCurve(NamedTuple):
     """The speedups of one strategy, treatment and batch, by growing numbers of GPUs."""
 
     strategy: str
@@ -250,13 +250,13 @@ class Line(NamedTuple):
         return f"{self.strategy}{treatment}, batch {self.batch}"
 
 
-class ScalingLines(NamedTuple):
+class ScalingPlot(NamedTuple):
     """Strong or weak scaling of a group: a line of speedups per strategy and batch."""
 
     kind: str
     at_the_same: str
     units: str
-    lines: list[Line]
+    lines: list[SpeedupCurve]
 
 
 def speedup(groups: Sequence[ConditionGroup]) -> Picture | None:
@@ -295,7 +295,7 @@ def speedup(groups: Sequence[ConditionGroup]) -> Picture | None:
     )
 
 
-def _looks(lines: Sequence[Line]) -> dict[str, picture.Look]:
+def _looks(lines: Sequence[SpeedupCurve]) -> dict[str, picture.Look]:
     """Return the look of each line by its label: colours tell strategies apart, or else batches."""
     batches = sorted({line.batch for line in lines})
     treatments = sorted({line.treatment for line in lines})
@@ -313,7 +313,7 @@ def _looks(lines: Sequence[Line]) -> dict[str, picture.Look]:
 
 
 def _draw(
-    axis: Axes, panel: Panel[ScalingLines], *, looks: dict[str, picture.Look]
+    axis: Axes, panel: Panel[ScalingPlot], *, looks: dict[str, picture.Look]
 ) -> list[str]:
     """Draw speedups, each line a little aside; return the largest of each in words."""
     scaling = panel.data
@@ -339,7 +339,9 @@ def _draw(
     return texts
 
 
-def _draw_line(axis: Axes, line: Line, look: picture.Look, aside: float) -> None:
+def _draw_line(
+    axis: Axes, line: SpeedupCurve, look: picture.Look, aside: float
+) -> None:
     """Draw a line of the fewest nodes for each number of GPUs, and points of more nodes."""
     fewest = {point.parallel.gpus: point for point in reversed(line.points)}
     joined = [point for point in line.points if fewest[point.parallel.gpus] is point]
@@ -359,7 +361,7 @@ def _draw_line(axis: Axes, line: Line, look: picture.Look, aside: float) -> None
             axis.vlines(x, interval.low, interval.high, color=look.colour, lw=1)
 
 
-def _scalings(group: ConditionGroup) -> list[ScalingLines]:
+def _scalings(group: ConditionGroup) -> list[ScalingPlot]:
     """Return weak and strong scaling, without the one that the grid has no cells for."""
     unit = captions.unit(group.device)
     units = captions.units(group.device)
@@ -374,14 +376,16 @@ def _scalings(group: ConditionGroup) -> list[ScalingLines]:
     if weak:
         lines = _curves(weak, attrgetter("batch_per_gpu"))
         by_batch = f"batch per {unit}"
-        scalings.append(ScalingLines("weak scaling", by_batch, units, lines))
+        scalings.append(ScalingPlot("weak scaling", by_batch, units, lines))
     if strong:
         lines = _curves(strong, attrgetter("global_batch"))
-        scalings.append(ScalingLines("strong scaling", "global batch", units, lines))
+        scalings.append(ScalingPlot("strong scaling", "global batch", units, lines))
     return scalings
 
 
-def _curves(of_kind: Iterable[Pair], batch_of: Callable[[Row], int]) -> list[Line]:
+def _curves(
+    of_kind: Iterable[Pair], batch_of: Callable[[Row], int]
+) -> list[SpeedupCurve]:
     """Return pairs as lines of speedup, which begin at their baseline."""
     rows = [(pair, pair.parallel) for pair in of_kind]
     by_line = by_key(
@@ -393,5 +397,5 @@ def _curves(of_kind: Iterable[Pair], batch_of: Callable[[Row], int]) -> list[Lin
         if all(point.parallel.gpus != start.gpus for point in points):
             points.append(Pair(start, start))
         points.sort(key=lambda point: (point.parallel.gpus, point.parallel.nodes))
-        lines.append(Line(*line, points))
+        lines.append(SpeedupCurve(*line, points))
     return lines

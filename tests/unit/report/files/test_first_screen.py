@@ -52,10 +52,14 @@ def test_table_keeps_the_batches_that_fit(builder):
             builder.with_record(
                 lab_record(lab_cell(gpus, batch), 1000.0 / batch / gpus)
             )
+    for gpus in (1, 2):
+        builder.with_out_of_memory(lab_cell(gpus, 4096))
     report = builder.collect()
     for width in range(60, 120):
         (heads,) = (line for line in screen(report, width) if "Table 1" in line)
         assert "batch 8 per GPU" in heads
+        if "4096" in heads:  # it has no number
+            assert "batch 1 per GPU" in heads
 
 
 def test_cell_that_waited_too_long_is_marked(builder):

@@ -14,6 +14,12 @@ CHECKS = [check for group in GROUPS.values() for check in group]
 LIMIT = re.compile(r"\((?:\w+, )?(?:limit|at least) ([\d.,]+(?: %)?)")
 
 
+def test_every_check_has_limit_and_fix_and_is_explained_by_checks():
+    assert all(check.meaning and check.limit and check.remedy for check in CHECKS)
+    explaining = set[str]().union(*(check.explained_by for check in CHECKS))
+    assert explaining <= {check.name for check in CHECKS}
+
+
 def test_limits_on_the_page_are_those_of_the_messages():
     """A message names the constant that was compared with; the page names the same number."""
     clean = [clean_record(), baseline_record()]

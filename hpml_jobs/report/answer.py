@@ -214,7 +214,7 @@ def _wished(report: Report, group: ReportGroup) -> str:
             doubt = "they may not reach"
             if size.parallel is not asked.row:
                 doubt = f"{captions.size(size.parallel.gpus, device)} may reach"
-            sentence = f"{advice}, though {doubt} {limit}: {_reached(size)}."
+            sentence = f"{advice}, though {doubt} {limit} efficiency: {_reached(size)}."
             command = _deciding(report, group, size)
             return (
                 with_command(f"{sentence} To decide", command) if command else sentence
@@ -222,7 +222,9 @@ def _wished(report: Report, group: ReportGroup) -> str:
     if place == 0:
         larger = captions.size(sizes[1].parallel.gpus, device)
         return f"{advice}: {larger} are {_reached(sizes[1])}, below {limit}."
-    return f"{advice}, the most that reach {limit}: {_reached(sizes[place])}."
+    return (
+        f"{advice}, the most that reach {limit} efficiency: {_reached(sizes[place])}."
+    )
 
 
 def _deciding(report: Report, group: ReportGroup, size: Pair) -> str:
@@ -244,12 +246,9 @@ def _deciding(report: Report, group: ReportGroup, size: Pair) -> str:
 
 
 def _reached(size: Pair) -> str:
-    """Return `1.4 times as fast, efficiency 69.9 % (likely 62 to 78 %, 4 runs each)`."""
-    certainty = _runs(size)
-    if ends := size.efficiencies:
-        low = percent_text(ends.low, 0).removesuffix(" %")
-        certainty = f"likely {low} to {percent_text(ends.high, 0)}, {certainty}"
-    return f"{_times(size)} times as fast, efficiency {_percent(size, 1)} ({certainty})"
+    """Return `1.4 times as fast (likely 1.24 to 1.56, 4 runs each), efficiency 69.9 %`."""
+    certainty = how_sure(size.interval, size)
+    return f"{_times(size)} times as fast ({certainty}), efficiency {_percent(size, 1)}"
 
 
 def _within_budget(group: ReportGroup, gpu_hours: float, epochs: int) -> str:
@@ -291,8 +290,8 @@ def _batch(group: ReportGroup) -> str:
     if fastest is used:
         return f"{why}: the fastest on {size}.{of_all}" if rows[1:] else ""
     return (
-        f"{why}: the largest within 10 % of the fastest (batch {fastest.batch_per_gpu}) on {size}."
-        f"{of_all}"
+        f"{why}: the largest within 10 % of the fastest (batch {fastest.batch_per_gpu}) on {size}, "
+        f"with the fewest messages.{of_all}"
     )
 
 

@@ -155,7 +155,7 @@ def figures(drawn: dict[str, Picture], *names: str) -> tuple[Item, ...]:
 
 
 def _folded(anchor: str, title: str, items: tuple[Item, ...]) -> Section:
-    return Section(anchor, title, items, f"{title}: show")
+    return Section(anchor, title, items, "show")
 
 
 def _group_sections(report: Report, group: ReportGroup, prefix: str) -> list[Section]:

@@ -139,8 +139,9 @@ def gap_sentence(row: Row, gap: Gap) -> str:
         for number, cause in enumerate(causes)
     ]
     if not gap.is_split:
-        has_loader = GapCause.LOADER in gap.parts
-        what = "only data wait is" if has_loader else "the causes are not"
+        what = "the causes are not"
+        if GapCause.LOADER in gap.parts:
+            what = "the rest is not" if texts else "only data wait is"
         texts.append(f"{what} measured: {why_unsplit(row)}")
     elif unexplained >= least:
         texts.append(f"about {shown(digits(unexplained))} is unexplained")

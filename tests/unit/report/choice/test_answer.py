@@ -67,8 +67,8 @@ def test_batch_is_the_largest_that_is_nearly_as_fast_on_one_gpu(builder):
         add(builder, 2, two_s, batch=batch)
     assert " at batch 128 " in answer(builder).sentence
     assert answer(builder).lines[0] == (
-        "Why batch 128: the largest within 10 % of the fastest (batch 64) on 1 GPU. The fastest "
-        "cell: 2 GPUs, batch 64."
+        "Why batch 128: the largest within 10 % of the fastest (batch 64) on 1 GPU, with the "
+        "fewest messages. The fastest cell: 2 GPUs, batch 64."
     )
     add(builder, 1, 7.9, batch=256)
     assert " at batch 128 " in answer(builder).sentence
@@ -127,18 +127,18 @@ def test_one_number_has_one_interval_everywhere(builder):
         (
             5.0,
             0.7,
-            "Use 2 GPUs at batch 128 per GPU, the most that reach 70 %: 1.60 times as fast, "
-            "efficiency 80 % (",
+            "Use 2 GPUs at batch 128 per GPU, the most that reach 70 % efficiency: 1.60 times "
+            "as fast (likely 1.56 to 1.65, one run each), efficiency 80 %.",
         ),
         (
             *(6.5, 0.7),
-            "Use 1 GPU at batch 128 per GPU: 2 GPUs are 1.23 times as fast, efficiency 61.5 % "
-            "(likely 60 to 63 %, one run each), below 70 %.",
+            "Use 1 GPU at batch 128 per GPU: 2 GPUs are 1.23 times as fast (likely 1.20 to "
+            "1.27, one run each), efficiency 61.5 %, below 70 %.",
         ),
         (
             *(5.72, 0.7),
-            "Use 2 GPUs at batch 128 per GPU, though they may not reach 70 %: 1.40 times as "
-            "fast, efficiency 69.9 % (likely 68 to 72 %, one run each). To decide:\n"
+            "Use 2 GPUs at batch 128 per GPU, though they may not reach 70 % efficiency: 1.40 "
+            "times as fast (likely 1.36 to 1.44, one run each), efficiency 69.9 %. To decide:\n"
             "hpml-jobs -m gpus=1,2 batch=128 repeats=auto ",
         ),
     ],

@@ -214,7 +214,7 @@ def _wished(report: Report, group: ReportGroup) -> str:
             doubt = "they may not reach"
             if size.parallel is not asked.row:
                 doubt = f"{captions.size(size.parallel.gpus, device)} may reach"
-            sentence = f"{advice}, though {doubt} {limit} efficiency: {_reached(size)}."
+            sentence = f"{advice}, though {doubt} {limit} efficiency: they are {_reached(size)}."
             command = _deciding(report, group, size)
             return (
                 with_command(f"{sentence} To decide", command) if command else sentence

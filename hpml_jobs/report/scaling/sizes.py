@@ -38,7 +38,6 @@ from hpml_jobs.results.cells import Place
 from hpml_jobs.results.groups import ConditionGroup
 from hpml_jobs.results.rows import Pair, Row, Scaling
 
-SCALING = "{what}. "
 AGAINST = (
     "Speedup: time on 1 {unit}, or the fewest {units}, / time on N, at the same batch per {unit}; "
     "efficiency: speedup / ideal."
@@ -58,7 +57,7 @@ def scaling(group: ConditionGroup) -> Table | None:
     rows = group.timed
     strong = {pair.parallel.place: pair for pair in group.pairs}
     caption = (
-        _how_measured(group) + _with_units(group, AGAINST),
+        f"{_how_measured(group)}. {_with_units(group, AGAINST)}",
         _with_units(group, STRONG) if strong else "",
         captions.runs(group.rows),
     )
@@ -76,10 +75,9 @@ def scaling(group: ConditionGroup) -> Table | None:
 
 def _how_measured(group: ConditionGroup) -> str:
     """Return what the times are."""
-    what = MEASURED if group.origin.has_ranks else REPORTED
     if group.work:
-        what = WINDOW.format(work=captions.work_text(group.work))
-    return SCALING.format(what=what)
+        return WINDOW.format(work=captions.work_text(group.work))
+    return MEASURED if group.origin.has_ranks else REPORTED
 
 
 def _with_units(group: ConditionGroup, text: str) -> str:

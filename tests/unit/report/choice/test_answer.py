@@ -137,8 +137,9 @@ def test_one_number_has_one_interval_everywhere(builder):
         ),
         (
             *(5.72, 0.7),
-            "Use 2 GPUs at batch 128 per GPU, though they may not reach 70 % efficiency: 1.40 "
-            "times as fast (likely 1.36 to 1.44, one run each), efficiency 69.9 %. To decide:\n"
+            "Use 2 GPUs at batch 128 per GPU, though they may not reach 70 % efficiency: they "
+            "are 1.40 times as fast (likely 1.36 to 1.44, one run each), efficiency 69.9 %. To "
+            "decide:\n"
             "hpml-jobs -m gpus=1,2 batch=128 repeats=auto ",
         ),
     ],

@@ -24,6 +24,7 @@ from hpml_jobs.report.frame.numbers import (
     count,
     per_second,
     seconds,
+    share_text,
     significant,
     span,
     three_digits,
@@ -103,7 +104,7 @@ def _fact(report: Report, group: ReportGroup) -> str:
     nodes = max(row.nodes for row in rows)
     on_nodes = f" on up to {nodes} nodes" if nodes > 1 else ""
     *_, last = times = [_times(size) for size in series.sizes]
-    efficiencies = [_percent(size, 0) for size in series.sizes[1:]]
+    efficiencies = [_percent(size) for size in series.sizes[1:]]
     certainty = how_sure(series.largest.interval, rows)
     device = group.source.device
     at_batch = _at_batch(series, device)
@@ -121,9 +122,8 @@ def _times(size: Pair) -> str:
     return mark(three_digits(size.speedup), is_doubtful=size.is_doubtful)
 
 
-def _percent(size: Pair, decimals: int) -> str:
-    share = percent_text(size.efficiency, decimals)
-    return mark(share, is_doubtful=size.is_doubtful)
+def _percent(size: Pair) -> str:
+    return mark(share_text(size.efficiency), is_doubtful=size.is_doubtful)
 
 
 def gain(size: Pair) -> str:
@@ -248,7 +248,7 @@ def _deciding(report: Report, group: ReportGroup, size: Pair) -> str:
 def _reached(size: Pair) -> str:
     """Return `1.4 times as fast (likely 1.24 to 1.56, 4 runs each), efficiency 69.9 %`."""
     certainty = how_sure(size.interval, size)
-    return f"{_times(size)} times as fast ({certainty}), efficiency {_percent(size, 1)}"
+    return f"{_times(size)} times as fast ({certainty}), efficiency {_percent(size)}"
 
 
 def _within_budget(group: ReportGroup, gpu_hours: float, epochs: int) -> str:
@@ -371,4 +371,4 @@ def _figures(group: ReportGroup, cell: Candidate) -> Iterator[tuple[str, str]]:
         if size.parallel is cell.row and size.interval is not None:
             smallest = captions.size(size.reference.gpus, group.source.device)
             yield _times(size), f"speedup over {smallest}"
-            yield _percent(size, 0), "efficiency"
+            yield _percent(size), "efficiency"

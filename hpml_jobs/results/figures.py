@@ -111,8 +111,8 @@ PHASES = {
 }
 """The phases that add up to the instrumented epoch, by figure, with their names on a rank."""
 
-RATIOS = ("closure", "overhead")
-"""Figures of the instrumented epoch that are neither seconds nor bytes."""
+RATIOS = ("closure", "overhead", "noise")
+"""Figures that use the instrumented epoch, and are neither seconds nor bytes."""
 
 NO_FIGURES = Figures(epoch_s=math.nan)
 

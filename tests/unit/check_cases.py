@@ -189,6 +189,13 @@ PAUSE = SlowIterations(count=1, excess_s=15.0, longest_s=15.05, longest_index=7)
 """The iteration in which a process was stopped."""
 
 
+def noisy(record: Record, noise: float) -> Record:
+    """The same record, of which ten blocks of iterations scatter by a share."""
+    steps = record.ranks[0].timed.steps
+    blocks = tuple(steps.median_s * (1 + noise * (-1) ** n * 0.95) for n in range(10))
+    return change_epoch("timed", steps=replace(steps, block_medians_s=blocks))(record)
+
+
 def change_scheduling(role: str, **fields: Any) -> Change:
     """The operating system's accounts of an epoch with other fields, on all ranks."""
 

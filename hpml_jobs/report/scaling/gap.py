@@ -36,9 +36,8 @@ def _with_interval(part: GapPart) -> str:
 
 
 TABLE = (
-    "Each part is the speedup that would be gained without one cause; they add up. Waiting is for "
-    "slower processes, CPU contention for a free CPU. Unexplained is the rest; below zero it is "
-    "noise, or {units} compute faster than {reference}."
+    "Each part is the speedup that would be gained without one cause; they add up. Unexplained is "
+    "the rest; below zero it is noise, or {units} compute faster than {reference}."
 )
 
 PART = Column(
@@ -62,8 +61,8 @@ class GapLine(NamedTuple):
     missing: float
     exchange: Annotated[GapPart | None, PART._replace(head="communication")]
     loader: Annotated[GapPart | None, PART._replace(head="data wait")]
-    waiting: Annotated[GapPart | None, PART._replace(head="waiting")]
-    cpus: Annotated[GapPart | None, PART._replace(head="CPU contention")]
+    waiting: Annotated[GapPart | None, PART._replace(head="waiting for the slowest process")]
+    cpus: Annotated[GapPart | None, PART._replace(head="waiting for a free CPU")]
     unexplained: Annotated[GapPart | None, PART._replace(head="unexplained")]
     late: str
     sentence: str
@@ -119,11 +118,8 @@ def gap_sentence(row: Row, gap: Gap) -> str:
     if gap.speedup >= NEARLY_IDEAL * gap.ideal:
         return ""
     late, *_ = gap.late.partition(" on ")
-    ranks = f" ({late})" if late.startswith("rank") else ""
-    names = {
-        GapCause.WAITING: f"waiting for the slowest process{ranks}",
-        GapCause.CPUS: "waiting for a free CPU",
-    }
+    ranks = f" ({late})" * late.startswith("rank")
+    names = {GapCause.WAITING: f"{GapCause.WAITING}{ranks}"}
     least = LARGE * gap.missing
     causes = [
         cause
@@ -134,30 +130,29 @@ def gap_sentence(row: Row, gap: Gap) -> str:
     shown = partial(mark, is_doubtful=gap.doubts_parts)
     unexplained = gap.parts[GapCause.UNEXPLAINED].value
     texts = [
-        f"about {shown(digits(gap.parts[cause].value))} "
-        f"{'to' if number else 'goes to'} {names.get(cause, cause)}"
-        for number, cause in enumerate(causes)
+        f"about {shown(digits(gap.parts[cause].value))} to {names.get(cause, cause)}"
+        for cause in causes
     ]
     if not gap.is_split:
         what = "the causes are not"
         if GapCause.LOADER in gap.parts:
-            what = "the rest is not" if texts else "only data wait is"
+            what = "the rest is not" if texts else "of which only data wait is"
         texts.append(f"{what} measured: {why_unsplit(row)}")
     elif unexplained >= least:
-        texts.append(f"about {shown(digits(unexplained))} is unexplained")
+        texts.append(f"about {shown(digits(unexplained))} unexplained")
     elif unexplained <= -least:
-        texts.append("more than that by noise or faster computing")
+        gained = shown(digits(-unexplained))
+        texts.append(f"less about {gained} by noise or faster computing")
     return (
-        f"Why {speedup} and not {gap.ideal:.4g} times: of the {digits(gap.missing)} lost, "
+        f"Why {speedup} and not {gap.ideal:.4g} times: {digits(gap.missing)} is lost, "
         f"{', '.join(texts)}."
     )
 
 
 PICTURE = (
     "Each bar: the speedup that is lost to a cause. Communication: messages, and the computing "
-    "that they slow down (Comm of Table 2: messages and waiting). Waiting: for the slowest "
-    "process. CPU contention: waiting for a free CPU. Unexplained: noise, or what was not "
-    "measured; below zero: the causes add up to more than is lost. Thin lines: likely ranges."
+    "that they slow down (Comm of Table 2: messages and waiting). Unexplained: noise, or what was "
+    "not measured; below zero: the causes add up to more than is lost. Thin lines: likely ranges."
 )
 
 

@@ -33,7 +33,7 @@ def too_few_iterations(record: Record) -> Observation | None:
     is_unknown = cell.workload.images is None and cell.origin.has_fixed_epochs
     if is_unknown or record.iterations is None:
         return None
-    in_windows = record.facts is not None and record.facts.in_windows
+    in_windows = record.work_samples is not None
     measured = record.ranks[0].timed.iterations if record.ranks else record.iterations
     return Observation(
         measured >= LEAST_ITERATIONS,

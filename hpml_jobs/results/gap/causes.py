@@ -20,8 +20,8 @@ class GapCause(StrEnum):
 
     EXCHANGE = "communication"
     LOADER = "data wait"
-    WAITING = "waiting"
-    CPUS = "CPU contention"
+    WAITING = "waiting for the slowest process"
+    CPUS = "waiting for a free CPU"
     UNEXPLAINED = "unexplained"
 
 

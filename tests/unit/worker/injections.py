@@ -188,7 +188,7 @@ LOSSES = (
     ),
     Loss(
         GapCause.CPUS,
-        "CPU contention",
+        "waiting for a free CPU",
         {"strategy": "ddp", "sync_buffers": "off"},
         {"forward": 0, "computing": 40},
         f"exec taskset -c {min(os.sched_getaffinity(0))}",

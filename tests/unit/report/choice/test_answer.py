@@ -13,18 +13,11 @@ from hpml_jobs.report.files.json_tables import document
 from hpml_jobs.report.report import ReportOptions, make_report
 from hpml_jobs.study.snapshot import read_snapshots
 from tests.unit.builders import a_cell, a_record
-from tests.unit.check_cases import change_epoch
+from tests.unit.check_cases import noisy
 
 pytestmark = pytest.mark.usefixtures("no_checks")
 
 COMMAND = "hpml-jobs -m gpus=1,2 batch=32,128 workload=digits study=hw5"
-
-
-def noisy(record, noise):
-    """The same record, of which ten blocks of iterations scatter by a share."""
-    steps = record.ranks[0].timed.steps
-    blocks = tuple(steps.median_s * (1 + noise * (-1) ** n * 0.95) for n in range(10))
-    return change_epoch("timed", steps=replace(steps, block_medians_s=blocks))(record)
 
 
 def add(builder, gpus, *epochs_s, noise=0.0, batch=128, **changes):

@@ -16,7 +16,12 @@ from tests.unit.builders import (
     lab_record,
     texts_by_label,
 )
-from tests.unit.check_cases import change_epoch, change_every_rank, change_facts
+from tests.unit.check_cases import (
+    change_epoch,
+    change_every_rank,
+    change_facts,
+    noisy,
+)
 
 GRADIENT_BYTES = 44_695_848
 
@@ -160,7 +165,7 @@ def test_imported_timings_appear_as_reported(builder):
 @pytest.mark.parametrize("in_windows", [True, False])
 def test_times_of_windows_are_those_of_their_work(in_windows):
     """The instrumented window has half as many samples as the timed one."""
-    record = a_record(a_cell(gpus=2, script=Script(path="train.py")))
+    record = noisy(a_record(a_cell(gpus=2, script=Script(path="train.py"))), 0.1)
     half = change_epoch(Role.INSTRUMENTED, samples=record.ranks[0].timed.samples // 2)
     of_window = figures_of(change_facts(in_windows=in_windows)(half(record)))
     of_epoch = figures_of(record)
@@ -170,6 +175,7 @@ def test_times_of_windows_are_those_of_their_work(in_windows):
     assert of_window.exchange_s == pytest.approx(2 * times * of_epoch.exchange_s)
     assert of_window.comm_cost_s == pytest.approx(times * of_epoch.comm_cost_s)
     assert of_window.closure == of_epoch.closure
+    assert of_window.noise == of_epoch.noise > 0
     assert 1 + of_window.overhead == pytest.approx(2 * (1 + of_epoch.overhead))
 
 

@@ -127,7 +127,7 @@ def test_each_cause_has_its_lost_seconds(builder):
         GapCause.UNEXPLAINED: 0.0,
     }
     assert sentences(group) == [
-        "Why 2.60 and not 4 times: of the 1.40 lost, about 0.90 goes to communication, about 0.40 "
+        "Why 2.60 and not 4 times: 1.40 is lost, about 0.90 to communication, about 0.40 "
         "to data wait."
     ]
 
@@ -176,8 +176,8 @@ def test_without_phases_exchange_is_what_the_epoch_without_it_saves(builder):
         GapCause.UNEXPLAINED: 0.2,
     }
     assert sentences(group) == [
-        "Why 1.20 and not 2 times: of the 0.80 lost, about 0.60 goes to communication, about 0.20 "
-        "is unexplained."
+        "Why 1.20 and not 2 times: 0.80 is lost, about 0.60 to communication, about 0.20 "
+        "unexplained."
     ]
 
 
@@ -186,7 +186,7 @@ def test_waiting_for_cpus_is_at_most_what_computation_takes_longer(builder):
     group = group_of(builder, a_run(1, 26.0), a_run(4, 10.0, queued_s=6.0))
     assert values_of(group)[GapCause.CPUS] == 1.4
     assert sentences(group) == [
-        "Why 2.60 and not 4 times: of the 1.40 lost, about !1.40 goes to waiting for a free CPU."
+        "Why 2.60 and not 4 times: 1.40 is lost, about !1.40 to waiting for a free CPU."
     ]
 
 
@@ -198,7 +198,7 @@ def test_protocol_lab_splits_off_the_loader_only(builder):
     group = group_of(builder, a_run(1, 26.0, **lab), a_run(4, 10.0, stall_s=2.0, **lab))
     assert values_of(group) == {GapCause.LOADER: 0.8, GapCause.UNEXPLAINED: 0.6}
     assert (
-        "Why 2.60 and not 4 times: of the 1.40 lost, about 0.80 goes to data wait, the rest "
+        "Why 2.60 and not 4 times: 1.40 is lost, about 0.80 to data wait, the rest "
         "is not measured: protocol=lab ends before the instrumented epoch (protocol=full "
         "measures it)." in sentences(group)[0]
     )
@@ -318,7 +318,7 @@ def exchanging_pair(builder, **changes):
 def test_replayed_speedup_is_in_the_sentence(builder):
     group = exchanging_pair(builder)
     assert sentences(group) == [
-        "Why 1.33 and not 2 times: of the 0.67 lost, about 0.66 goes to communication."
+        "Why 1.33 and not 2 times: 0.67 is lost, about 0.66 to communication."
     ]
 
 
@@ -326,7 +326,7 @@ def test_epoch_without_exchange_is_what_was_measured(builder):
     """It takes 10.8 s, not 9.8 s: exchange took nothing from computation, something else did."""
     group = exchanging_pair(builder, alone_s=10.78)
     assert sentences(group)[0].endswith(
-        "about 0.48 goes to communication, about 0.19 is unexplained."
+        "about 0.48 to communication, about 0.19 unexplained."
     )
 
 

@@ -44,8 +44,8 @@ GLOSSARY = Bullets(
         "average their gradients.",
         "Communication: sending gradients and buffers to other processes. Overlapped: while the "
         "process computes.",
-        "Waiting: for the slowest process, or for a CPU that something else uses. Data wait: for the "
-        "next batch.",
+        "Waiting: for the slowest process, or for a CPU that something else uses. Data wait: for "
+        "the next batch.",
         "Unexplained: lost, but to no cause that was measured; or noise.",
         "To explain a word: hpml-jobs help WORD",
     )

@@ -152,7 +152,7 @@ def gap_sentence(row: Row, gap: Gap) -> str:
 PICTURE = (
     "Each bar: the speedup that is lost to a cause. Communication: messages, and the computing "
     "that they slow down (Comm of Table 2: messages and waiting). Unexplained: noise, or what was "
-    "not measured; below zero: the causes add up to more than is lost. Thin lines: likely ranges."
+    "not measured; below zero: noise, or faster computing. Thin lines: likely ranges."
 )
 
 

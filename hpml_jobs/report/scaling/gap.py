@@ -61,7 +61,9 @@ class GapLine(NamedTuple):
     missing: float
     exchange: Annotated[GapPart | None, PART._replace(head="communication")]
     loader: Annotated[GapPart | None, PART._replace(head="data wait")]
-    waiting: Annotated[GapPart | None, PART._replace(head="waiting for the slowest process")]
+    waiting: Annotated[
+        GapPart | None, PART._replace(head="waiting for the slowest process")
+    ]
     cpus: Annotated[GapPart | None, PART._replace(head="waiting for a free CPU")]
     unexplained: Annotated[GapPart | None, PART._replace(head="unexplained")]
     late: str

@@ -309,9 +309,8 @@ def why_unsplit_script(records: Sequence[Record]) -> str:
         return reasons
     if any(record.phases for record in records):
         return "no message between processes was seen"
-    steps = (
-        records[0].ranks[0].timed.iterations
-    )  # two epochs have A + 2B of a window=A,B
+    # two epochs have the A + 2B iterations of window=A,B
+    steps = records[0].ranks[0].timed.iterations
     return (
         "the script trained fewer than 3 epochs (train 3, or add "
         f"window={steps // 4},{steps * 3 // 4} study=NEW to the command)"

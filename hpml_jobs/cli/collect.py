@@ -105,10 +105,8 @@ def collect(
         page = _write(report, selected, to, all_tables)
         if page:
             print(f"The page with tables and pictures: {page}")
-        if is_opened and page:
-            file = page.resolve()
-            if not webbrowser.open(file.as_uri()):
-                print(f"no browser here: copy {file} to your computer")
+            if is_opened:
+                webbrowser.open(page.resolve().as_uri())
     if strict:
         changed = changed_code(status.snapshots)
         check_finished(not_replaced(status.states, changed), strict=strict)
@@ -160,13 +158,13 @@ def _write(
 
     try:
         folder = typed_path(to) if to else study.report
-        written = write_all(report, folder, section, has_all=has_all)
+        write_all(report, folder, section, has_all=has_all)
     except ReadOnlyError as fault:
         if to is not None:
             raise
         print_note(f"no file was written: {fault}; --to FOLDER writes elsewhere")
         return None
-    return written[0].parent / HTML
+    return folder / HTML
 
 
 def _hand_in(report: "Report", folder: Path, student: str | None) -> str:

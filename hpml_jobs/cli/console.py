@@ -46,6 +46,10 @@ class Console(RichConsole):
             text = segment.text if segment.control else printable(segment.text)
             yield segment._replace(text=text)
 
+    def on_broken_pipe(self) -> None:
+        """Print no more, where rich would end the program: the reader of a pipe has left."""
+        discard(self.file)
+
 
 COLOURS = {
     Outcome.OK: "green",

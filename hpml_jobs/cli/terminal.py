@@ -7,7 +7,7 @@ import re
 import shlex
 import sys
 from collections.abc import Iterator
-from typing import Any, TextIO
+from typing import IO, Any, TextIO
 
 from hpml_jobs.core.secrets import hide_in_command
 from hpml_jobs.core.text import PROGRAM, printable
@@ -56,6 +56,6 @@ def printed_plainly() -> Iterator[None]:
         yield  # a stream that was closed is None
 
 
-def discard(stream: TextIO) -> None:
+def discard(stream: IO[str]) -> None:
     """Send what is written to a stream from now on nowhere: its reader has left, or it is full."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

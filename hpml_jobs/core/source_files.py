@@ -132,7 +132,7 @@ def imported_code(before: Container[str], below: Path | None = None) -> Imported
     return ImportedCode(tuple(sorted(files, key=str)), frozenset(packages))
 
 
-def without(
+def without_files(
     files: Iterable[SourceFile], other_files: Iterable[SourceFile]
 ) -> tuple[SourceFile, ...]:
     """Return the files whose text none of the others has."""

@@ -11,7 +11,7 @@ from hpml_jobs.core.answers import Counts
 from hpml_jobs.core.built_in import Unit
 from hpml_jobs.core.cluster import Cluster
 from hpml_jobs.core.errors import UsageError
-from hpml_jobs.core.source_files import source_files, without
+from hpml_jobs.core.source_files import source_files, without_files
 from hpml_jobs.core.workload import SourceFile, Workload
 from hpml_jobs.plan import data
 from hpml_jobs.plan.data import NotStartedError
@@ -47,7 +47,7 @@ def examined(
         images=counts.images,
         parameters=counts.parameters,
         context=_context(workload, counts),
-        imported=without(counts.imported, code),
+        imported=without_files(counts.imported, code),
     )
 
 

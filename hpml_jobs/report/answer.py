@@ -5,7 +5,6 @@ from typing import NamedTuple
 
 from hpml_jobs.core import formulas
 from hpml_jobs.core.check_result import Tier
-from hpml_jobs.core.formulas import MOST_LAUNCHES
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.text import (
     PROGRAM,
@@ -43,10 +42,9 @@ class Answer(NamedTuple):
     """Sentences on a group, in the order of reading.
 
     `sentence` is the measured fact with its interval, or the cell that a wish asks for. `batch`:
-    why it is of this one of several batches. `why`: what takes most of the
-    missing speedup. `training` is what the epochs of a wish take. `accuracy`: what the sizes
-    learned. `marks`: a line per cause of doubt, with what helps. `figures` are the main numbers,
-    each a value and its name.
+    why it is of this one of several batches. `why`: what takes most of the missing speedup.
+    `training` is what the epochs of a wish take. `accuracy`: what the sizes learned. `marks`: a
+    line per cause of doubt, with what helps. `main_numbers` are each a value and its name.
     """
 
     sentence: str
@@ -55,7 +53,7 @@ class Answer(NamedTuple):
     training: str = ""
     accuracy: str = ""
     marks: tuple[str, ...] = ()
-    figures: tuple[tuple[str, str], ...] = ()
+    main_numbers: tuple[tuple[str, str], ...] = ()
 
     @property
     def lines(self) -> list[str]:
@@ -67,7 +65,7 @@ class Answer(NamedTuple):
 def answer_of(report: Report, group: ReportGroup) -> Answer:
     """Return the answer of one group of a report."""
     if not group.candidates:
-        marks = tuple(without(report, group))
+        marks = tuple(unmeasured_cells(report, group))
         command = f"{PROGRAM} status {report.study}"
         why = "" if marks else with_command(" To see why", command)
         return Answer(f"No cell has been measured.{why}", marks=marks)
@@ -80,7 +78,7 @@ def answer_of(report: Report, group: ReportGroup) -> Answer:
         _training(group, cell),
         _accuracy(group, series) if series else "",
         tuple(_marks(report, group)),
-        tuple(_figures(group, cell)),
+        tuple(_main_numbers(group, cell)),
     )
 
 
@@ -228,21 +226,20 @@ def _wished(report: Report, group: ReportGroup) -> str:
 
 
 def _deciding(report: Report, group: ReportGroup, size: Pair) -> str:
-    """Return the command that launches a size and the smallest one until it is decided.
+    """Return the command that launches a size and the smallest one more often.
 
-    A doubtful size has the command of its mark; once `auto` has ended, it launches no more.
+    A doubtful size has the command of its mark.
     """
-    is_by_auto = any(noted.get("repeats") == "auto" for noted in report.keys)
-    if is_by_auto or size.is_doubtful or len(size.parallel.runs) >= MOST_LAUNCHES:
+    if size.is_doubtful:
         return ""
-    return _command(
-        report,
-        group,
-        gpus=f"{size.reference.gpus},{size.parallel.gpus}",
-        batch=size.parallel.batch_per_gpu,
-        repeats="auto",
-        min_efficiency=f"{group.wish.min_efficiency:g}",
-    )
+    runs = len(size.parallel.runs)
+    keys: dict[str, object] = {"repeats": 2 * runs}
+    if runs == 1:
+        limit = f"{group.wish.min_efficiency:g}"
+        keys = {"repeats": "auto", "min_efficiency": limit}
+    gpus = f"{size.reference.gpus},{size.parallel.gpus}"
+    batch = size.parallel.batch_per_gpu
+    return _command(report, group, gpus=gpus, batch=batch, **keys)
 
 
 def _reached(size: Pair) -> str:
@@ -327,7 +324,7 @@ def _accuracy(group: ReportGroup, series: Series) -> str:
     )
 
 
-def without(report: Report, group: ReportGroup) -> Iterator[str]:
+def unmeasured_cells(report: Report, group: ReportGroup) -> Iterator[str]:
     """Yield a line on the cells that ended without a number, with the reason of the first."""
     cells = group.source.cells
     ended = [c for c in cells if c.record is None and not c.outcome.may_run]
@@ -342,7 +339,7 @@ def without(report: Report, group: ReportGroup) -> Iterator[str]:
 
 def _marks(report: Report, group: ReportGroup) -> Iterator[str]:
     """Yield a line per cause of doubtful numbers: what it is about, and the command that helps."""
-    yield from without(report, group)
+    yield from unmeasured_cells(report, group)
     source = group.source
     causes = warnings.causes(source, [Tier.NUMBER])
     marked = sum(len(c.slugs) for c in causes if c.result.check == DISTURBED)
@@ -359,7 +356,7 @@ def _marks(report: Report, group: ReportGroup) -> Iterator[str]:
             yield f"{captions.MARK} {warnings.brief(source, cause)}"
 
 
-def _figures(group: ReportGroup, cell: Candidate) -> Iterator[tuple[str, str]]:
+def _main_numbers(group: ReportGroup, cell: Candidate) -> Iterator[tuple[str, str]]:
     """Yield the main numbers of the answer's cell, each with its name."""
     per = captions.work_text(group.source.work)
     yield f"{mark(seconds(cell.epoch_s), is_doubtful=cell.is_doubtful)} s", f"per {per}"

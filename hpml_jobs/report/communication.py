@@ -144,15 +144,13 @@ def _sent(row: Row) -> Iterator[SentMessages]:
 
 PHASES_CAPTION = (
     "Seconds per {work} of the slowest process, with each part timed; copy: to the device. "
-    "Overhead: how much timing the parts slows it. Comm of Table 2 also has the communication in "
-    "forward and optimizer. Medians need not add up."
+    "Overhead: how much timing the parts slows it (below zero: noise). Comm of Table 2 also has "
+    "the communication in forward and optimizer."
 )
 
 OF_SCRIPT = (
-    "Of a script, backward is all from the forward pass to the step, the loss included, and a "
-    "seventh phase, other, what nothing accounts for: from the batch to the forward pass, copies "
-    "to the device included, and from the step to the next batch. It is neither computation nor "
-    "communication."
+    "Of a script, backward has the loss in it. Other: from the batch to the forward pass, copies "
+    "to the device included, and from the step to the next batch."
 )
 
 

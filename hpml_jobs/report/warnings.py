@@ -80,13 +80,15 @@ def _with_fix(figures: str, cause: Cause) -> str:
 
 
 def brief(group: ConditionGroup, cause: Cause) -> str:
-    """Return a cell of a cause, the first of its figures and the fix."""
-    cells = captions.cell_words(cause.rows[0].place, group.device)
-    number = len({row.place for row in cause.rows})
-    if number > 1:
-        cells = f"{cells}, and {counted(number - 1, 'more row')}"
-    first_figures = cause.result.figures.partition("; ")[0]
-    return f"{cells}: {_with_fix(first_figures, cause)}"
+    """Return a cell of a cause, its first figures, what others there are, and the fix."""
+    places = dict.fromkeys(row.place for row in cause.rows)
+    first, *others = (captions.cell_words(place, group.device) for place in places)
+    text = f"{first}: {cause.result.figures.partition('; ')[0]}"
+    if others:
+        text += (
+            f"; also {others[0] if len(others) == 1 else f'{len(others)} other rows'}"
+        )
+    return _with_fix(text, cause)
 
 
 def checks(group: ConditionGroup) -> Table:

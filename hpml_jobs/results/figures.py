@@ -256,7 +256,7 @@ def medians(runs: Sequence[Figures]) -> Figures:
     return Figures(**figures)
 
 
-def without(figures: Figures, epoch: Role | Step) -> Figures:
+def without_epoch(figures: Figures, epoch: Role | Step) -> Figures:
     """Return the figures of a run without those of one epoch, or of a step after the epochs."""
     names = [name for name in EPOCHS if EPOCHS[name] is epoch]
     return msgspec.structs.replace(figures, **dict.fromkeys(names))
@@ -310,7 +310,7 @@ def counted_runs(records: Sequence[Record]) -> CountedRuns:
     left_out = [_left_out(reasons, Role.TIMED)]
     for role in (Role.INSTRUMENTED, Role.UNSYNCED, Step.MICROBENCHMARK):
         reasons = _reasons_to_leave_out(counted, role)
-        values |= {slug: without(values[slug], role) for slug in reasons}
+        values |= {slug: without_epoch(values[slug], role) for slug in reasons}
         left_out.append(_left_out(reasons, role))
     return CountedRuns(
         tuple(counted),

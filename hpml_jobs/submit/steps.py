@@ -197,6 +197,6 @@ def _ended(plan: Plan, goal: Goal, known: Known, most: int) -> str:
     launches = counted(sum(measured.launches for measured in known.values()), "run")
     used = f"; {spent(known.values()):.2g} GPU-hours used"
     return (
-        f"auto: ended after {launches}; {len(known)} of {_of(plan)} (gpus x batch) were measured"
+        f"auto: ended; {len(known)} of {_of(plan)} of gpus and batch measured in {launches}"
         f"{used * bool(plan.cells[0].gpu_hours)}{ends}"
     )

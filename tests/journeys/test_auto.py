@@ -32,8 +32,7 @@ def test_study_goes_on_by_itself_until_it_has_its_answer(submit, login):
     said = wait_for_the_end(auto, login)
     history = auto.study.history()
     assert (
-        "auto: ended after 3 runs; 3 of 4 combinations (gpus x batch) were measured"
-        in said
+        "auto: ended; 3 of 4 combinations of gpus and batch measured in 3 runs" in said
     )
     assert "completed: auto: ended after 3 runs" in login.ok("status", "auto")
     assert len(history.sent) == 2  # the batches share a job

@@ -18,7 +18,8 @@ MEASURED = (
     "computation, and waiting for other processes."
 )
 WITH_OTHER = (
-    'Of a script "other" is in neither: what nothing accounts for (the table Phases).'
+    "Of a script, time outside of loading, training steps and communication is in neither (other "
+    "in the table Phases)."
 )
 PACKED = "Comm includes packing by hand: flattening, copying back and averaging the gradients."
 REPORTED = "As reported by the source, not measured here: seconds per epoch of Compute and Comm."

@@ -11,7 +11,7 @@ from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.text import VERSION, counted, few, printable
 from hpml_jobs.core.value import by_key
 from hpml_jobs.report import warnings
-from hpml_jobs.report.answer import answer_of, without
+from hpml_jobs.report.answer import answer_of, unmeasured_cells
 from hpml_jobs.report.frame.picture import Picture, png_files
 from hpml_jobs.report.frame.table import Table
 from hpml_jobs.report.lab.replicas import unreadable
@@ -39,13 +39,13 @@ HTML, MARKDOWN = "report.html", "report.md"
 GLOSSARY = Bullets(
     (
         "Run, or cell: one measurement, e.g. of 2 processes at batch 64.",
-        "Likely: a confidence interval. The true value is probably inside.",
+        "Speedup: how many times as fast. Efficiency: the speedup divided by the ideal one. "
+        "Likely: a confidence interval; the true value is probably inside. Rank: a process.",
         "ddp: DistributedDataParallel. Each process trains on its own batches, and all processes "
         "average their gradients.",
         "Communication: sending gradients and buffers to other processes. Overlapped: while the "
         "process computes.",
-        "Waiting: for the slowest process, or for a CPU that something else uses. Data wait: for "
-        "the next batch.",
+        "Waiting: for the slowest process, or for a free CPU. Data wait: for the next batch.",
         "Unexplained: lost, but to no cause that was measured; or noise.",
         "To explain a word: hpml-jobs help WORD",
     )
@@ -107,7 +107,7 @@ def _after_questions(report: Report) -> Iterator[Section]:
     doubts: list[Item] = []
     more = []
     for group in report.groups:
-        doubts += map(Paragraph, without(report, group))
+        doubts += map(Paragraph, unmeasured_cells(report, group))
         # without a speedup no answer has a time
         if group.source.series:
             doubts += _marked(group, Tier.NUMBER, Tier.TABLE)
@@ -207,7 +207,7 @@ def _sheet(table: Table, printed: set[str]) -> ShownTable:
 def _answer(report: Report, group: ReportGroup) -> Iterator[Item]:
     """Yield the answer with its figures, why it is not more, and what was measured."""
     answer = answer_of(report, group)
-    yield Headline(answer.sentence, answer.figures)
+    yield Headline(answer.sentence, answer.main_numbers)
     yield from map(Paragraph, (*answer.lines, *answer.marks))
     measured = sum(result.measured for result in group.source.cells)
     runs = counted(len(group.source.cells), "run")

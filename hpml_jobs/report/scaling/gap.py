@@ -144,7 +144,9 @@ def gap_sentence(row: Row, gap: Gap) -> str:
         texts.append(f"about {shown(digits(unexplained))} unexplained")
     elif unexplained <= -least:
         gained = shown(digits(-unexplained))
-        texts.append(f"less about {gained} by noise or faster computing")
+        texts.append(
+            f"less about {gained} (noise, or processes compute faster than one)"
+        )
     return (
         f"Why {speedup} and not {gap.ideal:.4g} times: {digits(gap.missing)} is lost, "
         f"{', '.join(texts)}."
@@ -154,7 +156,8 @@ def gap_sentence(row: Row, gap: Gap) -> str:
 PICTURE = (
     "Each bar: the speedup that is lost to a cause. Communication: messages, and the computing "
     "that they slow down (Comm of Table 2: messages and waiting). Unexplained: noise, or what was "
-    "not measured; below zero: noise, or faster computing. Thin lines: likely ranges."
+    "not measured; below zero: noise, or processes compute faster than one. Thin lines: likely "
+    "ranges."
 )
 
 

@@ -157,13 +157,13 @@ def parts(
 
 
 def late_ranks(of_runs: Sequence[Sequence[Rank]], world_size: int) -> str:
-    """Return the ranks that are late in at least half of the runs, with their host if it is one.
+    """Return the ranks that are late in all runs, with their host if it is one.
 
     All ranks of the world wait for each other.
     """
     ranks = list(chain.from_iterable(of_runs))
     counts = Counter(rank.rank for rank in ranks)
-    late = sorted(number for number in counts if 2 * counts[number] >= len(of_runs))
+    late = sorted(number for number in counts if counts[number] == len(of_runs))
     if len(late) in (0, world_size):
         return EACH_OTHER
     hosts = {rank.host for rank in ranks if rank.rank in late}

@@ -10,7 +10,7 @@ from hpml_jobs.core.source_files import (
     imported_code,
     refuse_changed,
     versions_of,
-    without,
+    without_files,
 )
 from hpml_jobs.core.workload import RESERVED_ARGS, SourceFile, Workload, refuse_file
 
@@ -51,7 +51,7 @@ def check_imports(
     if not workload.own_code:
         return (), {}
     code = imported_code(before)
-    unnamed = without(code.files, workload.sources)
+    unnamed = without_files(code.files, workload.sources)
     imported = {file.name for file in workload.imported}
     refuse_changed(sorted({file.name for file in unnamed} & imported))
     references = {

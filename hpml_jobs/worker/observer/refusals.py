@@ -136,8 +136,8 @@ def _not_together(cell: Cell, name: str, ranks: list[Observed]) -> str | None:
     if wrapper != wanted:
         has = _NAMES[wrapper] if wrapper else "no DistributedDataParallel or FSDP"
         return (
-            f"strategy={cell.strategy.value}, but what {name} trains first has {has}: give its own "
-            "strategy=, or allreduce if it averages gradients itself"
+            f"strategy={cell.strategy.value}, but what {name} trains first has {has}: use "
+            "DistributedDataParallel, or name what it has in strategy= (allreduce: averages itself)"
         )
     return None
 

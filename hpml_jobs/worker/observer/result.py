@@ -27,7 +27,7 @@ from hpml_jobs.core.processes import leave
 from hpml_jobs.core.rank import Rank
 from hpml_jobs.core.record import Facts, Model
 from hpml_jobs.core.script import Script
-from hpml_jobs.core.source_files import imported_code, without
+from hpml_jobs.core.source_files import imported_code, without_files
 from hpml_jobs.core.stack_files import HOST_VARIABLE
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.core.text import raised
@@ -286,7 +286,7 @@ def _read_facts(subject: Subject) -> Facts:
     backend = dist.get_backend() if has_group() else None
     ways = (None, subject.file.import_root)
     imported, helpers = (
-        without(imported_code((), below).files, subject.cell.workload.sources)
+        without_files(imported_code((), below).files, subject.cell.workload.sources)
         for below in ways
     )
     return msgspec.structs.replace(

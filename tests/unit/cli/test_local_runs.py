@@ -71,7 +71,10 @@ def test_auto_measures_until_it_has_the_answer_and_prints_it(program):
     )
     words = ("gpus=auto", "max_gpus=2", "batch=auto", *model)
     shown = program.ok(*words)
-    assert "ended after 3 runs; 3 of 4 combinations" in program(*words).stderr
+    assert (
+        "3 of 4 combinations of gpus and batch measured in 3 runs"
+        in program(*words).stderr
+    )
     assert re.search(r"^Use [12] process(es)? at batch 32", shown, re.MULTILINE)
     cells = json.loads(program.ok("status", "--json"))["cells"]
     states = {(*c["slug"].split("-")[1:3],): c["outcome"] for c in cells}

@@ -11,7 +11,7 @@ from hpml_jobs.core.source_files import (
     imported_code,
     source_files,
     versions_of,
-    without,
+    without_files,
 )
 
 FILES = {
@@ -98,7 +98,7 @@ def test_imports_from_folders_that_code_adds_to_sys_path_are_found(
     code = imported_code(before)
     assert names(parsed) == ["main_of_test.py"]
     others = ["deep/__init__.py", "deep/net.py", "helper_of_main.py"]
-    assert names(without(code.files, parsed)) == others
+    assert names(without_files(code.files, parsed)) == others
     version = versions_of(code.packages)
     assert [*version] == ["msgspec"]
     assert re.fullmatch(r"[\d.]+ [0-9a-f]{7}", version["msgspec"])

@@ -70,7 +70,10 @@ def test_each_step_is_sent_once_until_the_answer_is_known(study, slurm, capsys):
     scripts = len(slurm.scripts)
     assert run([*AS_JOB]) == 0
     assert len(slurm.scripts) == scripts
-    assert "ended after 5 runs; 5 of 9 combinations" in capsys.readouterr().err
+    assert (
+        "ended; 5 of 9 combinations of gpus and batch measured in 5 runs"
+        in capsys.readouterr().err
+    )
     assert len(study.commands()) == 2  # those that were typed
 
 

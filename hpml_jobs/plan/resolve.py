@@ -126,8 +126,8 @@ def _check_this_machine(
             notify(f"no NVIDIA GPU answers here: device=cpu, threads={cell.threads}")
         if is_on_cpu and cell.processes * cell.threads > cpus:
             notify(
-                f"more processes than the {cpus} CPUs of this machine: speedups of such cells "
-                "measure the scheduler; use fewer gpus="
+                f"more threads than the {cpus} CPUs of this machine: speedups of such cells "
+                "measure the scheduler; use fewer gpus= or threads="
             )
         refused = refusal(os.environ, cell.device, communicates=cell.processes > 1)
         if sending and refused:

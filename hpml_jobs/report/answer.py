@@ -113,7 +113,16 @@ def _fact(report: Report, group: ReportGroup) -> str:
         shares = listed([share.removesuffix(" %") for share in efficiencies])
         shown = f"{', '.join(times)} times as fast {at_batch}"
         shown += f" (efficiency {shares} %; {last}: {certainty})"
-    return f"{sizes} {captions.units(device)}{on_nodes}: {shown}."
+    units = f"{captions.units(device)}{_of_threads(group)}"
+    return f"{sizes} {units}{on_nodes}: {shown}."
+
+
+def _of_threads(group: ReportGroup) -> str:
+    """Return ` of 1 thread`, what each process on CPUs computes with; empty on GPUs."""
+    source = group.source
+    threads = counted(source.a_cell.threads, "thread")
+    is_known = source.device is Device.CPU and source.origin.has_ranks
+    return f" of {threads}" * is_known
 
 
 def _times(size: Pair) -> str:
@@ -205,7 +214,7 @@ def _wished(report: Report, group: ReportGroup) -> str:
     limit = percent_text(wish.min_efficiency, 0)
     device = group.source.device
     name = captions.size(asked.row.gpus, device)
-    advice = f"Use {name} {_at_batch(group.source.series, device)}"
+    advice = f"Use {name}{_of_threads(group)} {_at_batch(group.source.series, device)}"
     # the limit may be in the interval of this size, or of the next; a doubtful number decides none
     for size in sizes[max(1, place) : place + 2]:
         if size.is_doubtful or size.is_near(wish.min_efficiency):
@@ -358,14 +367,15 @@ def _marks(report: Report, group: ReportGroup) -> Iterator[str]:
 
 def _main_numbers(group: ReportGroup, cell: Candidate) -> Iterator[tuple[str, str]]:
     """Yield the main numbers of the answer's cell, each with its name."""
-    per = captions.work_text(group.source.work)
-    yield f"{mark(seconds(cell.epoch_s), is_doubtful=cell.is_doubtful)} s", f"per {per}"
+    size = captions.size(cell.row.gpus, group.source.device)
+    per = f"per {captions.work_text(group.source.work)}, {size}"
+    yield f"{mark(seconds(cell.epoch_s), is_doubtful=cell.is_doubtful)} s", per
     if (rate := cell.timing.units_per_s) is not None:
         shown = mark(per_second(rate), is_doubtful=cell.is_doubtful)
         yield shown, f"{cell.timing.unit.value} per second"
     series = group.source.series
-    for size in series.sizes if series else ():
-        if size.parallel is cell.row and size.interval is not None:
-            smallest = captions.size(size.reference.gpus, group.source.device)
-            yield _times(size), f"speedup over {smallest}"
-            yield _percent(size), "efficiency"
+    for pair in series.sizes if series else ():
+        if pair.parallel is cell.row and pair.interval is not None:
+            smallest = captions.size(pair.reference.gpus, group.source.device)
+            yield _times(pair), f"speedup over {smallest}"
+            yield _percent(pair), "efficiency"

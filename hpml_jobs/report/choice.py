@@ -216,7 +216,7 @@ def peak_text(group: ConditionGroup, costs: Sequence[Cost]) -> str:
 
 
 CAPTION = (
-    "Seconds of {what}, the longest of all processes, median over runs. Cost: {units} that are "
+    "Seconds per {what} of the slowest process, median over runs. Cost: {units} that are "
     "charged x s. Another global batch may need another learning rate and reach another accuracy."
 )
 
@@ -292,7 +292,7 @@ def choice_table(
         return None
     device = group.device
     caption = CAPTION.format(
-        what=captions.one_work(group.work), units=captions.units(device)
+        what=captions.work_text(group.work), units=captions.units(device)
     )
     costs = [cost_of(candidate) for candidate in candidates]
     items = [

@@ -259,7 +259,7 @@ def phases_picture(groups: Sequence[ConditionGroup]) -> Picture | None:
             axis.barh(places, widths, 0.72, left=begins, color=phase.colour, lw=0)
             begins = [sum(ends) for ends in zip(begins, widths, strict=True)]
         axis.set_yticks(places, labels)
-        axis.set_xlabel(captions.per_work(groups))
+        axis.set_xlabel(f"seconds per {captions.work_text(groups[0].work)}")
         axis.grid(visible=False, axis="y")
         axis.invert_yaxis()
         totals = zip(labels, begins, strict=True)

@@ -309,7 +309,8 @@ def _show_short(table: Table, group: ReportGroup, console: Console) -> None:
             blocks, key=lambda batch: (batch in measured, batch), reverse=True
         ):
             room -= blocks[batch].width + 3
-            shown |= {batch} if room >= 0 else set()
+            if room >= 0:
+                shown.add(batch)
     columns = [n for n, column in enumerate(table.columns) if column.batch in shown]
     table = msgspec.structs.replace(
         table,

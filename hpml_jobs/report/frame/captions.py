@@ -37,16 +37,6 @@ def work_text(work: Work | None) -> str:
     return "epoch" if work is None else f"{count(work.samples)} {work.name}"
 
 
-def one_work(work: Work | None) -> str:
-    """Return the same with an article: `one epoch`, or `1,000,000 tokens`."""
-    return "one epoch" if work is None else work_text(work)
-
-
-def per_work(groups: Sequence["ConditionGroup"]) -> str:
-    """Return the label of an axis of times."""
-    return f"seconds per {work_text(groups[0].work if groups else None)}"
-
-
 _UNITS = {Device.CUDA: ("GPU", "GPUs"), Device.CPU: ("process", "processes")}
 
 
@@ -102,13 +92,8 @@ def row_label(setup: Setup, device: Device) -> str:
     return f"{setup.gpus}-{unit(device)}{aside(', '.join(parts))}"
 
 
-def setup_words(setup: Setup, device: Device) -> str:
-    """Return the name of a setup where strategies are side by side: `2 GPUs (fsdp, scaled)`."""
-    return f"{size_words(setup, device)}{how(setup)}"
-
-
 def cell_words(place: Place, device: Device) -> str:
-    """Return the same with the batch; the plain loop on one GPU, and ddp on more, are not named.
+    """Return the name of a cell; the plain loop on one GPU, and ddp on more, are not named.
 
     >>> from hpml_jobs.core.strategies import Strategy
     >>> cell_words(Place(Setup(16, 2, Strategy.DDP, "buffers off"), 32), Device.CUDA)
@@ -148,9 +133,7 @@ def setting(group: ConditionGroup) -> str:
     """Return what was trained, and on what, in one line."""
     cell = group.a_cell
     device = hardware(group) or "unknown hardware"
-    threads = counted(cell.threads, "thread")
-    of_cpu = f", {threads} per process" * (group.device is Device.CPU)
-    torch = f"torch {group.conditions.get(TORCH, UNKNOWN)}{of_cpu}"
+    torch = f"torch {group.conditions.get(TORCH, UNKNOWN)}"
     if cell.script is not None:
         parameters = _parameters(group, "trained parameters")
         text = f"{cell.script.text}, unchanged, measured from outside"
@@ -258,7 +241,7 @@ def by_reason(reasons: Iterable[tuple[str, Place]], device: Device) -> list[str]
     for reason, places in by_key(dict.fromkeys(reasons)).items():
         batches = by_key((place.setup, str(place.batch_per_gpu)) for place in places)
         texts = [
-            f"{setup_words(setup, device)} at batch {', '.join(sizes)}"
+            f"{size_words(setup, device)}{how(setup)} at batch {', '.join(sizes)}"
             for setup, sizes in batches.items()
         ]
         lines.append(f"{reason}: {'; '.join(texts)}")

@@ -49,10 +49,10 @@ def q1(group: ConditionGroup) -> Table:
     baselines = [row for row in group.rows if row.is_baseline]
     places = {row.place for row in baselines}
     unit = captions.unit(group.device)
-    what = captions.one_work(group.work)
+    what = captions.work_text(group.work)
     return Table(
         label="q1",
-        title=f"Q1: {what} on 1 {unit}",
+        title=f"Q1: time per {what} on 1 {unit}",
         corner="batch",
         columns=tuple(map(Column, ("Training(s)", "Time(s)", "iterations"))),
         lines=tuple(
@@ -91,11 +91,12 @@ def table1(selection: StrategyRows) -> Table:
     rows = selection.rows
     reference = captions.reference_text(rows, group.device)
     caption = (
-        TIME.format(what=captions.one_work(group.work), reference=reference),
+        TIME.format(what=captions.work_text(group.work), reference=reference),
         captions.runs(rows),
         _loader_workers(rows),
     )
-    text = TableText("table1", "Table 1: time and speedup", "Table 1", caption)
+    per = f" (per {captions.work_text(group.work)})" * bool(group.work)
+    text = TableText("table1", "Table 1: time and speedup", f"Table 1{per}", caption)
     notes = [
         *captions.explained(rows, Affected.TIME),
         *absent(group, rows, selection.places),

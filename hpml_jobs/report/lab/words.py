@@ -5,11 +5,11 @@ from typing import NamedTuple
 from hpml_jobs.core.strategies import BandwidthKind
 
 TIME = (
-    "Time: seconds of {what}, the longest of all processes, data loading included. Speedup: Time "
+    "Time: seconds per {what} of the slowest process, data loading included. Speedup: Time "
     "of {reference} / Time [likely range]."
 )
 Q1 = (
-    "Seconds of {what} on one {unit}. Training: without data loading; copies to the device, "
+    "Seconds per {what} on one {unit}. Training: without data loading; copies to the device, "
     "gradients and update are included. Time: everything."
 )
 MEASURED = (
@@ -17,10 +17,7 @@ MEASURED = (
     "device, forward, backward, optimizer. Comm: communication that is not overlapped with "
     "computation, and waiting for other processes."
 )
-WITH_OTHER = (
-    "Of a script, time outside of loading, training steps and communication is in neither (other "
-    "in the table Phases)."
-)
+WITH_OTHER = "Of a script, time outside of its steps is in neither (other in Phases)."
 PACKED = "Comm includes packing by hand: flattening, copying back and averaging the gradients."
 REPORTED = "As reported by the source, not measured here: seconds per epoch of Compute and Comm."
 

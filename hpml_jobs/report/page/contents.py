@@ -41,10 +41,8 @@ GLOSSARY = Bullets(
         "Run, or cell: one measurement, e.g. of 2 processes at batch 64.",
         "Speedup: how many times as fast. Efficiency: the speedup divided by the ideal one. "
         "Likely: a confidence interval; the true value is probably inside. Rank: a process.",
-        "ddp: DistributedDataParallel. Each process trains on its own batches, and all processes "
-        "average their gradients.",
-        "Communication: sending gradients and buffers to other processes. Overlapped: while the "
-        "process computes.",
+        "ddp: DistributedDataParallel. Processes average the gradients of their own batches.",
+        "Communication: of gradients and buffers. Overlapped: while the process computes.",
         "Waiting: for the slowest process, or for a free CPU. Data wait: for the next batch.",
         "Unexplained: lost, but to no cause that was measured; or noise.",
         "To explain a word: hpml-jobs help WORD",

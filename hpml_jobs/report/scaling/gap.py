@@ -1,7 +1,6 @@
 """The gap to the ideal speedup: its table, its sentence, a picture with a step for each cause."""
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Annotated, NamedTuple
 
 from hpml_jobs.report.frame import captions, picture
@@ -129,26 +128,24 @@ def gap_sentence(row: Row, gap: Gap) -> str:
         if part.value >= least and cause is not GapCause.UNEXPLAINED
     ]
     speedup = mark(three_digits(gap.speedup), is_doubtful=gap.is_doubtful)
-    shown = partial(mark, is_doubtful=gap.doubts_parts)
     unexplained = gap.parts[GapCause.UNEXPLAINED].value
+    rest = gap.missing - sum(gap.parts[cause].value for cause in causes)
     texts = [
-        f"about {shown(digits(gap.parts[cause].value))} to {names.get(cause, cause)}"
+        f"about {digits(gap.parts[cause].value)} to {names.get(cause, cause)}"
         for cause in causes
     ]
     if not gap.is_split:
-        what = "the causes are not"
-        if GapCause.LOADER in gap.parts:
-            what = "the rest is not" if texts else "of which only data wait is"
-        texts.append(f"{what} measured: {why_unsplit(row)}")
+        what = "the rest is" if texts else "the causes are"
+        texts.append(f"{what} not measured: {why_unsplit(row)}")
     elif unexplained >= least:
-        texts.append(f"about {shown(digits(unexplained))} unexplained")
-    elif unexplained <= -least:
-        gained = shown(digits(-unexplained))
-        texts.append(
-            f"less about {gained} (noise, or processes compute faster than one)"
-        )
+        texts.append(f"about {digits(unexplained)} unexplained")
+    elif rest <= -least:
+        texts.append("together more, so each is rough")
+    elif rest >= least:
+        texts.append("the rest to smaller causes")
+    lost = mark(digits(gap.missing), is_doubtful=gap.doubts_parts)
     return (
-        f"Why {speedup} and not {gap.ideal:.4g} times: {digits(gap.missing)} is lost, "
+        f"Why {speedup} and not {gap.ideal:.4g} times: {lost} is lost, "
         f"{', '.join(texts)}."
     )
 

@@ -186,7 +186,7 @@ def test_waiting_for_cpus_is_at_most_what_computation_takes_longer(builder):
     group = group_of(builder, a_run(1, 26.0), a_run(4, 10.0, queued_s=6.0))
     assert values_of(group)[GapCause.CPUS] == 1.4
     assert sentences(group) == [
-        "Why 2.60 and not 4 times: 1.40 is lost, about !1.40 to waiting for a free CPU."
+        "Why 2.60 and not 4 times: !1.40 is lost, about 1.40 to waiting for a free CPU."
     ]
 
 

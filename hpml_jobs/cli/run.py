@@ -193,7 +193,7 @@ def _run_cells(selection: "Selection", job: str, out: TextIO) -> set[str]:
             done = sum(processes[slug] for slug in ended)
             rest = sum(processes.values()) - done
             left_s = (time.monotonic() - began) / done * rest
-            left = f"   about {duration_text(left_s)} left" * bool(rest)
+            left = f"   (about {duration_text(left_s)} left)" * bool(rest)
             line = f"{words[folder.slug]}   {_ending(folder)}{left}"
             print(f"  {len(ended)}/{total}  {line}", flush=True, file=out)
 

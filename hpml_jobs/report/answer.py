@@ -229,32 +229,41 @@ def _wished(report: Report, group: ReportGroup) -> str:
     if place == 0:
         larger = captions.size(sizes[1].parallel.gpus, device)
         return f"{advice}: {larger} are {_reached(sizes[1])}, below {limit}."
-    return (
-        f"{advice}, the most that reach {limit} efficiency: {_reached(sizes[place])}."
-    )
+    most = f"the most measured that reach {limit} efficiency"
+    return f"{advice}, {most}: {_reached(sizes[place])}."
 
 
 def _deciding(report: Report, group: ReportGroup, size: Pair) -> str:
     """Return the command that launches a size and the smallest one more often.
 
-    A doubtful size has the command of its mark.
+    A doubtful size has the command of its mark; `auto` has launched one that is near its limit more
+    than once.
     """
     if size.is_doubtful:
         return ""
     runs = len(size.parallel.runs)
     keys: dict[str, object] = {"repeats": 2 * runs}
     if runs == 1:
-        limit = f"{group.wish.min_efficiency:g}"
-        keys = {"repeats": "auto", "min_efficiency": limit}
-    gpus = f"{size.reference.gpus},{size.parallel.gpus}"
-    batch = size.parallel.batch_per_gpu
-    return _command(report, group, gpus=gpus, batch=batch, **keys)
+        keys = {
+            "repeats": "auto",
+            "min_efficiency": f"{group.wish.min_efficiency:g}",
+        }
+    return _command(
+        report,
+        group,
+        gpus=f"{size.reference.gpus},{size.parallel.gpus}",
+        batch=size.parallel.batch_per_gpu,
+        **keys,
+    )
 
 
 def _reached(size: Pair) -> str:
-    """Return `1.4 times as fast (likely 1.24 to 1.56, 4 runs each), efficiency 69.9 %`."""
+    """Return `1.4 times as fast (likely 1.2 to 1.6, 4 runs each), efficiency 70 % (60 to 80 %)`."""
     certainty = how_sure(size.interval, size)
-    return f"{_times(size)} times as fast ({certainty}), efficiency {_percent(size)}"
+    efficiency = f"efficiency {_percent(size)}"
+    if ends := size.efficiencies:
+        efficiency += f" ({100 * ends.low:.0f} to {100 * ends.high:.0f} %)"
+    return f"{_times(size)} times as fast ({certainty}), {efficiency}"
 
 
 def _within_budget(group: ReportGroup, gpu_hours: float, epochs: int) -> str:

@@ -42,7 +42,7 @@ def test_study_goes_on_by_itself_until_it_has_its_answer(submit, login):
     again = login.ok(*auto.words)
     assert '"cells": []' in again
     page = (auto.study.report / "report.md").read_text()
-    assert re.search(r"Use [12] process(es)? at batch", page)
+    assert re.search(r"Use [12] process(es)? of 1 thread at batch", page)
 
 
 def test_cancelled_study_ends_and_the_same_command_goes_on(submit, login, rig):

@@ -120,7 +120,6 @@ def gap_sentence(row: Row, gap: Gap) -> str:
         return ""
     late, *_ = gap.late.partition(" on ")
     ranks = f" ({late})" * late.startswith("rank")
-    names = {GapCause.WAITING: f"{GapCause.WAITING}{ranks}"}
     least = LARGE * gap.missing
     causes = [
         cause
@@ -130,17 +129,14 @@ def gap_sentence(row: Row, gap: Gap) -> str:
     speedup = mark(three_digits(gap.speedup), is_doubtful=gap.is_doubtful)
     unexplained = gap.parts[GapCause.UNEXPLAINED].value
     rest = gap.missing - sum(gap.parts[cause].value for cause in causes)
-    texts = [
-        f"about {digits(gap.parts[cause].value)} to {names.get(cause, cause)}"
-        for cause in causes
-    ]
+    names = {c: f"{c}{ranks * (c is GapCause.WAITING)}" for c in causes}
+    texts = [f"about {digits(gap.parts[c].value)} to {names[c]}" for c in causes]
     if not gap.is_split:
-        what = "the rest is" if texts else "the causes are"
-        texts.append(f"{what} not measured: {why_unsplit(row)}")
+        texts.append(f"not all causes are measured: {why_unsplit(row)}")
     elif unexplained >= least:
         texts.append(f"about {digits(unexplained)} unexplained")
     elif rest <= -least:
-        texts.append("together more, so each is rough")
+        texts = [f"mostly to {', then to '.join(names.values())}"]  # by noise
     elif rest >= least:
         texts.append("the rest to smaller causes")
     lost = mark(digits(gap.missing), is_doubtful=gap.doubts_parts)
@@ -153,8 +149,7 @@ def gap_sentence(row: Row, gap: Gap) -> str:
 PICTURE = (
     "Each bar: the speedup that is lost to a cause. Communication: messages, and the computing "
     "that they slow down (Comm of Table 2: messages and waiting). Unexplained: noise, or what was "
-    "not measured; below zero: noise, or processes compute faster than one. Thin lines: likely "
-    "ranges."
+    "not measured; below zero: noise, or processes compute faster than one. Lines: likely ranges."
 )
 
 

@@ -181,7 +181,7 @@ def scattered_repeats(run: ComparedRun) -> Observation | None:
     """Repeats of the cell differ widely: a single run means little.
 
     Limit: the slowest run takes {SCATTER_LIMIT} more than the fastest
-    Fix: let no other program run, or use repeats=10
+    Fix: let no other program run, or give more repeats=
     """
     return _scatter(run.row.times_s)
 

@@ -136,7 +136,7 @@ def _not_together(cell: Cell, name: str, ranks: list[Observed]) -> str | None:
     if wrapper != wanted:
         has = _NAMES[wrapper] if wrapper else "no DistributedDataParallel or FSDP"
         return (
-            f"strategy={cell.strategy.value}, but what {name} trains first has {has}: use "
+            f"strategy={cell.strategy.value}, but the model of {name} has {has}: use "
             "DistributedDataParallel, or name what it has in strategy= (allreduce: averages itself)"
         )
     return None

@@ -120,19 +120,19 @@ def test_one_number_has_one_interval_everywhere(builder):
         (
             5.0,
             0.7,
-            "Use 2 GPUs at batch 128 per GPU, the most that reach 70 % efficiency: 1.60 times "
-            "as fast (likely 1.56 to 1.65, one run each), efficiency 80 %.",
+            "Use 2 GPUs at batch 128 per GPU, the most measured that reach 70 % efficiency: "
+            "1.60 times as fast (likely 1.56 to 1.65, one run each), efficiency 80 % (78 to 82 %).",
         ),
         (
             *(6.5, 0.7),
             "Use 1 GPU at batch 128 per GPU: 2 GPUs are 1.23 times as fast (likely 1.20 to "
-            "1.27, one run each), efficiency 61.5 %, below 70 %.",
+            "1.27, one run each), efficiency 61.5 % (60 to 63 %), below 70 %.",
         ),
         (
             *(5.72, 0.7),
             "Use 2 GPUs at batch 128 per GPU, though they may not reach 70 % efficiency: they "
-            "are 1.40 times as fast (likely 1.36 to 1.44, one run each), efficiency 69.9 %. To "
-            "decide:\n"
+            "are 1.40 times as fast (likely 1.36 to 1.44, one run each), efficiency 69.9 % "
+            "(68 to 72 %). To decide:\n"
             "hpml-jobs -m gpus=1,2 batch=128 repeats=auto ",
         ),
     ],

@@ -198,8 +198,8 @@ def test_protocol_lab_splits_off_the_loader_only(builder):
     group = group_of(builder, a_run(1, 26.0, **lab), a_run(4, 10.0, stall_s=2.0, **lab))
     assert values_of(group) == {GapCause.LOADER: 0.8, GapCause.UNEXPLAINED: 0.6}
     assert (
-        "Why 2.60 and not 4 times: 1.40 is lost, about 0.80 to data wait, the rest "
-        "is not measured: protocol=lab ends before the instrumented epoch (protocol=full "
+        "Why 2.60 and not 4 times: 1.40 is lost, about 0.80 to data wait, not all "
+        "causes are measured: protocol=lab ends before the instrumented epoch (protocol=full "
         "measures it)." in sentences(group)[0]
     )
 

@@ -272,7 +272,7 @@ SENTENCES = [
     (ranks(1), {}, "1 process of train.py trained, 2 of gpus=2 are to"),
     (ranks(devices=("Tesla T4",)), {}, "the parameters of train.py are on Tesla T4"),
     (ranks(world_size=1), {}, "process group has 1"),
-    (ranks(wrapper=Strategy.FSDP), {}, "what train.py trains first has FSDP"),
+    (ranks(wrapper=Strategy.FSDP), {}, "but the model of train.py has FSDP"),
     (untimed(passes=(9, 4)), {}, "2 whole epochs of train.py seen (9, 4 batches)"),
     (untimed(window=(30, 40)), {}, "window=30,40 needs 70"),
     (ranks(batches=(64,)), {}, "have 64 samples: pass {batch}"),

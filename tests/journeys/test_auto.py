@@ -34,7 +34,7 @@ def test_study_goes_on_by_itself_until_it_has_its_answer(submit, login):
     assert (
         "auto: ended; 3 of 4 combinations of gpus and batch measured in 3 runs" in said
     )
-    assert "completed: auto: ended after 3 runs" in login.ok("status", "auto")
+    assert "completed: auto: ended; 3 of 4 combinations" in login.ok("status", "auto")
     assert len(history.sent) == 2  # the batches share a job
     cells = [record.cell for record in auto.records().values()]
     assert len({cell.batch for cell in cells if cell.gpus == 2}) == 1

@@ -53,7 +53,7 @@ def test_local_study_runs_collects_and_is_not_rerun(tmp_path):
     assert len(list(program.folder.rglob("report/report.md"))) == 1
     first, last = (line for line in shown.splitlines() if re.match("  ./2  ", line))
     cell = r"(1 process|2 processes), batch 64"
-    assert re.fullmatch(rf"  1/2  {cell}   epoch [\d.]+ s   about .* left", first)
+    assert re.fullmatch(rf"  1/2  {cell}   epoch [\d.]+ s   \(about .* left\)", first)
     assert re.fullmatch(rf"  2/2  {cell}   epoch [\d.]+ s", last)
     again = json.loads(program.ok("-m", "gpus=1,2", "batch=64", *HERE, "--json"))
     assert again["cells"] == []
@@ -75,7 +75,9 @@ def test_auto_measures_until_it_has_the_answer_and_prints_it(program):
         "3 of 4 combinations of gpus and batch measured in 3 runs"
         in program(*words).stderr
     )
-    assert re.search(r"^Use [12] process(es)? at batch 32", shown, re.MULTILINE)
+    assert re.search(
+        r"^Use [12] process(es)? of 1 thread at batch 32", shown, re.MULTILINE
+    )
     cells = json.loads(program.ok("status", "--json"))["cells"]
     states = {(*c["slug"].split("-")[1:3],): c["outcome"] for c in cells}
     assert states == {

@@ -133,12 +133,14 @@ def gap_sentence(row: Row, gap: Gap) -> str:
     texts = [f"about {digits(gap.parts[c].value)} to {names[c]}" for c in causes]
     if not gap.is_split:
         texts.append(f"not all causes are measured: {why_unsplit(row)}")
-    elif unexplained >= least:
-        texts.append(f"about {digits(unexplained)} unexplained")
-    elif rest <= -least:
-        texts = [f"mostly to {', then to '.join(names.values())}"]  # by noise
-    elif rest >= least:
-        texts.append("the rest to smaller causes")
+    else:
+        if unexplained >= least:
+            texts.append(f"about {digits(unexplained)} unexplained")
+            rest -= unexplained
+        if rest <= -least:
+            texts = [f"mostly to {', then to '.join(names.values())}"]  # by noise
+        elif rest >= least / 3:
+            texts.append("others smaller")
     lost = mark(digits(gap.missing), is_doubtful=gap.doubts_parts)
     return (
         f"Why {speedup} and not {gap.ideal:.4g} times: {lost} is lost, "

@@ -128,7 +128,7 @@ def test_each_cause_has_its_lost_seconds(builder):
     }
     assert sentences(group) == [
         "Why 2.60 and not 4 times: 1.40 is lost, about 0.90 to communication, about 0.40 "
-        "to data wait."
+        "to data wait, others smaller."
     ]
 
 

@@ -244,10 +244,7 @@ def _deciding(report: Report, group: ReportGroup, size: Pair) -> str:
     runs = len(size.parallel.runs)
     keys: dict[str, object] = {"repeats": 2 * runs}
     if runs == 1:
-        keys = {
-            "repeats": "auto",
-            "min_efficiency": f"{group.wish.min_efficiency:g}",
-        }
+        keys = {"repeats": "auto", "min_efficiency": f"{group.wish.min_efficiency:g}"}
     return _command(
         report,
         group,

@@ -3,15 +3,13 @@
 import errno
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-import hpml_jobs
 from hpml_jobs.cli.main import run
 from hpml_jobs.study.study import Study
+from tests.unit.cli.closed_pipe import run_into_closed_pipe
 from tests.unit.slurm_output import squeue_line
 
 WORDS = [
@@ -123,15 +121,5 @@ def test_folder_in_place_of_file_is_one_line(slurm, study, capsys, name, words):
 
 @pytest.mark.parametrize("streams", ["stdout", "both"])
 def test_closed_pipe_does_not_end_a_submission(slurm, study, streams):
-    read_end, write_end = os.pipe()
-    os.close(read_end)
-    ended = subprocess.run(
-        [sys.executable, "-m", "hpml_jobs", *WORDS],
-        stdout=write_end,
-        stderr=write_end if streams == "both" else subprocess.PIPE,
-        env=os.environ | {"PYTHONPATH": str(Path(hpml_jobs.__file__).parents[1])},
-        check=False,
-    )
-    os.close(write_end)
-    assert ended.returncode == 0
+    assert run_into_closed_pipe(*WORDS, is_stderr_closed=streams == "both") == 0
     assert sorted(study.history().jobs.values()) == ["101", "102", "103"]

@@ -1,17 +1,14 @@
 """`collect`: the report on screen or as JSON, exit codes, and waiting for cells."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-import hpml_jobs
 from hpml_jobs.cli.main import run
 from hpml_jobs.status import watch
 from tests.unit.builders import lab_cell, lab_record
+from tests.unit.cli.closed_pipe import run_into_closed_pipe
 from tests.unit.slurm_output import sacct_line, squeue_line
 from tests.unit.study_builder import StudyBuilder
 
@@ -40,16 +37,7 @@ def test_collect_json_prints_json_and_writes_nothing(builder, capsys):
 
 
 def test_closed_pipe_keeps_no_page_from_being_written(builder):
-    read_end, write_end = os.pipe()
-    os.close(read_end)
-    ended = subprocess.run(
-        [sys.executable, "-m", "hpml_jobs", "collect", "mine"],
-        stdout=write_end,
-        env=os.environ | {"PYTHONPATH": str(Path(hpml_jobs.__file__).parents[1])},
-        check=False,
-    )
-    os.close(write_end)
-    assert ended.returncode == 0
+    assert run_into_closed_pipe("collect", "mine") == 0
     assert (builder.study.report / "report.html").exists()
 
 

@@ -17,10 +17,9 @@ ANSWERS = {
     "fast at batch 512 per GPU (efficiency 82.8 and 42.9 %; 1.72: likely 1.70 to 1.73, one run "
     "each).\nWhy batch 512: the fastest on 1 GPU.\nWhy 1.72 and not 4 times: 2.28 is lost, about "
     "1.96 unexplained, others smaller.\nStrong scaling at global batch 128, 4 GPUs at batch "
-    "32: 0.883 times as "
-    "fast as 1 GPU at batch 128, which is slower (likely 0.875 to 0.892, one run each); at global "
-    "batch 512, 4 GPUs at batch 128: 1.31 times as fast as 1 GPU at batch 512 (likely 1.29 to "
-    "1.32, one run each).",
+    "32: 0.883 times as fast as 1 GPU at batch 128, which is slower (likely 0.875 to 0.892, one "
+    "run each); at global batch 512, 4 GPUs at batch 128: 1.31 times as fast as 1 GPU at batch 512 "
+    "(likely 1.29 to 1.32, one run each).",
     # of 1.005 x 15.127 s, 2 % are stall and 8 % communication
     "Q3.1": "In an epoch with each part timed, on 4 GPUs at batch 512, 13.68 s are computation and "
     "1.216 s (8 % of their sum) communication that is not overlapped with it, waiting included.",
